@@ -19,8 +19,8 @@ from time import process_time
 import blinksim as bs
 from blinksim.collective import COLLECTIVES
 from blinksim.errors import BlinksimError
-from blinksim.simulation.blocks import run_time
-from blinksim.simulation.blocks.schedule_times import ScheduleTimes
+from blinksim.gpu.program_time import run_time
+from blinksim.gpu.program_time.schedule_times import ScheduleTimes
 from blinksim.timing.execution_model import MOST_PACKETS
 from blinksim.topology.graph import Topology
 

@@ -67,13 +67,13 @@ if TYPE_CHECKING:
     from blinksim.errors import InputError as InputError
     from blinksim.errors import MissingError as MissingError
     from blinksim.errors import PluginError as PluginError
-    from blinksim.execution.execution_result import Execution as Execution
-    from blinksim.execution.run import execute as execute
     from blinksim.exports import export as export
     from blinksim.exports import write as write
     from blinksim.formats.schedule_json import write_schedule as write_schedule
     from blinksim.formats.traffic_files import read_traffic as read_traffic
     from blinksim.formats.traffic_files import write_traffic as write_traffic
+    from blinksim.gpu.execution.execution_result import Execution as Execution
+    from blinksim.gpu.execution.run import execute as execute
     from blinksim.machines import catalogue as catalogue
     from blinksim.machines import check as check
     from blinksim.machines import load as load
@@ -111,7 +111,7 @@ else:
         "Contest": "blinksim.answers.project",
         "Device": "blinksim.topology.graph",
         "Diagnosis": "blinksim.answers.logs.diagnose",
-        "Execution": "blinksim.execution.execution_result",
+        "Execution": "blinksim.gpu.execution.execution_result",
         "Exported": "blinksim.textio.exported",
         "FileError": "blinksim.errors",
         "FileVerdict": "blinksim.answers.checks.file_verdict",
@@ -152,7 +152,7 @@ else:
         "compare": "blinksim.answers.compare",
         "contest": "blinksim.answers.project",
         "diagnose": "blinksim.answers.logs.diagnose",
-        "execute": "blinksim.execution.run",
+        "execute": "blinksim.gpu.execution.run",
         "expert_traffic": "blinksim.traffic.experts",
         "export": "blinksim.exports",
         "from_networkx": "blinksim.topology.exchange.convert",

@@ -14,9 +14,9 @@ from blinksim import exports, machines
 from blinksim.algorithms.registry import REGISTRY, AlgorithmName
 from blinksim.collective import COLLECTIVES, CollectiveName
 from blinksim.cost import protocols
-from blinksim.execution import run
 from blinksim.formats.shipped import machine_names
-from blinksim.programs import dtypes, handover
+from blinksim.gpu.execution import run
+from blinksim.gpu.programs import dtypes, handover
 from blinksim.simulation import simulation_options
 from blinksim.timing import model_registry
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from blinksim.errors import BlinksimError, MissingError
-from blinksim.execution.executors.gpu_devices import require_cupy
+from blinksim.gpu.execution.gpu_devices import require_cupy
 
 HERE = Path(__file__).resolve().parent
 SIZES = (2, 3, 4, 6, 8)

@@ -111,8 +111,8 @@ def _on_gpus(machine: str | None, options: Options) -> None:
     from blinksim import machines
     from blinksim.answers.measurements.calibrate_gpus import calibrate_gpus
     from blinksim.answers.measurements.execution_fit import processes
-    from blinksim.execution.executors.gpu_clock import GpuClock
     from blinksim.formats import rate_tables
+    from blinksim.gpu.execution.gpu_clock import GpuClock
     from blinksim.textio.whole_files import check_target, write_text
 
     target = options["output"]

@@ -14,8 +14,8 @@ from blinksim.errors import InputError
 from blinksim.units import format_rate, format_size, format_size_about, format_time
 
 if TYPE_CHECKING:
-    from blinksim.execution import Execution
-    from blinksim.execution.emulation.gpu_pairs import Way
+    from blinksim.gpu.execution.execution_result import Execution
+    from blinksim.gpu.execution.gpu_pairs import Way
 
 
 class RunFlags(TypedDict):
@@ -83,7 +83,7 @@ def command(schedule: str | None, size: str | None, pairs: bool, as_json: bool, 
         return
     if schedule is None or size is None:
         raise InputError("give a schedule file and a size, as in: blinksim run schedule.json 64MiB (or --pairs)")
-    from blinksim.execution import execute
+    from blinksim.gpu.execution.run import execute
 
     if options["executor"] == "numpy":
         idle = [f"--{name}" for name in ("warmup", "iterations") if _given(name)]
@@ -136,8 +136,8 @@ def _show(found: Execution) -> None:
 def _pairs(schedule: str | None, as_json: bool) -> None:
     if schedule is not None:
         raise InputError("--pairs measures the links between GPUs; leave the schedule out")
-    from blinksim.execution.emulation.gpu_pairs import measure_ways
-    from blinksim.execution.executors.gpu_timing import measure_pairs
+    from blinksim.gpu.execution.gpu_pairs import measure_ways
+    from blinksim.gpu.execution.gpu_timing import measure_pairs
 
     ways = measure_ways()
     found = measure_pairs()

@@ -1,4 +1,4 @@
-"""What it costs GPUs behind an NVSwitch to run a program: the constants of `blinksim.simulation.blocks`.
+"""What it costs GPUs behind an NVSwitch to run a program: the constants of `blinksim.gpu.program_time`.
 
 A machine's file states them under ``execution``, calibrated by measurements; they say nothing about the links that
 alpha-beta takes into account, and hold for the GPUs of one node that a switch joins.

@@ -17,13 +17,13 @@ from blinksim.algorithms import blinkplus
 from blinksim.algorithms.blinkplus import idle_helpers, lanes, spelled
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.execution.executors.numpy_executor import interpret
-from blinksim.execution.reference import Reference
+from blinksim.gpu.execution.numpy_executor import interpret
+from blinksim.gpu.execution.reference import Reference
+from blinksim.gpu.programs.compile import compile_schedule
+from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.machines import load
 from blinksim.packing.columns import steiner
 from blinksim.packing.columns.steiner import cheapest_tree
-from blinksim.programs.compile import compile_schedule
-from blinksim.programs.dtypes import ELEMENT_TYPES
 from blinksim.schedule.pipeline import scratch
 from blinksim.schedule.tree import trees_of
 from blinksim.schedule.verify import verify

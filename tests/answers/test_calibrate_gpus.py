@@ -29,12 +29,12 @@ from blinksim.answers.measurements.execution_fit import (
 from blinksim.cli.main import run
 from blinksim.errors import InputError
 from blinksim.formats import rate_tables
+from blinksim.gpu.program_time.run_time import run_time
+from blinksim.gpu.programs.compile import compile_schedule
+from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
+from blinksim.gpu.programs.fit import fit, worth_staging
 from blinksim.machines import load
-from blinksim.programs.compile import compile_schedule
-from blinksim.programs.dtypes import ELEMENT_TYPES
-from blinksim.programs.fit import fit, worth_staging
 from blinksim.schedule.model import Schedule
-from blinksim.simulation.blocks.run_time import run_time
 
 H200 = load("hgx-h200")
 # A machine of its own: some constants of H200 changed by up to half.
@@ -153,7 +153,7 @@ def test_one_gpu_is_not_enough() -> None:
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from blinksim import machines
     from blinksim.answers.measurements import execution_fit
-    from blinksim.execution.executors import gpu_clock
+    from blinksim.gpu.execution import gpu_clock
 
     monkeypatch.setattr(gpu_clock, "GpuClock", SimulatedClock)
     monkeypatch.setattr(execution_fit, "processes", lambda: nullcontext(here))

@@ -22,8 +22,8 @@ from blinksim.answers.tuning.tune import Tuning, tune_here
 from blinksim.answers.tuning.tuning_search import Job, search
 from blinksim.cli.main import run
 from blinksim.errors import FileError, InputError, MissingError
-from blinksim.execution.executors import choice_clock
-from blinksim.execution.executors.choice_clock import ChoiceClock
+from blinksim.gpu.execution import choice_clock
+from blinksim.gpu.execution.choice_clock import ChoiceClock
 from blinksim.machines import load
 from blinksim.nccl.tuner.prediction import predict
 from blinksim.nccl.tuner_files import plugin_build

@@ -51,7 +51,7 @@ def test_names_are_offered(line: str, names: set[str], files: bool) -> None:
 
 
 def test_what_is_offered_is_what_there_is() -> None:
-    from blinksim.programs.dtypes import ELEMENT_TYPES, REDUCTIONS
+    from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, REDUCTIONS
     from blinksim.timing.model_registry import names
 
     assert offered("project", "")[0] == set(machine_names.names())

@@ -9,9 +9,8 @@ import jsonschema
 import pytest
 
 from blinksim.cli.main import run
-from blinksim.execution.emulation import gpu_pairs
-from blinksim.execution.emulation.gpu_pairs import Way
-from blinksim.execution.executors import gpu_timing
+from blinksim.gpu.execution import gpu_pairs, gpu_timing
+from blinksim.gpu.execution.gpu_pairs import Way
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEDULE = str(ROOT / "schedules" / "dgx1-v100-4-allreduce.json")

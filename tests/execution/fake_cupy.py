@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from blinksim.execution.executors import gpu_devices
+from blinksim.gpu.execution import gpu_devices
 
 HOST = Path(__file__).with_name("kernel_host.cpp")
 COMPILER = shutil.which("g++") or shutil.which("c++")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import pairwise
 
-from blinksim.programs.layout import BUFFERS, INPUT, SCRATCH
-from blinksim.programs.program import Program
+from blinksim.gpu.programs.layout import BUFFERS, INPUT, SCRATCH
+from blinksim.gpu.programs.program import Program
 
 Region = tuple[int, int, int, int]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from blinksim.execution.executors.gpu_timing import _HOLD
-from blinksim.execution.executors.tables import kernel_source
-from blinksim.programs.dtypes import ELEMENT_TYPES
+from blinksim.gpu.execution.gpu_timing import _HOLD
+from blinksim.gpu.execution.tables import kernel_source
+from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 
 CASES = [("float32", "sum", False), ("float32", "sum", True), ("bfloat16", "max", True), ("int8", "prod", False)]
 QUICK = (("float32", "sum", False), ("bfloat16", "max", True))

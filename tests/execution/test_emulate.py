@@ -16,13 +16,13 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.execution import execute
-from blinksim.execution.emulation.emulate import emulate
-from blinksim.execution.executors import gpu_devices, gpu_run
-from blinksim.execution.executors.numpy_executor import interpret
-from blinksim.execution.reference import Reference
-from blinksim.programs.dtypes import ELEMENT_TYPES
-from blinksim.programs.program import READY, ExecutionError, Program
+from blinksim.gpu.execution import gpu_devices, gpu_run
+from blinksim.gpu.execution.emulate import emulate
+from blinksim.gpu.execution.numpy_executor import interpret
+from blinksim.gpu.execution.reference import Reference
+from blinksim.gpu.execution.run import execute
+from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
+from blinksim.gpu.programs.program import READY, ExecutionError, Program
 from blinksim.schedule.loads import link_loads
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.shapes import fully_connected, one_switch

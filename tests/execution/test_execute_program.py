@@ -14,13 +14,13 @@ from registry_facts import needs_a_power_of_two
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import COLLECTIVES, ROOTED, Collective
 from blinksim.errors import InputError
-from blinksim.execution.executors.numpy_executor import interpret
-from blinksim.execution.reference import Reference
-from blinksim.programs.compile import compile_schedule
-from blinksim.programs.dtypes import ELEMENT_TYPES
-from blinksim.programs.fit import fit, merge_queues
-from blinksim.programs.layout import lay_out, slice_bounds
-from blinksim.programs.program import ExecutionError, Program
+from blinksim.gpu.execution.numpy_executor import interpret
+from blinksim.gpu.execution.reference import Reference
+from blinksim.gpu.programs.compile import compile_schedule
+from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
+from blinksim.gpu.programs.fit import fit, merge_queues
+from blinksim.gpu.programs.layout import lay_out, slice_bounds
+from blinksim.gpu.programs.program import ExecutionError, Program
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 from blinksim.topology.graph import Topology
 from blinksim.topology.shapes import fully_connected

@@ -7,12 +7,15 @@ import pytest
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import COLLECTIVES, ROOTED, Collective
 from blinksim.errors import MissingError
-from blinksim.execution import ELEMENT_TYPES, REDUCTIONS, ExecutionError, compile_schedule, execute
-from blinksim.execution.executors.gpu_devices import map_devices, require_cupy
-from blinksim.execution.executors.gpu_run import Kernels, Runner
-from blinksim.execution.executors.tables import HEAD_WORDS
-from blinksim.execution.reference import Reference
-from blinksim.programs.fit import fit
+from blinksim.gpu.execution.gpu_devices import map_devices, require_cupy
+from blinksim.gpu.execution.gpu_run import Kernels, Runner
+from blinksim.gpu.execution.reference import Reference
+from blinksim.gpu.execution.run import execute
+from blinksim.gpu.execution.tables import HEAD_WORDS
+from blinksim.gpu.programs.compile import compile_schedule
+from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, REDUCTIONS
+from blinksim.gpu.programs.fit import fit
+from blinksim.gpu.programs.program import ExecutionError
 from blinksim.schedule.model import Schedule
 from blinksim.topology.shapes import fully_connected
 

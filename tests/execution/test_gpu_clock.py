@@ -14,8 +14,8 @@ import pytest
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.errors import MissingError
-from blinksim.execution.executors import gpu_clock
-from blinksim.execution.executors.gpu_clock import GpuClock
+from blinksim.gpu.execution import gpu_clock
+from blinksim.gpu.execution.gpu_clock import GpuClock
 from blinksim.topology.shapes import one_switch
 
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from blinksim.cli.main import run
 from blinksim.cost.fitted_line import fit_line
 from blinksim.errors import InputError, MissingError
-from blinksim.execution.emulation import gpu_pairs
-from blinksim.execution.emulation.gpu_pairs import WAYS, Way, measure_ways
+from blinksim.gpu.execution import gpu_pairs
+from blinksim.gpu.execution.gpu_pairs import WAYS, Way, measure_ways
 
 needs_compiler = pytest.mark.skipif(fake_cupy.COMPILER is None, reason="no C++ compiler to build kernels.cu with")
 

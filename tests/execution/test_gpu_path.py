@@ -23,15 +23,17 @@ import pytest
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError, MissingError
-from blinksim.execution import compile_schedule, execute
-from blinksim.execution.execution_result import Execution
-from blinksim.execution.executors import gpu_devices
-from blinksim.execution.executors.cupy_executor import protocol_for
-from blinksim.execution.executors.gpu_devices import map_devices
-from blinksim.execution.executors.gpu_run import Kernels, Runner, explain_timeout
-from blinksim.execution.executors.gpu_timing import Stopwatch
-from blinksim.execution.executors.numpy_executor import interpret
-from blinksim.execution.executors.tables import (
+from blinksim.gpu.execution import gpu_devices
+from blinksim.gpu.execution.cupy_executor import protocol_for
+from blinksim.gpu.execution.execution_result import Execution
+from blinksim.gpu.execution.gpu_devices import map_devices
+from blinksim.gpu.execution.gpu_run import Kernels, Runner, explain_timeout
+from blinksim.gpu.execution.gpu_timing import Stopwatch
+from blinksim.gpu.execution.numpy_executor import interpret
+from blinksim.gpu.execution.options import RunKeywords
+from blinksim.gpu.execution.reference import Reference
+from blinksim.gpu.execution.run import execute
+from blinksim.gpu.execution.tables import (
     ERROR_WORDS,
     HEAD_WORDS,
     IN_INBOX,
@@ -40,19 +42,17 @@ from blinksim.execution.executors.tables import (
     kernel_source,
     pack,
 )
-from blinksim.execution.options import RunKeywords
-from blinksim.execution.reference import Reference
-from blinksim.programs.compile import MOST_SOURCES, MOST_TARGETS
-from blinksim.programs.dtypes import ELEMENT_TYPES
-from blinksim.programs.fit import fit, worth_staging
-from blinksim.programs.handover import ProtocolName, receivers
-from blinksim.programs.layout import PACKET_BYTES
-from blinksim.programs.program import ExecutionError, Program
+from blinksim.gpu.programs.compile import MOST_SOURCES, MOST_TARGETS, compile_schedule
+from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
+from blinksim.gpu.programs.fit import fit, worth_staging
+from blinksim.gpu.programs.handover import ProtocolName, receivers
+from blinksim.gpu.programs.layout import PACKET_BYTES
+from blinksim.gpu.programs.program import ExecutionError, Program
 from blinksim.schedule.model import Schedule
 from blinksim.topology.shapes import fully_connected, one_switch
 
 INT32 = ELEMENT_TYPES["int32"]
-SOURCE = files("blinksim.execution.executors").joinpath("kernels.cu").read_text()
+SOURCE = files("blinksim.gpu.execution").joinpath("kernels.cu").read_text()
 
 
 def build(name: str = "ring", collective: str = "allreduce", ranks: int = 4, root: int = 0) -> Schedule:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from blinksim.collective import Collective
-from blinksim.execution.reference import PERIOD, Reference, input_span, output_spans
-from blinksim.programs.dtypes import ELEMENT_TYPES, element_type, fold, narrow, widen
+from blinksim.gpu.execution.reference import PERIOD, Reference, input_span, output_spans
+from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, element_type, fold, narrow, widen
 
 
 def test_spans_of_seven_elements_on_three_ranks() -> None:

@@ -98,8 +98,8 @@ def test_ratios_of_trees_to_rings_are_the_published_ones(predicted: Any) -> None
 @pytest.mark.parametrize("case", ["dgx1-v100_0123_allreduce_packed", "dgx1-p100_0145_broadcast_rings"])
 def test_predictions_can_be_made_again(case: str, gpus: int, measured: Any, predicted: Any) -> None:
     """From the machine, not from a stored schedule: built, cut into lanes and simulated anew."""
-    from blinksim.execution import ELEMENT_TYPES
-    from blinksim.execution.emulation.emulate import emulate
+    from blinksim.gpu.execution.emulate import emulate
+    from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 
     source = calibration.further_source(json.loads((RESULTS / "ways-8gpu.json").read_text()))
     question = next(known for known, _ in emulated.cases(gpus) if known.name == case)
@@ -120,8 +120,8 @@ def test_predictions_can_be_made_again(case: str, gpus: int, measured: Any, pred
 @pytest.mark.slow
 def test_emulated_machines_take_as_long_as_simulated(gpus: int, measured: Any, predicted: Any) -> None:
     """Every ninth case with a device on each GPU, built and simulated anew: half within 1.5 %, all within 10 %."""
-    from blinksim.execution import ELEMENT_TYPES
-    from blinksim.execution.emulation.emulate import emulate
+    from blinksim.gpu.execution.emulate import emulate
+    from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 
     source = calibration.further_source(json.loads((RESULTS / "ways-8gpu.json").read_text()))
     lane, known = fit_lane(measured["lines"]), {case.name: case for case, _ in emulated.cases(gpus)}
@@ -196,8 +196,8 @@ def test_a_program_takes_its_time(pieces: int) -> None:
     """By hand: a lane that is never idle; a chain, whose second lane lags by a piece; a sum, whose block works on."""
     from blinksim.algorithms.registry import REGISTRY
     from blinksim.collective import Collective
-    from blinksim.execution import ELEMENT_TYPES
-    from blinksim.execution.emulation.emulate import PARTS, emulate
+    from blinksim.gpu.execution.emulate import PARTS, emulate
+    from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
     from blinksim.topology.shapes import fully_connected
 
     size = PARTS * pieces * 4096
@@ -353,8 +353,9 @@ def test_slices_and_pieces_follow_the_scans(gpus: int) -> None:
     """What `fit` takes on a GPU with 132 blocks is, where it was scanned, within 6 % of the best of its protocol."""
     from blinksim.algorithms.registry import REGISTRY
     from blinksim.collective import Collective
-    from blinksim.execution import ELEMENT_TYPES, compile_schedule
-    from blinksim.programs.fit import fit, worth_staging
+    from blinksim.gpu.programs.compile import compile_schedule
+    from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
+    from blinksim.gpu.programs.fit import fit, worth_staging
     from blinksim.topology.shapes import one_switch
 
     scan = json.loads((RESULTS / f"full-speed-{gpus}gpu-tuning.json").read_text())["tuning"]
@@ -384,7 +385,7 @@ def test_the_protocol_follows_the_measurements() -> None:
     """Of the two, `fit` takes the quicker one, or loses at most 5 %, at nine points of ten; never more than 25 %."""
     from blinksim.algorithms.registry import REGISTRY
     from blinksim.collective import Collective
-    from blinksim.programs.fit import quicker_protocol
+    from blinksim.gpu.programs.fit import quicker_protocol
     from blinksim.topology.shapes import one_switch
 
     lost = []

@@ -14,13 +14,13 @@ import blinksim as bs
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.errors import InputError
 from blinksim.formats.schedule_json import write_schedule
-from blinksim.jobs.calls import CALLED, Call, signature_of
-from blinksim.jobs.job_plan import JobPlan, Rule
-from blinksim.jobs.segment import Segment
-from blinksim.jobs.turns import Turns, without_unread
-from blinksim.programs.compile import compile_schedule
-from blinksim.programs.dtypes import ELEMENT_TYPES
-from blinksim.programs.layout import SCRATCH
+from blinksim.gpu.jobs.calls import CALLED, Call, signature_of
+from blinksim.gpu.jobs.job_plan import JobPlan, Rule
+from blinksim.gpu.jobs.segment import Segment
+from blinksim.gpu.jobs.turns import Turns, without_unread
+from blinksim.gpu.programs.compile import compile_schedule
+from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
+from blinksim.gpu.programs.layout import SCRATCH
 from blinksim.topology.shapes import one_switch
 
 FLOAT = ELEMENT_TYPES["float32"]

@@ -10,13 +10,13 @@ import pytest
 from ranks import run_ranks, small_group
 from test_group import data, expected, run_call
 
-from blinksim.jobs.call_tables import call_source, call_table
-from blinksim.jobs.calls import CALLED, Call
-from blinksim.jobs.gpu_backend import BLOCKS
-from blinksim.jobs.job_plan import JobPlan, Rule
-from blinksim.jobs.segment import Segment
-from blinksim.jobs.turns import Turns
-from blinksim.programs.dtypes import ELEMENT_TYPES
+from blinksim.gpu.jobs.call_tables import call_source, call_table
+from blinksim.gpu.jobs.calls import CALLED, Call
+from blinksim.gpu.jobs.gpu_backend import BLOCKS
+from blinksim.gpu.jobs.job_plan import JobPlan, Rule
+from blinksim.gpu.jobs.segment import Segment
+from blinksim.gpu.jobs.turns import Turns
+from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "execution"))
 

@@ -13,14 +13,14 @@ import pytest
 from ranks import DEAD, SEGMENT, run_ranks, small_group
 
 import blinksim as bs
-from blinksim.jobs.calls import CALLED, Call
-from blinksim.jobs.faults import GroupError
-from blinksim.jobs.group import Group
-from blinksim.jobs.job_plan import JobPlan, Rule
-from blinksim.jobs.rendezvous import FolderStore
-from blinksim.jobs.segment import Segment
-from blinksim.jobs.shared_memory import SharedMemoryBackend
-from blinksim.programs.dtypes import ELEMENT_TYPES, REDUCTIONS, fold
+from blinksim.gpu.jobs.calls import CALLED, Call
+from blinksim.gpu.jobs.faults import GroupError
+from blinksim.gpu.jobs.group import Group
+from blinksim.gpu.jobs.job_plan import JobPlan, Rule
+from blinksim.gpu.jobs.rendezvous import FolderStore
+from blinksim.gpu.jobs.segment import Segment
+from blinksim.gpu.jobs.shared_memory import SharedMemoryBackend
+from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, REDUCTIONS, fold
 
 RANKS = 3
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from blinksim.jobs import hosts
-from blinksim.jobs.hosts import Hosts, this_host
-from blinksim.jobs.rendezvous import FolderStore
+from blinksim.gpu.jobs import hosts
+from blinksim.gpu.jobs.hosts import Hosts, this_host
+from blinksim.gpu.jobs.rendezvous import FolderStore
 
 
 def test_ranks_of_one_host_share_it(tmp_path: Path) -> None:

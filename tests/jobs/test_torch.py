@@ -116,7 +116,7 @@ def test_without_torch_one_line_says_what_to_install() -> None:
 
 @needs_torch
 def test_settings_come_from_the_environment() -> None:
-    from blinksim.torch.settings import Settings
+    from blinksim.gpu.torch.settings import Settings
 
     settings = Settings.read({"BLINKSIM_BUFFER": "64MiB", "BLINKSIM_TIMEOUT": "2.5", "BLINKSIM_BLOCKING": "1"})
     assert 60 << 20 < settings.segment.total <= 64 << 20
@@ -129,7 +129,7 @@ def test_settings_come_from_the_environment() -> None:
 def test_memory_is_kept_until_a_stream_waits_for_the_call() -> None:
     import torch
 
-    from blinksim.torch import works
+    from blinksim.gpu.torch import works
 
     told: list[str] = []
     events: list[str] = []

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from blinksim.jobs.calls import CALLED, Call
-from blinksim.jobs.job_plan import JobPlan
-from blinksim.programs.dtypes import element_type
+from blinksim.gpu.jobs.calls import CALLED, Call
+from blinksim.gpu.jobs.job_plan import JobPlan
+from blinksim.gpu.programs.dtypes import element_type
 from blinksim.units import parse_size
 from validate.recipes.job_scan import rules_of
 from validate.recipes.training_job import FAULTS

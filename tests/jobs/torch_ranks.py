@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 import blinksim.torch  # noqa: F401 - registers the backends
 from blinksim import machines
-from blinksim.jobs import hosts
+from blinksim.gpu.jobs import hosts
 
 warnings.simplefilter("ignore", FutureWarning)  # torch renames its calls
 

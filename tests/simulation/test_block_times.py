@@ -11,15 +11,15 @@ from h200_rates import H200, US
 
 from blinksim.answers.measurements.execution_fit import with_values
 from blinksim.errors import InputError
+from blinksim.gpu.program_time.block_events import Launches
+from blinksim.gpu.program_time.block_rounds import blocks_of, round_bytes
+from blinksim.gpu.program_time.run_time import busiest_port, periods, run_time
+from blinksim.gpu.program_time.walk import END, walk
+from blinksim.gpu.programs.compile import compile_schedule
+from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
+from blinksim.gpu.programs.fit import fit, merge_queues, worth_staging
+from blinksim.gpu.programs.program import READY, ExecutionError, Program
 from blinksim.machines import load
-from blinksim.programs.compile import compile_schedule
-from blinksim.programs.dtypes import ELEMENT_TYPES
-from blinksim.programs.fit import fit, merge_queues, worth_staging
-from blinksim.programs.program import READY, ExecutionError, Program
-from blinksim.simulation.blocks.block_events import Launches
-from blinksim.simulation.blocks.block_rounds import blocks_of, round_bytes
-from blinksim.simulation.blocks.run_time import busiest_port, periods, run_time
-from blinksim.simulation.blocks.walk import END, walk
 from validate.recipes import execution_times, few_points
 from validate.recipes.execution_times import lost, lost_by_cut, off, points, schedule_of, within
 

@@ -12,11 +12,11 @@ import pytest
 from h200_rates import H200
 
 import blinksim as bs
-from blinksim.programs.handover import ProtocolName
-from blinksim.programs.program import Program
+from blinksim.gpu.program_time import run_time as simulated
+from blinksim.gpu.program_time.schedule_times import ScheduleTimes
+from blinksim.gpu.programs.handover import ProtocolName
+from blinksim.gpu.programs.program import Program
 from blinksim.schedule.model import Schedule
-from blinksim.simulation.blocks import run_time as simulated
-from blinksim.simulation.blocks.schedule_times import ScheduleTimes
 from blinksim.timing.execution_model import overstated
 from validate.recipes import few_points
 from validate.recipes.execution_times import schedule_of

@@ -13,7 +13,7 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from blinksim.execution.executors.gpu_devices import require_cupy
+from blinksim.gpu.execution.gpu_devices import require_cupy
 from validate.recipes.arguments import arguments, script
 from validate.recipes.notes import Notebook, provenance
 from validate.recipes.training_job import Rows, run, start, tensors, time_graph

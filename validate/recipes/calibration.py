@@ -29,9 +29,9 @@ from typing import Any
 
 import numpy as np
 
-from blinksim.execution.emulation.emulate import emulate
 from blinksim.formats.schedule_json import read_schedule
-from blinksim.programs.dtypes import ELEMENT_TYPES
+from blinksim.gpu.execution.emulate import emulate
+from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.simulation.simulator import pieces_of as pieces_of_chunks
@@ -45,7 +45,7 @@ from validate.recipes.program_time import program_time
 def predict(apart: Schedule, size: int, piece: int, lane: Lane) -> float:
     """Seconds that a schedule takes on lanes like this one, by simulation; every lane as its sends are on average.
 
-    apart: with a link for every lane, as `blinksim.execution.emulation.emulate` returns it. The executor cuts all
+    apart: with a link for every lane, as `blinksim.gpu.execution.emulate` returns it. The executor cuts all
     chunks into pieces of one size, the simulator each into equally many: chunks of different size are simulated as
     collectives of their own that run at once.
     """

@@ -4,7 +4,7 @@
     PYTHONPATH=. python3 validate/recipes/emulated.py --schedules FOLDER --gpus 4 --out results
 
 The first writes schedule files and needs OR-Tools but no GPU; the second runs them and needs GPUs but no solver. Every
-lane of a link is one thread block (`blinksim.execution.emulation.emulate`). Machines with more devices than there are
+lane of a link is one thread block (`blinksim.gpu.execution.emulate`). Machines with more devices than there are
 GPUs run two on a GPU, never two that share a link, with lanes of half the rate, so that a GPU's port stays wider than
 all lanes of its two. The run begins with lines of GPUs that have a single lane between neighbours, for both kinds of
 lanes: what they give is all that a prediction knows of this machine (`calibration.py`).
@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
-from blinksim.execution import execute
-from blinksim.execution.options import RunKeywords
 from blinksim.formats.schedule_json import read_schedule
+from blinksim.gpu.execution.options import RunKeywords
+from blinksim.gpu.execution.run import execute
 from validate.recipes.arguments import add_steps, arguments, script, take_steps
 from validate.recipes.notes import Notebook, measured, provenance
 
@@ -157,7 +157,7 @@ def half_node() -> Topology:
 def build(case: Case) -> Schedule:
     """The schedule of a case, verified before a control changes it."""
     from blinksim.answers.synthesize import synthesize
-    from blinksim.execution.emulation.lanes import lanes_apart
+    from blinksim.gpu.execution.lanes import lanes_apart
     from blinksim.schedule.verify import verify
 
     machine, collective = machine_of(case), Collective(case.collective)
@@ -255,7 +255,7 @@ def lines(gpus: int) -> Iterator[tuple[str, Schedule]]:
 
 def piece_for(schedule: Schedule, size: int, lane: int | None) -> int:
     """Bytes of a piece."""
-    from blinksim.execution.emulation.emulate import wire_piece
+    from blinksim.gpu.execution.emulate import wire_piece
 
     rate, overhead = BLOCK[lane]
     return wire_piece(schedule, size, rate * overhead)

@@ -26,12 +26,12 @@ from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.cost.execution_rates import ExecutionRates
 from blinksim.errors import InputError
-from blinksim.programs.compile import compile_schedule
-from blinksim.programs.dtypes import ELEMENT_TYPES
-from blinksim.programs.fit import fit, worth_staging
-from blinksim.programs.program import Program
+from blinksim.gpu.program_time.run_time import run_time
+from blinksim.gpu.programs.compile import compile_schedule
+from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
+from blinksim.gpu.programs.fit import fit, worth_staging
+from blinksim.gpu.programs.program import Program
 from blinksim.schedule.model import Schedule
-from blinksim.simulation.blocks.run_time import run_time
 from blinksim.textio.text_table import table
 from blinksim.topology.shapes import fully_connected, one_switch
 from validate.recipes.arguments import arguments, script

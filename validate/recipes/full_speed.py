@@ -2,7 +2,7 @@
 
     PYTHONPATH=. NCCL_NVLS_ENABLE=0 python3 validate/recipes/full_speed.py --gpus 4 --out results
 
-For every collective and size: NCCL, then every candidate with the slices and pieces that `blinksim.programs.fit`
+For every collective and size: NCCL, then every candidate with the slices and pieces that `blinksim.gpu.programs.fit`
 takes. `--sizes` and `--dtype` ask for others than the usual, `--label` names the file. With `--tune`,
 a scan of slices, pieces, packets and inboxes instead. Trees of two levels for broadcast and reduce are packed, which
 needs OR-Tools: `--make FOLDER` writes them where there is no GPU, `--schedules FOLDER` takes them along.
@@ -25,13 +25,13 @@ os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import BlinksimError
-from blinksim.execution import ELEMENT_TYPES, PROTOCOLS, execute
-from blinksim.execution.executors.gpu_devices import require_cupy
-from blinksim.execution.executors.gpu_timing import Stopwatch
-from blinksim.execution.executors.nccl_calls import Nccl
 from blinksim.formats.schedule_json import read_schedule, write_schedule
-from blinksim.programs.dtypes import DtypeName
-from blinksim.programs.handover import ProtocolName
+from blinksim.gpu.execution.gpu_devices import require_cupy
+from blinksim.gpu.execution.gpu_timing import Stopwatch
+from blinksim.gpu.execution.nccl_calls import Nccl
+from blinksim.gpu.execution.run import execute
+from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, DtypeName
+from blinksim.gpu.programs.handover import PROTOCOLS, ProtocolName
 from blinksim.schedule.model import Schedule
 from blinksim.topology.shapes import fully_connected, one_switch
 from validate.recipes.arguments import add_steps, arguments, script

@@ -20,9 +20,9 @@ from blinksim.answers.measurements.calibrate_gpus import calibrate_gpus
 from blinksim.answers.measurements.execution_cases import Case
 from blinksim.answers.measurements.execution_fit import Question, predict, processes
 from blinksim.cost.nccl_rates import NcclRates
-from blinksim.execution import execute
-from blinksim.execution.executors.gpu_clock import GpuClock
 from blinksim.formats import rate_tables
+from blinksim.gpu.execution.gpu_clock import GpuClock
+from blinksim.gpu.execution.run import execute
 from blinksim.machines import load
 from blinksim.nccl.tuner.prediction import predict as choice
 from blinksim.topology.graph import Topology

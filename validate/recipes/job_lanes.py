@@ -44,8 +44,8 @@ def make(folder: Path) -> None:
     """Writes the schedules, each with the rules by which a job runs it, and the rules by size."""
     from blinksim.answers.synthesize import synthesize
     from blinksim.collective import Collective
-    from blinksim.execution.emulation.lanes import lanes_apart
     from blinksim.formats.schedule_json import write_schedule
+    from blinksim.gpu.execution.lanes import lanes_apart
     from validate.recipes.emulated import Case, build
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -82,8 +82,8 @@ def write_rules(folder: Path, part: str, name: str, rows: list[tuple[int | None,
 
 def quickest(every: dict[str, Schedule], size: int) -> str:
     """The name of the schedule whose program, as a job runs it, takes the least time for a vector of `size` bytes."""
-    from blinksim.execution.emulation.emulate import emulate, wire_piece
-    from blinksim.programs.dtypes import ELEMENT_TYPES
+    from blinksim.gpu.execution.emulate import emulate, wire_piece
+    from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
     from validate.recipes.calibration import further_source
     from validate.recipes.program_time import program_time
 

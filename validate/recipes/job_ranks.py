@@ -15,13 +15,13 @@ import tempfile
 import time
 from typing import Any
 
-from blinksim.execution.executors.gpu_devices import require_cupy
-from blinksim.jobs.calls import CALLED, Call
-from blinksim.jobs.gpu_backend import GpuBackend
-from blinksim.jobs.group import Group
-from blinksim.jobs.job_plan import JobPlan
-from blinksim.jobs.rendezvous import FolderStore
-from blinksim.programs.dtypes import element_type
+from blinksim.gpu.execution.gpu_devices import require_cupy
+from blinksim.gpu.jobs.calls import CALLED, Call
+from blinksim.gpu.jobs.gpu_backend import GpuBackend
+from blinksim.gpu.jobs.group import Group
+from blinksim.gpu.jobs.job_plan import JobPlan
+from blinksim.gpu.jobs.rendezvous import FolderStore
+from blinksim.gpu.programs.dtypes import element_type
 from validate.recipes.arguments import arguments, script
 from validate.recipes.notes import Notebook, provenance
 

@@ -19,13 +19,13 @@ from pathlib import Path
 from statistics import median
 
 from blinksim.algorithms.registry import REGISTRY
-from blinksim.execution.executors.gpu_devices import require_cupy
-from blinksim.jobs.calls import CALLED, Call
-from blinksim.jobs.gpu_backend import BLOCKS, GpuBackend
-from blinksim.jobs.group import Group
-from blinksim.jobs.job_plan import JobPlan, Rule
-from blinksim.jobs.rendezvous import FolderStore
-from blinksim.programs.dtypes import element_type
+from blinksim.gpu.execution.gpu_devices import require_cupy
+from blinksim.gpu.jobs.calls import CALLED, Call
+from blinksim.gpu.jobs.gpu_backend import BLOCKS, GpuBackend
+from blinksim.gpu.jobs.group import Group
+from blinksim.gpu.jobs.job_plan import JobPlan, Rule
+from blinksim.gpu.jobs.rendezvous import FolderStore
+from blinksim.gpu.programs.dtypes import element_type
 from blinksim.units import size_of
 from validate.recipes.arguments import arguments, script
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.execution.emulation.emulate import PARTS
+from blinksim.gpu.execution.emulate import PARTS
 
 Floats = npt.NDArray[np.float64]
 

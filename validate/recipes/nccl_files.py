@@ -74,10 +74,10 @@ def work(gpus: int) -> None:
     """One process with one communicator: timed allreduces, data checked; prints one line of JSON."""
     import numpy as np
 
-    from blinksim.execution import ELEMENT_TYPES
-    from blinksim.execution.executors.gpu_devices import require_cupy
-    from blinksim.execution.executors.gpu_timing import Stopwatch
-    from blinksim.execution.executors.nccl_calls import Nccl
+    from blinksim.gpu.execution.gpu_devices import require_cupy
+    from blinksim.gpu.execution.gpu_timing import Stopwatch
+    from blinksim.gpu.execution.nccl_calls import Nccl
+    from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 
     cupy = require_cupy()
     kind = ELEMENT_TYPES["float32"]
@@ -147,7 +147,7 @@ def case(name: str, gpus: int, environment: dict[str, str], promised: list[str],
 
 
 def bus_ids(gpus: int) -> list[str]:
-    from blinksim.execution.executors.gpu_devices import require_cupy
+    from blinksim.gpu.execution.gpu_devices import require_cupy
 
     runtime = require_cupy().cuda.runtime
     return [runtime.deviceGetPCIBusId(gpu).lower() for gpu in range(gpus)]

@@ -27,7 +27,7 @@ from typing import Any
 
 os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
 
-from blinksim.execution.executors.gpu_devices import require_cupy
+from blinksim.gpu.execution.gpu_devices import require_cupy
 from validate.recipes.arguments import add_steps, arguments, script, take_steps
 from validate.recipes.emulated import TENANT_SIZES, tenants
 from validate.recipes.nccl_files import ANSWER, seen_lines, squeezed

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from blinksim.programs.program import Program
+from blinksim.gpu.programs.program import Program
 from validate.recipes.lane import Lane
 
 # In place of a signal: the piece ends.
@@ -21,7 +21,7 @@ ENDS = -1
 
 
 def program_time(program: Program, lane: Lane, size: int, source: float) -> float:
-    """Seconds that `program` (from `blinksim.execution.emulation.emulate`, one block a lane) takes for a vector of
+    """Seconds that `program` (from `blinksim.gpu.execution.emulate`, one block a lane) takes for a vector of
     `size` bytes.
 
     source: what every source of a sum beyond the first costs, as a share of moving one.

@@ -56,7 +56,7 @@ def known_lane() -> Lane:
 def machines_for(part: str, size: int) -> tuple[Topology, Topology]:
     """The part with lanes as measured: every lane a link of its own, and links of several lanes."""
     from blinksim import machines
-    from blinksim.execution.emulation.lanes import lane_links
+    from blinksim.gpu.execution.lanes import lane_links
 
     lane, whole = known_lane(), machines.load(MACHINE).select([f"gpu{i}" for i in part])
     rate, overhead, latency = Fraction(round(lane.rate(size))), lane.overhead_s, lane.latency_s
@@ -68,7 +68,7 @@ def machines_for(part: str, size: int) -> tuple[Topology, Topology]:
 
 def pieces_for(schedule: Schedule, size: int) -> list[int]:
     """Bytes of a piece: what should fill the pipeline, half and twice that, and messages as the schedule has them."""
-    from blinksim.execution.emulation.emulate import wire_piece
+    from blinksim.gpu.execution.emulate import wire_piece
 
     usual = wire_piece(schedule, size)
     return sorted({min(piece, size) for piece in (usual // 2, usual, 2 * usual, size)})
@@ -76,8 +76,8 @@ def pieces_for(schedule: Schedule, size: int) -> list[int]:
 
 def expected(schedule: Schedule, size: int) -> float:
     """Seconds that the program should take with its best pieces."""
-    from blinksim.execution.emulation.emulate import emulate
-    from blinksim.programs.dtypes import ELEMENT_TYPES
+    from blinksim.gpu.execution.emulate import emulate
+    from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
     from validate.recipes.calibration import further_source
     from validate.recipes.program_time import program_time
 
@@ -135,8 +135,8 @@ def make(folder: Path, gpus: int) -> None:
 
 def run(folder: Path, gpus: int, out: Path, budget: float) -> None:
     """Runs every schedule with all of its pieces, and prints the cells."""
-    from blinksim.execution import execute
     from blinksim.formats.schedule_json import read_schedule
+    from blinksim.gpu.execution.run import execute
     from validate.recipes.notes import Notebook, measured, provenance
 
     command = f"python3 validate/recipes/sized.py --schedules FOLDER --gpus {gpus} --budget {budget:g}"

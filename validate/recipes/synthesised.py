@@ -67,8 +67,9 @@ def make(folder: Path, gpus: int) -> None:
 
 def run(folder: Path, gpus: int, out: Path, budget: float) -> None:
     """Checks every schedule with several types and sizes, then times it."""
-    from blinksim.execution import ELEMENT_TYPES, execute
     from blinksim.formats.schedule_json import read_schedule
+    from blinksim.gpu.execution.run import execute
+    from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
     from validate.recipes.elementary import TYPES_AND_OPS, time_nccl
     from validate.recipes.notes import CONSTANT, Notebook, measured, provenance
 

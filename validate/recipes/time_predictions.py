@@ -28,8 +28,8 @@ from blinksim.collective import Collective
 from blinksim.cost import execution_section
 from blinksim.cost.execution_rates import ExecutionRates
 from blinksim.cost.nccl_rates import NcclRates
+from blinksim.gpu.program_time.run_time import run_time
 from blinksim.nccl.tuner.prediction import Prediction, predict
-from blinksim.simulation.blocks.run_time import run_time
 from validate.recipes import few_points
 from validate.recipes.arguments import arguments, script
 from validate.recipes.execution_times import Point, odd_sizes, points

@@ -8,10 +8,10 @@ from functools import cache
 
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
-from blinksim.programs.compile import compile_schedule
-from blinksim.programs.dtypes import ELEMENT_TYPES
-from blinksim.programs.fit import fit, worth_staging
-from blinksim.programs.program import Program
+from blinksim.gpu.programs.compile import compile_schedule
+from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
+from blinksim.gpu.programs.fit import fit, worth_staging
+from blinksim.gpu.programs.program import Program
 from blinksim.schedule.model import Schedule
 from blinksim.topology.shapes import one_switch
 
@@ -34,7 +34,7 @@ class Case:
     size : int
         Bytes, before they are rounded down to whole lines.
     slices : int, optional
-        Instead of what `blinksim.programs.fit` takes.
+        Instead of what `blinksim.gpu.programs.fit` takes.
     """
 
     gpus: int

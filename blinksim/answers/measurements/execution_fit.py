@@ -24,8 +24,8 @@ from blinksim.answers.measurements.execution_cases import Case
 from blinksim.cost.execution_rates import ExecutionRates
 from blinksim.cost.origin import FitError
 from blinksim.errors import InputError
-from blinksim.programs.program import Program
-from blinksim.simulation.blocks.run_time import run_time
+from blinksim.gpu.program_time.run_time import run_time
+from blinksim.gpu.programs.program import Program
 
 Floats = npt.NDArray[np.float64]
 Map = Callable[[Callable[["Question"], float], Sequence["Question"]], list[float]]

@@ -1,0 +1,1 @@
+"""Programs of GPUs: compiled from schedules, timed, run, and called between processes."""

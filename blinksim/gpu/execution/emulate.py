@@ -1,0 +1,198 @@
+"""Another machine's links on the GPUs at hand: every link is a wire of its own, a fixed number of thread blocks.
+
+What a thread block can copy to another GPU is limited, and blocks add up (`blinksim run --pairs` measures it), so a
+block in charge of one link makes a machine of slow links out of a fast switch: all sends over the link, of any tree and
+channel, are its work, and nothing else ever stores to another GPU. Wires only copy. What a GPU computes (sums, results
+in its own memory) is the work of further blocks, of which a GPU has plenty, so that a wire is as fast for what was
+reduced as for what is passed on. A wire takes what is ready, the least advanced first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.gpu.execution.lanes import lane_loads, lanes_apart
+from blinksim.gpu.programs.compile import compile_schedule
+from blinksim.gpu.programs.dtypes import ElementType
+from blinksim.gpu.programs.layout import SCRATCH
+from blinksim.gpu.programs.program import READY, Longs, Program
+from blinksim.schedule.model import Schedule
+
+# Most ops of one wire: what kernels.cu keeps count of.
+MOST_OPS = 512
+# Blocks of a GPU that compute; chunks share them in turn. One block adds up three vectors hardly faster than a wire
+# sends one, so chunks are cut until there are this many: a wire must never wait for sums. With many more, the pieces of
+# a wire lie so far apart that finding their memory costs more than a microsecond each (seen with 24 on H200).
+COMPUTING = 48
+PARTS = 8
+# What a wire sends at once, in bytes.
+WIRE_PIECE = 128 << 10
+# What it could send in the time that every piece costs besides, in bytes: 3.6 us at 41 GB/s, first measured on H200.
+PIECE_COST = 147_600
+_Rows = list[list[int]]
+# (device, link or -1 for what the device computes, number of the computing block).
+_Queue = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Op:
+    """An op of the new program, with its rows of sources, destinations, waits and signals."""
+
+    queue: _Queue
+    key: int
+    chunk: int
+    length: int
+    source: _Rows
+    destination: _Rows
+    wait: _Rows
+    signal: _Rows
+
+
+def emulate(
+    schedule: Schedule,
+    count: int,
+    kind: ElementType,
+    blocks: int = 1,
+    piece_bytes: int = WIRE_PIECE,
+    *,
+    in_place: bool = False,
+    staged: bool = False,
+    most_blocks: int | None = None,
+) -> tuple[Program, Schedule]:
+    """A program that has `blocks` thread blocks for every lane of every link, and the schedule that it follows.
+
+    schedule: any that sends over single links. count: elements of the vector. piece_bytes: what a wire sends at once,
+    at most. in_place, staged: as for `blinksim.gpu.programs.compile.compile_schedule`. most_blocks: of a GPU, those
+    that compute included. The schedule returned has a link for every lane
+    (`blinksim.gpu.execution.lanes.lanes_apart`); queues of the program that stand for a wire are called like its
+    link. Raises `InfeasibleError` for sends over several links and for too few blocks, and `InputError` for too many
+    sends on one lane.
+    """
+    if blocks < 1:
+        raise InputError("a lane needs at least one thread block")
+    # Parts shorter than a piece would cost more than they gain, as every piece does.
+    parts = max(1, min(PARTS, -(-count * kind.itemsize // max(1, piece_bytes))))
+    apart = lanes_apart(schedule, parts)
+    computing = COMPUTING
+    if most_blocks is not None:
+        lanes = Counter(apart.topology.links[link].src for link in set(apart.route_links.tolist()))
+        wires = max(lanes.values(), default=0)
+        computing = min(COMPUTING, most_blocks // blocks - wires)
+        if computing < 1:
+            raise InfeasibleError(
+                f"{wires} lanes of a GPU with {blocks} thread blocks each leave none of {most_blocks} to compute"
+            )
+    program = compile_schedule(apart, count, kind, in_place=in_place, staged=staged)
+    program = _Wires(program, apart, computing).program()
+    # Equal pieces: a short one at the end of every chunk would cost as much overhead as a whole one.
+    longest = -(-int(program.length.max(initial=0)) * kind.itemsize // blocks)
+    pieces = max(1, -(-longest // max(1, piece_bytes)))
+    line = program.unit * kind.itemsize
+    return program.cut(blocks, max(line, -(-longest // pieces // line) * line)), apart
+
+
+def wire_piece(schedule: Schedule, size_bytes: int, cost_bytes: float = PIECE_COST) -> int:
+    """Bytes of a piece for a vector of `size_bytes`: between filling the pipeline, for which pieces are small, and what
+    every piece costs besides its data.
+
+    cost_bytes: the latter, as `PIECE_COST`. Raises `InfeasibleError` as `emulate` does.
+    """
+    load = float(max(lane_loads(lanes_apart(schedule)).values(), default=1))
+    best = math.sqrt(load * size_bytes * cost_bytes / max(1, schedule.steps - 1))
+    return min(1 << 20, max(16 << 10, 1 << round(math.log2(best))))
+
+
+class _Wires:
+    """Splits every op into what its GPU computes and one copy for every device that it sends to."""
+
+    def __init__(self, program: Program, schedule: Schedule, computing: int) -> None:
+        self.old, self.schedule, self.computing = program, schedule, computing
+        links = schedule.route_links[schedule.route_start[schedule.route]].tolist()
+        number = {schedule.topology.index[name]: i for i, name in enumerate(program.devices)}
+        sends = zip(schedule.chunk.tolist(), schedule.src.tolist(), schedule.dst.tolist(), strict=True)
+        self.link = {(c, number[a], number[b]): link for (c, a, b), link in zip(sends, links, strict=True)}
+        self.scratch = program.sizes[:, 2].tolist()
+        self.flags = program.flags.tolist()
+        self.ops: list[_Op] = []
+
+    def program(self) -> Program:
+        for number in range(self.old.ops):
+            self._split(number)
+        ops = sorted(self.ops, key=lambda op: (op.queue, op.key))
+        queues: dict[_Queue, int] = defaultdict(int)
+        for op in ops:
+            queues[op.queue] += 1
+        crowded = max(queues, key=lambda name: queues[name], default=None)
+        if crowded is not None and queues[crowded] > MOST_OPS:
+            raise InputError(
+                f"{self._name(crowded)} would carry {queues[crowded]} sends, more than the {MOST_OPS} that a wire "
+                "keeps track of; take a schedule with fewer chunks or steps"
+            )
+        sizes = self.old.sizes.copy()
+        sizes[:, 2] = self.scratch
+        tables: dict[str, Longs] = {}
+        widths = {"source": 2, "destination": 3, "wait": 1, "signal": 2}
+        for name, width in widths.items():
+            groups: list[_Rows] = [getattr(op, name) for op in ops]
+            tables[f"{name}_start"] = np.cumsum([0, *map(len, groups)]).astype(np.int64)
+            rows = [row for group in groups for row in group]
+            tables[f"{name}s"] = np.array(rows, dtype=np.int64).reshape(-1, width)
+        return self.old.replace(
+            sizes=sizes,
+            flags=np.array(self.flags, dtype=np.int64),
+            order=READY,
+            queue_device=np.array([name[0] for name in queues], dtype=np.int64),
+            queue_start=np.cumsum([0, *queues.values()]).astype(np.int64),
+            queue_name=tuple(map(self._name, queues)),
+            key=np.array([op.key for op in ops], dtype=np.int64),
+            chunk=np.array([op.chunk for op in ops], dtype=np.int64),
+            length=np.array([op.length for op in ops], dtype=np.int64),
+            **tables,
+        )
+
+    def _name(self, queue: _Queue) -> str:
+        device, link, turn = queue
+        return self.schedule.topology.links[link].name if link >= 0 else f"{self.old.devices[device]} itself, {turn}"
+
+    def _split(self, op: int) -> None:
+        old = self.old
+        here, chunk, length, key = (int(x[op]) for x in (old.op_device, old.chunk, old.length, old.key))
+        sources, waits = old.rows("sources", op), old.rows("waits", op)
+        targets, signals = old.rows("destinations", op), old.rows("signals", op)
+        own = [row for row in targets if row[0] == here]
+        away = [row for row in targets if row[0] != here]
+        inside = [row for row in signals if row[0] == here]
+        # Wires end one by one. What waits for a send to end, or in place for one of several, waits for a copy instead.
+        copied = bool(away) and not own and (bool(inside) or (old.layout.in_place and len(away) > 1))
+        reads, after = sources, waits
+        if len(sources) > 1 or own or not away or copied:
+            if away and (len(sources) > 1 or copied):
+                if not own:
+                    own = [[here, SCRATCH, self._slot(here, away[0][2], length)]]
+                reads, after = [own[0][1:]], [[self._flag(here)]]
+                inside = [*inside, [here, *after[0]]]
+            computing = (here, -1, chunk % self.computing)
+            self.ops.append(_Op(computing, 2 * key, chunk, length, sources, own, waits, inside))
+        for row in away:
+            wire = (here, self.link[chunk, here, row[0]], 0)
+            raised = [signal for signal in signals if signal[0] == row[0]]
+            self.ops.append(_Op(wire, 2 * key + 1, chunk, length, reads, [row], after, raised))
+        known = {here, *(row[0] for row in away)}
+        if any(signal[0] not in known for signal in signals):
+            raise InfeasibleError("a device waits for data that go to another one: run out of place")
+
+    def _slot(self, device: int, alike: int, length: int) -> int:
+        """A new place in scratch, at the same distance from a 128-byte boundary as the place `alike`."""
+        unit = self.old.unit
+        begin = -(-self.scratch[device] // unit) * unit + alike % unit
+        self.scratch[device] = begin + length
+        return int(begin)
+
+    def _flag(self, device: int) -> int:
+        self.flags[device] += 1
+        return int(self.flags[device]) - 1

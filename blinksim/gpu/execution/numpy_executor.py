@@ -1,0 +1,167 @@
+"""Runs a program on the CPU: one generator per queue and slice, switched wherever an op would wait.
+
+The order in which the queues take turns comes from a seed, so that many interleavings can be tried; a state in which
+no block can go on is an error that names the op.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Generator, Sequence
+
+import numpy as np
+
+from blinksim.gpu.execution.base import Executor, Outcome, Task
+from blinksim.gpu.programs.dtypes import Array, fold, poison
+from blinksim.gpu.programs.fit import fit
+from blinksim.gpu.programs.program import READY, ExecutionError, Program
+
+# Thread blocks that the CPU simulates: enough for slices to matter, few enough to stay fast.
+_BLOCKS = 8
+_SLICES, _PIECE_BYTES = 1, 1 << 20
+
+# (device, flag, slice), and what a block yields: the (op, piece, flag) it waits for, several where any of them will do,
+# or None after a finished piece.
+Flag = tuple[int, int, int]
+Wait = tuple[int, int, Flag]
+Block = Generator[list[Wait] | None]
+
+
+class NumpyExecutor(Executor):
+    """Runs a task on the CPU, once and untimed."""
+
+    task: Task
+    program: Program
+
+    def prepare(self, task: Task) -> Program:
+        cut, transfer = task.options.cut, task.options.transfer
+        program = task.program(transfer.wanted or "simple", bool(transfer.staged))
+        slices = _SLICES if cut.slices is None else cut.slices
+        piece_bytes = _PIECE_BYTES if cut.piece_bytes is None else cut.piece_bytes
+        self.task, self.program = task, fit(program, _BLOCKS, slices, piece_bytes)
+        return self.program
+
+    def run(self, check: bool) -> Outcome:
+        reference = self.task.reference
+        inputs = [reference.inputs(rank) for rank in range(reference.ranks)]
+        outputs = interpret(self.program, inputs, reference.op, self.task.options.cpu.seed)
+        if not check:
+            return Outcome()
+        results = [reference.compare(rank, output) for rank, output in enumerate(outputs)]
+        return Outcome(sum(wrong for wrong, _ in results), max((error for _, error in results), default=0.0))
+
+
+def allocate(program: Program) -> list[list[Array]]:
+    """Poisoned buffers: [device][INPUT, OUTPUT, SCRATCH or INBOX]."""
+    return [[poison(int(size), program.kind) for size in row] for row in program.sizes.tolist()]
+
+
+def interpret(program: Program, inputs: Sequence[Array], op: str = "sum", seed: int | None = None) -> list[Array]:
+    """What the program leaves in the output of each rank.
+
+    inputs: for each rank its data in storage form. op: one of `REDUCTIONS`. seed: None lets every block go on for as
+    long as it can; a number switches to a random block after every piece. Raises `ExecutionError` if the program gets
+    stuck.
+    """
+    memory = allocate(program)
+    for rank, (buffer, offset, size) in enumerate(program.layout.input_place):
+        memory[rank][buffer][offset : offset + size] = inputs[rank]
+    _Machine(program, memory, op, seed).run()
+    places = enumerate(program.layout.output_place)
+    return [memory[rank][buffer][at : at + size].copy() for rank, (buffer, at, size) in places]
+
+
+class _Machine:
+    def __init__(self, program: Program, memory: list[list[Array]], op: str, seed: int | None) -> None:
+        self.program, self.memory, self.op = program, memory, op
+        self.random = None if seed is None else np.random.default_rng(seed)
+        self.flags: dict[Flag, int] = defaultdict(int)
+        self.asleep: dict[Flag, list[Block]] = defaultdict(list)
+        self.waits: dict[Block, list[Wait]] = {}
+        self.ready: list[Block] = []
+
+    def run(self) -> None:
+        program = self.program
+        self.ready = [self._block(queue, part) for queue in range(program.queues) for part in range(program.slices)]
+        while self.ready:
+            if self.random is not None:
+                pick = int(self.random.integers(len(self.ready)))
+                self.ready[pick], self.ready[-1] = self.ready[-1], self.ready[pick]
+            block = self.ready.pop()
+            for waits in block:
+                if waits is not None:
+                    self.waits[block] = waits
+                    for _, _, awaited in waits:
+                        self.asleep[awaited].append(block)
+                    break
+                if self.random is not None:
+                    self.ready.append(block)
+                    break
+        if self.waits:
+            # The op with the smallest key among those that wait: what it waits for is what is wrong.
+            events = (event for events in self.waits.values() for event in events)
+            op, piece, (_, flag, part) = min(events, key=lambda event: (int(program.key[event[0]]), event[1]))
+            raise ExecutionError(
+                f"the program is stuck: {len(self.waits)} of {program.queues * program.slices} blocks wait forever; "
+                f"the first for piece {piece} of slice {part} and flag {flag}, in {program.describe(op)}"
+            )
+
+    def _block(self, queue: int, part: int) -> Block:
+        program = self.program
+        device = int(program.queue_device[queue])
+        if program.order == READY:
+            yield from self._ready_block(queue, part, device)
+            return
+        for op, piece in program.turns(queue, part):
+            for (flag,) in program.rows("waits", op):
+                name = (device, flag, part)
+                while self.flags[name] <= piece:
+                    yield [(op, piece, name)]
+            self._move(device, op, piece, part)
+            for target, flag in program.rows("signals", op):
+                self._signal((target, flag, part), piece)
+            yield None
+
+    def _ready_block(self, queue: int, part: int, device: int) -> Block:
+        """As kernels.cu does it: the ready op with the smallest share of its pieces done."""
+        program = self.program
+        ops = range(int(program.queue_start[queue]), int(program.queue_start[queue + 1]))
+        count = {op: program.pieces(int(program.length[op]), part) for op in ops}
+        done = dict.fromkeys(ops, 0)
+        while left := [op for op in ops if done[op] < count[op]]:
+            missing = [wait for op in left if (wait := self._missing(op, done[op], device, part)) is not None]
+            late = {op for op, _, _ in missing}
+            ready = [op for op in left if op not in late]
+            if not ready:
+                yield missing
+                continue
+            op = min(ready, key=lambda op: ((done[op] << 20) // count[op], op))
+            self._move(device, op, done[op], part)
+            for target, flag in program.rows("signals", op):
+                self._signal((target, flag, part), done[op])
+            done[op] += 1
+            yield None
+
+    def _missing(self, op: int, piece: int, device: int, part: int) -> Wait | None:
+        for (flag,) in self.program.rows("waits", op):
+            if self.flags[device, flag, part] <= piece:
+                return op, piece, (device, flag, part)
+        return None
+
+    def _move(self, device: int, op: int, piece: int, part: int) -> None:
+        program = self.program
+        targets = program.rows("destinations", op)
+        if not targets:
+            return
+        begin, end = program.span(int(program.length[op]), part, piece)
+        rows = program.rows("sources", op)
+        sources = [self.memory[device][buffer][at + begin : at + end] for buffer, at in rows]
+        values = fold(sources, self.op, program.kind) if sources else poison(end - begin, program.kind)
+        for target, buffer, offset in targets:
+            self.memory[target][buffer][offset + begin : offset + end] = values
+
+    def _signal(self, name: Flag, piece: int) -> None:
+        self.flags[name] = piece + 1
+        for block in self.asleep.pop(name, ()):
+            if self.waits.pop(block, None) is not None:
+                self.ready.append(block)

@@ -1,0 +1,192 @@
+"""The options of a run, in groups: each checks itself, and `RunOptions` checks what they mean together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import TypedDict, Unpack
+
+from blinksim.errors import InputError, unknown
+from blinksim.gpu.programs.handover import PROTOCOLS, ProtocolName
+
+MOST_LANE_BLOCKS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How a program is cut for the blocks that run it; `blinksim.gpu.programs.fit` chooses what is left out.
+
+    Parameters
+    ----------
+    slices : int, optional
+        Parts of every chunk, each with blocks of its own.
+    piece_bytes : int, optional
+        What a block moves at once; on an emulated machine, what a lane sends at once.
+    """
+
+    slices: int | None = None
+    piece_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.slices is not None and self.slices < 1:
+            raise InputError("slices must be at least 1")
+        if self.piece_bytes is not None and self.piece_bytes < 1:
+            raise InputError("piece_bytes must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """How a device hands data on to the next.
+
+    Parameters
+    ----------
+    protocol : {"simple", "ll128"}, optional
+        ``simple`` raises flags behind the data; ``ll128`` sends packets, which saves time on every step and moves 16
+        bytes for 15 of data. The default is, on GPUs, the one that the simulation of the program or, on GPUs that
+        nobody measured, `blinksim.gpu.programs.fit` expects to be quicker, if the links allow packets; on the CPU and
+        for emulated machines, ``simple``.
+    staged : bool, optional
+        Copy what comes from another device out of an inbox, so that GPUs that are ahead go on with the next launch.
+        Packets are always staged, so False takes ``simple``. The default with ``simple`` is, on GPUs, to stage where
+        `blinksim.gpu.programs.fit` expects that to be quicker and memory suffices; elsewhere, not to.
+    """
+
+    protocol: str | None = None
+    staged: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.protocol not in (None, *PROTOCOLS):
+            raise unknown("protocol", str(self.protocol), PROTOCOLS)
+        if self.staged is False and self.protocol == "ll128":
+            raise InputError("packets always go through inboxes; leave staged out, or take protocol=simple")
+
+    @property
+    def wanted(self) -> str | None:
+        """The requested protocol, or None for a free choice."""
+        return "simple" if self.staged is False else self.protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Emulation:
+    """The schedule's machine on the devices at hand, lane by lane (`blinksim.gpu.execution.emulate`).
+
+    Parameters
+    ----------
+    lane_blocks : int, optional
+        Thread blocks for every lane of a link. The default runs the schedule as it is.
+    lane_rate : float, optional
+        Bytes/s that such a block moves at most, on GPUs.
+    """
+
+    lane_blocks: int | None = None
+    lane_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.lane_blocks is not None and self.lane_blocks > MOST_LANE_BLOCKS:
+            raise InputError(
+                f"lane_blocks={self.lane_blocks}: no GPU runs so many thread blocks at once; give at most "
+                f"{MOST_LANE_BLOCKS}"
+            )
+        if self.lane_rate is not None and (self.lane_blocks is None or self.lane_rate <= 0):
+            raise InputError("lane_rate is for the blocks of lanes (lane_blocks), and more than 0")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuOptions:
+    """Which GPUs run a program, and how they are timed; the CPU ignores all of it.
+
+    Parameters
+    ----------
+    gpus : sequence of int, optional
+        CUDA devices in rank order. The default is 0, 1, 2, ….
+    threads : int, optional
+        Threads of a block: at least 64, with packets 32, and by default 512, the most. Fewer threads make a lane slower
+        and leave room for more blocks.
+    warmup, iterations : int
+        Launches before the timed ones, and timed launches.
+    apart : bool
+        No iteration begins before all GPUs have ended the one before.
+    timeout_s : float
+        How long a GPU waits for another before the run ends with an error.
+    """
+
+    gpus: Sequence[int] | None = None
+    threads: int | None = None
+    warmup: int = 5
+    iterations: int = 20
+    apart: bool = False
+    timeout_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        if self.warmup < 0 or self.iterations < 1:
+            raise InputError("a timed run needs at least one iteration, and no fewer than 0 to warm up")
+        if not self.timeout_s > 0:
+            raise InputError(f"timeout_s is more than 0, not {self.timeout_s}")
+
+
+@dataclass(frozen=True, slots=True)
+class CpuOptions:
+    """How NumPy interprets a program.
+
+    Parameters
+    ----------
+    seed : int, optional
+        Of a random order of the blocks. The default runs each block for as long as it can.
+    """
+
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.seed is not None and self.seed < 0:
+            raise InputError(f"a seed is a whole number from 0 on, not {self.seed}")
+
+
+class RunKeywords(TypedDict, total=False):
+    """Every option of `Cut`, `Transfer`, `Emulation`, `GpuOptions` and `CpuOptions`, by name."""
+
+    slices: int | None
+    piece_bytes: int | None
+    protocol: ProtocolName | None
+    staged: bool | None
+    lane_blocks: int | None
+    lane_rate: float | None
+    gpus: Sequence[int] | None
+    threads: int | None
+    warmup: int
+    iterations: int
+    apart: bool
+    timeout_s: float
+    seed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """All options of a run beside what it computes; `gather` makes them from keywords."""
+
+    cut: Cut = field(default_factory=Cut)
+    transfer: Transfer = field(default_factory=Transfer)
+    emulation: Emulation = field(default_factory=Emulation)
+    gpu: GpuOptions = field(default_factory=GpuOptions)
+    cpu: CpuOptions = field(default_factory=CpuOptions)
+
+    def __post_init__(self) -> None:
+        if self.emulation.lane_blocks is None:
+            return
+        if self.cut.slices is not None:
+            raise InputError("an emulated machine runs out of place, and its lanes' blocks are its slices")
+        if self.transfer.protocol not in (None, "simple"):
+            raise InputError("the lanes of an emulated machine use the protocol simple")
+        if self.transfer.staged:
+            raise InputError("an emulated machine hands data on without inboxes")
+
+    @classmethod
+    def gather(cls, **keywords: Unpack[RunKeywords]) -> RunOptions:
+        """Options from keywords; raises `InputError` for a name that no group has, with the nearest names."""
+        groups = {"cut": Cut, "transfer": Transfer, "emulation": Emulation, "gpu": GpuOptions, "cpu": CpuOptions}
+        home = {entry.name: group for group, options in groups.items() for entry in fields(options)}
+        given: dict[str, dict[str, object]] = {group: {} for group in groups}
+        for name, value in keywords.items():
+            if name not in home:
+                raise unknown("option", name, home)
+            given[home[name]][name] = value
+        return cls(**{group: options(**given[group]) for group, options in groups.items()})

@@ -1,0 +1,188 @@
+"""What a collective must leave on every rank, computed from its definition alone: no schedule, no chunks, no program.
+
+Inputs are pseudo-random tables whose length is prime, repeated along the vector: element i of rank r is
+table[r][i mod period]. Sums and products are therefore known for a vector of any size from one pass over the tables,
+and no two chunks look alike. Floating-point results may differ from the exact value by ranks * epsilon * sum(|x|)
+(each of at most `ranks` roundings is half a unit of the last place of a partial sum; the bound of Higham, "Accuracy
+and Stability of Numerical Algorithms", section 4.2, with a factor of two to spare); min and max are exact. The product
+is bounded likewise, relative to itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from blinksim.collective import Collective
+from blinksim.gpu.programs.dtypes import Array, ElementType, fold, narrow, widen
+from blinksim.traffic.matrix import block_bounds
+
+PERIOD = 1_048_583  # prime
+Span = tuple[int, int, int]
+EVERY = -1
+
+
+def input_span(collective: Collective, ranks: int, rank: int, count: int) -> tuple[int, int]:
+    """The part of the vector that a rank starts with: (first, last + 1) element."""
+    part = (rank * count // ranks, (rank + 1) * count // ranks)
+    match collective.name:
+        case "allgather" | "gather":
+            return part
+        case "broadcast" | "scatter":
+            return (0, count) if rank == collective.root else (0, 0)
+        case "alltoallv" if collective.traffic is not None:
+            return (0, block_bounds(collective.traffic, count)[rank][-1])
+        case _:
+            return (0, count)
+
+
+def output_spans(collective: Collective, ranks: int, rank: int, count: int) -> list[Span]:
+    """What a rank ends with, in order: (rank it comes from or `EVERY` for the reduction of all, first, last + 1)."""
+    part = (rank * count // ranks, (rank + 1) * count // ranks)
+    gathered = [(other, other * count // ranks, (other + 1) * count // ranks) for other in range(ranks)]
+    at_root = rank == collective.root
+    match collective.name:
+        case "allreduce":
+            return [(EVERY, 0, count)]
+        case "reduce":
+            return [(EVERY, 0, count)] if at_root else []
+        case "reducescatter":
+            return [(EVERY, *part)]
+        case "broadcast":
+            return [(collective.root, 0, count)]
+        case "scatter":
+            return [(collective.root, *part)]
+        case "allgather":
+            return gathered
+        case "gather":
+            return gathered if at_root else []
+        case "alltoallv" if collective.traffic is not None:
+            rows = block_bounds(collective.traffic, count)
+            return [(other, rows[other][rank], rows[other][rank + 1]) for other in range(ranks)]
+        case _:  # alltoall
+            return [(other, *part) for other in range(ranks)]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Inputs and expected outputs of one collective on `ranks` ranks."""
+
+    collective: Collective
+    ranks: int
+    count: int
+    kind: ElementType
+    op: str = "sum"
+    seed: int = 1
+
+    @cached_property
+    def period(self) -> int:
+        return max(1, min(PERIOD, self.count))
+
+    @cached_property
+    def tables(self) -> tuple[Array, ...]:
+        """One table per rank, in storage form: full-range integers; fractions in (-1, 1), for products near 1."""
+        made = []
+        for rank in range(self.ranks):
+            source = np.random.default_rng([self.seed, rank])
+            if self.kind.floating:
+                low, high = (0.75, 1.25) if self.op == "prod" else (-1.0, 1.0)
+                real = source.random(self.period) * (high - low) + low
+                computed = np.float64 if self.kind.name == "float64" else np.float32
+                made.append(narrow(real.astype(computed), self.kind).astype(self.kind.storage))
+            else:
+                info = np.iinfo(self.kind.storage)
+                table = source.integers(info.min, info.max, self.period, info.dtype, endpoint=True)
+                # A product of many even numbers would be 0 whatever was left out.
+                made.append(table | info.dtype.type(1) if self.op == "prod" else table)
+        return tuple(made)
+
+    def inputs(self, rank: int) -> Array:
+        """What a rank starts with, in storage form."""
+        start, stop = input_span(self.collective, self.ranks, rank, self.count)
+        target = np.empty(stop - start, dtype=self.kind.storage)
+        self.write_inputs(rank, target)
+        return target
+
+    def write_inputs(self, rank: int, target: Any, xp: Any = np) -> None:
+        """Fills `target`, an array of `xp` (NumPy or CuPy), with what a rank starts with."""
+        start, stop = input_span(self.collective, self.ranks, rank, self.count)
+        table = xp.asarray(self.tables[rank])
+        for at, part in self._parts(start, stop):
+            target[at : at + part.stop - part.start] = table[part]
+
+    def _parts(self, start: int, stop: int) -> Iterator[tuple[int, slice]]:
+        """Elements start to stop of a vector as parts of a table: (elements before it, the part)."""
+        low = start
+        while low < stop:
+            first = low % self.period
+            high = min(stop, low + self.period - first)
+            yield low - start, slice(first, first + high - low)
+            low = high
+
+    @cached_property
+    def reduced(self) -> tuple[Array, Array]:
+        """The reduction of all tables, floating types in float64, and how far a result may be from it."""
+        if not self.kind.floating:
+            return fold(self.tables, self.op, self.kind), np.zeros(self.period)
+        wide = [widen(table, self.kind).astype(np.float64) for table in self.tables]
+        exact = fold(wide, self.op, _DOUBLE)
+        if self.op in ("min", "max"):
+            return exact, np.zeros(self.period)
+        scale = np.abs(exact) if self.op == "prod" else sum(np.abs(table) for table in wide)
+        return exact, self.ranks * self.kind.epsilon * np.asarray(scale)
+
+    def compare(self, rank: int, output: Any, xp: Any = np) -> tuple[int, float]:
+        """(number of wrong elements, largest error of the others and them) of a rank's output.
+
+        output: its elements in storage form, an array of `xp` (NumPy or CuPy). The error is absolute; it is infinite
+        where a floating result is not a number.
+        """
+        wrong, worst, at = 0, 0.0, 0
+        exact: Any = None
+        allowed: Any = None
+        if self.collective.reduces:
+            exact, allowed = (xp.asarray(part) for part in self.reduced)
+        for source, start, stop in output_spans(self.collective, self.ranks, rank, self.count):
+            table = exact if source == EVERY else xp.asarray(self.tables[source])
+            for before, part in self._parts(start, stop):
+                got = output[at + before : at + before + part.stop - part.start]
+                part = slice(part.start, part.start + int(got.size))
+                expected = table[part] if source == EVERY else _real(table[part], self.kind, xp)
+                error = xp.abs(_real(got, self.kind, xp) - expected)
+                if source == EVERY and self.kind.floating:
+                    # Written so that a NaN counts as wrong.
+                    different = ~(error <= allowed[part])
+                else:
+                    different = got != table[part]
+                wrong, worst = wrong + int(different.sum()), max(worst, _largest(error, xp))
+            at += stop - start
+        return wrong + abs(int(output.size) - at), worst
+
+    @property
+    def tolerance(self) -> str:
+        """What counts as equal, for people."""
+        if not self.kind.floating or not self.collective.reduces or self.op in ("min", "max"):
+            return "exact"
+        scale = "|product|" if self.op == "prod" else "sum of |x|"
+        return f"{self.ranks} * {self.kind.epsilon:.3g} * {scale}"
+
+
+_DOUBLE = ElementType("float64", "float64", 52)
+
+
+def _real(values: Any, kind: ElementType, xp: Any) -> Any:
+    """Storage to float64, on either device."""
+    if kind.name == "bfloat16":
+        return (values.astype(xp.uint32) << xp.uint32(16)).view(xp.float32).astype(xp.float64)
+    return values.astype(xp.float64)
+
+
+def _largest(error: Any, xp: Any) -> float:
+    if not error.size:
+        return 0.0
+    largest = float(error.max())
+    return largest if largest == largest else float("inf")

@@ -1,0 +1,152 @@
+"""Packs a program into one table of 64-bit words per device, with the addresses that kernels.cu follows.
+
+The head has one word each for: queues, slices, order, elements of a unit, units of a piece, told, awaited, 1 if
+the program is staged, the bytes of half an inbox (the same for all devices), the words from one queue to the next, and
+the least clock cycles that a wire takes for a KiB. Behind it, the queues, each filled up to that length, then the
+heralds: the `told` addresses in other devices' memory to announce a new launch to, and the `awaited` ones here to
+listen at.
+
+A queue is the number of its ops (with bit 32 set if it is a wire), 7 words for each op, and the addresses: length, key,
+number, and the positions, counted from the beginning of the queue, of the op's source, target, wait and signal
+addresses, which end where those of the next op begin (so there is one op more than counted).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.gpu.programs.dtypes import REDUCTIONS, ElementType
+from blinksim.gpu.programs.handover import by_flag, receivers
+from blinksim.gpu.programs.layout import INBOX, LINE_BYTES, PACKET_LINES
+from blinksim.gpu.programs.program import READY, Longs, Program
+from blinksim.textio import text_files
+
+HEAD_WORDS, OP_WORDS = 11, 7
+# Where the head has the words from one queue to the next.
+STRIDE = 9
+# The longest queue that the kernel copies into shared memory.
+CACHE_WORDS = 2048
+# Words that the kernel leaves behind when a wait takes too long.
+ERROR_WORDS = 6
+# Marks addresses in an inbox.
+IN_INBOX = 1 << 62
+
+
+def pack(
+    program: Program, buffers: Sequence[Sequence[int]], flags: Sequence[int], heralds: Sequence[int], pace: int = 0
+) -> list[Longs]:
+    """The table of each device, as int64.
+
+    buffers (device, buffer): addresses of the INPUT, OUTPUT, SCRATCH and INBOX buffers. flags: addresses of each
+    device's flags, 8 bytes for every flag and slice, the slices of a flag side by side. heralds: addresses of one
+    8-byte word per device. pace: cycles for a KiB on wires. Addresses in an inbox have a bit set that no address has;
+    flags that packets carry are left out.
+    """
+    base = np.array(buffers, dtype=np.int64).reshape(-1, 4)
+    flag_base = np.array(flags, dtype=np.int64)
+    each = 8 * program.slices
+    op_device = program.op_device
+    here = np.repeat(op_device, np.diff(program.source_start))
+    sources = base[here, program.sources[:, 0]] + _distance(program, program.sources[:, 0], program.sources[:, 1])
+    rows = program.destinations
+    targets = base[rows[:, 0], rows[:, 1]] + _distance(program, rows[:, 1], rows[:, 2])
+    here = np.repeat(op_device, np.diff(program.wait_start))
+    waits = flag_base[here] + each * program.waits[:, 0]
+    signals = flag_base[program.signals[:, 0]] + each * program.signals[:, 1]
+    waited, signalled = by_flag(program)
+    lists = (
+        (program.source_start, sources),
+        (program.destination_start, targets),
+        _only(program.wait_start, waits, waited),
+        _only(program.signal_start, signals, signalled),
+    )
+    sends_to = receivers(program)
+    tables = []
+    for device in range(len(program.devices)):
+        queues = [_pack_queue(program, int(queue), lists) for queue in program.queues_of(device)]
+        told = [heralds[other] + 8 * device for other, targets_of in enumerate(sends_to) if device in targets_of]
+        awaited = [heralds[device] + 8 * other for other in sends_to[device]]
+        stride = max((len(queue) for queue in queues), default=0)
+        head = [len(queues), program.slices, program.order, program.unit, program.piece_units, len(told), len(awaited)]
+        head += [int(program.staged), inbox_bytes(program), stride, pace]
+        filled = [np.concatenate([queue, np.zeros(stride - len(queue), dtype=np.int64)]) for queue in queues]
+        parts = [np.array(head), *filled, np.array([*told, *awaited], dtype=np.int64)]
+        tables.append(np.concatenate(parts).astype(np.int64))
+    return tables
+
+
+def inbox_bytes(program: Program) -> int:
+    """Bytes of half an inbox, the fullest one's, in whole lines. Launches use the halves in turn."""
+    most = int(_inside(program, program.sizes[:, INBOX]).max(initial=0))
+    return -(-most // LINE_BYTES) * LINE_BYTES
+
+
+def buffer_bytes(program: Program, device: int) -> list[int]:
+    """Bytes of each buffer of a device; of an inbox that is used, both halves."""
+    sizes = program.sizes[device]
+    return [*(sizes[:INBOX] * program.kind.itemsize).tolist(), 2 * inbox_bytes(program) if sizes[INBOX] else 0]
+
+
+def _distance(program: Program, buffer: Longs, offset: Longs) -> Longs:
+    """What to add to a buffer's address for an offset in elements; inboxes are marked, and may hold packets."""
+    marked: Longs = np.where(buffer == INBOX, _inside(program, offset) + IN_INBOX, offset * program.kind.itemsize)
+    return marked
+
+
+def _inside(program: Program, elements: Longs) -> Longs:
+    """Bytes that elements take in an inbox, where packets hold units of them."""
+    return elements // program.unit * PACKET_LINES * LINE_BYTES if program.packets else elements * program.kind.itemsize
+
+
+def _only(start: Longs, values: Longs, kept: npt.NDArray[np.bool_]) -> tuple[Longs, Longs]:
+    """The rows that are kept, and where those of each op begin among them."""
+    before = np.concatenate(([0], np.cumsum(kept)))
+    return before[start], values[kept]
+
+
+def _pack_queue(program: Program, queue: int, lists: tuple[tuple[Longs, Longs], ...]) -> Longs:
+    first, last = int(program.queue_start[queue]), int(program.queue_start[queue + 1])
+    ops = np.zeros((last - first + 1, OP_WORDS), dtype=np.int64)
+    ops[:-1, 0] = program.length[first:last]
+    ops[:-1, 1] = program.key[first:last]
+    ops[:-1, 2] = np.arange(first, last)
+    addresses: list[Longs] = []
+    at = 1 + ops.size
+    for column, (start, values) in enumerate(lists, start=3):
+        ops[:, column] = at + start[first : last + 1] - start[first]
+        addresses.append(values[start[first] : start[last]])
+        at += len(addresses[-1])
+    device = int(program.queue_device[queue])
+    targets = program.destinations[program.destination_start[first] : program.destination_start[last], 0]
+    wire = program.order == READY and bool((targets != device).any())
+    return np.concatenate([np.array([last - first + (wire << 32)], dtype=np.int64), ops.ravel(), *addresses])
+
+
+def kernel_source(kind: ElementType, op: str, packets: bool = False) -> str:
+    """kernels.cu for an element type and a reduction: with the definitions that it asks for in front."""
+    element, wide, convert = _C_TYPES[kind.name]
+    if op in ("sum", "prod") and kind.name.startswith("int"):
+        # Overflow of signed integers is undefined in C++; unsigned arithmetic gives the same bits.
+        element, wide, _ = _C_TYPES[f"u{kind.name}"]
+    names = {"ELEMENT": element, "WIDE": wide, "CONVERT": convert, "REDUCE": list(REDUCTIONS).index(op)}
+    names["PACKETS"] = int(packets)
+    head = "".join(f"#define {name} {value}\n" for name, value in names.items())
+    return head + text_files.read_text(Path(__file__).with_name("kernels.cu"))
+
+
+_C_TYPES = {
+    "int8": ("signed char", "int", 0),
+    "uint8": ("unsigned char", "unsigned int", 0),
+    "int32": ("int", "int", 0),
+    "uint32": ("unsigned int", "unsigned int", 0),
+    "int64": ("long long", "long long", 0),
+    "uint64": ("unsigned long long", "unsigned long long", 0),
+    "float16": ("unsigned short", "float", 1),
+    "bfloat16": ("unsigned short", "float", 2),
+    "float32": ("float", "float", 0),
+    "float64": ("double", "double", 0),
+}

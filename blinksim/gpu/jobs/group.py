@@ -1,0 +1,244 @@
+"""A group of ranks, one process each, that call collectives in the same order."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from blinksim._version import __version__
+from blinksim.errors import InputError
+from blinksim.gpu.jobs.backend import Backend
+from blinksim.gpu.jobs.calls import Call
+from blinksim.gpu.jobs.faults import GroupError, explain
+from blinksim.gpu.jobs.job_plan import JobPlan
+from blinksim.gpu.jobs.rendezvous import Store
+from blinksim.gpu.jobs.segment import MOST_RANKS, Segment
+from blinksim.gpu.jobs.turns import Turn, Turns
+from blinksim.textio.strict_json import parse
+from blinksim.units import format_size_about
+
+TIMEOUT_S = 10.0
+# Calls of which the programs are kept.
+_MOST_CALLS = 512
+# What a store raises once the rank that held it is dead; the group then finds out by itself.
+_STORE_GONE = (OSError, RuntimeError)
+
+
+class Group:
+    """One rank's door to its group.
+
+    Making a group is collective: every rank does it, with the same plan and the same sizes.
+
+    Parameters
+    ----------
+    store : Store
+        Seen by all ranks of this group and used by it alone (`rendezvous.Section` makes a part of one).
+    rank : int
+        This process, from 0.
+    plan : JobPlan
+        Which schedule runs for which call; it also says how many ranks there are.
+    backend : Backend
+        What moves the data.
+    segment : Segment, optional
+        Sizes of the memory that the group allocates; it never takes more.
+    timeout_s : float
+        How long a rank waits for another one before the group fails.
+    report : callable, optional
+        Called with a line about the group, and about every kind of call when it is compiled.
+
+    Raises
+    ------
+    GroupError
+        If the ranks do not agree on the group.
+    MissingError
+        Without enough memory, or if a rank cannot map that of another.
+
+    Examples
+    --------
+    Two ranks, here threads of one process:
+
+    >>> import tempfile
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> import numpy as np
+    >>> from blinksim.gpu.jobs.calls import Call
+    >>> from blinksim.gpu.jobs.group import Group
+    >>> from blinksim.gpu.jobs.job_plan import JobPlan
+    >>> from blinksim.gpu.jobs.rendezvous import FolderStore
+    >>> from blinksim.gpu.jobs.shared_memory import SharedMemoryBackend
+    >>> from blinksim.gpu.programs.dtypes import element_type
+    >>> from blinksim.gpu.jobs.segment import Segment
+    >>> folder, small = tempfile.mkdtemp(), Segment.of(1 << 20)
+    >>> def work(rank):
+    ...     group = Group(FolderStore(folder), rank, JobPlan.for_switch(2), SharedMemoryBackend(), small)
+    ...     data = np.full(3, rank + 1, dtype=np.float32)
+    ...     group.run(Call("allreduce", 3, element_type("float32")), data, data)
+    ...     group.close()
+    ...     return data
+    >>> with ThreadPoolExecutor(2) as threads:
+    ...     print(*threads.map(work, range(2)))
+    [3. 3. 3.] [3. 3. 3.]
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        plan: JobPlan,
+        backend: Backend,
+        segment: Segment | None = None,
+        timeout_s: float = TIMEOUT_S,
+        report: Callable[[str], object] | None = None,
+    ) -> None:
+        if not 0 <= rank < plan.ranks <= MOST_RANKS:
+            raise InputError(f"rank {rank} of {plan.ranks}: ranks count from 0, and a group has at most {MOST_RANKS}")
+        if not timeout_s > 0:
+            raise InputError(f"timeout_s is more than 0, not {timeout_s}")
+        self.store, self.rank, self.ranks, self.backend = store, rank, plan.ranks, backend
+        self.segment = segment or Segment()
+        self.timeout_s = timeout_s
+        self.report = report
+        self.failure = ""
+        self.closed = False
+        self._names: dict[int, str] = {}
+        self._calls: OrderedDict[Call, list[Turn]] = OrderedDict()
+        handle = backend.allocate(self.segment)
+        packets, blocks, handles = self._agree(plan, handle)
+        self.turns = Turns(plan, rank, self.segment, blocks, packets)
+        backend.connect(rank, handles)
+        self._meet("connected")
+        backend.settle()
+        self._say(
+            f"group of {self.ranks} ranks by {plan.origin}, {format_size_about(self.segment.total)} on {backend.name}"
+        )
+
+    def _agree(self, plan: JobPlan, handle: str) -> tuple[bool, int, list[str]]:
+        """Whether packets can be used and how many blocks, as all ranks can; and everyone's handle."""
+        same = {
+            "version": __version__,
+            "ranks": self.ranks,
+            "plan": plan.fingerprint,
+            "segment": repr(self.segment),
+            "backend": type(self.backend).__name__,
+        }
+        mine = {"same": same, "packets": self.backend.packets, "blocks": self.backend.blocks, "handle": handle}
+        self.store.set(f"member/{self.rank}", json.dumps(mine))
+        members = [parse(f"member {other}", self.store.get(f"member/{other}")) for other in range(self.ranks)]
+        for other, member in enumerate(members):
+            for key, value in same.items():
+                if member["same"][key] != value:
+                    raise GroupError(
+                        f"rank {self.rank} and rank {other} cannot be one group: {key} is {value} here and "
+                        f"{member['same'][key]} there"
+                    )
+        packets, blocks = (min(member[key] for member in members) for key in ("packets", "blocks"))
+        return bool(packets), int(blocks), [str(member["handle"]) for member in members]
+
+    def _meet(self, what: str, timeout_s: float | None = None) -> None:
+        """Returns when all ranks are here; raises `GroupError` after a while, by default that of the store."""
+        self.store.set(f"{what}/{self.rank}", "here")
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        for other in range(self.ranks):
+            while end is not None and not self.store.check([f"{what}/{other}"]):
+                if time.monotonic() > end:
+                    raise GroupError(f"rank {other} has not {what} for {timeout_s:g} s")
+                time.sleep(0.002)
+            self.store.get(f"{what}/{other}")
+
+    def run(self, call: Call, source: Any, target: Any) -> None:
+        """Runs a call, or queues it behind those before (on GPUs).
+
+        source, target: vectors as the backend addresses memory. Allreduce, broadcast and reduce take the same vector
+        twice. Raises `GroupError` if the group has failed: what its last calls left in their targets is then spoilt,
+        NaN or -1.
+        """
+        self.check()
+        for turn in self.prepare(call):
+            self.backend.launch(turn, call.op, source, target, self.timeout_s)
+
+    def choose_by(self, plan: JobPlan) -> None:
+        """Takes other rules from now on, on all ranks alike."""
+        self.turns.plan = plan
+        self._calls.clear()
+
+    def prepare(self, call: Call) -> list[Turn]:
+        """The turns of a call; compiled once."""
+        turns = self._calls.get(call)
+        if turns is None:
+            turns = self.turns.of(call)
+            for turn in turns:
+                self._name(turn)
+            self._calls[call] = turns
+            blocks = max(1, len(turns[0].program.queues_of(self.rank)) * turns[0].program.slices)
+            launches = f"{len(turns)} launch{'es' * (len(turns) > 1)} of {blocks} block{'s' * (blocks > 1)}"
+            self._say(f"{call} ({format_size_about(call.nbytes)}): {turns[0].by}, {launches}")
+            if len(self._calls) > _MOST_CALLS:
+                self._calls.popitem(last=False)
+        self._calls.move_to_end(call)
+        return turns
+
+    def _say(self, line: str) -> None:
+        if self.report is not None:
+            self.report(line)
+
+    def _name(self, turn: Turn) -> None:
+        """Lets others look up what a signature stands for."""
+        if turn.signature not in self._names:
+            self._names[turn.signature] = turn.says
+            with suppress(*_STORE_GONE):
+                self.store.set(f"call/{self.rank}/{turn.signature}", turn.says)
+
+    def _look_up(self, signature: int) -> str:
+        """What a signature stands for; whoever announces one has named it before."""
+        with suppress(*_STORE_GONE):
+            for other in range(self.ranks) if signature not in self._names else ():
+                key = f"call/{other}/{signature}"
+                if self.store.check([key]):
+                    self._names[signature] = self.store.get(key).decode()
+                    break
+        return self._names.get(signature, "another call")
+
+    def check(self) -> None:
+        """Raises `GroupError` if a call has failed here or on another rank.
+
+        On GPUs calls end later than they return, so a check sees what has failed so far.
+        """
+        if not self.failure and self.backend.alarmed():
+            self.failure = explain(self.backend.notes(), self.rank, self.ranks, self.timeout_s, self._look_up)
+        if self.failure:
+            raise GroupError(f"{self.failure}; make the group anew")
+
+    def finish(self) -> None:
+        """Waits for all calls; raises `GroupError` if one failed."""
+        self.backend.finish()
+        self.check()
+
+    def close(self) -> None:
+        """Frees the memory once no other rank can be using it, for which it waits as long as for anything else.
+
+        What a rank that does not answer may still write to is kept: it would otherwise hit memory of somebody else.
+        """
+        if self.closed:
+            return
+        self.closed = True
+        self.backend.finish()  # what runs gives up in time
+        everyone = self._all_have("closed")
+        self.backend.disconnect()
+        if everyone and self._all_have("left"):
+            self.backend.free()
+        # The store is mostly rank 0's, and ends with it.
+        with suppress(*_STORE_GONE):
+            self.store.set(f"gone/{self.rank}", "gone")
+        if everyone and self.rank == 0:
+            self._all_have("gone")
+
+    def _all_have(self, what: str) -> bool:
+        """True when all ranks have come here, False if one does not come in time."""
+        try:
+            self._meet(what, self.timeout_s)
+        except (GroupError, *_STORE_GONE):
+            return False
+        return True

@@ -1,0 +1,246 @@
+"""Which schedule a group runs for which call: by collective and size, from a file or from rules."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from blinksim.algorithms.registry import REGISTRY
+from blinksim.collective import Collective
+from blinksim.errors import FileError, InputError, unknown
+from blinksim.gpu.jobs.calls import CALLED, Call
+from blinksim.gpu.programs.fit import quicker_protocol
+from blinksim.gpu.programs.handover import PROTOCOLS
+from blinksim.schedule.model import Schedule
+from blinksim.textio import text_files
+from blinksim.textio.strict_json import Entry, parse
+from blinksim.timing.execution_model import Executed
+from blinksim.timing.measured.coverage import uncovered
+from blinksim.timing.model_registry import DEFAULT
+from blinksim.topology.graph import Topology
+from blinksim.topology.shapes import one_switch
+from blinksim.units import size_of
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A schedule, and how it hands data on: ``ll128`` or ``simple``. lane_blocks: as in `Rule`."""
+
+    schedule: Schedule
+    protocol: str
+    lane_blocks: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """For vectors of a collective up to so many bytes (None: any): an algorithm's name or a schedule, a protocol.
+
+    lane_blocks: so many thread blocks for every lane of the schedule's machine, and nothing leaves a GPU any other way
+    (`blinksim.gpu.execution.emulate`); None for as many as are quickest.
+    """
+
+    collective: str
+    up_to: int | None
+    what: str | Schedule
+    protocol: str
+    lane_blocks: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.collective not in CALLED:
+            raise unknown("collective of a group", self.collective, CALLED)
+        if isinstance(self.what, str) and self.what not in REGISTRY:
+            raise unknown("algorithm", self.what, REGISTRY)
+        if self.protocol not in PROTOCOLS:
+            raise unknown("protocol", self.protocol, PROTOCOLS)
+        if self.lane_blocks is not None and (
+            self.lane_blocks < 1 or self.protocol != "simple" or isinstance(self.what, str)
+        ):
+            raise InputError("lane_blocks is 1 or more, for a schedule of its own machine by the protocol simple")
+
+
+# And on eight H200, in one process (validate/results/elementary-8gpu.json): a ring has twice the steps there.
+_EIGHT = (("allreduce", 8 << 20, "double_binary", "ll128"), ("allreduce", 32 << 20, "two_shot", "simple"))
+# And on two, where a step more costs more than to send all at once.
+_TWO = (
+    ("allreduce", 128 << 10, "chain", "ll128"),
+    ("allreduce", 2 << 20, "double_binary", "ll128"),
+    ("allreduce", 8 << 20, "ring", "ll128"),
+    ("allreduce", 32 << 20, "two_shot", "simple"),
+    ("reducescatter", 32 << 20, "direct", "ll128"),
+    ("reduce", 2 << 20, "direct", "ll128"),
+)
+# What was quickest on four H200, of eight algorithms and both protocols.
+_SWITCH: tuple[tuple[str, int | None, str, str], ...] = (
+    ("allreduce", 512 << 10, "two_shot", "ll128"),
+    ("allreduce", 2 << 20, "double_binary", "ll128"),
+    ("allreduce", 8 << 20, "ring", "ll128"),
+    ("allreduce", None, "ring", "simple"),
+    ("allgather", 512 << 10, "direct", "ll128"),
+    ("allgather", 16 << 20, "ring", "ll128"),
+    ("allgather", None, "ring", "simple"),
+    ("reducescatter", 2 << 20, "direct", "ll128"),
+    ("reducescatter", 8 << 20, "ring", "ll128"),
+    ("reducescatter", None, "ring", "simple"),
+    ("broadcast", 256 << 10, "direct", "ll128"),
+    ("broadcast", 8 << 20, "chain", "ll128"),
+    ("broadcast", None, "chain", "simple"),
+    ("reduce", 8 << 20, "chain", "ll128"),
+    ("reduce", None, "chain", "simple"),
+)
+
+
+def _switch_rules(ranks: int) -> tuple[Rule, ...]:
+    """The rules above, with what two ranks or many need."""
+    rows = [*_TWO, *_SWITCH] if ranks == 2 else list(_SWITCH)
+    if ranks >= 8:
+        first = next(number for number, row in enumerate(rows) if row[:3] == ("allreduce", 8 << 20, "ring"))
+        rows[first : first + 1] = _EIGHT
+    return tuple(Rule(*row) for row in rows)
+
+
+# Of the vectors that `JobPlan.predicted` asks about; a rule ends half way to the next one.
+_SIZES = tuple(1 << power for power in range(10, 29, 2))
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """The rules of a group; the first one that fits a call is taken.
+
+    topology: the selected part that the ranks are, in rank order. origin: where the rules are from, for people.
+
+    Examples
+    --------
+    >>> from blinksim.gpu.jobs.calls import Call
+    >>> from blinksim.gpu.jobs.job_plan import JobPlan
+    >>> from blinksim.gpu.programs.dtypes import element_type
+    >>> plan = JobPlan.for_switch(4)
+    >>> choice = plan.choose(Call("allreduce", 1000, element_type("float32")))
+    >>> choice.schedule.algorithm, choice.protocol
+    ('two_shot', 'll128')
+    """
+
+    topology: Topology
+    rules: tuple[Rule, ...]
+    origin: str = "built-in rules"
+    known: dict[tuple[str, Collective], Schedule] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in CALLED:
+            last = (rule for rule in self.rules if rule.up_to is None and isinstance(rule.what, str))
+            if not any(rule.collective == name for rule in last):
+                raise InputError(f"{self.origin}: no rule for {name} of any size; add one without up_to")
+
+    @property
+    def ranks(self) -> int:
+        return self.topology.ranks
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for plans that choose the same."""
+        rows = [
+            (rule.collective, rule.up_to, _named(rule.what), rule.protocol, rule.lane_blocks) for rule in self.rules
+        ]
+        digest = hashlib.blake2b(repr((self.ranks, rows)).encode(), digest_size=4).hexdigest()
+        return f"{self.origin} ({digest})"
+
+    @classmethod
+    def for_switch(cls, ranks: int) -> JobPlan:
+        """The rules for GPUs that a switch joins."""
+        return cls(one_switch(ranks).select(), _switch_rules(ranks))
+
+    @classmethod
+    def predicted(cls, topology: Topology) -> JobPlan:
+        """What `blinksim.answers.project.project` finds quickest on a selected machine, from 1 KiB to 256 MiB: by the
+        model ``execution`` where the machine has its constants, else by alpha-beta.
+
+        Those constants are of programs in one process. Between processes on four H200 this choice is 7 % slower than
+        the quickest in the mean, at worst 65 %; the built-in rules are the quickest everywhere.
+        """
+        from blinksim.answers.project import project
+
+        model = DEFAULT if uncovered(topology) else Executed.name
+        rules: list[Rule] = []
+        for name in CALLED:
+            for size in _SIZES:
+                found = project(topology, name, size, model=model)
+                schedule = REGISTRY[found.algorithm].build(topology, Collective(name))
+                protocol = str(found.details.get("protocol") or quicker_protocol(schedule, size))
+                rule = Rule(name, None if size == _SIZES[-1] else 2 * size, found.algorithm, protocol)
+                if rules and (rules[-1].collective, rules[-1].what, rules[-1].protocol) == (name, rule.what, protocol):
+                    rules.pop()
+                rules.append(rule)
+        return cls(topology, tuple(rules), f"the model {model} of {topology.name}")
+
+    @classmethod
+    def of(cls, topology: Topology, text: str, place: str | Path = "the plan") -> JobPlan:
+        """From the text of a plan: a JSON list of rules, which go before the built-in ones.
+
+        A rule has ``collective``, ``algorithm`` (a name) or ``schedule`` (a schedule file, relative to the plan), and
+        may have ``up_to`` (a size such as ``1MiB``; default: any), ``protocol`` (``ll128``, or by default ``simple``)
+        and, with a schedule, ``lane_blocks`` (see `Rule`). Raises `FileError` for a text that is no such list, and
+        `InputError` for names that do not exist.
+        """
+        document = Entry(place, "", parse(place, text.encode(), "plan"))
+        rules = [_rule(row) for row in document.items()]
+        for rule in rules:
+            if isinstance(rule.what, Schedule) and rule.what.topology.ranks != topology.ranks:
+                there = rule.what.topology.ranks
+                raise FileError(place, f"a schedule for {rule.collective} is for {there} ranks, not {topology.ranks}")
+        return cls(topology, (*rules, *_switch_rules(topology.ranks)), f"{place}")
+
+    @classmethod
+    def read(cls, topology: Topology, path: str | Path) -> JobPlan:
+        """From a file; see `of`."""
+        return cls.of(topology, text_files.read_text(Path(path)), path)
+
+    def choose(self, call: Call) -> Choice:
+        """The schedule for a call."""
+        for rule in self.rules:
+            if rule.collective != call.collective or (rule.up_to is not None and call.nbytes > rule.up_to):
+                continue
+            # A schedule from a file is for one root.
+            if isinstance(rule.what, str) or rule.what.collective == call.what:
+                return Choice(self._schedule(rule.what, call.what), rule.protocol, rule.lane_blocks)
+        raise InputError(f"{self.origin}: no rule for {call}")
+
+    def _schedule(self, source: str | Schedule, what: Collective) -> Schedule:
+        if isinstance(source, Schedule):
+            return source
+        key = source, what
+        if key not in self.known:
+            self.known[key] = REGISTRY[source].build(self.topology, what)
+        return self.known[key]
+
+    def with_rules(self, rules: Sequence[Rule], origin: str) -> JobPlan:
+        """The same with other rules in front."""
+        return replace(self, rules=(*rules, *self.rules), origin=origin, known={})
+
+
+def _rule(row: Entry) -> Rule:
+    optional = {"up_to": None, "algorithm": None, "schedule": None, "protocol": "simple", "lane_blocks": None}
+    fields = row.fields(("collective",), optional)
+    if (fields["algorithm"].value is None) == (fields["schedule"].value is None):
+        raise row.wrong("needs either an algorithm or a schedule")
+    what: str | Schedule
+    if fields["schedule"].value is not None:
+        from blinksim.formats.schedule_json import read_schedule
+
+        what = read_schedule(Path(row.path).parent / fields["schedule"].text())
+    else:
+        what = fields["algorithm"].text()
+    try:
+        limit = None if fields["up_to"].value is None else size_of(fields["up_to"].text())
+        lanes = None if fields["lane_blocks"].value is None else fields["lane_blocks"].whole(1, 64)
+        return Rule(fields["collective"].text(), limit, what, fields["protocol"].text(), lanes)
+    except FileError:
+        raise
+    except InputError as error:
+        raise row.wrong(str(error)) from None
+
+
+def _named(what: str | Schedule) -> str:
+    from blinksim.formats.schedule_json import to_text
+
+    return what if isinstance(what, str) else to_text(what)

@@ -1,0 +1,383 @@
+"""The time of a program without simulating it: the critical path through the first and the last piece of each op.
+
+Blocks hand on data piece by piece (in packets, round by round), so two moments say how an op passes through time: when
+its first piece is stored, and when its last one is. The first comes no sooner than the block is there and the first
+pieces of what the op needs are; the last one no sooner than
+
+- the block has done all that is between the two (its work and its port, as `block_events` combines them),
+- the last pieces that it needs are there,
+- the GPU's port out has carried everything stored by then, and the ports in of those that it stores to as well.
+
+So each op takes the longest of its chain of steps and of the rate of its bottleneck. Launches follow each other in the
+same way, until all GPUs take as long for one as for the next.
+
+It knows no shares of a port but that a block whose port is uneven waits for its own half, and no receivers that hold
+up their senders: what is stored first goes first. Below 256 KiB no block waits for a port for long, and the formula is
+what `run_time` simulates, within 1.6 %, nine in ten times within 0.2 %. Up to 16 MiB half of the times are within 0.7 %
+of the simulated ones and nine in ten within 10 %, beyond within 1.1 % and 15 %. Where GPUs hold each other up it is up
+to 34 % too short (direct in packets, reduce by binary trees), and while a pipeline fills up to 35 % too long
+(benchmarks/bench_closed_form.py).
+"""
+
+from __future__ import annotations
+
+from statistics import mean
+
+from blinksim.cost.execution_rates import ExecutionRates
+from blinksim.gpu.program_time.block_rounds import HERE, wire
+from blinksim.gpu.program_time.op_sizes import Sized, sized
+from blinksim.gpu.program_time.program_shape import Moment, Op, Shape, shape_of
+from blinksim.gpu.program_time.run_time import (
+    LARGE,
+    LARGE_LAUNCHES,
+    LAUNCHES,
+    CallsName,
+    RunTime,
+    busiest,
+    parts,
+    periods,
+    usual,
+)  # fmt: skip
+from blinksim.gpu.programs.fit import merge_queues, usual_piece, usual_slices
+from blinksim.gpu.programs.program import Program
+
+# Launches that differ less, as a share, go on alike.
+_ALIKE = 1e-4
+# Busy intervals of a port that are kept.
+_KEPT = 32
+
+
+class _Port:
+    """A way out of a GPU or in: the intervals in which it is busy, in order."""
+
+    __slots__ = ("busy",)
+
+    def __init__(self) -> None:
+        self.busy: list[tuple[float, float]] = []
+
+    def take(self, time: float, load_s: float) -> float:
+        """Fills what is idle from a time on; when the load is through."""
+        busy = self.busy
+        if not busy or time > busy[-1][1]:
+            busy.append((time, time + load_s))
+            if len(busy) > 2 * _KEPT:
+                del busy[:_KEPT]
+            return time + load_s
+        first = len(busy) - 1
+        while first and busy[first - 1][1] >= time:
+            first -= 1
+        at, now = first, time
+        while at < len(busy) and load_s > busy[at][0] - now:
+            load_s -= max(0.0, busy[at][0] - now)
+            now = max(now, busy[at][1])
+            at += 1
+        end = now + load_s
+        low = min(time, busy[first][0]) if at > first else time
+        busy[first:at] = [(low, end)]
+        return end
+
+
+class _Queue:
+    """A block in a launch: as in `block_events`, at the moments of its ops."""
+
+    __slots__ = ("fence", "last", "look", "port_s", "power", "since", "time", "work_s")
+
+    def __init__(self, power: float) -> None:
+        self.power = power
+
+    def begin(self, time: float) -> None:
+        self.last = time
+        self.look = 0.0
+        self.fence = (0.0, 0.0)
+        self.restart(time)
+
+    def after(self, time: float, look: float) -> None:
+        """It is not further than a time, when what it waited for let it go on."""
+        if time > self.time:
+            self.restart(time)
+            self.look = look
+
+    def restart(self, time: float, port_s: float = 0.0) -> None:
+        self.time = self.since = time
+        self.work_s, self.port_s = 0.0, port_s
+
+    def go_on(self) -> None:
+        """It is at least as far as its work and its port take since it last waited."""
+        busy_s = self.work_s
+        if self.port_s:
+            busy_s = (busy_s**self.power + self.port_s**self.power) ** (1 / self.power)
+        self.time = max(self.time, self.since + busy_s)
+
+
+class _Launches:
+    """Launches of a shape at a size, moment by moment.
+
+    Times by arrival are those of the first piece (in packets, round) and of the last one: `seen`, when a block that
+    waits may go on, and `landed`, when the data are there. Those by op are of its flag, at other devices and at its
+    own. stored: when the first data of an op come to the port; turn: when they get through.
+    """
+
+    def __init__(self, shape: Shape, sizes: list[Sized], rates: ExecutionRates) -> None:
+        self.shape, self.sizes, self.rates = shape, sizes, rates
+        protocol = rates.packets if shape.packets else rates.flags
+        fan, ports = rates.ports.fan, range(len(shape.devices))
+        self.out_s = [(1 + fan * max(0, len(others) - 1)) / rates.ports.out for others in shape.receivers]
+        # Halves of the slices that get uneven shares of a port drift apart: a block waits for its own half alone.
+        own = 0.5 if rates.ports.uneven else 1.0
+        self.own_s = [own * seconds for seconds in self.out_s]
+        self.in_s, self.posted_s = 1 / rates.ports.into, rates.ports.posted_s
+        self.out, self.into, self.turns = ([_Port() for _ in ports] for _ in range(3))
+        self.queues = [_Queue(protocol.soft) for _ in shape.device]
+        arrivals, ops = sum(len(op.targets) for op in shape.ops), len(shape.ops)
+        self.seen, self.last_seen, self.landed = ([0.0] * arrivals for _ in range(3))
+        self.flag, self.last_flag, self.here, self.last_here = ([0.0] * ops for _ in range(4))
+        self.stored, self.turn, self.looked = ([0.0] * ops for _ in range(3))
+        self.moments, self.tails = shape.walk(tuple(size.pieces for size in sizes))
+        self.ends: list[list[float]] = []
+        self.looks: list[list[float]] = []
+        self.begun: list[list[float]] = [[0.0] * len(shape.devices)]
+
+    def run(self, launches: int) -> None:
+        """So many launches, or as many as until all GPUs take as long for one as for the one before."""
+        for launch in range(launches):
+            self._launch(launch)
+            if launch:
+                times = [b - a for a, b in zip(self.ends[-2], self.ends[-1], strict=True)]
+                if max(times) - min(times) <= _ALIKE * max(times):
+                    return
+
+    def _launch(self, launch: int) -> None:
+        starts = list(self.begun[-1])
+        least = launch - self.shape.staged
+        if least >= 0:
+            heard = [begun + self.rates.announce_s for begun in self.begun[least]]
+            for device, others in enumerate(self.shape.receivers):
+                starts[device] = max([starts[device], *[heard[other] for other in others]])
+        for queue, device in zip(self.queues, self.shape.device, strict=True):
+            queue.begin(starts[device])
+        first, last = (self._first_packets, self._last_packets) if self.shape.packets else (self._first, self._last)
+        for moment in self.moments:
+            op = self.shape.ops[moment.op]
+            size, queue = self.sizes[op.kind], self.queues[op.queue]
+            if not op.targets:
+                self._finish(op, queue, size)
+            elif not moment.last:
+                self._pass(moment, op, queue)
+                first(op, queue, size)
+            elif size.rest:
+                self._pass(moment, op, queue)
+                last(op, queue, size)
+        self._end(starts)
+
+    def _spend(self, queue: _Queue, work_s: float) -> None:
+        """The block works; with flags behind the data, it does nothing else meanwhile."""
+        queue.work_s += work_s
+        if not self.shape.packets:
+            queue.time += work_s
+
+    def _pass(self, moment: Moment, op: Op, queue: _Queue) -> None:
+        """What the block does before a moment: it looks at ops, and moves pieces of others."""
+        looks_s = moment.looks * self.rates.visit_s
+        queue.look += looks_s
+        self._spend(queue, looks_s)
+        for number, pieces in moment.others:
+            other = self.shape.ops[number]
+            size = self.sizes[other.kind]
+            self._spend(queue, pieces * size.whole_s)
+            queue.port_s += pieces * size.whole * size.wire * self.own_s[op.device] * other.away
+        queue.go_on()
+
+    def _await(self, queue: _Queue, op: Op, away: list[float], here: list[float]) -> None:
+        """The flags of a piece; by op, when they are seen at other devices and at its own."""
+        for other, own in op.waits:
+            queue.after(here[other] if own else away[other], self.looked[other])
+
+    def _read(self, queue: _Queue, op: Op, seen: list[float]) -> None:
+        """The packets of a round, and the step until what is made of them is stored."""
+        for number in op.needs:
+            queue.after(seen[number] + self.rates.packets.step_s, self.looked[self.shape.author[number]])
+            if self.landed[number] > queue.last:
+                queue.last = self.landed[number]
+
+    def _finish(self, op: Op, queue: _Queue, size: Sized) -> None:
+        """An op that only waits."""
+        queue.look += self.rates.visit_s
+        self._spend(queue, self.rates.visit_s + size.before_s)
+        queue.go_on()
+        self._await(queue, op, self.last_flag, self.last_here)
+        self._spend(queue, size.lead_s)
+        queue.go_on()
+
+    def _first_packets(self, op: Op, queue: _Queue, size: Sized) -> None:
+        self._await(queue, op, self.flag, self.here)
+        queue.work_s += size.lead_s + size.begin_s
+        queue.go_on()
+        self._read(queue, op, self.seen)
+        self.stored[op.number] = queue.time
+        self._store_packets(op, queue, size, size.begin, size.begin_end, first=True)
+        for number in range(op.arrival, op.arrival + len(op.targets)):
+            self.seen[number] = self.last_seen[number]
+        # Flags within a GPU are those of a whole piece.
+        port_s = (size.whole - size.begin) * size.wire * self.out_s[op.device] * op.away
+        self.here[op.number] = self.last_here[op.number] + max(size.whole_s - size.lead_s - size.begin_s, port_s)
+
+    def _last_packets(self, op: Op, queue: _Queue, size: Sized) -> None:
+        queue.work_s += size.between_s
+        queue.port_s += size.rest * size.wire * self.own_s[op.device] * op.away
+        queue.go_on()
+        self._read(queue, op, self.last_seen)
+        self._store_packets(op, queue, size, size.rest, size.end, first=False)
+        if size.pieces == 1:
+            self.here[op.number] = self.last_here[op.number]
+
+    def _store_packets(self, op: Op, queue: _Queue, size: Sized, nbytes: int, end: int, first: bool) -> None:
+        """Packets go out, and leave a flag to their own GPU."""
+        out_s = size.wire * self.out_s[op.device]
+        turn, _ = self._send(op, size, queue.time, nbytes, end, first)
+        # They cut through: what was first on its way can be used before all of it has landed.
+        lag_s = end * max(out_s, size.wire * self.in_s)
+        for number, target in enumerate(op.targets, op.arrival):
+            self.last_seen[number] = self.landed[number] - (0.0 if target == HERE else lag_s)
+            queue.last = max(queue.last, self.landed[number])
+        if first:
+            queue.port_s += nbytes * size.wire * self.own_s[op.device] * op.away
+        if turn > queue.time:
+            queue.restart(turn)
+        self.last_here[op.number] = queue.time + self.rates.packets.own_s
+        self.looked[op.number] = queue.look
+
+    def _first(self, op: Op, queue: _Queue, size: Sized) -> None:
+        self._spend(queue, size.before_s)
+        queue.go_on()
+        self._await(queue, op, self.flag, self.here)
+        self._spend(queue, size.lead_s + size.load_s)
+        self.stored[op.number] = queue.time
+        sent = self._send(op, size, queue.time, size.begin, size.begin_end, first=True)
+        self._store(op, queue, size.begin_s - size.load_s, size.begin, size.begin_end, size.wire, sent)
+        self.flag[op.number], self.here[op.number] = self.last_flag[op.number], self.last_here[op.number]
+
+    def _last(self, op: Op, queue: _Queue, size: Sized) -> None:
+        queue.work_s += size.between_s
+        queue.port_s += (size.pieces - 2) * size.whole * size.wire * self.own_s[op.device] * op.away
+        queue.go_on()
+        self._await(queue, op, self.last_flag, self.last_here)
+        self._spend(queue, size.lead_s + size.last_load_s)
+        sent = self._send(op, size, queue.time, size.rest, size.end, first=False)
+        self._store(op, queue, size.last_s - size.last_load_s, size.last, size.end, size.wire, sent)
+
+    def _store(
+        self, op: Op, queue: _Queue, work_s: float, piece: int, end: int, wire: float, sent: tuple[float, float]
+    ) -> None:
+        """A piece goes out, and its flag behind it."""
+        came, out_s = queue.time, wire * self.out_s[op.device]
+        turn, out_at = sent
+        queue.work_s += work_s
+        queue.port_s += piece * wire * self.own_s[op.device] * op.away
+        queue.time = came + work_s
+        queue.go_on()
+        out_at = max(out_at, queue.time, came + piece * out_s * op.away)
+        if turn > queue.time:
+            queue.restart(turn, end * out_s)
+        queue.last = max(queue.last, out_at)
+        flags = self.rates.flags
+        begin, done = queue.fence
+        if op.flagged and out_at > begin:
+            begin = max(out_at, done)
+            done = begin + flags.fence_s
+            queue.fence = begin, done
+        self.last_flag[op.number], self.last_here[op.number] = done + flags.flag_s, done + flags.own_s
+        self.looked[op.number] = queue.look
+
+    def _send(self, op: Op, size: Sized, begin: float, nbytes: int, end: int, first: bool) -> tuple[float, float]:
+        """Data on their way through the ports; when the last round has its turn, and when all of them have landed.
+
+        begin: when the block comes with the last of them. end: bytes of the last round.
+        """
+        out_s, stored = size.wire * self.out_s[op.device], self.stored[op.number]
+        end_s, round_s = end * out_s, size.round * out_s
+        through = begin
+        if op.away:
+            through = self.out[op.device].take(stored, nbytes * out_s * op.away)
+            if first:
+                self.turn[op.number] = self.turns[op.device].take(stored, round_s * op.away) - round_s * op.away
+            else:
+                through = max(begin + end_s, through)
+        out_at, place = begin, 0
+        for number, target in enumerate(op.targets, op.arrival):
+            if target == HERE:
+                self.landed[number] = begin
+                continue
+            gone = through - (op.away - 1 - place) * end_s
+            into_s = nbytes * size.wire * self.in_s
+            landed = max(gone, self.into[target].take(self.turn[op.number] + place * round_s, into_s))
+            self.landed[number] = landed
+            out_at = max(out_at, landed)
+            place += 1
+        return max(begin, through - end_s - self.posted_s) if op.away else begin, out_at
+
+    def _end(self, starts: list[float]) -> None:
+        """All blocks end: all that they sent and needed is there."""
+        ends, looks = list(starts), [0.0] * len(starts)
+        for queue, device, tail in zip(self.queues, self.shape.device, self.tails, strict=True):
+            queue.look += tail * self.rates.visit_s
+            self._spend(queue, tail * self.rates.visit_s)
+            queue.go_on()
+            end = max(queue.time, queue.last)
+            if not self.shape.packets:
+                end = max(end, queue.fence[1]) + self.rates.flags.fence_s
+            if end >= ends[device]:
+                ends[device], looks[device] = end, queue.look
+        self.ends.append(ends)
+        self.looks.append(looks)
+        self.begun.append([end + self.rates.launch_s for end in ends])
+
+
+class ClosedForm:
+    """The times of a program for vectors of all sizes, by a formula.
+
+    Parameters
+    ----------
+    program : Program
+        Of a large vector, not cut.
+    rates : ExecutionRates
+        Of the machine.
+    """
+
+    def __init__(self, program: Program, rates: ExecutionRates) -> None:
+        self.program, self.rates = program, rates
+        self.shapes: dict[int, Shape] = {}
+        self.longest = float(program.length.max(initial=0) / program.layout.count)
+        self.queues = max((len(program.queues_of(device)) for device in range(len(program.devices))), default=1)
+
+    def cut(self, size: int) -> tuple[int, int]:
+        """Slices, and bytes of a piece, as `blinksim.gpu.programs.fit.fit` cuts the program for `size` bytes."""
+        program, unit = self.program, self.program.unit * self.program.kind.itemsize
+        longest = int(self.longest * size)
+        slices = usual_slices(longest, self.queues, program.order, program.packets, self.rates.blocks)
+        piece = usual_piece(longest, slices, program.order, program.packets, unit)
+        return slices, max(1, piece // unit) * unit
+
+    def run_time(self, size: int, calls: CallsName = "successive") -> RunTime:
+        """The time for a vector of `size` bytes, and its parts; arguments are those of `run_time`."""
+        program, rates = self.program, self.rates
+        slices, piece = self.cut(size)
+        shape = self._shape(max(1, rates.blocks // slices))
+        unit = program.unit * program.kind.itemsize
+        found = _Launches(shape, [sized(kind, shape, rates, size, slices, piece, unit) for kind in shape.kinds], rates)
+        if calls == "apart":
+            found.run(1)
+            time_s, looks_s = max(found.ends[0]) + rates.launch_s, max(found.looks[0])
+        else:
+            launches, counted = LARGE_LAUNCHES if size > LARGE else LAUNCHES
+            found.run(launches)
+            time_s, looks_s = usual(periods(found.ends), launches - 1, counted), mean(found.looks[-1])
+        scale = size * (wire(rates.packets) if program.packets else 1.0)
+        port = busiest([scale * x for x in shape.out], [scale * x for x in shape.into], shape.receivers, rates)
+        return parts(time_s, looks_s, port, rates, program.devices)
+
+    def _shape(self, most: int) -> Shape:
+        """The shape of the program in at most so many queues a device."""
+        most = min(most, self.queues)
+        if most not in self.shapes:
+            self.shapes[most] = shape_of(merge_queues(self.program, most))
+        return self.shapes[most]

@@ -1,0 +1,238 @@
+"""What stays the same of a program for vectors of all sizes: its ops, who waits for whom, and the order of its pieces.
+
+A block of the kernel runs the pieces of an op one after another, so the first one and the last one say when an op
+begins and ends to hand on data. These moments, in an order in which each comes after those that it needs, are the walk
+of `blinksim.gpu.program_time.closed_form`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from blinksim.gpu.program_time.block_rounds import HERE
+from blinksim.gpu.programs.handover import by_flag, receivers
+from blinksim.gpu.programs.layout import INBOX
+from blinksim.gpu.programs.program import WAVES, Program
+
+
+class Kind(NamedTuple):
+    """What ops have in common that take equally long: how much of the vector, from how many sources, to how many, and
+    whether they wait for flags."""
+
+    share: float
+    inboxes: int
+    others: int
+    targets: int
+    waits: bool
+
+
+class Op(NamedTuple):
+    """An op.
+
+    number, queue, device, kind: numbers. targets: devices, `HERE` for its own. away: how many are others. arrival: the
+    number of what arrives at its first target; the others follow. waits: ops whose flags it waits for, and whether each
+    is on its own device. needs: arrivals of the packets that it reads. flagged: another op waits for its flag.
+    """
+
+    number: int
+    queue: int
+    device: int
+    kind: int
+    targets: tuple[int, ...]
+    away: int
+    arrival: int
+    waits: tuple[tuple[int, bool], ...]
+    needs: tuple[int, ...]
+    flagged: bool
+
+
+class Moment(NamedTuple):
+    """The first piece of an op or its last, and what its block does between the moment before and this one.
+
+    looks: ops that it looks at. others: (op, pieces) of other ops.
+    """
+
+    op: int
+    last: bool
+    looks: int
+    others: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A program without its size.
+
+    Parameters
+    ----------
+    order, packets, staged, devices
+        As in `Program`.
+    receivers : tuple of tuple of int
+        The other devices that each stores to.
+    device, queue_ops : tuple
+        Of each queue: its device, and its ops in order.
+    ops : tuple of Op
+    kinds : tuple of Kind
+    keys : tuple of int
+        Of each op.
+    author : tuple of int
+        The op that an arrival comes from.
+    buffers : float
+        Bytes of all buffers of the device with the most, for a byte of the vector.
+    out, into : tuple of float
+        What leaves each device, and what reaches it, for a byte of the vector.
+    walks : dict
+        By how many pieces the kinds have.
+    """
+
+    order: int
+    packets: bool
+    staged: bool
+    receivers: tuple[tuple[int, ...], ...]
+    device: tuple[int, ...]
+    ops: tuple[Op, ...]
+    kinds: tuple[Kind, ...]
+    keys: tuple[int, ...]
+    author: tuple[int, ...]
+    queue_ops: tuple[tuple[int, ...], ...]
+    devices: tuple[str, ...]
+    buffers: float
+    out: tuple[float, ...]
+    into: tuple[float, ...]
+    walks: dict[tuple[int, ...], tuple[list[Moment], list[int]]] = field(default_factory=dict)
+
+    @property
+    def most_queues(self) -> int:
+        """Queues of the device with the most."""
+        return max(Counter(self.device).values(), default=1)
+
+    def walk(self, pieces: tuple[int, ...]) -> tuple[list[Moment], list[int]]:
+        """The moments, where the kinds have so many pieces; and what each queue looks at after its last one."""
+        if pieces not in self.walks:
+            self.walks[pieces] = _in_waves(self, pieces) if self.order == WAVES else _by_key(self)
+        return self.walks[pieces]
+
+
+def shape_of(program: Program) -> Shape:
+    """The shape of a program that was compiled for a vector of some size, the larger the more exact are its shares."""
+    devices, sources, targets = program.op_device.tolist(), _rows(program, "source"), _rows(program, "destination")
+    waited, signalled = by_flag(program)
+    waits, signals = _rows(program, "wait", waited.tolist()), _rows(program, "signal", signalled.tolist())
+    first = program.destination_start.tolist()
+    author = {
+        (device, offset): first[op] + place
+        for op, rows in enumerate(targets)
+        for place, (device, buffer, offset) in enumerate(rows)
+        if buffer == INBOX
+    }
+    raiser = {(device, flag): op for op, rows in enumerate(signals) for device, flag in rows}
+    start = program.queue_start.tolist()
+    queue_ops = tuple(tuple(range(start[queue], start[queue + 1])) for queue in range(program.queues))
+    shares = (program.length / program.layout.count).tolist()
+    kinds: dict[Kind, int] = {}
+    ops = []
+    for queue, members in enumerate(queue_ops):
+        for number in members:
+            here = devices[number]
+            inboxes = sum(buffer == INBOX for buffer, _ in sources[number])
+            others, waiting = len(sources[number]) - inboxes, bool(waits[number])
+            kind = Kind(round(shares[number], 6), inboxes, others, len(targets[number]), waiting)
+            to = tuple(HERE if device == here else device for device, _, _ in targets[number])
+            raised = [raiser[here, flag] for (flag,) in waits[number]]
+            read = [author[here, offset] for buffer, offset in sources[number] if buffer == INBOX and program.packets]
+            ops.append(
+                Op(
+                    number,
+                    queue,
+                    here,
+                    kinds.setdefault(kind, len(kinds)),
+                    to,
+                    sum(device != HERE for device in to),
+                    first[number],
+                    tuple((other, devices[other] == here) for other in raised),
+                    tuple(read),
+                    bool(signals[number]),
+                )
+            )
+    out, into = [0.0] * len(program.devices), [0.0] * len(program.devices)
+    for op in ops:
+        for device in op.targets:
+            if device != HERE:
+                out[op.device] += shares[op.number]
+                into[device] += shares[op.number]
+    elements = program.sizes.sum(axis=1) + program.sizes[:, INBOX]  # an inbox has two halves
+    return Shape(
+        order=program.order,
+        packets=program.packets,
+        staged=program.staged,
+        receivers=tuple(map(tuple, receivers(program))),
+        device=tuple(program.queue_device.tolist()),
+        ops=tuple(ops),
+        kinds=tuple(kinds),
+        keys=tuple(program.key.tolist()),
+        author=tuple(op.number for op in ops for _ in op.targets),
+        queue_ops=queue_ops,
+        devices=program.devices,
+        buffers=float(elements.max(initial=0) / program.layout.count),
+        out=tuple(out),
+        into=tuple(into),
+    )
+
+
+def _rows(program: Program, table: str, kept: list[bool] | None = None) -> list[list[tuple[int, ...]]]:
+    """The rows of each op in a table of the program, or those that are kept."""
+    start, rows = getattr(program, f"{table}_start").tolist(), getattr(program, f"{table}s").tolist()
+    keep = kept or [True] * len(rows)
+    return [[tuple(rows[row]) for row in range(start[op], start[op + 1]) if keep[row]] for op in range(program.ops)]
+
+
+def _by_key(shape: Shape) -> tuple[list[Moment], list[int]]:
+    """Op after op in each queue; across queues by key."""
+    found: list[tuple[tuple[int, int], Moment]] = []
+    for queue in shape.queue_ops:
+        turn: Counter[int] = Counter()
+        for op in queue:
+            # Ops that only wait come last, whatever their key.
+            key = shape.keys[op] if shape.ops[op].targets else max(shape.keys) + 1
+            found.append(((key, 2 * turn[key]), Moment(op, False, 1)))
+            if shape.ops[op].targets:
+                found.append(((key, 2 * turn[key] + 1), Moment(op, True, 0)))
+            turn[key] += 1
+    return [moment for _, moment in sorted(found, key=lambda pair: pair[0])], [0] * len(shape.queue_ops)
+
+
+def _in_waves(shape: Shape, pieces: tuple[int, ...]) -> tuple[list[Moment], list[int]]:
+    """A piece of each op in each wave; a block looks at all of its ops in every wave up to its last."""
+    found: list[tuple[tuple[int, int, bool], Moment]] = []
+    tails = []
+    for queue in shape.queue_ops:
+        moving = [op for op in queue if shape.ops[op].targets]
+        first = {op: shape.keys[op] for op in moving}
+        last = {op: shape.keys[op] + pieces[shape.ops[op].kind] - 1 for op in moving}
+        done = (0, -1)
+        for wave, place in sorted({(end[op], place) for place, op in enumerate(moving) for end in (first, last)}):
+            op, looks = moving[place], (wave - done[0]) * len(moving) + place - done[1]
+            others = tuple(
+                (other, count)
+                for number, other in enumerate(moving)
+                if number != place and (count := _between(done, (wave, place), number, first[other], last[other])) > 0
+            )
+            if wave == first[op]:
+                found.append(((wave, place, False), Moment(op, False, looks, others)))
+                looks, others = 0, ()
+            if wave == last[op]:
+                found.append(((wave, place, True), Moment(op, True, looks, others)))
+            done = wave, place
+        # It looks at all of them in its last wave, too.
+        tails.append((max(last.values(), default=0) - done[0]) * len(moving) + len(moving) - 1 - done[1])
+        end_of_all = max(shape.keys) + max(pieces) + 1
+        found += [((end_of_all, op, False), Moment(op, False, 1)) for op in queue if op not in first]
+    return [moment for _, moment in sorted(found, key=lambda pair: pair[0])], tails
+
+
+def _between(after: tuple[int, int], to: tuple[int, int], place: int, first: int, last: int) -> int:
+    """Pieces of the op at a place, without its first and its last one, that come between two moments of its queue."""
+    low = max(first + 1, after[0] + (place <= after[1]))
+    high = min(last - 1, to[0] - (place >= to[1]))
+    return high - low + 1

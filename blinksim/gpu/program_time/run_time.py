@@ -1,0 +1,239 @@
+"""How long a program takes on GPUs behind a switch: simulated block by block, launch after launch.
+
+Successive calls overlap: a GPU begins the next as soon as it is done with the one before. What is timed is the time
+between a GPU's ends, the mean over the GPUs, as `blinksim.gpu.execution.gpu_timing` measures it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import mean, median
+from typing import Literal, get_args
+
+import numpy as np
+
+from blinksim.cost.execution_rates import ExecutionRates
+from blinksim.errors import unknown
+from blinksim.gpu.program_time.block_events import Launches
+from blinksim.gpu.program_time.block_rounds import blocks_of, cached_share, wire
+from blinksim.gpu.programs.handover import receivers
+from blinksim.gpu.programs.layout import INBOX
+from blinksim.gpu.programs.program import BY_KEY, WAVES, Longs, Program
+
+CallsName = Literal["successive", "apart"]
+CALLS: tuple[CallsName, ...] = get_args(CallsName)
+# What is simulated of a run, as it is measured: launches, and how many of the last ones count. Those of large vectors
+# settle sooner, and each takes longer to simulate.
+LAUNCHES, LARGE_LAUNCHES = (21, 20), (6, 3)
+LARGE = 16 << 20
+# Pieces of a slice that are simulated, by the order of the program: a pipeline must fill first.
+MOST_PIECES = {BY_KEY: 8, WAVES: 48}
+# With many ops, as many as make so many turns.
+MOST_TURNS, LEAST_PIECES = 3000, 16
+
+
+@dataclass(frozen=True, slots=True)
+class RunTime:
+    """Seconds of a call, in parts that add up.
+
+    Parameters
+    ----------
+    launch_s : float
+        Between two launches on a GPU.
+    looking_s : float
+        What blocks spend on looking at ops, on the way to the end.
+    ports_s : float
+        As long as the busiest port moves data.
+    steps_s : float
+        The rest: as long as that port is idle, because data are on their way through blocks, flags and fences.
+    port : str
+        Which one is the busiest.
+    """
+
+    launch_s: float
+    looking_s: float
+    ports_s: float
+    steps_s: float
+    port: str
+
+    @property
+    def time_s(self) -> float:
+        """The sum of the parts."""
+        return self.launch_s + self.looking_s + self.ports_s + self.steps_s
+
+    def beyond(self, more: RunTime, steps: float) -> RunTime:
+        """What it takes as many steps from here on as a single one takes to `more`."""
+        looking_s = self.looking_s + steps * (more.looking_s - self.looking_s)
+        ports_s = self.ports_s + steps * (more.ports_s - self.ports_s)
+        steps_s = self.steps_s + steps * (more.steps_s - self.steps_s)
+        return RunTime(self.launch_s, looking_s, ports_s, steps_s, more.port)
+
+
+def run_time(program: Program, rates: ExecutionRates, calls: CallsName = "successive") -> RunTime:
+    """The time of a program that is cut for its GPUs.
+
+    Parameters
+    ----------
+    program : Program
+        As `blinksim.gpu.programs.fit.fit` returns it.
+    rates : ExecutionRates
+        Of the machine.
+    calls : {"successive", "apart"}
+        One call after another without a pause, or each by itself, begun by all GPUs at once.
+
+    Returns
+    -------
+    RunTime
+        The time and its parts.
+
+    Raises
+    ------
+    InputError
+        For another kind of calls, and for programs of emulated machines.
+    ExecutionError
+        If the program gets stuck.
+    """
+    if calls not in CALLS:
+        raise unknown("kind of calls", calls, CALLS)
+    longest = int(program.length.max(initial=0))
+    pieces = program.pieces(longest, program.slices - 1)
+    most = MOST_PIECES.get(program.order, pieces)
+    most = max(min(most, LEAST_PIECES), min(most, MOST_TURNS // max(1, program.ops)))
+    if pieces <= most:
+        return _known(program, rates, calls, _nbytes(program))
+    # Further pieces take as long as the ones before them.
+    few, more = (_known(_shortened(program, part), rates, calls, _nbytes(program)) for part in (most // 2, most))
+    return few.beyond(more, (longest / _elements(program, 1) - most // 2) / (most - most // 2))
+
+
+def _nbytes(program: Program) -> int:
+    return program.layout.count * program.kind.itemsize
+
+
+def _elements(program: Program, pieces: int) -> int:
+    """Elements of a chunk that has so many pieces in every slice."""
+    return pieces * program.slices * program.piece_units * program.unit
+
+
+def _shortened(program: Program, pieces: int) -> Program:
+    """The same program with so many pieces of its longest chunk; its buffers stay as large."""
+    return program.replace(length=program.length * _elements(program, pieces) // int(program.length.max()))
+
+
+# What was simulated last, by all that a time depends on.
+_times: OrderedDict[Hashable, RunTime] = OrderedDict()
+_MOST_TIMES = 4096
+
+
+def forget() -> None:
+    """Forgets what was simulated, for who measures how long that takes."""
+    _times.clear()
+
+
+def _known(program: Program, rates: ExecutionRates, calls: CallsName, nbytes: int) -> RunTime:
+    """The time of a program, simulated unless it is known: others differ in names and places, or in their size alone
+    where only a part of it is simulated."""
+    share = cached_share(program, rates.flags)
+    key = (_fingerprint(program), program.devices, share, calls, nbytes > LARGE, rates)
+    found = _times.pop(key, None)
+    _times[key] = found = found or _simulated(program, rates, calls, nbytes)
+    if len(_times) > _MOST_TIMES:
+        _times.popitem(last=False)
+    return found
+
+
+def _fingerprint(program: Program) -> bytes:
+    """All of a program that its time depends on, but for how much of its buffers the cache holds.
+
+    Of places, only who reads in an inbox what whom stored there matters; of flags, who raises them; and in what order
+    an op reads or waits does not.
+    """
+    tables = ("source", "destination", "wait", "signal")
+    counts = {table: np.diff(getattr(program, f"{table}_start")) for table in tables}
+    op = {table: np.repeat(np.arange(program.ops), count) for table, count in counts.items()}
+    here = {table: program.op_device[op[table]] for table in ("source", "wait")}
+    sources, destinations = program.sources, program.destinations
+    stored = _first_of(destinations, np.column_stack((here["source"], sources)))
+    stored[np.concatenate((destinations[:, 1], sources[:, 0])) != INBOX] = 0
+    stored, read = np.split(stored, [len(destinations)])
+    raised = _first_of(program.signals, np.column_stack((here["wait"], program.waits)))
+    raised, waited = np.split(raised, [len(program.signals)])
+    reads = np.lexsort((read, sources[:, 0], op["source"]))
+    cut = np.array([program.slices, program.piece_units, program.order, program.unit, program.packets])
+    content = (
+        cut, program.queue_device, program.queue_start, program.key, program.length, *counts.values(),
+        sources[reads, 0], read[reads], destinations[:, :2], stored, program.signals[:, 0], raised,
+        waited[np.lexsort((waited, op["wait"]))],
+    )  # fmt: skip
+    return b"".join(table.tobytes() for table in content)
+
+
+def _first_of(first: Longs, then: Longs) -> Longs:
+    """For each row of two tables, the number of the first row that equals it."""
+    _, numbers, label = np.unique(np.concatenate((first, then)), axis=0, return_index=True, return_inverse=True)
+    return numbers[label.ravel()]
+
+
+def _simulated(program: Program, rates: ExecutionRates, calls: CallsName, nbytes: int) -> RunTime:
+    blocks = blocks_of(program, rates)
+    if calls == "apart":
+        found = Launches(blocks, rates, 1)
+        found.run()
+        time_s, looks_s = max(found.ends[0]) + rates.launch_s, max(found.looks[0])
+    else:
+        launches, counted = LARGE_LAUNCHES if nbytes > LARGE else LAUNCHES
+        found = Launches(blocks, rates, launches)
+        found.run()
+        time_s, looks_s = usual(periods(found.ends), launches - 1, counted), mean(found.looks[-1])
+    return parts(time_s, looks_s, busiest_port(program, rates), rates, program.devices)
+
+
+def parts(
+    time_s: float, looks_s: float, port: tuple[str, int, float], rates: ExecutionRates, devices: Sequence[str]
+) -> RunTime:
+    """A time in parts, of which looking takes so long unless the busiest port fills it.
+
+    port: which one, and for how long (`busiest`).
+    """
+    way, device, busy_s = port
+    within_s = time_s - rates.launch_s
+    ports_s = min(busy_s, within_s)
+    looking_s = min(looks_s, within_s - ports_s)
+    return RunTime(rates.launch_s, looking_s, ports_s, within_s - ports_s - looking_s, f"{way} {devices[device]}")
+
+
+def usual(times: list[float], launches: int, counted: int) -> float:
+    """The median of the last launches; where they were not simulated, they take as long as the last one that was."""
+    return median([*times, *times[-1:] * (launches - len(times))][-counted:])
+
+
+def periods(ends: Sequence[Sequence[float]]) -> list[float]:
+    """The times between the ends of successive launches, each the mean over the GPUs."""
+    return [mean(b - a for a, b in zip(before, after, strict=True)) for before, after in pairwise(ends)]
+
+
+def busiest_port(program: Program, rates: ExecutionRates) -> tuple[str, int, float]:
+    """The port of a program that moves data the longest in a launch: which way, of which device, for how many s."""
+    source = np.repeat(program.op_device, np.diff(program.destination_start))
+    load = np.repeat(program.length, np.diff(program.destination_start)) * float(program.kind.itemsize)
+    if program.packets:
+        load *= wire(rates.packets)
+    away = source != program.destinations[:, 0]
+    devices = len(program.devices)
+    out = np.bincount(source[away], load[away], devices)
+    into = np.bincount(program.destinations[away, 0], load[away], devices)
+    return busiest(out.tolist(), into.tolist(), receivers(program), rates)
+
+
+def busiest(
+    out: Sequence[float], into: Sequence[float], receivers: Sequence[Sequence[int]], rates: ExecutionRates
+) -> tuple[str, int, float]:
+    """As `busiest_port`, of the bytes that leave each device and reach it, and the devices that it stores to."""
+    ports = rates.ports
+    busy = [("into", device, load / ports.into) for device, load in enumerate(into)]
+    for device, (load, others) in enumerate(zip(out, receivers, strict=True)):
+        busy.append(("out of", device, load * (1 + ports.fan * max(0, len(others) - 1)) / ports.out))
+    return max(busy, key=lambda port: port[2])

@@ -1,0 +1,372 @@
+"""Schedule to program: every chunk is followed on every device as an expression that is stored only when it must be.
+
+A device's view of a chunk is a list of places whose reduction is the current value: its own input, what it received and
+has not yet added, or a stored result. Reductions are put off until an op needs the value, and then happen in the op
+that sends it on, to all receivers of that step at once (receive + reduce + send in one pass over the data, as NCCL's
+fused primitives do). A copy lands directly in the receiver's output where no op can still be reading what it
+overwrites; everything else lands in a place of its own in the receiver's scratch buffer, so that no two writes ever
+meet and no credits are needed. In a staged program, and so in one of packets, everything from elsewhere lands in an
+inbox. Dependencies go from piece to piece of one chunk only.
+
+Folding order: the sources of an op are sorted by the device that wrote them, so that all ranks of a one-step allreduce
+add in the same order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from blinksim.errors import InputError
+from blinksim.gpu.programs.dtypes import ElementType
+from blinksim.gpu.programs.layout import INBOX, SCRATCH, Layout, Place, lay_out
+from blinksim.gpu.programs.program import BY_KEY, WAVES, Longs, Program, unit_of
+from blinksim.schedule.model import COPY, Schedule
+from blinksim.schedule.switch_work import repeated_reads
+
+# The CUDA kernel keeps the sources of an op in registers, 16 bytes of each at a time.
+MOST_SOURCES = 8
+# And it keeps the addresses to store to in shared memory.
+MOST_TARGETS = 32
+FIRST_PIECE = 1 << 18
+# In waves, an op runs this many pieces behind the ops it depends on: a queue that holds both does not stall while a
+# piece travels from one to the other.
+_LEAD = 4
+
+
+# (device, channel, the other devices that its ops store to).
+_Queue = tuple[int, int, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """A place with data: who wrote it (`writer` is an op, -1 for the input that was there) and on which device."""
+
+    place: Place
+    writer: int
+    author: int
+
+
+@dataclass(slots=True)
+class _Op:
+    device: int
+    chunk: int
+    key: tuple[int, int]
+    channel: int
+    sources: list[_Value]
+    destinations: list[tuple[int, int, int]] = field(default_factory=list)
+    after: set[int] = field(default_factory=set)
+    ancestors: int = 0
+
+
+def compile_schedule(
+    schedule: Schedule,
+    count: int,
+    kind: ElementType,
+    *,
+    in_place: bool = False,
+    packets: bool = False,
+    staged: bool = False,
+    most_sources: int = MOST_SOURCES,
+) -> Program:
+    """The program of a schedule for a vector of `count` elements, on request of packets or staged
+    (`blinksim.gpu.programs.program`; packets are always staged).
+
+    It has one slice and pieces of 256 KiB; `Program.cut` changes both. Raises `InputError` for shares that do not
+    fill the vector and for an alltoall in place. A schedule that sends what a device does not have still compiles,
+    and spreads poison.
+    """
+    if most_sources < 2:
+        raise InputError("most_sources must be at least 2")
+    layout = lay_out(schedule, count, kind.itemsize, in_place)
+    return _Compiler(schedule, layout, kind, packets, staged, most_sources).program()
+
+
+class _Compiler:
+    def __init__(
+        self, schedule: Schedule, layout: Layout, kind: ElementType, packets: bool, staged: bool, most_sources: int
+    ) -> None:
+        self.schedule, self.layout, self.kind, self.most_sources = schedule, layout, kind, most_sources
+        self.packets, self.staged, self.unit = packets, packets or staged, unit_of(kind, packets)
+        # Ranks first, then whatever else sends or receives.
+        extra = sorted({*schedule.src.tolist(), *schedule.dst.tolist()} - {*schedule.device_of.tolist()})
+        self.order = [*schedule.device_of.tolist(), *extra]
+        self.number = {device: position for position, device in enumerate(self.order)}
+        self.ranks = schedule.topology.ranks
+        self.ops: list[_Op] = []
+        # Elements that are taken already, by buffer and device.
+        self.taken = {buffer: [0] * len(self.order) for buffer in (SCRATCH, INBOX)}
+
+    def program(self) -> Program:
+        schedule = self.schedule
+        number = np.array([self.number.get(device, -1) for device in range(len(schedule.topology.devices))])
+        by_chunk = np.argsort(schedule.chunk, kind="stable")
+        by_chunk = by_chunk[~repeated_reads(schedule)[by_chunk]]
+        ends = np.searchsorted(schedule.chunk[by_chunk], np.arange(schedule.chunks + 1))
+        columns = zip(
+            number[schedule.src].tolist(),
+            number[schedule.dst].tolist(),
+            schedule.op.tolist(),
+            schedule.step.tolist(),
+            schedule.channel.tolist(),
+            strict=True,
+        )
+        sends = list(columns)
+        for chunk in range(schedule.chunks):
+            which = by_chunk[ends[chunk] : ends[chunk + 1]].tolist()
+            _ChunkCompiler(self, chunk, [sends[i] for i in which]).run()
+        return self._flatten()
+
+    def slot(self, device: int, chunk: int, buffer: int = SCRATCH) -> Place:
+        """A new place in a device's scratch or inbox, at the same distance from a 128-byte boundary as the chunk; for
+        packets in an inbox, of whole units."""
+        taken, length = self.taken[buffer], self.layout.length[chunk]
+        packets = self.packets and buffer == INBOX
+        line, phase = unit_of(self.kind, packets), 0
+        if not packets and self.schedule.collective.name != "alltoall":
+            holders = (rank for rank in range(self.ranks) if (rank, chunk) in self.layout.result)
+            phase = next((self.layout.result[rank, chunk][1] for rank in holders), 0) % line
+        place = (buffer, taken[device] + phase)
+        taken[device] += -(-(phase + length) // line) * line
+        return place
+
+    def _flatten(self) -> Program:
+        """The program of all ops, queue by queue."""
+        ops, layout, schedule = self.ops, self.layout, self.schedule
+        queues = self._queues()
+        line = [index for queue in queues.values() for index in queue]
+        waves = schedule.form == "forest"
+        keys = {key: i * (_LEAD if waves else 1) for i, key in enumerate(sorted({op.key for op in ops}))}
+        devices = tuple(schedule.topology.devices[device].name for device in self.order)
+        return Program(
+            devices=devices,
+            kind=self.kind,
+            layout=layout,
+            sizes=self._sizes(),
+            slices=1,
+            piece_units=max(1, FIRST_PIECE // (self.unit * self.kind.itemsize)),
+            order=WAVES if waves else BY_KEY,
+            queue_device=np.array([device for device, _, _ in queues], dtype=np.int64),
+            queue_start=_starts([len(queue) for queue in queues.values()]),
+            queue_name=tuple(
+                f"{devices[d]} to {', '.join(devices[x] for x in away) or 'itself'}, channel {channel}"
+                for d, channel, away in queues
+            ),
+            packets=self.packets,
+            key=np.array([keys[ops[i].key] for i in line], dtype=np.int64),
+            chunk=np.array([ops[i].chunk for i in line], dtype=np.int64),
+            length=np.array([layout.length[ops[i].chunk] for i in line], dtype=np.int64),
+            **_table("source", [[list(value.place) for value in ops[i].sources] for i in line], 2),
+            **_table("destination", [[list(row) for row in ops[i].destinations] for i in line], 3),
+            **self._flag_tables(line),
+        )
+
+    def _queues(self) -> dict[_Queue, list[int]]:
+        """The ops of every queue by key, queues in order."""
+        ops = self.ops
+        queues: dict[_Queue, list[int]] = defaultdict(list)
+        for index, op in enumerate(ops):
+            away = sorted({device for device, _, _ in op.destinations if device != op.device})
+            queues[op.device, op.channel, tuple(away)].append(index)
+        _place_waits(ops, queues)
+        return {name: sorted(queues[name], key=lambda index: (ops[index].key, index)) for name in sorted(queues)}
+
+    def _flag_tables(self, line: list[int]) -> dict[str, Longs]:
+        """Flags of every device, and the waits and signals of the ops in `line`: an op raises one flag on each device
+        where an op waits for it."""
+        ops = self.ops
+        waiters: dict[int, set[int]] = defaultdict(set)
+        for op in ops:
+            for other in op.after:
+                waiters[other].add(op.device)
+        flags = [0] * len(self.order)
+        flag: dict[tuple[int, int], int] = {}
+        for index in line:
+            for device in sorted(waiters[index]):
+                flag[index, device] = flags[device]
+                flags[device] += 1
+        waits = [[[flag[other, ops[i].device]] for other in sorted(ops[i].after)] for i in line]
+        signals = [[[device, flag[i, device]] for device in sorted(waiters[i])] for i in line]
+        return {
+            "flags": np.array(flags, dtype=np.int64),
+            **_table("wait", waits, 1),
+            **_table("signal", signals, 2),
+        }
+
+    def _sizes(self) -> Longs:
+        """Elements of the buffers of every device; only ranks have an input and an output."""
+        rows = [
+            [*(self.layout.sizes[d] if d < self.ranks else (0, 0)), self.taken[SCRATCH][d], self.taken[INBOX][d]]
+            for d in range(len(self.order))
+        ]
+        return np.array(rows, dtype=np.int64).reshape(-1, 4)
+
+
+def _place_waits(ops: list[_Op], queues: dict[_Queue, list[int]]) -> None:
+    """Moves ops that only wait to another queue of their device: nothing comes after them, and a block is saved."""
+    for name in [name for name, queue in queues.items() if all(not ops[i].destinations for i in queue)]:
+        others = [other for other in queues if other[0] == name[0] and other != name]
+        if others:
+            queues[min(others)].extend(queues.pop(name))
+
+
+def _starts(lengths: list[int]) -> Longs:
+    return np.cumsum([0, *lengths]).astype(np.int64)
+
+
+def _table(name: str, rows: list[list[list[int]]], width: int) -> dict[str, Longs]:
+    flat = [row for group in rows for row in group]
+    return {
+        f"{name}_start": _starts([len(group) for group in rows]),
+        f"{name}s": np.array(flat, dtype=np.int64).reshape(-1, width),
+    }
+
+
+_Send = tuple[int, int, int, int, int]
+
+
+class _ChunkCompiler:
+    """The ops of one chunk. A send is (src, dst, op, step, channel), devices numbered as in the program."""
+
+    def __init__(self, compiler: _Compiler, chunk: int, sends: list[_Send]) -> None:
+        self.compiler, self.chunk, self.sends = compiler, chunk, sends
+        self.ops = compiler.ops
+        self.first = len(self.ops)
+        layout = compiler.layout
+        self.result = {
+            rank: layout.result[rank, chunk] for rank in range(compiler.ranks) if (rank, chunk) in layout.result
+        }
+        self.value: dict[int, list[_Value]] = defaultdict(list)
+        self.readers: dict[int, set[int]] = defaultdict(set)
+        self.done: dict[int, int] = {}
+        self.awaited: set[tuple[int, int]] = set()
+        for rank in range(compiler.ranks):
+            if (rank, chunk) in layout.source:
+                self.value[rank] = [_Value(layout.source[rank, chunk], -1, rank)]
+        self.leaves: dict[int, int] = {}
+        self.arrives: dict[int, int] = {}
+        for src, dst, _, step, _ in sends:
+            self.leaves[src] = step
+            self.arrives[dst] = step
+
+    def run(self) -> None:
+        at = 0
+        while at < len(self.sends):
+            step, end = self.sends[at][3], at
+            while end < len(self.sends) and self.sends[end][3] == step:
+                end += 1
+            self._step(step, self._in_order(self.sends[at:end]))
+            at = end
+        for device in sorted(self.result):
+            self._finish(device)
+
+    def _in_order(self, sends: list[_Send]) -> list[_Send]:
+        """By device where the order is no matter: a vertex of a tree serves its children in one, and so do sends to a
+        place to which something is copied."""
+        arrivals = Counter(send[1] for send in sends)
+        matters = any(send[2] == COPY and arrivals[send[1]] > 1 for send in sends)
+        return sends if matters or self.compiler.schedule.form == "forest" else sorted(sends)
+
+    def _step(self, step: int, sends: list[_Send]) -> None:
+        out: dict[int, list[_Send]] = defaultdict(list)
+        into: dict[int, list[_Send]] = defaultdict(list)
+        for send in sends:
+            out[send[0]].append(send)
+            into[send[1]].append(send)
+        senders = {device: self._op(device, (2 * step, 0), group[0][4]) for device, group in out.items()}
+        for device, op in senders.items():
+            self._keep(device, op, step)
+        landed: dict[int, list[_Value]] = {}
+        for device, group in into.items():
+            # A copy replaces what was there before it, also what arrived earlier in the same step.
+            last_copy = max((i for i, send in enumerate(group) if send[2] == COPY), default=None)
+            values = [] if last_copy is not None else list(self.value[device])
+            for position, send in enumerate(group):
+                only = send[2] == COPY and position == len(group) - 1
+                place = self._landing(device, senders[send[0]], step, only)
+                self.ops[senders[send[0]]].destinations.append((device, *place))
+                if last_copy is None or position >= last_copy:
+                    values.append(_Value(place, senders[send[0]], send[0]))
+            landed[device] = values
+        for device, values in landed.items():
+            self.value[device] = values
+            turn = 0
+            while len(self.value[device]) > self.compiler.most_sources:
+                self._gather(device, (2 * step + 1, turn))
+                turn += 1
+
+    def _op(self, device: int, key: tuple[int, int], channel: int, sources: list[_Value] | None = None) -> int:
+        """A new op on `device` that reads `sources` (default: the device's current value); returns its number."""
+        values = self.value[device] if sources is None else sources
+        op = _Op(device, self.chunk, key, channel, sorted(values, key=lambda v: (v.author, v.writer)))
+        number = len(self.ops)
+        self.ops.append(op)
+        for value in op.sources:
+            if value.writer >= 0:
+                self._after(number, value.writer)
+            if value.place == self.result.get(device):
+                self.readers[device].add(number)
+        return number
+
+    def _after(self, number: int, other: int) -> None:
+        op = self.ops[number]
+        op.after.add(other)
+        self.awaited.add((op.device, other))
+        op.ancestors |= self.ops[other].ancestors | 1 << (other - self.first)
+
+    def _keep(self, device: int, number: int, step: int) -> None:
+        """Makes the op store what it computed, if that is the result or is needed again."""
+        op, target = self.ops[number], self.result.get(device)
+        final = self.arrives.get(device, -1) < step
+        needed = self.leaves[device] > step or self.arrives.get(device, -1) >= step
+        if not op.sources:
+            return
+        if final and target is not None and device not in self.done:
+            if len(op.sources) > 1 or op.sources[0].place != target:
+                self._store_result(device, number)
+                self.value[device] = [_Value(target, number, device)]
+        elif len(op.sources) > 1 and needed:
+            place = self.compiler.slot(device, self.chunk)
+            op.destinations.append((device, *place))
+            self.value[device] = [_Value(place, number, device)]
+
+    def _store_result(self, device: int, number: int) -> None:
+        """The result goes where the input may still be read: after all its readers."""
+        for reader in self.readers[device] - {number}:
+            if not self.ops[number].ancestors >> (reader - self.first) & 1:
+                self._after(number, reader)
+        self.ops[number].destinations.append((device, *self.result[device]))
+        self.done[device] = number
+
+    def _landing(self, device: int, sender: int, step: int, only: bool) -> Place:
+        if self.compiler.staged:
+            return self.compiler.slot(device, self.chunk, INBOX)
+        target = self.result.get(device)
+        final = only and self.arrives[device] == step and target is not None
+        ancestors = self.ops[sender].ancestors
+        if final and target is not None and all(ancestors >> (r - self.first) & 1 for r in self.readers[device]):
+            return target
+        return self.compiler.slot(device, self.chunk)
+
+    def _gather(self, device: int, key: tuple[int, int]) -> None:
+        """Adds up the first sources of a value that has too many."""
+        values = self.value[device]
+        number = self._op(device, key, 0, values[: self.compiler.most_sources])
+        place = self.compiler.slot(device, self.chunk)
+        self.ops[number].destinations.append((device, *place))
+        self.value[device] = [_Value(place, number, device), *values[self.compiler.most_sources :]]
+
+    def _finish(self, device: int) -> None:
+        """Brings the value into the result, or waits for what lands there."""
+        values, target = self.value[device], self.result[device]
+        if not values or device in self.done:
+            return
+        end = 2 * self.compiler.schedule.steps
+        if len(values) > 1 or values[0].place != target:
+            number = self._op(device, (end, 0), 0)
+            self._store_result(device, number)
+        elif values[0].writer >= 0 and (device, values[0].writer) not in self.awaited:
+            self._op(device, (end, 1), 0, [])
+            self._after(len(self.ops) - 1, values[0].writer)

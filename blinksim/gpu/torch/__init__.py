@@ -1,0 +1,27 @@
+"""Schedules in a PyTorch job: ``import blinksim.torch`` registers two backends of torch.distributed.
+
+``blinksim`` runs the collectives of CUDA tensors on GPUs of one host, one process for each::
+
+    import blinksim.torch
+    torch.distributed.init_process_group("cuda:blinksim")
+
+``blinksim_numpy`` runs the same programs on CPU tensors through shared memory, for trials and tests without GPUs. What
+a backend does not do goes to NCCL, or to Gloo on the CPU, and is said once. `blinksim.gpu.torch.settings` has the
+environment variables.
+"""
+
+from __future__ import annotations
+
+from blinksim.errors import MissingError
+
+try:
+    import torch.distributed as _dist
+except ImportError:
+    raise MissingError("blinksim.torch needs PyTorch: pip install 'blinksim[torch]'") from None
+
+from blinksim.gpu.jobs.faults import GroupError as GroupError
+from blinksim.gpu.torch.process_group import BlinksimProcessGroup as BlinksimProcessGroup
+from blinksim.gpu.torch.process_group import create, create_on_cpu
+
+_dist.Backend.register_backend("blinksim", create, devices=["cuda"])
+_dist.Backend.register_backend("blinksim_numpy", create_on_cpu, devices=["cpu"])

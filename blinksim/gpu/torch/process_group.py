@@ -1,0 +1,399 @@
+"""The process group: collectives of torch.distributed as calls of a `blinksim.gpu.jobs.group.Group`.
+
+As with NCCL, calls are queued on the current stream, or with ``async_op`` on the group's own behind what that one has
+queued, and `wait` makes the current stream wait for them. The memory of a group is allocated at its first call.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import AllgatherOptions
+
+from blinksim import machines
+from blinksim.errors import InputError
+from blinksim.gpu.jobs.calls import Call, call_of
+from blinksim.gpu.jobs.gpu_backend import GpuBackend
+from blinksim.gpu.jobs.group import Group
+from blinksim.gpu.jobs.hosts import Hosts
+from blinksim.gpu.jobs.job_plan import JobPlan
+from blinksim.gpu.jobs.rendezvous import Section
+from blinksim.gpu.jobs.shared_memory import SharedMemoryBackend
+from blinksim.gpu.torch.fallback import Fallback
+from blinksim.gpu.torch.settings import PREDICT, Settings
+from blinksim.gpu.torch.vectors import (
+    as_bytes,
+    cannot_reduce,
+    dense,
+    divide,
+    kind_to_move,
+    kind_to_reduce,
+    put_back,
+    reduction,
+    stacked,
+    unequal,
+)
+from blinksim.gpu.torch.works import GroupWork, QueuedOn, RanOn, current_stream
+from blinksim.topology.shapes import one_switch
+
+Tensors = Sequence[torch.Tensor]
+
+
+class BlinksimProcessGroup(dist.ProcessGroup):
+    """One rank of a group in which schedules run.
+
+    Parameters
+    ----------
+    store : torch.distributed.Store
+        Of this group alone.
+    rank, size : int
+        This process, and how many there are.
+    timeout : timedelta
+        The group fails when a rank waits longer than this, or than `Settings.timeout_s`, for another.
+    cpu : bool
+        Move CPU tensors through shared memory, and not CUDA tensors.
+    """
+
+    group_name, group_desc = "", ""
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, cpu: bool = False) -> None:
+        super().__init__(rank, size)
+        self.store, self.place, self.ranks, self.timeout, self.cpu = store, rank, size, timeout, cpu
+        self.settings = Settings.read()
+        self.blocking = self.settings.blocking
+        self.fallback = Fallback(store, rank, size, timeout)
+        self.group: Group | None = None
+        self.hosts = Hosts(Section(store, "host"), rank, size)
+        self.device, self.gpu = torch.device("cpu"), 0
+        self.stream: Any = None
+        self.backend: SharedMemoryBackend | GpuBackend | None = None
+
+    def getBackendName(self) -> str:  # noqa: N802 - torch's name
+        return "blinksim"
+
+    def _set_group_name(self, name: str) -> None:
+        """torch keeps the name in its backends, of which there is none here."""
+        self.group_name = name
+
+    def _set_group_desc(self, text: str) -> None:
+        self.group_desc = text
+
+    def getGroupName(self) -> str:  # noqa: N802
+        return self.group_name
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        self.group_name = name
+
+    # --- collectives that schedules run ---------------------------------------------------------------------------
+
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> Any:
+        opts = opts or dist.AllreduceOptions()
+        return self._reduced("allreduce", tensors, opts, lambda other: other.allreduce(tensors, opts))
+
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
+        opts = opts or dist.AllreduceCoalescedOptions()
+        return self._reduced("allreduce", tensors, opts, lambda other: other.allreduce_coalesced(tensors, opts))
+
+    def reduce(self, tensors: Tensors, opts: Any = None) -> Any:
+        opts = opts or dist.ReduceOptions()
+        root = opts.rootRank
+        return self._reduced("reduce", tensors, opts, lambda other: other.reduce(tensors, opts), root)
+
+    def broadcast(self, tensors: Tensors, opts: Any = None) -> Any:
+        opts = opts or dist.BroadcastOptions()
+
+        def work(group: Group) -> None:
+            for tensor in tensors:
+                kind, count = kind_to_move(tensor)
+                vector = dense(tensor)
+                self._run(group, call_of("broadcast", count, kind, root=opts.rootRank), vector, vector)
+                put_back(tensor, vector)
+
+        return self._do(tensors, "", work, tensors, lambda other: other.broadcast(tensors, opts), opts)
+
+    def allgather(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Any:
+        opts = opts or AllgatherOptions()
+        flat = [tensor for tensors in output_lists for tensor in tensors]
+        shapes = {(tensor.numel(), tensor.dtype) for tensor in (*flat, *inputs)}
+        why = "" if len(shapes) == len(inputs) == 1 else "an allgather of tensors of different sizes or types"
+
+        def work(group: Group) -> None:
+            for outputs, given in zip(output_lists, inputs, strict=True):
+                joint = torch.empty(self.ranks * given.numel(), dtype=given.dtype, device=given.device)
+                self._gather(group, joint, given)
+                for output, part in zip(outputs, joint.chunk(self.ranks), strict=True):
+                    output.copy_(part.view(output.shape))
+
+        def elsewhere(other: Any) -> Any:
+            return other.allgather(output_lists, inputs, opts)
+
+        return self._do((*inputs, *flat), why, work, flat, elsewhere, opts, True)
+
+    def allgather_into_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
+        opts = opts or AllgatherOptions()
+
+        def work(group: Group) -> None:
+            for output, given in zip(outputs, inputs, strict=True):
+                joint = dense(output)
+                self._gather(group, joint, given)
+                put_back(output, joint)
+
+        def elsewhere(other: Any) -> Any:
+            return other.allgather_into_tensor_coalesced(outputs, inputs, opts)
+
+        return self._do((*inputs, *outputs), unequal(outputs, inputs, self.ranks), work, outputs, elsewhere, opts)
+
+    def _allgather_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
+        return self.allgather_into_tensor_coalesced([output], [given], opts)
+
+    def reduce_scatter(self, outputs: Tensors, input_lists: Sequence[Tensors], opts: Any = None) -> Any:
+        opts = opts or dist.ReduceScatterOptions()
+        flat = [tensor for tensors in input_lists for tensor in tensors]
+        alike = len({(tensor.numel(), tensor.dtype) for tensor in (*flat, *outputs)}) == len(outputs) == 1
+        why = "" if alike else "a reduce_scatter of tensors of different sizes or types"
+        known = reduction(opts.reduceOp)
+        how = known or ("sum", False)
+
+        def work(group: Group) -> None:
+            for output, given in zip(outputs, input_lists, strict=True):
+                self._scatter(group, output, stacked(given), how)
+
+        def elsewhere(other: Any) -> Any:
+            return other.reduce_scatter(outputs, input_lists, opts)
+
+        why = why or cannot_reduce(outputs, opts.reduceOp, known)
+        return self._do((*flat, *outputs), why, work, outputs, elsewhere, opts, True)
+
+    def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
+        opts = opts or dist.ReduceScatterOptions()
+        known = reduction(opts.reduceOp)
+        how = known or ("sum", False)
+
+        def work(group: Group) -> None:
+            for output, given in zip(outputs, inputs, strict=True):
+                self._scatter(group, output, dense(given), how)
+
+        def elsewhere(other: Any) -> Any:
+            return other.reduce_scatter_tensor_coalesced(outputs, inputs, opts)
+
+        why = unequal(inputs, outputs, self.ranks) or cannot_reduce(outputs, opts.reduceOp, known)
+        return self._do((*inputs, *outputs), why, work, outputs, elsewhere, opts, how[1])
+
+    def _reduce_scatter_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
+        return self.reduce_scatter_tensor_coalesced([output], [given], opts)
+
+    def barrier(self, opts: Any = None) -> Any:
+        token = torch.zeros(1, device=self._current_device(getattr(opts, "device_ids", None) or ()))
+        work = self._reduced("allreduce", [token], dist.AllreduceOptions(), lambda other: other.barrier(opts))
+        if isinstance(work, GroupWork):
+            work.blocking = True
+        return work
+
+    # Newer names of the same.
+    all_gather_single, reduce_scatter_single = _allgather_base, _reduce_scatter_base
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+
+    # --- what goes to NCCL or Gloo --------------------------------------------------------------------------------
+
+    def _pass_on(self, name: str, tensor: torch.Tensor, *arguments: Any) -> Any:
+        return getattr(self._elsewhere(tensor, f"no schedule is run for {name}"), name)(*arguments)
+
+    def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        opts = opts or AllgatherOptions()
+        return self._pass_on("allgather_coalesced", inputs[0], outputs, inputs, opts)
+
+    def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        return self._pass_on("alltoall", inputs[0], outputs, inputs, opts or dist.AllToAllOptions())
+
+    def alltoall_base(self, output: Any, given: Any, into: Any, out_of: Any, opts: Any = None) -> Any:
+        return self._pass_on("alltoall_base", given, output, given, into, out_of, opts or dist.AllToAllOptions())
+
+    all_to_all_single = alltoall_base
+
+    def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        return self._pass_on("gather", inputs[0], outputs, inputs, opts or dist.GatherOptions())
+
+    def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        return self._pass_on("scatter", outputs[0], outputs, inputs, opts or dist.ScatterOptions())
+
+    def send(self, tensors: Any, to: int, tag: int = 0) -> Any:
+        return self._pass_on("send", tensors[0], tensors, to, tag)
+
+    def recv(self, tensors: Any, source: int, tag: int = 0) -> Any:
+        return self._pass_on("recv", tensors[0], tensors, source, tag)
+
+    def _start_coalescing(self, device: Any) -> None:
+        """Calls are queued one after another anyway."""
+
+    def _end_coalescing(self, device: Any) -> Any:
+        return self._do([torch.zeros(1, device=device)], "", lambda group: None, [], lambda other: None)
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    def shutdown(self) -> None:
+        """Frees the memory once all ranks are done with it."""
+        group, self.group = self.group, None
+        if group is not None:
+            group.close()
+        self.fallback.close()
+
+    abort = shutdown
+
+    # --- how ------------------------------------------------------------------------------------------------------
+
+    def _reduced(
+        self, collective: str, tensors: Tensors, opts: Any, elsewhere: Callable[[Any], Any], root: int = 0
+    ) -> Any:
+        """An allreduce or reduce, in place."""
+        known = reduction(opts.reduceOp)
+        name, average = known or ("sum", False)
+
+        def work(group: Group) -> None:
+            for tensor in tensors:
+                kind = kind_to_reduce(tensor)
+                assert kind is not None
+                vector = dense(tensor)
+                self._run(group, call_of(collective, vector.numel(), kind, name, root), vector, vector)
+                if average and (collective == "allreduce" or root == self.place):
+                    divide(vector, self.ranks)
+                put_back(tensor, vector)
+
+        return self._do(tensors, cannot_reduce(tensors, opts.reduceOp, known), work, tensors, elsewhere, opts, average)
+
+    def _gather(self, group: Group, joint: torch.Tensor, given: torch.Tensor) -> None:
+        kind, count = kind_to_move(given)
+        self._run(group, call_of("allgather", count * self.ranks, kind), dense(given), joint)
+
+    def _scatter(self, group: Group, output: torch.Tensor, given: torch.Tensor, how: tuple[str, bool]) -> None:
+        kind, (name, average) = kind_to_reduce(given), how
+        assert kind is not None
+        target = dense(output)
+        self._run(group, call_of("reducescatter", given.numel(), kind, name), given, target)
+        if average:
+            divide(target, self.ranks)
+        put_back(output, target)
+
+    def _run(self, group: Group, call: Call, source: torch.Tensor, target: torch.Tensor) -> None:
+        if self.cpu:
+            group.run(call, as_bytes(source), as_bytes(target))
+        else:
+            group.run(call, source.data_ptr(), target.data_ptr())
+
+    def _do(
+        self,
+        tensors: Tensors,
+        why: str,
+        work: Callable[[Group], None],
+        results: Tensors,
+        elsewhere: Callable[[Any], Any],
+        opts: Any = None,
+        computes: bool = False,
+    ) -> Any:
+        """Queues `work`, or has it done elsewhere if `why` says so or if the tensors are not ours.
+
+        tensors: all that take part. results: those that the call gives. opts: of the call; who does not wait for it at
+        once says so there. computes: True if torch has a part in it.
+        """
+        first, plain = tensors[0], not computes
+        if first.is_cuda == self.cpu:
+            why = f"tensors on {first.device.type} are not moved by schedules here"
+        for tensor in tensors:
+            if tensor.layout is not torch.strided:
+                why = "no schedule moves sparse tensors"
+            elif plain and not tensor.is_contiguous():
+                plain = False
+        if why:
+            return elsewhere(self._elsewhere(first, why))
+        if self.ranks == 1 or not first.numel():
+            return self._trivial(tensors, elsewhere, results)
+        if self.hosts.several:
+            return elsewhere(self._elsewhere(first, self.hosts.several))
+        group = self._group_on(first.device)
+        if self.cpu:
+            with torch.no_grad():
+                work(group)
+            return GroupWork(results, None, group.check)
+        backend, current = self.backend, current_stream(self.gpu)
+        assert isinstance(backend, GpuBackend)
+        queued: QueuedOn | RanOn
+        if not getattr(opts, "asyncOp", True):
+            backend.go_on(current)
+            if plain:
+                work(group)  # launches alone: torch has no part in them
+            else:
+                with torch.no_grad():
+                    work(group)
+            queued = RanOn(backend, current)
+        else:
+            backend.follow(current)
+            if plain:
+                work(group)
+            else:
+                with torch.cuda.stream(self.stream), torch.no_grad():
+                    work(group)
+            queued = QueuedOn(backend, self.stream, tensors)
+        return GroupWork(results, queued, group.check, self.blocking)
+
+    def _trivial(self, tensors: Tensors, elsewhere: Callable[[Any], Any], results: Tensors) -> Any:
+        """A call without data, or in a group of one."""
+        if not tensors[0].numel():
+            return GroupWork(results, None, lambda: None)
+        return elsewhere(self._elsewhere(tensors[0], "a group of one rank needs no schedule"))
+
+    def _elsewhere(self, tensor: torch.Tensor, why: str) -> Any:
+        return self.fallback.group(tensor.device.type, why)
+
+    def _current_device(self, ids: Sequence[int] = ()) -> torch.device:
+        """Of the first id; without ids the group's, or before its first call the one that the caller has chosen."""
+        if self.cpu or (self.group is not None and not ids):
+            return self.device
+        return torch.device("cuda", ids[0] if ids else torch.cuda.current_device())
+
+    def _group_on(self, device: torch.device) -> Group:
+        """The group, made with the first call."""
+        if self.group is not None:
+            if device != self.device:
+                raise InputError(f"this group moves tensors on {self.device}, and one is on {device}")
+            return self.group
+        settings, plan = self.settings, self._plan(device)
+        backend: SharedMemoryBackend | GpuBackend = SharedMemoryBackend()
+        if not self.cpu:
+            self.stream = torch.cuda.Stream(device, priority=-1)
+            backend = GpuBackend(device.index, self.stream.cuda_stream, settings.blocks)
+        timeout_s = min(settings.timeout_s, self.timeout.total_seconds())
+        store = Section(self.store, "group")
+        report = _log if settings.log and self.place == 0 else None
+        self.group = Group(store, self.place, plan, backend, settings.segment, timeout_s, report)
+        self.device, self.gpu, self.backend = device, device.index or 0, backend
+        return self.group
+
+    def _plan(self, device: torch.device) -> JobPlan:
+        """The rules that the settings ask for."""
+        if self.settings.plan == PREDICT:
+            store = Section(self.store, "gpu")
+            store.set(str(self.place), str(self.place if device.index is None else device.index))
+            gpus = [int(store.get(str(rank))) for rank in range(self.ranks)]
+            return JobPlan.predicted(machines.this_machine().select(gpus))
+        if self.settings.plan:
+            return JobPlan.read(one_switch(self.ranks).select(), self.settings.plan)
+        return JobPlan.for_switch(self.ranks)
+
+
+def _log(line: str) -> None:
+    print(f"blinksim: {line}", file=sys.stderr, flush=True)
+
+
+def create(store: Any, rank: int, size: int, timeout: timedelta) -> BlinksimProcessGroup:
+    """What torch calls for the backend ``blinksim``."""
+    return BlinksimProcessGroup(store, rank, size, timeout)
+
+
+def create_on_cpu(store: Any, rank: int, size: int, timeout: timedelta) -> BlinksimProcessGroup:
+    """What torch calls for the backend ``blinksim_numpy``."""
+    return BlinksimProcessGroup(store, rank, size, timeout, cpu=True)
