@@ -17,10 +17,9 @@ from blinksim.bounds import bound as find_bound
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.rooted_trees import centre, hung_from
-from blinksim.packing.columns.column_mix import Column, Mix
-from blinksim.packing.columns.hops import Arc, Hops, find_hops
-from blinksim.packing.columns.solver_limits import Limits
-from blinksim.packing.columns.tree_mix import BOTH, DOWN, UP, TreeSearch
+from blinksim.packing.choose import Limits
+from blinksim.packing.columns import Arc, Column, Hops, Mix, find_hops
+from blinksim.packing.tree_columns import BOTH, DOWN, UP, TreeSearch
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.tree import Tree
 from blinksim.topology.graph import Topology

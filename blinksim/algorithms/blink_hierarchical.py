@@ -19,9 +19,8 @@ from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.packing.columns.column_mix import Column, Mix, best_mix
-from blinksim.packing.columns.hops import Arc, Hops, find_hops
-from blinksim.packing.columns.steiner import cheapest_tree
+from blinksim.packing.columns import Arc, Column, Hops, Mix, best_mix, find_hops
+from blinksim.packing.steiner import cheapest_tree
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
@@ -90,8 +89,7 @@ def build(
 
 def _fewest(mix: Mix, columns: Sequence[Column], hops: Hops, time_limit: float | None, seed: int) -> Mix:
     # CP-SAT takes longer to load than most machines take to answer, and only unequal shares need it.
-    from blinksim.packing.columns.fewest_columns import fewest
-    from blinksim.packing.columns.solver_limits import Limits
+    from blinksim.packing.choose import Limits, fewest
 
     return fewest(mix, columns, hops.capacity, limits=Limits(time_limit, seed))
 

@@ -20,10 +20,9 @@ from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.rooted_trees import hung_from, longest_path
-from blinksim.packing.columns.column_mix import Mix
-from blinksim.packing.columns.hops import Hops, find_hops
-from blinksim.packing.columns.solver_limits import Limits
-from blinksim.packing.columns.tree_mix import BOTH, TreeSearch
+from blinksim.packing.choose import Limits
+from blinksim.packing.columns import Hops, Mix, find_hops
+from blinksim.packing.tree_columns import BOTH, TreeSearch
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.tree import Edge, Tree
 from blinksim.topology.graph import Topology

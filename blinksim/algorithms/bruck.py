@@ -8,8 +8,8 @@ message, of all members of the node together.
 
 from __future__ import annotations
 
-from blinksim.algorithms.building.exchanges import joined_schedule
-from blinksim.algorithms.building.exchanges.joined_blocks import twice
+from blinksim.algorithms.building import joined_schedule
+from blinksim.algorithms.building.joined_schedule import twice
 from blinksim.collective import Collective
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.turned.entrant import TurnedSteps

@@ -11,10 +11,9 @@ from fractions import Fraction
 from itertools import pairwise
 
 from blinksim.algorithms.building.orders import chain_order
-from blinksim.algorithms.building.plan import Plan
-from blinksim.algorithms.building.rank_trees import add_tree
+from blinksim.algorithms.building.plan import Plan, add_tree
 from blinksim.collective import Collective
-from blinksim.packing.search.hamiltonian import Order
+from blinksim.packing.hamiltonian import Order
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 

@@ -10,8 +10,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from blinksim.algorithms.building.plan import Plan
-from blinksim.algorithms.building.rank_trees import Parents, add_tree
+from blinksim.algorithms.building.plan import Parents, Plan, add_tree
 from blinksim.algorithms.double_binary import two_trees
 from blinksim.collective import Collective
 from blinksim.schedule.model import Schedule

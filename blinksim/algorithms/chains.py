@@ -13,13 +13,12 @@ from itertools import islice, pairwise
 
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.orders import chain_order
-from blinksim.algorithms.building.plan import Plan
-from blinksim.algorithms.building.rank_trees import add_tree
+from blinksim.algorithms.building.plan import Plan, add_tree
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.packing.columns.chain_columns import (
+from blinksim.packing.chain_columns import (
     MOST_LISTED,
     MOST_PRICED,
     by_rail,
@@ -30,11 +29,9 @@ from blinksim.packing.columns.chain_columns import (
     pricing_rounds,
     zigzags,
 )
-from blinksim.packing.columns.column_mix import Column, best_mix
-from blinksim.packing.columns.equal_shares import equal_shares
-from blinksim.packing.columns.hops import Hops, find_hops
-from blinksim.packing.columns.solver_limits import Limits
-from blinksim.packing.search.hamiltonian import Order
+from blinksim.packing.choose import Limits, equal_shares
+from blinksim.packing.columns import Column, Hops, best_mix, find_hops
+from blinksim.packing.hamiltonian import Order
 from blinksim.schedule.model import Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from blinksim.algorithms.building.plan import Plan
-from blinksim.algorithms.building.rank_trees import Parents, add_tree
+from blinksim.algorithms.building.plan import Parents, Plan, add_tree
 from blinksim.collective import Collective
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology

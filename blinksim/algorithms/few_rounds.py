@@ -19,18 +19,26 @@ from time import monotonic
 import numpy as np
 
 from blinksim.algorithms import direct
-from blinksim.algorithms.building.bits.bit_exchanges import patterns, step_seconds
-from blinksim.algorithms.building.bits.bit_rounds import along_bits
+from blinksim.algorithms.building.bits import along_bits, patterns, step_seconds
 from blinksim.collective import OWN, ROOT, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.limits.stopping import asked_to_stop
-from blinksim.packing.columns.solver_limits import Limits
-from blinksim.packing.rounds.columns import Column, Paths, Pricing, Sums, Trees
-from blinksim.packing.rounds.far_first import far_first, takes
-from blinksim.packing.rounds.round_turns import in_turns
-from blinksim.packing.rounds.rounds_program import Bools, Rounds, Search, Solved, exact_shares
-from blinksim.packing.rounds.whole_ways import whole_ways
-from blinksim.packing.rounds.wires import MOST_RANKS, Wires, joined_directly
+from blinksim.packing.choose import Limits
+from blinksim.packing.rounds import (
+    Bools,
+    Column,
+    Paths,
+    Pricing,
+    Rounds,
+    Search,
+    Solved,
+    Sums,
+    Trees,
+    exact_shares,
+    in_turns,
+)
+from blinksim.packing.unsplit import far_first, takes, whole_ways
+from blinksim.packing.wires import MOST_RANKS, Wires, joined_directly
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 from blinksim.topology.graph import Topology
 

@@ -2,7 +2,7 @@
 
 Every rank's data is cut into C chunks; the schedule has S steps of R rounds together, in each of which a lane moves one
 chunk: time S alpha + R (size of a chunk) beta. Which (C, S, R) are possible is decided by search (SCCL, Cai et al.,
-"Synthesizing optimal collective algorithms", PPoPP 2021; `blinksim.packing.search.expansion`). A reducing collective
+"Synthesizing optimal collective algorithms", PPoPP 2021; `blinksim.packing.expansion`). A reducing collective
 is the reverse of a spreading one.
 """
 
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, ParamSpec
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.packing.columns.hops import Hops, find_hops
-from blinksim.packing.search.expansion import Answer, Journey, Question, distances, move, spread, turned
+from blinksim.packing.columns import Hops, find_hops
+from blinksim.packing.expansion import Answer, Journey, Question, distances, move, spread, turned
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 from blinksim.textio.text_table import count
 

@@ -1,7 +1,7 @@
 """Balanced binary trees of greatest weight, one per GPU, that avoid each other's links: MXNet's multi-tree allreduce.
 
 A balanced tree has the least latency, a heavy one the widest links, and a penalty on links that earlier trees use
-spreads the load (MXNet multi-tree wiki page; Apache MXNet, kvstore `comm_tree.h`). `blinksim.packing.search.balanced`
+spreads the load (MXNet multi-tree wiki page; Apache MXNet, kvstore `comm_tree.h`). `blinksim.packing.balanced`
 finds the trees.
 
 MXNet's variables, with their defaults: MXNET_KVSTORE_USETREE (0) turns trees on; MXNET_KVSTORE_TREE_ARRAY_BOUND
@@ -23,7 +23,7 @@ import numpy.typing as npt
 from blinksim.algorithms.building.plan import Plan
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
-from blinksim.packing.search import balanced
+from blinksim.packing import balanced
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
@@ -42,7 +42,7 @@ Matrix = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class BalancedTree:
-    """leaves: the tree as `blinksim.packing.search.balanced` writes it. searched: true if halving got stuck, so that
+    """leaves: the tree as `blinksim.packing.balanced` writes it. searched: true if halving got stuck, so that
     all trees were compared (or if that was requested)."""
 
     leaves: tuple[int, ...]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from blinksim.algorithms.building.switching.switch_plan import Moves, SwitchPlan
+from blinksim.algorithms.building.switch_plan import Moves, SwitchPlan
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.model import Schedule

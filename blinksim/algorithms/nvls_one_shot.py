@@ -7,7 +7,7 @@ small sizes (NCCL 2.27).
 
 from __future__ import annotations
 
-from blinksim.algorithms.building.switching.switch_plan import Moves, SwitchPlan
+from blinksim.algorithms.building.switch_plan import Moves, SwitchPlan
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.model import Schedule

@@ -13,8 +13,8 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.algorithms.building.rank_trees import Parents
-from blinksim.algorithms.building.switching.switch_plan import SwitchPlan
+from blinksim.algorithms.building.plan import Parents
+from blinksim.algorithms.building.switch_plan import SwitchPlan
 from blinksim.algorithms.double_binary import two_trees
 from blinksim.collective import Collective
 from blinksim.graphs.rooted_trees import by_levels

@@ -14,7 +14,6 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeVar
 
-from blinksim.algorithms.building.centred import pairs_of_links, undirected_trees
 from blinksim.algorithms.building.claims import LARGE, NEARLY, accepted_gap, in_two_phases, phases_lose, with_gap
 from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.algorithms.rail_aligned import exchange
@@ -25,8 +24,9 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.capacities import SharedCapacity, shared_capacities
 from blinksim.graphs.network import Network, network
 from blinksim.limits.watch import Progress, Watch
-from blinksim.packing.exact.forest import Forest, low_forest, pack_forest, pack_shares, turned_forest
-from blinksim.packing.exact.scaling import Arcs
+from blinksim.packing.forest import Forest, low_forest, pack_forest, pack_shares, turned_forest
+from blinksim.packing.scaling import Arcs
+from blinksim.packing.spanning import pairs_of_links, undirected_trees
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.tree import Route, Tree
@@ -35,7 +35,7 @@ from blinksim.topology.graph import Topology
 from blinksim.topology.symmetry import automorphisms
 
 if TYPE_CHECKING:
-    from blinksim.packing.exact.shared_capacity import Split
+    from blinksim.packing.scaling import Split
 
 # Sends of the equal trees that are asked for: more of them take longer than twenty seconds to write down.
 _MOST_SENDS = 10_000_000
@@ -225,7 +225,7 @@ class _Builder:
         return turned_forest(arcs, rates, automorphisms(self.topology))
 
     def _split(self, net: Network, weights: Mapping[int, int], spanned: Sequence[int]) -> Split:
-        from blinksim.packing.exact.shared_capacity import Split, best_split, even_split
+        from blinksim.packing.scaling import Split, best_split, even_split
 
         net = _spanning(net, spanned)
         if self.fixed and net.passes_on():
@@ -338,7 +338,7 @@ class _Builder:
 
     def _free_roots(self) -> tuple[Fraction, list[Tree]]:
         """Trees with the best shares for their roots, from a linear program; equal shares if it is too large."""
-        from blinksim.packing.exact.shared_capacity import best_split, even_split
+        from blinksim.packing.scaling import best_split, even_split
 
         def packed(spanned: Vertices) -> tuple[Fraction, list[Tree]]:
             net = _spanning(self.net, spanned)

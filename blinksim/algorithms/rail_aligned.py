@@ -14,13 +14,12 @@ from math import isqrt
 import numpy as np
 
 from blinksim.algorithms.building import symmetric_trees
-from blinksim.algorithms.building.exchanges.piece_schedule import Inside, of_pieces, pieces_of
-from blinksim.algorithms.building.exchanges.rail_routes import through_others
+from blinksim.algorithms.building.piece_schedule import Inside, of_pieces, pieces_of, through_others
 from blinksim.bounds.exchanges.rails import read_rails
 from blinksim.bounds.exchanges.turned_rails import TurnedRails, turned_rails
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.packing.hosts.rail_pieces import Pieces
+from blinksim.packing.rails import Pieces
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.topology.graph import Topology

@@ -7,8 +7,8 @@ takes longer to begin than to send. What members hand on in one round overlaps w
 
 from __future__ import annotations
 
-from blinksim.algorithms.building.exchanges import joined_schedule
-from blinksim.algorithms.building.exchanges.joined_blocks import once
+from blinksim.algorithms.building import joined_schedule
+from blinksim.algorithms.building.joined_schedule import once
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.schedule.model import Schedule

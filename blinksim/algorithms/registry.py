@@ -143,7 +143,7 @@ class Algorithm:
         self.check_size(topology.ranks, collective.name)
         schedule: Schedule
         if self.fill is not None:
-            from blinksim.algorithms.building.filling import filled
+            from blinksim.algorithms.building.plan import filled
 
             schedule = filled(self.name, self.fill, self.form, topology, collective, **options)
         else:

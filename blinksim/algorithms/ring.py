@@ -15,7 +15,7 @@ import numpy as np
 from blinksim.algorithms.building.orders import ring_orders
 from blinksim.algorithms.building.plan import Plan
 from blinksim.collective import EVERY, Collective
-from blinksim.packing.search.hamiltonian import Order
+from blinksim.packing.hamiltonian import Order
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.outlines.outline import Exchange, Round
 from blinksim.topology.graph import Topology

@@ -15,13 +15,12 @@ from itertools import islice, pairwise
 from blinksim.algorithms import ring
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.orders import ring_orders
-from blinksim.algorithms.building.plan import Plan
-from blinksim.algorithms.building.rank_trees import add_chains
+from blinksim.algorithms.building.plan import Plan, add_chains
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.packing.columns.chain_columns import (
+from blinksim.packing.chain_columns import (
     MOST_LISTED,
     MOST_PRICED,
     by_rail,
@@ -31,11 +30,9 @@ from blinksim.packing.columns.chain_columns import (
     pricing,
     pricing_rounds,
 )
-from blinksim.packing.columns.column_mix import Column, best_mix
-from blinksim.packing.columns.equal_shares import equal_shares, most_whole
-from blinksim.packing.columns.hops import Hops, find_hops
-from blinksim.packing.columns.solver_limits import Limits
-from blinksim.packing.search.hamiltonian import Order
+from blinksim.packing.choose import Limits, equal_shares, most_whole
+from blinksim.packing.columns import Column, Hops, best_mix, find_hops
+from blinksim.packing.hamiltonian import Order
 from blinksim.schedule.loads import link_loads
 from blinksim.schedule.model import Schedule
 from blinksim.topology.cluster import nodes_of

@@ -17,9 +17,8 @@ from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load
-from blinksim.packing.columns.fewest_trees import Answer, search
-from blinksim.packing.columns.hops import find_hops
-from blinksim.packing.columns.solver_limits import Limits
+from blinksim.packing.choose import Limits, TreeAnswer, search_trees
+from blinksim.packing.columns import find_hops
 from blinksim.schedule.loads import link_loads, rate
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.verify import verify
@@ -92,8 +91,8 @@ def test_the_fewest_trees_of_a_whole_machine(machine: str, lanes: int, trees: in
     assert verify(schedule).ok
     hops = find_hops(topology)
     for fewer in range(1, trees):
-        answer, _ = search(hops, hops.vertices[0], ("down",), Fraction(lanes), 1, fewer, Limits())
-        assert answer is Answer.IMPOSSIBLE
+        answer, _ = search_trees(hops, hops.vertices[0], ("down",), Fraction(lanes), 1, fewer, Limits())
+        assert answer is TreeAnswer.IMPOSSIBLE
 
 
 def test_a_loss_buys_fewer_trees() -> None:

@@ -22,8 +22,8 @@ from blinksim.gpu.execution.reference import Reference
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.machines import load
-from blinksim.packing.columns import steiner
-from blinksim.packing.columns.steiner import cheapest_tree
+from blinksim.packing import steiner
+from blinksim.packing.steiner import cheapest_tree
 from blinksim.schedule.pipeline import scratch
 from blinksim.schedule.tree import trees_of
 from blinksim.schedule.verify import verify

@@ -16,8 +16,8 @@ from blinksim.answers.checks.verify_schedule import verify
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load
-from blinksim.packing.columns.hops import find_hops
-from blinksim.packing.search.expansion import Question, spread
+from blinksim.packing.columns import find_hops
+from blinksim.packing.expansion import Question, spread
 from blinksim.schedule.loads import resources, uses
 from blinksim.topology.graph import Topology
 

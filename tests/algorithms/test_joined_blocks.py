@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import blinksim as bs
 from blinksim.algorithms import bruck, rail_joined
-from blinksim.algorithms.building.exchanges.joined_blocks import Course, Delays, divisors, hops, once, twice
+from blinksim.algorithms.building.joined_schedule import Course, Delays, divisors, hops, once, twice
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.bounds.exchanges.rails import Ints
 from blinksim.collective import Collective

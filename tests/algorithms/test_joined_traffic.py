@@ -14,7 +14,7 @@ from blinksim.bounds.exchanges.rails import read_rails
 from blinksim.collective import Collective
 from blinksim.cost.brief.turned_cost import cost_of
 from blinksim.errors import InfeasibleError
-from blinksim.packing.hosts.rail_pieces import choose_places, place_sums
+from blinksim.packing.rails import choose_places, place_sums
 from blinksim.schedule.outlines.step_sums import Summed
 from blinksim.schedule.ways import Parallel
 from blinksim.timing.entrants import said_once

@@ -20,7 +20,7 @@ from blinksim.algorithms.mxnet import BalancedTree, grow
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load
-from blinksim.packing.search import balanced, bisection
+from blinksim.packing import balanced
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import verify
 
@@ -58,15 +58,15 @@ def run_id(run: dict[str, Any]) -> str:
 def test_one_way_links_do_not_send_the_passes_round_in_circles(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     one_way = np.array([[0, 3, 0], [0, 0, 2], [3, 2, 0]], dtype=np.float32)
     passes = []
-    once = bisection.differences
+    once = balanced.differences
 
     def counted(*given: Any) -> Any:
         passes.append(given)
         assert len(passes) < 20, "the same halves come back"
         return once(*given)
 
-    monkeypatch.setattr(bisection, "differences", counted)
-    halves = bisection.bisect(one_way, range(3), Random(seed))
+    monkeypatch.setattr(balanced, "differences", counted)
+    halves = balanced.bisect(one_way, range(3), Random(seed))
     assert halves[0] == [0], "links 1-2 weigh 4 together, the others 3"
 
 
@@ -125,7 +125,7 @@ def test_the_matrix_of_the_case_is_that_of_the_machine(case: dict[str, Any]) -> 
 @pytest.mark.parametrize("case", cases("FindBestMove"))
 def test_best_swap(case: dict[str, Any]) -> None:
     side, difference = np.array(case["P_temp"]), np.array(case["D"], dtype=np.float64)
-    found = bisection.best_swap(square(case["W"]), side, difference, case["used"])
+    found = balanced.best_swap(square(case["W"]), side, difference, case["used"])
     expected = case["expect"]
     assert (found or (-1, -1, 0)) == (expected["a"], expected["b"], expected["g"])
 
@@ -134,7 +134,7 @@ def test_best_swap(case: dict[str, Any]) -> None:
 def test_halves(case: dict[str, Any]) -> None:
     """The published halves, from every start; a brute force over all halves says that none is better."""
     weights, count, labels = square(case["W"]), case["n"], np.array(case["expect"]["P"])
-    found = {tuple(sorted(map(tuple, bisection.bisect(weights, range(count), Random(seed))))) for seed in range(30)}
+    found = {tuple(sorted(map(tuple, balanced.bisect(weights, range(count), Random(seed))))) for seed in range(30)}
     assert found == {tuple(sorted(tuple(members(case["expect"]["P"], part)) for part in (0, 1)))}
 
     def crossing(part: np.ndarray[Any, Any]) -> float:

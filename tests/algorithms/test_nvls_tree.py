@@ -11,8 +11,7 @@ from hypothesis import given
 from strategies import topologies
 
 import blinksim as bs
-from blinksim.algorithms.building.switching.switch_plan import Moves, SwitchPlan
-from blinksim.algorithms.building.switching.widest_links import WidestLinks
+from blinksim.algorithms.building.switch_plan import Moves, SwitchPlan, WidestLinks
 from blinksim.algorithms.double_binary import two_trees
 from blinksim.algorithms.nvls_tree import build
 from blinksim.collective import Collective

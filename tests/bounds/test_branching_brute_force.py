@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import topologies
 
-from blinksim.algorithms.building.switching.sharing_out import shared_out
+from blinksim.algorithms.packed_in_network import shared_out
 from blinksim.bounds import bound
 from blinksim.bounds.in_network import abilities, best_ways
 from blinksim.collective import Collective

@@ -10,7 +10,7 @@ import pytest
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.linear import Program
 from blinksim.limits.deadline import seconds_left, until
-from blinksim.packing.columns.solver_limits import Limits
+from blinksim.packing.choose import Limits
 
 
 class Over(BaseException):

@@ -59,7 +59,7 @@ def test_a_solver_leaves_control_c_to_python() -> None:
     code = """
 import signal
 from ortools.sat.python import cp_model
-from blinksim.packing.columns.solver_limits import Limits
+from blinksim.packing.choose import Limits
 Limits().solver().solve(cp_model.CpModel())
 try:
     signal.raise_signal(signal.SIGINT)

@@ -10,11 +10,9 @@ from itertools import combinations, pairwise, product
 import networkx as nx
 import pytest
 
-from blinksim.packing.columns.column_mix import Column, Mix, best_mix, loads, shortened
-from blinksim.packing.columns.equal_shares import equal_shares, most_whole
-from blinksim.packing.columns.fewest_columns import fewest
-from blinksim.packing.columns.solver_limits import Limits
-from blinksim.packing.columns.steiner import cheapest_tree
+from blinksim.packing.choose import Limits, equal_shares, fewest, most_whole
+from blinksim.packing.columns import Column, Mix, best_mix, loads, shortened
+from blinksim.packing.steiner import cheapest_tree
 
 
 def network(seed: int) -> nx.DiGraph[int]:

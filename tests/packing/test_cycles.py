@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import blinksim as bs
-from blinksim.packing.search.cycles import disjoint_cycles
+from blinksim.packing.hamiltonian import disjoint_cycles
 
 SIZES = [(3, 3), (4, 4), (3, 5), (4, 6), (5, 7), (3, 16), (8, 8), (3, 3, 3), (4, 4, 4), (2, 2, 2, 2), (32, 32)]
 

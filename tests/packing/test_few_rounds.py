@@ -13,18 +13,16 @@ from hypothesis import strategies as st
 from strategies import topologies
 
 import blinksim as bs
-from blinksim.algorithms.building.bits.bit_rounds import along_bits
+from blinksim.algorithms.building.bits import along_bits
 from blinksim.algorithms.few_rounds import build
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.bounds.time.delays import SECOND
 from blinksim.bounds.time.time_bound import least_time
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.packing.rounds.clique_exchanges import sequences
-from blinksim.packing.rounds.cubes import labels
-from blinksim.packing.rounds.growth import Growth
-from blinksim.packing.rounds.rounds_program import Search
-from blinksim.packing.rounds.wires import FAR, Wires
+from blinksim.packing.cubes import labels
+from blinksim.packing.rounds import Search
+from blinksim.packing.wires import FAR, Growth, Wires, sequences
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.verify import verify
 from blinksim.topology.graph import Topology

@@ -17,12 +17,11 @@ from blinksim.bounds.partition import strength
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.digraph import CutPool, Digraph
 from blinksim.graphs.rooted_trees import RootedTree
-from blinksim.packing.exact.arborescences import Effort, pack
-from blinksim.packing.exact.forest import pack_forest, pack_shares
-from blinksim.packing.exact.routed_trees import RoutedTree, Routes
-from blinksim.packing.exact.scaling import Arcs, clipped, common_step, fewest, trimmed
-from blinksim.packing.exact.spanning import pack_spanning
-from blinksim.packing.exact.splitting import Split, split_off, usual_sets
+from blinksim.packing.arborescences import Effort, pack
+from blinksim.packing.forest import pack_forest, pack_shares
+from blinksim.packing.scaling import Arcs, clipped, common_step, fewest, trimmed
+from blinksim.packing.spanning import pack_spanning
+from blinksim.packing.splitting import RoutedTree, Routes, Split, split_off, usual_sets
 
 SETTINGS = settings(max_examples=40)
 Edges = list[tuple[int, int, int]]

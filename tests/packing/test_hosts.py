@@ -10,15 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blinksim import machines
-from blinksim.algorithms.building.centred import pairs_of_links
 from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.algorithms.building.host_trees import add_host_trees
 from blinksim.algorithms.packed import build, from_hosts
 from blinksim.bounds import bound
 from blinksim.collective import Collective
-from blinksim.packing.hosts.alike_hosts import explained_hosts, packed_host, read_hosts, straight
-from blinksim.packing.hosts.shard_spread import kinds_of, spread
-from blinksim.packing.hosts.unlike import NotAlikeError
+from blinksim.packing.hosts import NotAlikeError, explained_hosts, packed_host, read_hosts, straight
+from blinksim.packing.shards import kinds_of, spread
+from blinksim.packing.spanning import pairs_of_links
 from blinksim.schedule.loads import rate, resource_loads, resources
 from blinksim.schedule.verify import verify
 from blinksim.topology import shapes

@@ -18,11 +18,9 @@ from blinksim.answers.checks.verify_schedule import verify
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.machines import load
-from blinksim.packing.columns.column_mix import Column
-from blinksim.packing.columns.column_symmetries import hop_symmetries, images
-from blinksim.packing.columns.fewest_columns import Choice
-from blinksim.packing.columns.hops import Hops, find_hops
-from blinksim.packing.columns.low_trees import entry_trees, low_trees
+from blinksim.packing.choose import Choice
+from blinksim.packing.columns import Column, Hops, find_hops, hop_symmetries, images
+from blinksim.packing.tree_columns import entry_trees, low_trees
 from blinksim.schedule.loads import rate
 from blinksim.schedule.tree import trees_of
 from blinksim.topology.graph import Topology

@@ -16,7 +16,7 @@ import blinksim as bs
 from blinksim.algorithms.registry import algorithm
 from blinksim.graphs.digraph import Digraph
 from blinksim.graphs.rooted_trees import RootedTree, from_parents, height
-from blinksim.packing.exact.lower_trees import longest, lowered
+from blinksim.packing.arborescences import longest, lowered
 from blinksim.schedule.loads import rate
 
 MACHINES = Path(__file__).parents[1] / "data" / "machines"

@@ -15,9 +15,9 @@ import blinksim as bs
 from blinksim.algorithms.packed import from_hosts
 from blinksim.answers.synthesize import depth
 from blinksim.collective import Collective
-from blinksim.packing.hosts import many_doors
-from blinksim.packing.hosts.alike_hosts import read_hosts, stars
-from blinksim.packing.hosts.shard_spread import kinds_of, spread
+from blinksim.packing import shards
+from blinksim.packing.hosts import read_hosts, stars
+from blinksim.packing.shards import kinds_of, spread
 from blinksim.schedule.loads import rate, resource_loads, resources
 from blinksim.schedule.verify import verify
 from blinksim.topology import shapes
@@ -74,20 +74,18 @@ def test_the_part_is_what_a_linear_program_finds(nodes: int, local: int, port: i
     assert hosts is not None
     trees = stars(hosts, 0)
     assert trees is not None
-    narrow, wide = spread(hosts, kinds_of(hosts), [trees], 0).pieces, many_doors.by_all(hosts)
+    narrow, wide = spread(hosts, kinds_of(hosts), [trees], 0).pieces, shards.by_all(hosts)
     assert wide is not None
     most = [float(value) for side in hosts.rates[0] for value in side]
     solver: Any = pywraplp.Solver.CreateSolver("GLOP")
     time, part_by_all = solver.NumVar(0, solver.infinity(), "time"), solver.NumVar(0, 1, "part")
-    for rate_of, before, after in zip(
-        most, many_doors.loads(hosts, narrow), many_doors.loads(hosts, wide), strict=True
-    ):
+    for rate_of, before, after in zip(most, shards.loads(hosts, narrow), shards.loads(hosts, wide), strict=True):
         solver.Add(float(before) + (float(after) - float(before)) * part_by_all <= rate_of / GB * time)
     solver.Minimize(time)
     assert solver.Solve() == pywraplp.Solver.OPTIMAL
     best = Fraction(GB / solver.Objective().Value())
-    assert many_doors.with_many_doors(hosts, narrow, best * Fraction(1001, 1000)) is None
-    kept = many_doors.with_many_doors(hosts, narrow, best * Fraction(999, 1000))
+    assert shards.with_many_doors(hosts, narrow, best * Fraction(1001, 1000)) is None
+    kept = shards.with_many_doors(hosts, narrow, best * Fraction(999, 1000))
     assert kept is not None
     for member in hosts.shape.members:
         assert sum(weight for root, weight, _, _ in kept if root == member) == 1
@@ -103,11 +101,11 @@ def test_loads_are_those_of_the_schedule() -> None:
     trees = stars(hosts, 0)
     assert trees is not None
     narrow = spread(hosts, kinds_of(hosts), [trees], 0).pieces
-    pieces = many_doors.with_many_doors(hosts, narrow, best / part.ranks)
+    pieces = shards.with_many_doors(hosts, narrow, best / part.ranks)
     assert pieces is not None
     said = [part.ranks * load for load in resource_loads(made, resources(part))]
     own = resources(part)
     for host in range(hosts.count):
         numbers = np.concatenate([hosts.link[host], hosts.into[host], hosts.outof[host]])
         measured = [said[int(own.members[own.starts[number]])] for number in numbers]
-        assert measured == many_doors.loads(hosts, pieces)
+        assert measured == shards.loads(hosts, pieces)

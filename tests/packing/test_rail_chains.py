@@ -12,7 +12,7 @@ import blinksim as bs
 from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.algorithms.building.host_trees import over_rails
 from blinksim.algorithms.packed import from_hosts
-from blinksim.packing.hosts.rail_chains import rail_chains
+from blinksim.packing.rails import rail_chains
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import ARRAYS
 from blinksim.schedule.tree import Tree

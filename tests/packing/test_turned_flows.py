@@ -15,7 +15,7 @@ from blinksim.graphs.capacities import shared_capacities
 from blinksim.graphs.flow_program import Commodity
 from blinksim.graphs.network import network
 from blinksim.machines import load
-from blinksim.packing.exact.flow_paths import route_flows, turned_flows
+from blinksim.packing.flow_paths import route_flows, turned_flows
 from blinksim.schedule.verify import verify
 from blinksim.topology.symmetry import automorphisms
 

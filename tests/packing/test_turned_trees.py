@@ -13,8 +13,8 @@ import pytest
 from blinksim.algorithms.packed import build
 from blinksim.collective import Collective
 from blinksim.machines import load
-from blinksim.packing.exact.scaling import Arcs
-from blinksim.packing.exact.turned_trees import pack_turned, regular_group
+from blinksim.packing.forest import pack_turned, regular_group
+from blinksim.packing.scaling import Arcs
 from blinksim.schedule.tree import trees_of
 from blinksim.schedule.verify import verify
 

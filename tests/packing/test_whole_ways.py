@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blinksim.packing.columns.solver_limits import Limits
-from blinksim.packing.rounds.columns import Sums, Trees
-from blinksim.packing.rounds.whole_ways import whole_ways
-from blinksim.packing.rounds.wires import Use, Wires
+from blinksim.packing.choose import Limits
+from blinksim.packing.rounds import Sums, Trees
+from blinksim.packing.unsplit import whole_ways
+from blinksim.packing.wires import Use, Wires
 
 # Nothing, a sum, a copy.
 IDLE, ADD, COPY = range(3)

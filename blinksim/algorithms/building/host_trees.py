@@ -1,8 +1,8 @@
 """Trees for clusters of alike hosts, from packings of single hosts: thousands of GPUs in arrays, no flows.
 
-See `blinksim.packing.hosts.alike_hosts`. Every shard leaves its host over ports and spreads in each other host along a
+See `blinksim.packing.hosts`. Every shard leaves its host over ports and spreads in each other host along a
 tree packed for that kind of host. Where links between switches are narrow, one host of every other leaf gets it and
-passes it on (`blinksim.packing.hosts.fabric_ways`).
+passes it on (`blinksim.packing.hosts`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.collective import EVERY, Collective
 from blinksim.graphs.rooted_trees import depths
-from blinksim.packing.hosts.alike_hosts import Hosts, LocalTree, Path, read_hosts
-from blinksim.packing.hosts.many_doors import Piece
-from blinksim.packing.hosts.rail_chains import rail_chains
-from blinksim.packing.hosts.shard_spread import all_pieces, kinds_of, relayed, root_shares, widths
+from blinksim.packing.hosts import Hosts, LocalTree, Path, read_hosts
+from blinksim.packing.rails import rail_chains
+from blinksim.packing.shards import Piece, all_pieces, kinds_of, relayed, root_shares, widths
 from blinksim.schedule.loads import rate as rate_of
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.structures.arrays import distinct, rows

@@ -15,8 +15,7 @@ from itertools import islice, pairwise, permutations
 
 import numpy as np
 
-from blinksim.packing.search.cycles import disjoint_cycles
-from blinksim.packing.search.hamiltonian import Order, hamiltonian
+from blinksim.packing.hamiltonian import Order, disjoint_cycles, hamiltonian
 from blinksim.schedule.loads import resources
 from blinksim.schedule.outlines.link_uses import uses_of_messages
 from blinksim.topology.cluster import nodes_of

@@ -1,7 +1,7 @@
 """Gather, scatter and alltoall along the paths of best flows; every block is split among its paths.
 
 Where the shortest routes already meet the bound, they are the schedule; otherwise the flows of
-`blinksim.packing.exact.flow_paths` are. Data rests at every member on its way, so a path of several members is several
+`blinksim.packing.flow_paths` are. Data rests at every member on its way, so a path of several members is several
 sends.
 """
 
@@ -19,9 +19,9 @@ from blinksim.collective import ROOT, Collective
 from blinksim.graphs.capacities import SharedCapacity
 from blinksim.graphs.flow_program import Commodity
 from blinksim.graphs.network import Network
-from blinksim.packing.exact.flow_paths import PathShare, route_flows, turned_flows
-from blinksim.packing.hosts.alike_hosts import read_hosts
-from blinksim.packing.hosts.alike_hosts import straight as straight_trees
+from blinksim.packing.flow_paths import PathShare, route_flows, turned_flows
+from blinksim.packing.hosts import read_hosts
+from blinksim.packing.hosts import straight as straight_trees
 from blinksim.schedule.loads import resources
 from blinksim.schedule.tree import Edge, Route
 from blinksim.topology.graph import Topology

@@ -1,19 +1,38 @@
-"""What the builders share: ranks to devices, and routes for rank pairs."""
+"""Plans: builders that know ranks and find routes, trees of ranks, and plans filled by other people's code.
+
+What the builders share: ranks to devices, and routes for rank pairs.
+
+Pipelined trees: chain, binary tree and double binary tree share one way from a parent list to a schedule.
+
+Schedules of algorithms from outside the package: a function fills a `Plan`, and the result is proved.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.collective import Collective
-from blinksim.errors import InputError
+from blinksim.collective import EVERY, Collective
+from blinksim.errors import InputError, PluginError
+from blinksim.graphs.rooted_trees import by_levels
 from blinksim.limits import effort
+from blinksim.packing.hamiltonian import Order
+from blinksim.plugins import blamed, located, source_of
 from blinksim.schedule.model import COPY, REDUCE, Builder
+from blinksim.schedule.verify import verify
 from blinksim.structures.arrays import among
+from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetries.device_pairs import Pairs
+
+if TYPE_CHECKING:
+    from blinksim.schedule.model import Schedule
+
 
 Devices = npt.NDArray[np.integer[Any]]
 _OPS = {"copy": COPY, "reduce": REDUCE}
@@ -171,3 +190,71 @@ def log2_ranks(algorithm: str, ranks: int) -> int:
             f"algorithm (ring runs on any number)"
         )
     return power
+
+
+Ints = npt.NDArray[np.int64]
+Parents = dict[int, int]
+"""The parent of every rank but the root."""
+
+
+def add_tree(plan: Plan, collective: Collective, share: Fraction, parents: Parents, root: int, channel: int) -> None:
+    """One chunk on one tree: up for a reduction, down for a distribution, up and then down for allreduce."""
+    chunk = plan.add_chunk(share)
+    parent, child, depth = by_levels(parents, root)
+    tall = int(depth.max(initial=0))
+    if collective.reduces:
+        up = np.argsort(-depth, kind="stable")
+        _edges(plan, child[up], parent[up], chunk, REDUCE, tall - depth[up], channel)
+    if collective.ends == EVERY:
+        after = tall if collective.reduces else 0
+        _edges(plan, parent, child, chunk, COPY, after + depth - 1, channel)
+
+
+def add_chains(plan: Plan, collective: Collective, orders: Sequence[Order]) -> None:
+    """One chain per order of all ranks, with equal shares, from its first rank.
+
+    If the collective has a root, the orders are rings: each is followed as a chain from the root, or to it for a
+    reduce, and the hop that closes the ring stays unused.
+    """
+    for channel, order in enumerate(orders):
+        path = _cut_at(order, collective.root, collective.reduces) if collective.rooted else order
+        add_tree(plan, collective, Fraction(1, len(orders)), {b: a for a, b in pairwise(path)}, path[0], channel)
+
+
+def _cut_at(ring: Order, root: int, reduces: bool) -> Order:
+    """The ring as a chain with the root on top; reduced data flows up in the direction of the ring."""
+    place = ring.index(root)
+    path = ring[place:] + ring[:place]
+    return (path[0], *reversed(path[1:])) if reduces else path
+
+
+def _edges(plan: Plan, src: Ints, dst: Ints, chunk: int, op: int, step: Ints, channel: int) -> None:
+    if len(src):
+        plan.send(src, dst, chunk=chunk, op=op, step=step, channel=channel)
+
+
+def filled(
+    name: str, fill: Callable[..., object], form: str, topology: Topology, collective: Collective, **options: Any
+) -> Schedule:
+    """The schedule that `fill` puts into a plan.
+
+    Raises `InfeasibleError` if the function does, and `PluginError` if it fails, or if the schedule does not do what
+    the collective promises.
+    """
+    what = f"algorithm {name!r}"
+    file, line = source_of(fill)
+    plan = Plan(topology, collective, name, form)
+    with blamed(what, file, line):
+        returned = fill(plan, **options)
+        schedule = plan.finish()
+    if returned is not None:
+        kind = type(returned).__name__
+        raise PluginError(f"{located(what, file, line)} returns a {kind}; fill the plan, return nothing")
+    if not schedule.chunks:
+        raise PluginError(f"{located(what, file, line)} adds no chunk to the plan; begin with plan.add_chunk(share)")
+    verdict = verify(schedule)
+    if not verdict.ok:
+        more = f" (and {count(len(verdict.reasons) - 1, 'more fault')})" if len(verdict.reasons) > 1 else ""
+        doing = f"does not do {collective} on {topology.name}, {topology.ranks} ranks"
+        raise PluginError(f"{located(what, file, line)} {doing}: {verdict.reasons[0]}{more}")
+    return schedule

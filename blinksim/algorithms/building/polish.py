@@ -1,7 +1,7 @@
 """Polish a packing: find the lowest and fewest trees that keep its rate, or what lower trees cost in rate.
 
 A packing at the best rate may have tall trees, which start late, and many, which need channels. On small machines all
-trees of a height are compared (`blinksim.packing.columns.low_trees`), height by height until the bound is reached,
+trees of a height are compared (`blinksim.packing.tree_columns`), height by height until the bound is reached,
 which gives the Pareto front of rate, height and number of trees; on larger ones the candidates are the trees of
 given schedules.
 """
@@ -19,12 +19,10 @@ from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.packing.columns.column_mix import Column, Mix, best_mix
-from blinksim.packing.columns.column_symmetries import Symmetry, hop_symmetries, images
-from blinksim.packing.columns.fewest_columns import MOST_PARTS, Choice, Selection
-from blinksim.packing.columns.hops import Arc, find_hops
-from blinksim.packing.columns.low_trees import entry_trees, low_trees
-from blinksim.packing.search.expansion import turned
+from blinksim.packing.choose import MOST_PARTS, Choice, Selection
+from blinksim.packing.columns import Arc, Column, Mix, Symmetry, best_mix, find_hops, hop_symmetries, images
+from blinksim.packing.expansion import turned
+from blinksim.packing.tree_columns import entry_trees, low_trees
 from blinksim.schedule.loads import rate as load_rate
 from blinksim.schedule.loads import resources
 from blinksim.schedule.model import Schedule

@@ -1,33 +1,83 @@
-"""Packed trees of symmetric machines: one tree of each sort, and the symmetries that turn it into all.
+"""Symmetric trees: one packed tree of each sort, and the symmetries that turn it into all.
+
+Permutations that take alike hosts round: candidates for symmetries of a cluster of which a host was changed.
+
+Packed trees of symmetric machines: one tree of each sort, and the symmetries that turn it into all.
 
 Clusters of alike hosts have the trees of `host_trees`, of which those of one host stand for the rest. Machines in which
-all devices are alike, such as tori, have the trees of `blinksim.packing.exact.turned_trees`. The rate is not claimed
+all devices are alike, such as tori, have the trees of `blinksim.packing.forest`. The rate is not claimed
 but measured: that of the loads of all images together.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import lcm
 
 import numpy as np
+from numpy.typing import NDArray
 
-from blinksim.algorithms.building.centred import pairs_of_links
 from blinksim.algorithms.building.claims import accepted_gap
 from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.algorithms.building.host_trees import Stands, add_host_trees
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import EVERY, Collective
-from blinksim.packing.exact.turned_trees import trees_of_first
-from blinksim.packing.hosts.alike_hosts import Hosts, read_hosts
-from blinksim.packing.hosts.host_turns import host_turns
+from blinksim.packing.forest import trees_of_first
+from blinksim.packing.hosts import Hosts, read_hosts
+from blinksim.packing.shards import kinds_of
+from blinksim.packing.spanning import pairs_of_links
 from blinksim.schedule.model import MOST_DENOMINATOR, Schedule
 from blinksim.schedule.tree import Tree
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetries.commuting import Turns, find_turns, turns_of
+
+
+def host_turns(hosts: Hosts, devices: int) -> list[NDArray[np.int64]]:
+    """Turns of the hosts of one kind below the same switches, and of leaves whose hosts are of the most frequent kind.
+
+    Hosts below several such leaves of one size turn at once too, which commutes with turns of the leaves.
+
+    devices: how many devices the cluster has. What is no symmetry is for the caller to find.
+    """
+    kinds, found = kinds_of(hosts), []
+    leaves: dict[int, list[tuple[int, ...]]] = defaultdict(list)
+    for leaf in hosts.fabric.leaves:
+        groups: dict[int, list[int]] = defaultdict(list)
+        for host in leaf:
+            groups[kinds[host]].append(host)
+        found += [_round(hosts, [[host] for host in group], devices) for group in groups.values() if len(group) > 1]
+        if len(groups) == 1 and 0 in groups:
+            leaves[len(leaf)].append(leaf)
+    for several in leaves.values():
+        if len(several) > 1:
+            found.append(_round(hosts, several, devices))
+            if len(several[0]) > 1:
+                goes = np.arange(devices)
+                for leaf in several:
+                    _turn(goes, hosts, [[host] for host in leaf])
+                found.append(goes)
+    return found
+
+
+def _round(hosts: Hosts, groups: list[list[int]] | list[tuple[int, ...]], devices: int) -> NDArray[np.int64]:
+    """Every group of hosts to the place of the next one, with the switches at their ports, if these differ."""
+    goes = np.arange(devices)
+    _turn(goes, hosts, groups)
+    return goes
+
+
+def _turn(goes: NDArray[np.int64], hosts: Hosts, groups: list[list[int]] | list[tuple[int, ...]]) -> None:
+    """As `_round`, written into `goes`."""
+    for here, there in zip(groups, [*groups[1:], groups[0]], strict=True):
+        for a, b in zip(here, there, strict=True):
+            there = (hosts.device[a] >= 0) & (hosts.device[b] >= 0)
+            goes[hosts.device[a][there]] = hosts.device[b][there]
+            goes[list(hosts.fabric.ends[a])] = list(hosts.fabric.ends[b])
+
 
 # Sends of the trees from which on one of each sort is said once: written out, they take a file of more than 1 MB.
 FEW_SENDS = 24_000

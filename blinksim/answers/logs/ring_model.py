@@ -16,8 +16,7 @@ import numpy as np
 
 from blinksim.algorithms import direct, rail_aligned, ring
 from blinksim.algorithms.building.orders import ring_orders
-from blinksim.algorithms.building.plan import Plan
-from blinksim.algorithms.building.rank_trees import add_chains
+from blinksim.algorithms.building.plan import Plan, add_chains
 from blinksim.algorithms.registry import algorithm
 from blinksim.bounds.exchanges.turned_rails import turned_rails
 from blinksim.collective import Collective

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from blinksim.algorithms import ring as ring_algorithm
-from blinksim.algorithms.building.plan import Plan
-from blinksim.algorithms.building.rank_trees import add_chains
+from blinksim.algorithms.building.plan import Plan, add_chains
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.nccl.export.devices import number

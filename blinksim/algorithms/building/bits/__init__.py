@@ -1,1 +1,0 @@
-"""Schedules along the bits of ranks' numbers."""

@@ -1,1 +1,0 @@
-"""Alltoall on clusters: routes over rails, and blocks that travel together."""

@@ -1,0 +1,379 @@
+"""Alltoall schedules whose blocks travel together.
+
+Alltoall in few messages: blocks that go the same way for a while are sent together.
+
+A block goes from member i of a node to member j of another, `far` nodes further on. Its way there is cut into
+crossings, one for each digit of that distance (Bruck et al., IEEE TPDS 1997); a single one if the radix is the number
+of nodes. Before each crossing the members of a node exchange what they have, so that all blocks for one node are with
+the member that sends them there, on its own rail (PXN, NCCL 2.12; two-dimensional hierarchical alltoall, Tutel 2022).
+The fewer such messages, the less their overheads count; the more rounds they are divided among, the more of what
+happens inside nodes overlaps with what happens between them.
+
+Schedules of an alltoall whose blocks travel together: written out, by symmetry, in messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.algorithms.building.piece_schedule import (
+    RailRoutes,
+    aim,
+    alike,
+    of_pieces,
+    pieces_of,
+    step_sums,
+    through_others,
+)
+from blinksim.bounds.exchanges.rails import Ints, Rails, Route, read_rails
+from blinksim.bounds.exchanges.turned_rails import TurnedRails, turned_rails
+from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError
+from blinksim.packing.rails import place_sums
+from blinksim.schedule.model import COPY, Schedule
+from blinksim.schedule.outlines.step_sums import Summed
+from blinksim.schedule.turned.entrant import TurnedSteps
+from blinksim.schedule.turned.step_messages import Messages
+from blinksim.schedule.turned.symmetric import SymmetricSchedule
+from blinksim.structures.arrays import expand
+from blinksim.topology.graph import Topology
+
+# Messages of a member in a round, and from how many on there are several rounds.
+_IN_A_ROUND, _MANY = 32, 256
+
+
+@dataclass(frozen=True)
+class Course:
+    """How blocks get from node to node.
+
+    local: members of a node. orders: of the generators of a group whose elements take the first node to all others;
+    nodes are numbered as `numpy.indices` numbers the elements. radix: of the digits of the distance, one crossing for
+    each. groups: into how many groups the members of a node fall that a message is for, a divisor of their number.
+    rounds: parts that the distances are divided among, where there is one crossing; in each all members send.
+    """
+
+    orders: tuple[int, ...]
+    local: int
+    radix: int
+    groups: int
+    rounds: int = 1
+
+    @property
+    def nodes(self) -> int:
+        return prod(self.orders)
+
+    @property
+    def crossings(self) -> int:
+        """How often a block goes from node to node at most."""
+        found, reach = 1, self.radix
+        while reach < self.nodes:
+            found, reach = found + 1, reach * self.radix
+        return found
+
+    @property
+    def handed(self) -> bool:
+        """True if members hand blocks on between crossings and after the last, too."""
+        return 1 < self.local > self.groups
+
+    def plus(self, a: Ints, far: Ints, sign: int = 1) -> Ints:
+        """The nodes that are so far from nodes `a`; with the sign -1 those from which it is so far to them."""
+        parts = zip(np.unravel_index(a, self.orders), np.unravel_index(far, self.orders), self.orders, strict=True)
+        return np.asarray(np.ravel_multi_index([(x + sign * y) % order for x, y, order in parts], self.orders))
+
+
+@dataclass(frozen=True, eq=False)
+class Hop:
+    """A send of `blocks`: in `step`, from member `x` of node `a` to member `y` of the node `far` away; arrays.
+
+    far: 0 inside a node.
+    """
+
+    blocks: Ints
+    step: Ints
+    a: Ints
+    x: Ints
+    far: Ints
+    y: Ints
+
+
+def hops(course: Course, a: Ints, i: Ints, far: Ints, j: Ints) -> Iterator[Hop]:
+    """The sends of blocks from members `i` of nodes `a` to members `j` of the nodes `far` away, one after another."""
+    apart, node, place = far > 0, a, i
+    # What stays inside its node goes with the first round.
+    step = np.where(apart, (far - 1) // (course.local // course.groups) % course.rounds, 0)
+    reach = 1
+    for number in range(course.crossings):
+        rest = far if number == course.crossings - 1 else far % (reach * course.radix)
+        digit = rest // reach
+        goes = digit > 0
+        if course.local > 1 and (number == 0 or course.handed):
+            over = (digit * course.groups + j * course.groups // course.local) % course.local
+            # All are with the receivers' places from the first exchange on, unless messages are for several of these.
+            target = np.where(goes, over, place) if course.handed else j
+            target = np.where(apart, target, j if number == 0 else place)
+            yield _hop(place != target, step, node, place, np.zeros_like(far), target)
+            place, step = target, step + 1
+        away = course.plus(rest, far % reach, -1)
+        yield _hop(goes, step, node, place, away, place)
+        node, step, reach = np.where(goes, course.plus(a, rest), node), step + 1, reach * course.radix
+    yield _hop(place != j, step, node, place, np.zeros_like(far), j)
+
+
+def _hop(moves: npt.NDArray[np.bool_], step: Ints, a: Ints, x: Ints, far: Ints, y: Ints) -> Hop:
+    blocks = np.flatnonzero(moves)
+    return Hop(blocks, *(column[blocks] for column in (step, a, x, far, y)))
+
+
+@dataclass(frozen=True)
+class Delays:
+    """Seconds of alpha of a message and of the overhead of each further one, inside nodes and between them."""
+
+    inside: tuple[float, float]
+    across: tuple[float, float]
+
+    def of(self, course: Course) -> float:
+        """Seconds that the messages of a course take without their bytes, all rounds at once."""
+        (alpha, overhead), (far_alpha, far_overhead) = self.inside, self.across
+        digits = min(course.radix, course.nodes) - 1
+        messages = -(-digits * course.groups // course.local)
+        total = course.crossings * (far_alpha + (messages - 1) * far_overhead)
+        if course.local > 1:
+            exchanges = course.crossings + 1 if course.handed else 1
+            total += exchanges * (alpha + (course.local - 2) * overhead)
+        return total
+
+
+def once(orders: tuple[int, ...], local: int, delays: Delays) -> Course:
+    """A single crossing, in rounds where members have many messages."""
+    nodes = prod(orders)
+
+    def lost(groups: int) -> float:
+        """The time of messages, longer by what adapters differ in how many they have."""
+        messages = (nodes - 1) * groups
+        return delays.of(Course(orders, local, nodes, groups)) * (-(-messages // local) * local / messages)
+
+    groups = min(reversed(divisors(local)), key=lost)
+    messages = -(-(nodes - 1) * groups // local)
+    return Course(orders, local, nodes, groups, messages // _IN_A_ROUND if messages >= _MANY and local > 1 else 1)
+
+
+def twice(orders: tuple[int, ...], local: int, delays: Delays) -> Course:
+    """Two crossings, or one between two nodes: the messages that take the least time."""
+    radix = round_up_root(prod(orders), 2)
+    return min((Course(orders, local, radix, groups) for groups in reversed(divisors(local))), key=delays.of)
+
+
+def divisors(number: int) -> list[int]:
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+
+
+def round_up_root(number: int, power: int) -> int:
+    """The least whole number whose power is at least `number`, and at least 2.
+
+    >>> round_up_root(4096, 2), round_up_root(8, 3), round_up_root(9, 3)
+    (64, 2, 3)
+    """
+    root = 2
+    while root**power < number:
+        root += 1
+    return root
+
+
+Chosen = Callable[[tuple[int, ...], int, Delays], Course]
+"""A course for the orders of a group that turns the nodes, the members of a node, and the delays of messages."""
+
+
+def build(topology: Topology, collective: Collective, algorithm: str, choose: Chosen) -> Schedule:
+    """Every block of every rank; nodes are a circle. Raises `InfeasibleError` for what are no rails of alike nodes."""
+    rails = read_rails(topology)
+    if rails is None:
+        raise InfeasibleError(
+            f"{algorithm} needs two or more nodes with members of the same names and switches between; take direct"
+        )
+    if through_others(rails):
+        raise InfeasibleError(f"{algorithm}: members of a node reach each other only through others; take direct")
+    if collective.traffic is not None or not alike(rails):
+        if algorithm != "rail_joined":
+            raise InfeasibleError(f"{algorithm} needs nodes with the same members and adapters; take rail_joined")
+        return of_pieces(collective, rails, *pieces_of(collective, rails), algorithm, joined=True)
+    course = choose((rails.nodes,), rails.local, delays(rails))
+    return _schedule(rails, course, algorithm, np.arange(rails.nodes))
+
+
+def of_traffic(topology: Topology, collective: Collective, build: Callable[[], Schedule]) -> Summed | None:
+    """The schedule of a traffic matrix by the sums of its steps; None where there are no rails for it."""
+    rails, traffic = read_rails(topology), collective.traffic
+    if rails is None or traffic is None or through_others(rails):
+        return None
+    try:
+        sums = place_sums(rails, rails.by_place(traffic.matrix), aim(rails, traffic))
+    except InfeasibleError:
+        return None
+    return Summed(collective, step_sums(rails, sums, traffic.size), sums.sends, build)
+
+
+def entrant(topology: Topology, collective: Collective, algorithm: str, choose: Chosen) -> TurnedSteps | None:
+    """The schedule by symmetry; None for what are no rails of nodes that turns take to each other."""
+    rails = turned_rails(topology) if collective.name == "alltoall" else None
+    if rails is None or not rails.alike:
+        return None
+    course = choose(rails.turns.orders, rails.local, delays(rails))
+    found, sends = messages(rails, course)
+    return TurnedSteps(collective, found, sends, lambda: turned(rails, course, algorithm))
+
+
+def delays(rails: Rails) -> Delays:
+    """Of the messages of the first node."""
+    local = rails.local
+    inside = [way for pair in range(local * local) for way in rails.inside[pair]]
+    across = list[Route]()
+    for k in range(local):
+        between = int(rails.exit[0, k, 0]), int(rails.entry[-1, k, 0])
+        middle = rails.trunks[between][0] if between[0] != between[1] else ()
+        across.append((*rails.up[k][0], *middle, *rails.down[(rails.nodes - 1) * local + k][0]))
+    return Delays(_slowest(rails, inside), _slowest(rails, across))
+
+
+def _slowest(rails: Rails, ways: Sequence[Route]) -> tuple[float, float]:
+    """The greatest alpha of messages on these ways, and the greatest overhead."""
+    columns = rails.topology.link_columns
+    overhead = [float(columns.overhead[way[0]]) for way in ways]
+    alpha = [float(columns.latency[list(way)].sum()) + own for way, own in zip(ways, overhead, strict=True)]
+    return max(alpha, default=0.0), max(overhead, default=0.0)
+
+
+def turned(rails: TurnedRails, course: Course, algorithm: str) -> SymmetricSchedule:
+    """The blocks of the first node's ranks, and the turns of the nodes."""
+    return SymmetricSchedule(_schedule(rails, course, algorithm, np.zeros(1, dtype=np.int64)), rails.turns)
+
+
+def _schedule(rails: Rails, course: Course, algorithm: str, origins: Ints) -> Schedule:
+    topology, ways = rails.topology, rails.exit.shape[2]
+    blocks = _Blocks.of(rails, origins)
+    routes = (_TurnedRoutes if isinstance(rails, TurnedRails) else _Routes)(rails)
+    columns = []
+    for hop in hops(course, blocks.a, blocks.i, blocks.far, blocks.j):
+        if not len(hop.blocks):
+            continue
+        part = Hop(*(np.repeat(getattr(hop, name), ways) for name in ("blocks", "step", "a", "x", "far", "y")))
+        # Inside nodes all parts of a block are one message; between them each goes its own way.
+        which = np.tile(np.arange(ways), len(hop.blocks))
+        channel = which if part.far[0] else np.zeros_like(which)
+        there = course.plus(part.a, part.far)
+        ends = rails.ranks[part.a, part.x], rails.ranks[there, part.y]
+        columns.append((part.blocks * ways + which, *ends, part.step, routes.of(part, there, channel), channel))
+    chunk, src, dst, step, route, channel = (np.concatenate(column) for column in zip(*columns, strict=True))
+    order = np.argsort(step, kind="stable")
+    device = topology.member_places
+    start, links = routes.listed.flat()
+    target = course.plus(blocks.a, blocks.far)
+    return Schedule(
+        topology=topology,
+        collective=Collective("alltoall"),
+        algorithm=algorithm,
+        form="steps",
+        share_num=np.ones(len(blocks.a) * ways, dtype=np.int64),
+        share_den=topology.ranks * ways,
+        origin=np.repeat(rails.ranks[blocks.a, blocks.i], ways).astype(np.int32),
+        target=np.repeat(rails.ranks[target, blocks.j], ways).astype(np.int32),
+        chunk=chunk[order].astype(np.int32),
+        src=device[src[order]].astype(np.int32),
+        dst=device[dst[order]].astype(np.int32),
+        op=np.full(len(order), COPY, dtype=np.uint8),
+        step=step[order].astype(np.int32),
+        route=route[order].astype(np.int32),
+        channel=channel[order].astype(np.int32),
+        route_start=start,
+        route_links=links,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Blocks:
+    """From member `i` of node `a` to member `j` of the node `far` away.
+
+    Every node begins with the next one, and every member with the next place, so that none takes in all at once.
+    """
+
+    a: Ints
+    i: Ints
+    far: Ints
+    j: Ints
+
+    @classmethod
+    def of(cls, rails: Rails, origins: Ints) -> _Blocks:
+        nodes, local = rails.ranks.shape
+        grids = np.meshgrid(np.arange(nodes), np.arange(local), origins, np.arange(local), indexing="ij")
+        far, turn, a, i = (grid.ravel() for grid in grids)
+        return cls(a, i, far, (i + turn) % local)
+
+
+class _Routes:
+    """Numbers of routes for hops: one route for every message."""
+
+    def __init__(self, rails: Rails) -> None:
+        self.rails, self.listed = rails, RailRoutes(rails)
+
+    def of(self, hop: Hop, there: Ints, way: Ints) -> Ints:
+        """Of hops that are all inside nodes, or all between them; there: the node that each goes to."""
+        if not hop.far[0]:
+            return self.listed.inside(hop.a, hop.x, hop.y, hop.step)
+        return self.listed.messages(hop.a, there, hop.x, way, hop.step)
+
+
+class _TurnedRoutes(_Routes):
+    """Those of the first node are chosen, and turned to where other nodes send."""
+
+    rails: TurnedRails
+
+    def of(self, hop: Hop, there: Ints, way: Ints) -> Ints:
+        if not hop.far[0]:
+            return super().of(hop, there, way)
+        rails, listed = self.rails, self.listed.listed
+        route = self.listed.messages(np.zeros_like(hop.a), hop.far, hop.x, way, hop.step)
+        found, where = np.unique(route * rails.nodes + hop.a, return_inverse=True)
+        number, node = found // rails.nodes, found % rails.nodes
+        elsewhere = np.flatnonzero(node)
+        start, links = self.listed.flat()
+        exponents = np.stack(np.unravel_index(node[elsewhere], rails.turns.orders), axis=1)
+        ends, images = rails.turns.route_images(
+            exponents, start.astype(np.int64), links.astype(np.int64), number[elsewhere]
+        )
+        number[elsewhere] = len(listed) + np.arange(len(elsewhere))
+        listed += [tuple(image.tolist()) for image in np.split(images, ends[1:-1])] if len(elsewhere) else []
+        return np.asarray(number[where])
+
+
+def messages(rails: TurnedRails, course: Course) -> tuple[Messages, int]:
+    """What the schedule of `turned` sends, and how many sends it has, without its chunks."""
+    ways, local, nodes = rails.exit.shape[2], rails.local, rails.nodes
+    blocks, routes = _Blocks.of(rails, np.zeros(1, dtype=np.int64)), _TurnedRoutes(rails)
+    rows: list[tuple[Ints, Ints, Ints]] = []
+    sends = 0
+    for hop in hops(course, blocks.a, blocks.i, blocks.far, blocks.j):
+        if not len(hop.blocks):
+            continue
+        sends += len(hop.blocks) * ways
+        shape = (int(hop.step.max()) + 1, nodes, local, local)
+        found, count = np.unique(np.ravel_multi_index((hop.step, hop.far, hop.x, hop.y), shape), return_counts=True)
+        step, far, x, y = np.unravel_index(found, shape)
+        # Inside nodes all parts of a block are one message; between them each goes its own way.
+        parts = ways if far[0] else 1
+        step, far, x, y, count = (np.repeat(column, parts) for column in (step, far, x, y, count))
+        way = np.tile(np.arange(parts), len(found))
+        here = np.zeros_like(step)
+        route = routes.of(Hop(here, step, here, x, far, y), far, way)
+        rows.append((step, route, count * (ways // parts)))
+    step, route, count = (np.concatenate(column) for column in zip(*rows, strict=True))
+    order = np.argsort(step, kind="stable")
+    start, links = routes.listed.flat()
+    row, links = expand(start, links, route[order])
+    ends = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(order)))])
+    times = np.full(len(order), nodes)
+    whole, total = rails.topology.ranks * ways, count[order] * nodes
+    return Messages(rails.turns, step[order], ends, links.astype(np.int64), total, times, whole), sends * nodes

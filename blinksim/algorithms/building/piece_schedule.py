@@ -1,0 +1,277 @@
+"""Alltoall schedules whose blocks are cut into pieces, each over a place of its own.
+
+Routes of an alltoall over rails: inside nodes, and between members of equal place, each written out once.
+
+The steps of an alltoallv whose blocks are joined, without its blocks: what members hand on and send across.
+
+Schedules of an alltoall or alltoallv whose blocks are cut into pieces, each over a place of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from math import gcd
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.bounds.exchanges.rail_spread import spread_time
+from blinksim.bounds.exchanges.rails import Ints, Rails, Route, Uses
+from blinksim.collective import Collective
+from blinksim.packing.rails import Pieces, Sums, choose_places
+from blinksim.schedule.model import COPY, Schedule
+from blinksim.schedule.outlines.step_sums import StepSums
+from blinksim.structures.arrays import places
+from blinksim.traffic.matrix import Traffic
+
+
+class RailRoutes:
+    """Numbers of routes for sends; what goes the same way has the same number."""
+
+    def __init__(self, rails: Rails) -> None:
+        self.rails = rails
+        self.listed: list[Route] = []
+
+    def inside(self, node: Ints, i: Ints, k: Ints, turn: Ints | None = None) -> Ints:
+        """Routes inside nodes from member `i` to member `k`.
+
+        turn: which of several equal ways each takes, counted round; by default those of two members take turns.
+        """
+        local = self.rails.local
+        ways = self.rails.inside
+        return self._in_turn((node * local + i) * local + k, lambda key: ways[key], turn)
+
+    def across(self, a: Ints, b: Ints, k: Ints, way: Ints, turn: Ints | None = None) -> Ints:
+        """Routes from node `a` to node `b` over `way` of place `k`, those between switches of the fabric in turn."""
+        rails = self.rails
+        nodes, local = rails.ranks.shape
+        width = rails.exit.shape[2]
+
+        def ways(key: int) -> Sequence[Route]:
+            key, v = divmod(key, width)
+            key, k = divmod(key, local)
+            a, b = divmod(key, nodes)
+            up, down = rails.up[a * local + k][v], rails.down[b * local + k][v]
+            between = int(rails.exit[a, k, v]), int(rails.entry[b, k, v])
+            middle = rails.trunks[between] if between[0] != between[1] else ((),)
+            return [(*up, *way, *down) for way in middle]
+
+        return self._in_turn(((a * nodes + b) * local + k) * width + way, ways, turn)
+
+    def messages(self, a: Ints, b: Ints, k: Ints, way: Ints, step: Ints | None = None) -> Ints:
+        """As `across`, where all that goes one way in a step is a message and takes one route.
+
+        Messages between the same two switches of the fabric take its ways in turn.
+        """
+        rails, step = self.rails, np.zeros_like(a) if step is None else step
+        shape = (int(step.max(initial=0)) + 1, rails.nodes, rails.nodes, rails.local, rails.exit.shape[2])
+        found, where = np.unique(np.ravel_multi_index((step, a, b, k, way), shape), return_inverse=True)
+        _, a, b, k, way = np.unravel_index(found, shape)
+        between = rails.exit[a, k, way] * len(rails.topology.devices) + rails.entry[b, k, way]
+        turn = np.empty(len(found), dtype=np.int64)
+        turn[np.argsort(between, kind="stable")] = places(np.unique(between, return_counts=True)[1])
+        return np.asarray(self.across(a, b, k, way, turn)[where])
+
+    def _in_turn(self, keys: Ints, ways: Callable[[int], Sequence[Route]], turn: Ints | None) -> Ints:
+        found, place = np.unique(keys, return_inverse=True)
+        lists = [ways(key) for key in found.tolist()]
+        counts = np.array([len(one) for one in lists], dtype=np.int64)
+        first = len(self.listed) + np.concatenate(([0], np.cumsum(counts)[:-1])) if len(lists) else counts
+        self.listed += [way for one in lists for way in one]
+        if turn is None:
+            order = np.argsort(place, kind="stable")
+            turn = np.empty(len(keys), dtype=np.int64)
+            starts = np.searchsorted(place[order], np.arange(len(found)))
+            turn[order] = np.arange(len(keys)) - np.repeat(starts, np.bincount(place, minlength=len(found)))
+        return np.asarray(first[place] + turn % counts[place])
+
+    def flat(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """All routes as `Schedule` takes them."""
+        lengths = np.array([0, *map(len, self.listed)])
+        return np.cumsum(lengths).astype(np.int32), np.array([x for way in self.listed for x in way], dtype=np.int32)
+
+
+def through_others(rails: Rails) -> bool:
+    """True if a way inside a node passes another member."""
+    links = rails.topology.links
+    inner = {links[link].dst for ways in rails.inside for way in ways for link in way[:-1]}
+    return any(rails.topology.device(name).holds for name in inner)
+
+
+Floats = npt.NDArray[np.float64]
+
+
+def step_sums(rails: Rails, sums: Sums, size: int) -> StepSums:
+    """Three steps: to the place where data crosses, across, and on from there. size: in the units of `sums`."""
+    count, nodes, local = len(rails.rate), rails.nodes, rails.local
+    none, idle = np.zeros((nodes, local, local)), np.zeros((nodes, nodes, local))
+    inner = (sums.before + sums.within, sums.after)
+    load = np.stack(
+        [rails.loads(inner[0].astype(float), idle), rails.loads(none, sums.across.astype(float)),
+         rails.loads(inner[1].astype(float), idle)]
+    )  # fmt: skip
+    alpha, each, longest = (np.zeros((3, count)) for _ in range(3))
+    inside, up, down = (_Delays(rails, ways) for ways in (rails.inside, rails.up, rails.down))
+    for step, moved in zip((0, 2), inner, strict=True):
+        sent = moved.ravel() > 0
+        inside.start(sent.astype(np.int64), each[step], longest[step])
+        _highest(alpha[step], rails.inside_uses, np.where(sent, inside.alpha, 0.0))
+    goes = sums.across > 0
+    up.start(goes.sum(axis=1).ravel(), each[1], longest[1])
+    ends = up.alpha.reshape(nodes, 1, local) + down.latency.reshape(1, nodes, local)
+    middle = max((_Delays(rails, [ways]).latency[0] for ways in rails.trunks.values()), default=0.0)
+    whole = np.where(goes, ends + middle, 0.0)
+    _highest(alpha[1], rails.up_uses, whole.max(axis=1).ravel())
+    _highest(alpha[1], rails.down_uses, whole.max(axis=0).ravel())
+    alpha[1] = np.where((load[1] > 0) & (alpha[1] == 0), whole.max(), alpha[1])
+    shared = rails.resources
+    return StepSums(shared.names, shared.kinds, rails.rate, load / size, alpha, each, longest)
+
+
+class _Delays:
+    """Of the ways of routes: seconds of latency and overhead of the slowest, and where messages start."""
+
+    def __init__(self, rails: Rails, ways: Sequence[Sequence[Route]]) -> None:
+        columns, first = rails.topology.link_columns, rails.resources.of_link
+        self.latency, self.overhead = np.zeros(len(ways)), np.zeros(len(ways))
+        starts: list[tuple[int, int, float]] = []
+        for number, alternatives in enumerate(ways):
+            for way in alternatives:
+                overhead = float(columns.overhead[way[0]])
+                self.latency[number] = max(self.latency[number], float(columns.latency[list(way)].sum()))
+                self.overhead[number] = max(self.overhead[number], overhead)
+                starts.append((number, int(first[way[0]]), overhead))
+        self._starts = starts
+
+    @property
+    def alpha(self) -> Floats:
+        return self.latency + self.overhead
+
+    def start(self, messages: Ints, each: Floats, longest: Floats) -> None:
+        """Adds the overheads of so many messages on each route, one for every way, and notes the longest."""
+        if not self._starts:
+            return
+        route, resource, overhead = (np.array(column) for column in zip(*self._starts, strict=True))
+        np.add.at(each, resource, overhead * messages[route])
+        np.maximum.at(longest, resource, np.where(messages[route] > 0, overhead, 0.0))
+
+
+def _highest(alpha: Floats, uses: Uses, of_route: Floats) -> None:
+    np.maximum.at(alpha, uses.resource, of_route[uses.route])
+
+
+# Units of a block of an alltoall where adapters carry unequal parts.
+_UNITS = 5040
+
+
+@dataclass(frozen=True, eq=False)
+class Inside:
+    """Units that stay inside node `own`: from member `i` to member `j`, which may be the same."""
+
+    own: Ints
+    i: Ints
+    j: Ints
+    amount: Ints
+
+
+def pieces_of(collective: Collective, rails: Rails) -> tuple[Inside, Pieces, int]:
+    """What stays inside nodes, what crosses over which places, and how many units the size is."""
+    traffic = collective.traffic or equal_blocks(rails)
+    units = rails.by_place(traffic.matrix)
+    pieces = choose_places(rails, units, aim(rails, traffic))
+    nodes = np.arange(rails.nodes)
+    own, i, j = np.nonzero(units[nodes, :, nodes, :])
+    return Inside(own, i, j, units[own, i, own, j]), pieces, traffic.size
+
+
+def aim(rails: Rails, traffic: Traffic) -> float:
+    """Units/s beyond which no better places are looked for."""
+    return 1 / spread_time(rails, traffic)
+
+
+def alike(rails: Rails) -> bool:
+    """True if all members of all nodes have ways to the fabric and back, of one rate each."""
+    found = [np.full(rails.open.size, np.inf) for _ in range(2)]
+    for rate, uses in zip(found, (rails.up_uses, rails.down_uses), strict=True):
+        np.minimum.at(rate, uses.route, rails.rate[uses.resource] / uses.part)
+    return bool(rails.open.all()) and all(len(np.unique(rate)) == 1 for rate in found)
+
+
+def equal_blocks(rails: Rails) -> Traffic:
+    """An alltoall in units: one for each block, or more where adapters carry unequal parts."""
+    rates = (rails.rate[uses.resource] for uses in (rails.up_uses, rails.down_uses))
+    even = rails.open.all() and all(len(set(rate.tolist())) == 1 for rate in rates)
+    ranks = rails.topology.ranks
+    return Traffic.uniform(ranks, ranks * (1 if even else _UNITS))
+
+
+def of_pieces(
+    collective: Collective,
+    rails: Rails,
+    within: Inside,
+    pieces: Pieces,
+    size: int,
+    algorithm: str,
+    *,
+    joined: bool = False,
+) -> Schedule:
+    """The schedule of pieces, each on a path of its own.
+
+    joined: in three steps, where all that goes the same way is sent together.
+    """
+    topology, routes, pieces = rails.topology, RailRoutes(rails), _in_rounds(rails, pieces)
+    count, own, i, j = len(pieces.amount), within.own, within.i, within.j
+    amount = np.concatenate([pieces.amount, within.amount])
+    device = topology.member_places[rails.ranks]
+    # Sends of three sorts: to the place where a piece crosses, across, and on from there; and those inside a node.
+    first, last = pieces.i != pieces.k, pieces.k != pieces.j
+    before, after, inner = np.flatnonzero(first), np.flatnonzero(last), np.flatnonzero(i != j)
+    chunk, node, x, y, step = (
+        np.concatenate(column)
+        for column in zip(
+            (before, pieces.a[before], pieces.i[before], pieces.k[before], np.zeros(len(before), np.int64)),
+            (after, pieces.b[after], pieces.k[after], pieces.j[after], 1 + (first[after] | joined)),
+            (count + inner, own[inner], i[inner], j[inner], np.zeros(len(inner), np.int64)),
+            strict=True,
+        )
+    )
+    # All at once: what goes the same way between two members takes its ways in turn, or is one message.
+    inner_route = routes.inside(node, x, y, step if joined else None)
+    sends = [(chunk, device[node, x], device[node, y], step, inner_route, np.zeros_like(step))]
+    ends = device[pieces.a, pieces.k], device[pieces.b, pieces.k]
+    crossing = (pieces.a, pieces.b, pieces.k, pieces.way)
+    across = routes.messages(*crossing) if joined else routes.across(*crossing)
+    channel = pieces.way if joined else np.zeros_like(pieces.way)
+    sends.append((np.arange(count), *ends, (first | joined).astype(np.int64), across, channel))
+    columns = [np.concatenate(column).astype(np.int32) for column in zip(*sends, strict=True)]
+    by_step = np.argsort(columns[3], kind="stable")
+    columns = [np.ascontiguousarray(column[by_step], dtype=np.int32) for column in columns]
+    common = gcd(size, int(np.gcd.reduce(amount)))
+    start, links = routes.flat()
+    return Schedule(
+        topology=topology,
+        collective=collective,
+        algorithm=algorithm,
+        form="steps" if joined else "forest",
+        share_num=amount // common,
+        share_den=size // common,
+        origin=np.concatenate([rails.ranks[pieces.a, pieces.i], rails.ranks[own, i]]).astype(np.int32),
+        target=np.concatenate([rails.ranks[pieces.b, pieces.j], rails.ranks[own, j]]).astype(np.int32),
+        chunk=columns[0],
+        src=columns[1],
+        dst=columns[2],
+        step=columns[3],
+        route=columns[4],
+        channel=columns[5],
+        op=np.full(len(by_step), COPY, dtype=np.uint8),
+        route_start=start,
+        route_links=links,
+    )
+
+
+def _in_rounds(rails: Rails, pieces: Pieces) -> Pieces:
+    """Every node sends to the next one first, and every member to the next place there, so that none takes in all."""
+    nodes, local = rails.ranks.shape
+    order = np.lexsort((pieces.way, pieces.i, (pieces.j - pieces.i) % local, (pieces.b - pieces.a) % nodes))
+    return Pieces(*(getattr(pieces, column.name)[order] for column in fields(pieces)))

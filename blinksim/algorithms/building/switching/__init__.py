@@ -1,1 +1,0 @@
-"""What builds schedules whose switches multicast and reduce."""

@@ -1,0 +1,400 @@
+"""Arborescences packed into whole-number capacities, exactly, and then exchanged for lower ones.
+
+Out-trees are packed, k(v) of them from every root v.
+
+Pack out-trees into whole-number capacities: k(v) of them from every root v, exactly.
+
+They exist if no set is short (Edmonds 1973; multiplicities: Schrijver, Combinatorial Optimization, 2003, theorem
+53.10). Trees are grown breadth first against a pool of known sets, which keeps them low and costs no flow. A tree that
+can be completed has an arc by which it may grow (Lovasz 1976, On two minimax theorems in graph), so where growing ends
+too early, a set that is not in the pool is short already. Flows find such sets (cut generation), and the trees that
+they speak against are taken back.
+
+Lower trees from the same arcs: two trees that both enter a vertex exchange the arcs by which they do.
+
+A packing at the best rate often leaves no capacity over, so that its last trees are what the others left, and high.
+Exchanges keep what every arc carries. Each one lifts the farthest vertex of the tree on which a piece of the data is on
+its way longest, and takes none of the other tree as far, so that fewer and fewer are that far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from blinksim.errors import InfeasibleError
+from blinksim.graphs.digraph import CutPool, Digraph, Mask
+from blinksim.graphs.rooted_trees import RootedTree, from_parents
+
+Edge = tuple[int, int]
+
+# Trees that are grown, at least, before flows check them.
+_BATCH = 4
+
+
+@dataclass(slots=True)
+class Effort:
+    """What a packing took: rounds of flow checks, and trees taken back."""
+
+    checks: int = 0
+    taken_back: int = 0
+
+
+@dataclass
+class _Growth:
+    """A tree while it grows. extra: how often each pool set (by its bit) is entered, beyond the first time.
+
+    missing: how many members it does not reach.
+    """
+
+    root: int
+    reached: list[int]
+    inside: list[bool]
+    touched: int
+    missing: int
+    edges: list[Edge] = field(default_factory=list)
+    extra: dict[int, int] = field(default_factory=dict)
+    blocked: int = 0
+    height: int = 0
+
+
+def pack(
+    graph: Digraph, pool: CutPool, effort: Effort | None = None, progress: Callable[[int, int], None] | None = None
+) -> list[RootedTree]:
+    """Trees that span the members of `graph`, whose other vertices must have no arcs; takes them out of `graph`.
+
+    No set may be short at the start; raises `InfeasibleError` otherwise. progress: called with trees done and wanted.
+    """
+    effort = effort or Effort()
+    wanted = graph.trees
+    found: list[RootedTree] = []
+    low = {root: _depth(graph, root) for root in graph.roots}
+    batch, sure = wanted, 0
+    pool.measure(graph)
+    while True:
+        end = _fill(graph, pool, found, low, len(found) + batch)
+        if end is None and not graph.roots:
+            return found
+        effort.checks += 1
+        sets = _short(graph, end)
+        if end is None and not sets:
+            batch, sure = 2 * batch, len(found)
+        else:
+            # Growing respects every known set, so what is short now is new, unless it was short from the start.
+            if not pool.add(sets):
+                raise InfeasibleError("these capacities do not hold the requested trees")
+            before = len(found)
+            _take_back(graph, found, sets)
+            effort.taken_back += before - len(found)
+            batch, sure = max(_BATCH, (len(found) - sure) // 2), min(sure, len(found))
+            pool.measure(graph)
+        if progress:
+            progress(wanted - graph.trees, wanted)
+
+
+def _depth(graph: Digraph, root: int) -> int:
+    """The most arcs that a shortest path from `root` takes: no tree is lower."""
+    reached, level, depth = {root}, {root}, -1
+    while level:
+        level = {head for tail in level for head in graph.out[tail]} - reached
+        reached |= level
+        depth += 1
+    return depth
+
+
+def _fill(graph: Digraph, pool: CutPool, found: list[RootedTree], low: Mapping[int, int], most: int) -> _Growth | None:
+    """Grow trees, the roots taking turns, until there are `most`; the tree that meets a dead end if one does."""
+    while graph.roots:
+        for root in list(graph.roots):
+            if len(found) == most:
+                return None
+            growth = _widest(graph, pool, root, low[root])
+            if growth.missing:
+                return growth
+            found.append(_taken(graph, pool, growth))
+    return None
+
+
+def _widest(graph: Digraph, pool: CutPool, root: int, low: int) -> _Growth:
+    """The lowest tree from `root` among those found by halving the copies asked for; a dead end if none is found.
+
+    Of equally low ones the first, which has the most copies, so that few trees suffice. low: the least height.
+    """
+    ask = graph.roots[root]
+    best = growth = _grow(graph, pool, root, ask)
+    while ask > 1 and (best.missing or best.height > low):
+        ask //= 2
+        growth = _grow(graph, pool, root, ask)
+        if best.missing or (not growth.missing and growth.height < best.height):
+            best = growth
+    return best
+
+
+def _taken(graph: Digraph, pool: CutPool, growth: _Growth) -> RootedTree:
+    """As many copies of a complete tree as fit, taken out of `graph`."""
+    root, out = growth.root, graph.out
+    amount = min([graph.roots[root], *(out[a][b] for a, b in growth.edges)])
+    for bit, times in growth.extra.items():
+        amount = min(amount, pool.slack[bit.bit_length() - 1] // times)
+    for bit, times in growth.extra.items():
+        pool.pay(bit, times * amount)
+    for a, b in growth.edges:
+        graph.take(a, b, amount)
+    graph.roots[root] -= amount
+    if not graph.roots[root]:
+        del graph.roots[root]
+    return RootedTree(root, amount, tuple(growth.edges))
+
+
+def _grow(graph: Digraph, pool: CutPool, root: int, ask: int) -> _Growth:
+    """Breadth first from `root` over arcs of `ask` or more, entering no pool set more often than its slack allows."""
+    inside, slack, out = pool.inside, pool.slack, graph.out
+    missing = len(graph.members) - (root in graph.members)
+    growth = _Growth(root, [root], [False] * graph.count, inside[root], missing)
+    growth.inside[root] = True
+    extra, here, reached, edges = growth.extra, growth.inside, growth.reached, growth.edges
+    touched = inside[root]
+    # A set without slack for `ask` more entries counts as tight; it is blocked if it was entered already.
+    poor = pool.below(ask)
+    blocked = touched & poor
+    level = [root]
+    # What is blocked stays blocked, so every arc is asked once, when its tail has just been reached.
+    while missing:
+        done = len(reached)
+        for tail in level:
+            arcs = [(-capacity, head) for head, capacity in out[tail].items() if not here[head] and capacity >= ask]
+            outside = ~inside[tail]
+            for _, head in sorted(arcs):
+                enters = inside[head] & outside
+                if enters & blocked:
+                    continue
+                again = enters & touched
+                while again:
+                    bit = again & -again
+                    times = extra.get(bit, 0) + 1
+                    extra[bit] = times
+                    if slack[bit.bit_length() - 1] < (times + 1) * ask:
+                        blocked |= bit
+                    again ^= bit
+                touched |= enters
+                blocked |= enters & poor
+                here[head] = True
+                reached.append(head)
+                edges.append((tail, head))
+                missing -= 1
+        level = reached[done:]
+        if not level:
+            break
+        growth.height += 1
+    growth.missing = missing
+    return growth
+
+
+def _short(graph: Digraph, growth: _Growth | None) -> list[Mask]:
+    """Sets that are short in what is left; if a tree is growing, for the other trees and for what this one lacks.
+
+    In the place of the growing tree's root stands a vertex that hands its data to all that the tree has reached.
+    """
+    if growth is None:
+        return graph.short_sets()
+    rest = graph.copy()
+    for a, b in growth.edges:
+        rest.take(a, b, 1)
+    rest.roots[growth.root] -= 1
+    rest.roots = {root: trees for root, trees in rest.roots.items() if trees}
+    rest.roots[graph.count] = 1
+    rest.out.append(dict.fromkeys(growth.reached, 1))
+    return [side[:-1] for side in rest.short_sets()]
+
+
+def _take_back(graph: Digraph, found: list[RootedTree], sets: Sequence[Mask]) -> None:
+    """Give the last trees of `found` back to `graph` until none of `sets` is short."""
+    rows = np.array(sets)
+    slack = graph.slack(rows)
+    while (slack < 0).any():
+        if not found:
+            raise InfeasibleError("these capacities do not hold the requested trees")
+        tree = found.pop()
+        graph.roots[tree.root] = graph.roots.get(tree.root, 0) + tree.amount
+        for a, b in tree.edges:
+            graph.give(a, b, tree.amount)
+        ends = np.array(tree.edges)
+        enters = (rows[:, ends[:, 1]] & ~rows[:, ends[:, 0]]).sum(axis=1)
+        slack += tree.amount * (enters - ~rows[:, tree.root])
+
+
+# Vertices of all trees up to which they are compared, and trees that are looked at for exchanges, again and again.
+_MOST_VERTICES, _MOST_LOOKS = 2_000_000, 1_000_000
+# An arc between hosts is as long as so many inside one, as a NIC takes longer than a GPU's links do.
+_ACROSS = 8
+# One of so many trees may be divided: more trees make more messages.
+_DIVIDED = 8
+_SPARE = -1
+
+
+class _Move(NamedTuple):
+    """A tree enters `vertex` from `parent`, by the arc of another tree or by a spare one (`_SPARE`).
+
+    divides: True if the amounts differ. after, depth: how far the other tree then ends there, and how far this vertex
+    is. Less is better.
+    """
+
+    divides: bool
+    after: int
+    depth: int
+    tree: int
+    vertex: int
+    parent: int
+    other: int
+
+
+def lowered(trees: Sequence[RootedTree], spare: Digraph, host: Sequence[int]) -> list[RootedTree]:
+    """Trees that carry as much from every root, and together load arcs as these do but for spare ones.
+
+    spare: capacities that are left over; what is used of them is taken out. host: by vertex.
+    """
+    if not trees or len(trees) * spare.count > _MOST_VERTICES:
+        return [*trees]
+    return _Exchange(trees, spare, host).run()
+
+
+def longest(trees: Sequence[RootedTree], host: Sequence[int]) -> int:
+    """How long a piece of the data is on its way, at most, in units of an amount of 1 over an arc inside a host."""
+    worst = 0
+    for tree in trees:
+        depth = {tree.root: 0}
+        for above, vertex in tree.edges:
+            depth[vertex] = depth[above] + (1 if host[above] == host[vertex] else _ACROSS)
+        worst = max(worst, tree.amount * max(depth.values()))
+    return worst
+
+
+class _Exchange:
+    """Trees by their parents.
+
+    parent, depth, below : array (T, n)
+        By tree and vertex: -1 for the root and outside of the tree; how far the root is; how far down what hangs below
+        goes.
+    inside : array (T, n)
+        True if the vertex is in the tree.
+    """
+
+    def __init__(self, trees: Sequence[RootedTree], spare: Digraph, host: Sequence[int]) -> None:
+        self.spare, self.looks, self.divisions = spare, 0, len(trees) // _DIVIDED
+        self.length = np.where(np.equal.outer(host, host), 1, _ACROSS)
+        self.roots = np.array([tree.root for tree in trees])
+        self.amounts = np.array([tree.amount for tree in trees])
+        shape = len(trees), spare.count
+        self.parent = np.full(shape, -1)
+        self.depth, self.below = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+        for number, tree in enumerate(trees):
+            for above, vertex in tree.edges:
+                self.parent[number, vertex] = above
+            self._measure(number)
+        self.inside = self.parent >= 0
+        self.inside[np.arange(len(trees)), self.roots] = True
+
+    def run(self) -> list[RootedTree]:
+        """Until no exchange helps any tree, or it has taken long."""
+        done, moved = np.zeros(len(self.roots), dtype=bool), False
+        while self.looks < _MOST_LOOKS:
+            if done.all():
+                if not moved:
+                    break
+                done, moved = np.zeros(len(self.roots), dtype=bool), False
+            worst = np.where(done, -1, self.depth.max(axis=1) * self.amounts)
+            tree = int(worst.argmax())
+            move = self._best(tree, int(worst[tree]))
+            if move is None:
+                done[tree] = True
+            else:
+                self._do(move)
+                done, moved = np.append(done, [False] * (len(self.roots) - len(done))), True
+        return [
+            RootedTree(root, amount, self._arcs(tree))
+            for tree, (root, amount) in enumerate(zip(self.roots.tolist(), self.amounts.tolist(), strict=True))
+        ]
+
+    def _arcs(self, tree: int) -> tuple[tuple[int, int], ...]:
+        above = self.parent[tree].tolist()
+        return from_parents({vertex: one for vertex, one in enumerate(above) if one >= 0}, int(self.roots[tree]))
+
+    def _measure(self, tree: int) -> None:
+        depth, below = [0] * self.spare.count, [0] * self.spare.count
+        arcs = self._arcs(tree)
+        lengths = [int(self.length[arc]) for arc in arcs]
+        for (above, vertex), length in zip(arcs, lengths, strict=True):
+            depth[vertex] = depth[above] + length
+        for (above, vertex), length in zip(reversed(arcs), reversed(lengths), strict=True):
+            below[above] = max(below[above], below[vertex] + length)
+        self.depth[tree], self.below[tree] = depth, below
+
+    def _best(self, tree: int, top: int) -> _Move | None:
+        """What lifts the farthest vertex of a tree, by itself or with those above it."""
+        vertex, moves = int(self.depth[tree].argmax()), list[_Move]()
+        while vertex != self.roots[tree]:
+            move = self._unused(tree, vertex) or self._exchanged(tree, vertex, top)
+            moves += [move] if move else []
+            vertex = int(self.parent[tree, vertex])
+        return min(moves, default=None)
+
+    def _unused(self, tree: int, vertex: int) -> _Move | None:
+        """Over a spare arc."""
+        new, found = self.depth[tree] + self.length[:, vertex], list[_Move]()
+        for tail in np.flatnonzero(self.inside[tree] & (new < self.depth[tree, vertex])).tolist():
+            if self.spare.out[tail].get(vertex, 0) >= self.amounts[tree]:
+                found.append(_Move(False, 0, int(new[tail]), tree, vertex, tail, _SPARE))
+        return min(found, default=None)
+
+    def _exchanged(self, tree: int, vertex: int, top: int) -> _Move | None:
+        """Over the arc by which another tree enters the vertex, which takes the arc of this one."""
+        self.looks += len(self.roots)
+        above, parents = int(self.parent[tree, vertex]), self.parent[:, vertex]
+        after = self.depth[:, above] + self.length[above, vertex] + self.below[:, vertex]
+        new = self.depth[tree, parents] + self.length[parents, vertex]
+        # What hangs below the vertex is farther than it is already, so that no parent which lifts it does.
+        fits = self.inside[:, above] & (parents >= 0) & (after * np.minimum(self.amounts, self.amounts[tree]) < top)
+        fits &= self.inside[tree, parents] & (new < self.depth[tree, vertex])
+        divides = self.amounts != self.amounts[tree]
+        if not self.divisions:
+            fits &= ~divides
+        places = np.flatnonzero(fits)
+        for other in places[np.lexsort((new[places], after[places], divides[places]))].tolist():
+            if not self._hangs(other, above, vertex):
+                parent = int(parents[other])
+                return _Move(bool(divides[other]), int(after[other]), int(new[other]), tree, vertex, parent, other)
+        return None
+
+    def _hangs(self, tree: int, vertex: int, below: int) -> bool:
+        """Whether a vertex hangs below another one of a tree, or is it."""
+        while vertex not in (-1, below):
+            vertex = int(self.parent[tree, vertex])
+        return vertex == below
+
+    def _do(self, move: _Move) -> None:
+        vertex, above = move.vertex, int(self.parent[move.tree, move.vertex])
+        if move.other == _SPARE:
+            amount = int(self.amounts[move.tree])
+            self.spare.take(move.parent, vertex, amount)
+            self.spare.give(above, vertex, amount)
+        else:
+            if move.divides:
+                self._divide(*sorted((move.tree, move.other), key=lambda tree: int(self.amounts[tree])))
+            self.parent[move.other, vertex] = above
+            self._measure(move.other)
+        self.parent[move.tree, vertex] = move.parent
+        self._measure(move.tree)
+
+    def _divide(self, small: int, large: int) -> None:
+        """Leaves as much of the large tree as the small one has, and makes the rest another one."""
+        self.divisions -= 1
+        self.roots = np.append(self.roots, self.roots[large])
+        self.amounts = np.append(self.amounts, self.amounts[large] - self.amounts[small])
+        self.amounts[large] = self.amounts[small]
+        self.parent, self.depth, self.below, self.inside = (
+            np.concatenate([rows, rows[large : large + 1]])
+            for rows in (self.parent, self.depth, self.below, self.inside)
+        )

@@ -1,0 +1,310 @@
+"""Balanced binary trees of greatest weight, from halves of the vertices or by search.
+
+Cut a weighted graph into two halves so that heavy links stay inside them.
+
+Start from any halves and swap pairs of vertices, best gain first, each vertex once; keep the best prefix of the swaps
+and start over until nothing is gained (Kernighan and Lin, "An efficient heuristic procedure for partitioning graphs",
+Bell System Technical Journal 1970).
+
+Balanced binary trees of greatest weight: n vertices in ceil(log2 n) levels, every send on a link.
+
+A tree is the list of its 2^depth leaves. In round i (from 0) the vertex at position j + 2^i sends to the one at j, for
+every j that 2^(i+1) divides; a vertex next to itself sends nothing. By halving (Kernighan-Lin) and joining halves by
+their heaviest link such a tree is found fast; searching all leaf lists finds the best (MXNet multi-tree wiki page;
+Apache MXNet, kvstore `gpu_topology.h`). Weights are 32-bit, as there, so that ties fall alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import numpy as np
+import numpy.typing as npt
+
+Weights = npt.NDArray[np.float32]
+Vector = npt.NDArray[np.float64]
+Sides = npt.NDArray[np.int64]
+
+
+def bisect(weights: Weights, vertices: Sequence[int], random: Random) -> tuple[list[int], list[int]]:
+    """Two halves of `vertices`, of floor(s/2) and the rest, in increasing order.
+
+    weights: matrix over all vertices, 0 where there is no link; a pair counts with the mean of its two directions.
+    random: gives the first halves.
+    """
+    order = list(vertices)
+    random.shuffle(order)
+    half = set(order[: len(order) // 2])
+    order.sort()
+    inner = weights[np.ix_(order, order)].astype(np.float64)
+    # The gains of swaps hold for cuts, which know no direction; with one-way links the passes would cycle.
+    inner = (inner + inner.T) / 2
+    side = np.array([1 if vertex in half else -1 for vertex in order], dtype=np.int64)
+    while True:
+        better = _pass(inner, side)
+        if better is None:
+            break
+        side = better
+    left = [vertex for vertex, here in zip(order, side.tolist(), strict=True) if here == 1]
+    return left, [vertex for vertex, here in zip(order, side.tolist(), strict=True) if here == -1]
+
+
+def differences(weights: npt.NDArray[np.floating], side: Sides) -> Vector:
+    """External minus internal cost of every vertex: weight to the other half less weight to its own; side: 1 or -1."""
+    return np.asarray(-side * (weights @ side), dtype=np.float64)
+
+
+def best_swap(
+    weights: npt.NDArray[np.floating], side: Sides, difference: Vector, locked: Sequence[int] = ()
+) -> tuple[int, int, float] | None:
+    """The pair on different sides whose swap gains most, and the gain; None if no swap gains anything."""
+    gain = difference[:, None] + difference[None, :] - 2 * weights
+    gain[side[:, None] == side[None, :]] = 0
+    gain[list(locked), :] = 0
+    gain[:, list(locked)] = 0
+    a, b = divmod(int(gain.argmax()), len(side))
+    return (a, b, float(gain[a, b])) if gain[a, b] > 0 else None
+
+
+def _pass(weights: npt.NDArray[np.float64], side: Sides) -> Sides | None:
+    """One pass of swaps, undone behind its best prefix; None if it gains nothing."""
+    trial = side.copy()
+    difference = differences(weights, side)
+    locked: list[int] = []
+    total, best, kept = 0.0, 0.0, None
+    while (found := best_swap(weights, trial, difference, locked)) is not None:
+        a, b, gain = found
+        # The cost to a and b counts the other way for all others once they have changed sides.
+        difference += 2 * trial * (weights[:, a] * trial[a] + weights[:, b] * trial[b])
+        trial[a], trial[b] = trial[b], trial[a]
+        locked += [a, b]
+        total += gain
+        # Rounding must not turn a swap back and forth without end.
+        if total > best + 1e-9:
+            best, kept = total, trial.copy()
+    return kept
+
+
+# Up to this number of vertices all trees are compared; beyond, the first that fits is taken.
+EXACT = 8
+_TRIES = 200_000
+_RETRIES = 10
+_SAME_LINK, _SAME_VERTEX = np.float32(100), np.float32(10)
+
+Matrix = npt.NDArray[np.float32]
+States = npt.NDArray[np.int64]
+
+
+def depth_of(count: int) -> int:
+    """Rounds that `count` vertices need: ceil(log2 count)."""
+    return (count - 1).bit_length()
+
+
+def levels(leaves: Sequence[int]) -> list[list[int]]:
+    """The levels of the complete binary tree, from the root to the leaves."""
+    depth = depth_of(len(leaves))
+    return [list(leaves[:: 1 << i]) for i in range(depth, -1, -1)]
+
+
+def sends(leaves: Sequence[int]) -> list[tuple[int, int, int]]:
+    """(round, from, to) of every send, towards the root, in the order in which they run."""
+    found = []
+    for i in range(depth_of(len(leaves))):
+        stride = 1 << i
+        for place in range(0, len(leaves), 2 * stride):
+            if leaves[place + stride] != leaves[place]:
+                found.append((i, leaves[place + stride], leaves[place]))
+    return found
+
+
+def tree_weight(weights: Matrix, leaves: Sequence[int], *, penalties: bool = False) -> float:
+    """The sum of the weights of all sends.
+
+    penalties: less 100 for every link used again, and 10 for every vertex met again in one round after the first.
+    """
+    return float(_scores(weights, np.array([leaves], dtype=np.int64), penalties)[0])
+
+
+def fits(weights: Matrix, leaves: Sequence[int], placed: int | None = None) -> bool:
+    """True if the first `placed` leaves (default: all) send over links only and leave room for the missing vertices.
+
+    Leaves of -1 are not chosen yet.
+    """
+    placed = len(leaves) if placed is None else placed
+    if any(leaf >= len(weights) for leaf in leaves[:placed]):
+        return False
+    for place in range(1, placed):
+        one, other = leaves[place], leaves[place & (place - 1)]
+        if one != other and min(one, other) >= 0 and not weights[one, other]:
+            return False
+    found = {leaf for leaf in leaves[:placed] if leaf >= 0}
+    return len(weights) - len(found) <= len(leaves) - placed
+
+
+def settle(leaves: Sequence[int]) -> list[int]:
+    """The same tree in which no vertex sends twice: a vertex that also stands nearer to the root stays silent here."""
+    return [int(leaf) for leaf in _settled(np.array([leaves], dtype=np.int64))[0]]
+
+
+# --- halving ------------------------------------------------------------------------------------------------------
+
+
+def halved(weights: Matrix, root: int, random: Random) -> list[int] | None:
+    """The leaves of a tree from `root` by halving all vertices again and again; None if that gets stuck."""
+    heads, clusters = [root], [list(range(len(weights)))]
+    for _ in range(depth_of(len(weights))):
+        for _ in range(_RETRIES):
+            found = next_level(weights, heads, clusters, random)
+            if found is not None:
+                break
+        else:
+            return None
+        heads, clusters = found
+    return heads
+
+
+def next_level(
+    weights: Matrix, heads: Sequence[int], clusters: Sequence[Sequence[int]], random: Random
+) -> tuple[list[int], list[list[int]]] | None:
+    """Every cluster as two, each with the vertex that heads it; None if two halves have no link from the head.
+
+    The head of a cluster heads the half that it is in; the other half's is the end of the heaviest link from there.
+    """
+    new_heads: list[int] = []
+    new_clusters: list[list[int]] = []
+    for head, cluster in zip(heads, clusters, strict=True):
+        if len(cluster) > 2:
+            halves = bisect(weights, cluster, random)
+            near, far = halves if head_of(halves[0], heads) is not None else halves[::-1]
+        else:
+            child = child_of(cluster, head)
+            near, far = [head], [head if child is None else child]
+        ends = far if near == far else heaviest(weights, head, far)
+        if not ends:
+            return None
+        new_heads += [head, random.choice(ends)]
+        new_clusters += [near, far]
+    return new_heads, new_clusters
+
+
+def heaviest(weights: Matrix, vertex: int, cluster: Sequence[int]) -> list[int]:
+    """The members of `cluster` to which the heaviest link from `vertex` leads, several if they tie; empty if none."""
+    best = max((weights[vertex, other] for other in cluster), default=0)
+    return [other for other in cluster if best and weights[vertex, other] == best]
+
+
+def head_of(cluster: Sequence[int], heads: Sequence[int]) -> int | None:
+    """The one of `heads` that lies in the cluster, None if none does."""
+    return next((head for head in heads if head in cluster), None)
+
+
+def child_of(cluster: Sequence[int], head: int) -> int | None:
+    """The other member of a cluster of two, None for any other cluster."""
+    return next((other for other in cluster if other != head), None) if len(cluster) == 2 else None
+
+
+# --- search -------------------------------------------------------------------------------------------------------
+
+
+def search(weights: Matrix, root: int) -> list[int] | None:
+    """The leaves of the best tree from `root`, or of the first one for more than `EXACT` vertices; None without one.
+
+    Best: the greatest `tree_weight` with penalties of the settled tree, and of equal ones the first in the order of
+    the leaf lists before they are settled.
+    """
+    return _best(weights, root) if len(weights) <= EXACT else _first(weights, root)
+
+
+def _best(weights: Matrix, root: int) -> list[int] | None:
+    count, length = len(weights), 1 << depth_of(len(weights))
+    states = np.full((1, 1), root, dtype=np.int64)
+    linked = (weights > 0) | np.eye(count, dtype=np.bool_)
+    for place in range(1, length):
+        # All ways to fill one more place, in lexicographic order.
+        states = np.column_stack([np.repeat(states, count, axis=0), np.tile(np.arange(count), len(states))])
+        states = states[linked[states[:, place], states[:, place & (place - 1)]]]
+        missing = count - np.bitwise_count(np.bitwise_or.reduce(1 << states, axis=1)).astype(np.int64)
+        states = states[missing <= length - place - 1]
+    settled = _settled(states)
+    legal = np.ones(len(states), dtype=np.bool_)
+    for place in range(1, length):
+        legal &= linked[settled[:, place], settled[:, place & (place - 1)]]
+    settled = settled[legal]
+    if not len(settled):
+        return None
+    return [int(leaf) for leaf in settled[int(_scores(weights, settled, True).argmax())]]
+
+
+def _first(weights: Matrix, root: int) -> list[int] | None:
+    count, length = len(weights), 1 << depth_of(len(weights))
+    if count == length and np.count_nonzero(weights[root]) < depth_of(count):
+        # There is no room for repeats, so the root exchanges in every round, each time with another vertex.
+        return None
+    linked = [[b for b in range(count) if weights[a, b]] for a in range(count)]
+    leaves, unused, tries = [root], set(range(count)) - {root}, 0
+
+    def extend() -> bool:
+        nonlocal tries
+        place = len(leaves)
+        if place == length:
+            return True
+        tries += 1
+        above = leaves[place & (place - 1)]
+        options = [b for b in linked[above] if b in unused]
+        if len(unused) < length - place:
+            options.append(above)
+        for leaf in options:
+            if tries > _TRIES:
+                return False
+            fresh = leaf in unused
+            leaves.append(leaf)
+            unused.discard(leaf)
+            if extend():
+                return True
+            leaves.pop()
+            if fresh:
+                unused.add(leaf)
+        return False
+
+    return leaves if extend() else None
+
+
+def _pairs(length: int, stride: int) -> list[tuple[int, int]]:
+    return [(place + stride, place) for place in range(0, length, 2 * stride)]
+
+
+def _settled(states: States) -> States:
+    """`settle` for many leaf lists at once."""
+    states = states.copy()
+    length = states.shape[1]
+    for i in reversed(range(depth_of(length))):
+        stride = 1 << i
+        seen = np.bitwise_or.reduce(1 << states[:, :: 2 * stride], axis=1)
+        for one, other in _pairs(length, stride):
+            again = (seen >> states[:, one]) & 1 == 1
+            states[again, one] = states[again, other]
+            seen |= 1 << states[:, one]
+    return states
+
+
+def _scores(weights: Matrix, states: States, penalties: bool) -> npt.NDArray[np.float32]:
+    """`tree_weight` for many leaf lists at once."""
+    count, length = len(weights), states.shape[1]
+    total = np.zeros(len(states), dtype=np.float32)
+    rows = np.arange(len(states))
+    used = np.zeros((len(states), count, count) if penalties else 0, dtype=np.bool_)
+    for i in range(depth_of(length)):
+        met = np.zeros(len(states), dtype=np.int64)
+        for one, other in _pairs(length, 1 << i):
+            a, b = states[:, one], states[:, other]
+            sent = a != b
+            total = total + np.where(sent, weights[a, b], np.float32(0))
+            if not penalties:
+                continue
+            total = total - np.where(sent & used[rows, a, b], _SAME_LINK, np.float32(0))
+            used[rows[sent], a[sent], b[sent]] = used[rows[sent], b[sent], a[sent]] = True
+            for vertex in (b, a) if i else ():
+                total = total - np.where((met >> vertex) & 1, _SAME_VERTEX, np.float32(0))
+                met |= 1 << vertex
+    return total

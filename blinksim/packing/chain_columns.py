@@ -1,0 +1,141 @@
+"""Hamiltonian paths and cycles as columns: all of them on small machines, the best by price on larger ones.
+
+A path or cycle of least price is a travelling-salesman tour, found by CP-SAT's circuit constraint (Perron and Furnon).
+Where every pair is joined alike, Walecki's zigzags (Lucas, Recreations mathematiques 2, 1892) use every pair
+and every end equally often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from ortools.sat.python import cp_model
+
+from blinksim.packing.choose import Limits
+from blinksim.packing.columns import Arc, Column, Hops, Price
+from blinksim.packing.hamiltonian import Order, hamiltonian
+
+# Most orders that are listed; beyond that, orders are priced, up to this many ranks.
+MOST_LISTED = 3000
+MOST_PRICED = 24
+_PRICE_SCALE = 1_000_000
+_PRICE_EFFORT = 0.2
+
+
+def orders(hops: Hops, *, closed: bool, both: bool) -> Iterator[Order]:
+    """Orders of the members in which each hops to the next, and the last to the first if `closed`.
+
+    both: hops must exist in both directions, and of an order and its reverse only one is given; otherwise orders are
+    directed. Orders hold ranks; closed ones start at rank 0.
+    """
+    members = hops.vertices[: hops.members]
+    rank = {vertex: number for number, vertex in enumerate(members)}
+    joined = hops.both if both else hops.next_to
+    next_to = [[rank[b] for b in joined[a] if b in rank] for a in members]
+    return hamiltonian(next_to, closed=closed, both=both)
+
+
+def column(hops: Hops, order: Order, *, closed: bool, both: bool) -> Column:
+    """The load of one order: every hop once, or once in each direction."""
+    places = [hops.vertices[rank] for rank in ((*order, order[0]) if closed and len(order) > 1 else order)]
+    arcs = tuple(pairwise(places))
+    return Column(arcs, hops.load((*arcs, *((b, a) for a, b in arcs)) if both else arcs))
+
+
+def order_of(hops: Hops, chosen: Column, *, closed: bool) -> Order:
+    """The ranks in the order of a column's hops."""
+    rank = {vertex: number for number, vertex in enumerate(hops.vertices)}
+    places = [chosen.arcs[0][0], *(b for _, b in chosen.arcs)]
+    return tuple(rank[v] for v in (places[:-1] if closed else places))
+
+
+def zigzags(n: int) -> list[Order]:
+    """Paths through all of 0 … n-1 that use every pair equally often and end at every number equally often.
+
+    n/2 of them for even n, n for odd n (then every pair is used twice).
+    """
+    base = [0]
+    for step in range(1, n // 2 + 1):
+        base += [step, -step]
+    base = base[:n]
+    return [tuple((first + step) % n for step in base) for first in range(n // 2 if n % 2 == 0 else n)]
+
+
+def by_rail(groups: Sequence[Sequence[int]], *, closed: bool) -> list[Order]:
+    """Orders node by node that leave a node where the next one is entered: at the same place, on the same rail.
+
+    groups: the ranks of each node, equally many. One order per place to start from, so that all rails are used alike;
+    none for single nodes or nodes of one rank, or closed orders of an odd number of nodes of two.
+    """
+    count, size = len(groups), len(groups[0])
+    if count < 2 or size < 2 or len(set(map(len, groups))) > 1 or (closed and count % 2 and size < 3):
+        return []
+    found = []
+    for start in range(size):
+        places = [(start + node % 2) % size for node in range(count)]
+        if closed and count % 2:
+            places[-1] = (start + 2) % size
+        order: list[int] = []
+        for node, (enter, leave) in enumerate(zip(places, [*places[1:], start if closed else -1], strict=True)):
+            if leave < 0:
+                leave = (enter - 1) % size
+            inner = [(enter + step) % size for step in range(1, size)]
+            inner.remove(leave)
+            order += [groups[node][place] for place in (enter, *inner, leave)]
+        found.append(tuple(order))
+    return found
+
+
+def pricing_rounds(hops: Hops) -> int:
+    """How often to ask for a cheaper order: each answer takes longer on a larger machine."""
+    return 60 if hops.members <= 16 else 40
+
+
+def pricing(hops: Hops, *, closed: bool, both: bool, limits: Limits) -> Price:
+    """A function that finds the order of least price, for `best_mix`."""
+    members = hops.vertices[: hops.members]
+    rank = {vertex: number for number, vertex in enumerate(members)}
+    limits = replace(limits, effort=_PRICE_EFFORT)
+
+    def price(prices: Sequence[float], worth: Sequence[float]) -> list[Column]:
+        arcs = [(a, b) for a, b in hops.routes if a in rank and b in rank and (not both or (b, a) in hops.routes)]
+        cost = hops.cost(prices)
+        total = {(a, b): cost[a, b] + (cost[b, a] if both else 0.0) for a, b in arcs}
+        order = cheapest_order(
+            [(rank[a], rank[b]) for a, b in arcs],
+            [total[arc] for arc in arcs],
+            len(members),
+            closed=closed,
+            limits=limits,
+        )
+        if order is None:
+            return []
+        found = column(hops, order, closed=closed, both=both)
+        value = sum(prices[r] * times for r, times in found.load)
+        return [found] if value < worth[0] - 1e-6 else []
+
+    return price
+
+
+def cheapest_order(arcs: Sequence[Arc], cost: Sequence[float], n: int, *, closed: bool, limits: Limits) -> Order | None:
+    """An order of 0 … n-1 along `arcs` with the least sum of costs that the search finds; None if it finds none."""
+    model = cp_model.CpModel()
+    literals = [(a, b, model.new_bool_var("")) for a, b in arcs]
+    circuit = list(literals)
+    if not closed:
+        # A further vertex closes the path: it comes before the first and after the last.
+        circuit += [(n, a, model.new_bool_var("")) for a in range(n)]
+        circuit += [(a, n, model.new_bool_var("")) for a in range(n)]
+    model.add_circuit(circuit)
+    scale = _PRICE_SCALE / (max(cost, default=0.0) or 1.0)
+    model.minimize(sum(round(c * scale) * x for c, (_, _, x) in zip(cost, literals, strict=True)))
+    solver = limits.solver()
+    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return None
+    follows = {a: b for a, b, x in circuit if solver.value(x)}
+    order = [0 if closed else follows[n]]
+    while len(order) < n:
+        order.append(follows[order[-1]])
+    return tuple(order)

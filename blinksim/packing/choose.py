@@ -1,0 +1,425 @@
+"""Choices among given columns in whole numbers, by CP-SAT: the fewest, the most, and equal shares.
+
+How long CP-SAT may search, with the same answer every time and on every machine.
+
+The fewest columns that reach a rate, by CP-SAT in whole numbers, so that every rate is exact.
+
+An integer program, as in Blink (Wang et al. 2020, section 4): how many parts of the rate each column carries, and which
+columns carry any. Looking first for answers that a symmetry of the machine maps onto themselves makes that program a
+fraction of its size; the bound of the full program says how few could suffice.
+
+Choose whole numbers of columns: the most that fit together, or K that carry equal shares.
+
+NCCL splits data evenly over its channels, so what it can run is a choice of K columns with equal shares. For a given
+rate that is a feasibility question for CP-SAT, in whole numbers; the largest rate follows by bisection.
+
+The fewest trees from one root at a given rate, by CP-SAT over T trees with unknown hops and rates.
+
+Blink reduces its trees by an integer program over those of an approximate packing (Wang et al. 2020, section 4.1). Here
+the trees themselves are unknown, so that "T - 1 trees cannot do it" is a proof (for rates that are multiples of 1/D).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from fractions import Fraction
+from itertools import pairwise
+from math import ceil, lcm
+from typing import Any
+
+from ortools.sat.python import cp_model
+
+from blinksim.limits.deadline import seconds_left
+from blinksim.packing.columns import Arc, Column, Hops, Mix, column_orbits
+
+# One CP-SAT worker and a limit on its deterministic time make answers repeatable on every machine.
+EFFORT = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long solvers may take: seconds (None: only the deterministic limit), and the seed of their choices."""
+
+    time_limit: float | None = None
+    seed: int = 0
+    effort: float = EFFORT
+
+    def solver(self) -> cp_model.CpSolver:
+        """A CP-SAT solver that answers the same way every time, unless the clock ends it.
+
+        That is its own limit, or the end of the work around it (`deadline`).
+        """
+        solver = cp_model.CpSolver()
+        solver.parameters.num_workers = 1
+        # Its own handler takes Ctrl-C away from Python, for good.
+        solver.parameters.catch_sigint_signal = False
+        solver.parameters.random_seed = self.seed
+        solver.parameters.max_deterministic_time = self.effort
+        limits = [limit for limit in (self.time_limit, seconds_left()) if limit is not None]
+        if limits:
+            solver.parameters.max_time_in_seconds = min(limits)
+        return solver
+
+
+# Largest common denominator of rates for which the fewest columns are looked for.
+MOST_PARTS = 100_000
+# Extra seconds for a short search on a busy processor, so that it ends with the same answer.
+_GRACE = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """amounts: of each column, as multiples of a common part. least: no selection of these columns has fewer."""
+
+    amounts: tuple[int, ...]
+    least: int
+
+    @property
+    def count(self) -> int:
+        return sum(amount > 0 for amount in self.amounts)
+
+
+@dataclass(frozen=True)
+class _Program:
+    """amounts and used: variables by column; the columns of an orbit share those of its first. groups: of these."""
+
+    model: cp_model.CpModel
+    orbit: Sequence[int]
+    amounts: dict[int, Any]
+    used: dict[int, Any]
+    groups: Sequence[Sequence[int]]
+
+    def selected(self, solver: cp_model.CpSolver) -> list[int]:
+        """The amount of each column in the solver's answer."""
+        return [solver.value(self.amounts[number]) for number in self.orbit]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Columns, of which every group needs the same `rate` in multiples of 1/parts, under the capacities."""
+
+    columns: Sequence[Column]
+    capacity: Sequence[int]
+    rate: Fraction
+    parts: int
+
+    @property
+    def least(self) -> int:
+        """A lower bound on the number of columns: no column can carry more than fits alone."""
+        widest: dict[int, Fraction] = {}
+        for column in self.columns:
+            alone = min(Fraction(self.capacity[resource], times) for resource, times in column.load)
+            widest[column.group] = max(widest.get(column.group, Fraction(0)), alone)
+        return sum(ceil(self.rate / most) for most in widest.values())
+
+    def fewest(
+        self, seconds: float, seed: int = 0, *, maps: Sequence[Sequence[int]] = (), known: Sequence[int] | None = None
+    ) -> Selection | None:
+        """As few columns as are found in about `seconds`; None if they cannot reach the rate, or time runs out.
+
+        maps: symmetries of the columns (`images`); for each, an answer that it maps onto itself is looked for first.
+        known: amounts to start from. One worker; the answer is the same every time unless the clock ends the search.
+        """
+        best = None if known is None else Selection(tuple(known), self.least)
+        if best is not None and best.count == best.least:
+            return best
+        for image in maps:
+            found = self._solve(seconds / 2 / len(maps), seed, image, None)
+            if found is not None and (best is None or found.count < best.count):
+                best = found
+        rest = seconds / 2 if maps else seconds
+        found = self._solve(rest, seed, range(len(self.columns)), None if best is None else best.amounts)
+        if found is None:
+            return best
+        return found if best is None or found.count < best.count else Selection(best.amounts, found.least)
+
+    def _solve(self, seconds: float, seed: int, image: Sequence[int], hint: Sequence[int] | None) -> Selection | None:
+        program = self._program(image, hint)
+        for group in program.groups:
+            # Implied by the amounts; it helps to prove that fewer are impossible.
+            program.model.add_at_least_one(program.used[number] for number in group)
+        sizes = {number: program.orbit.count(number) for number in program.used}
+        program.model.minimize(sum(sizes[number] * use for number, use in program.used.items()))
+        # One unit of deterministic time takes 0.3 to 0.4 s; the clock ends only what is much slower.
+        solver = Limits(2 * seconds + _GRACE, seed, 2 * seconds).solver()
+        if solver.solve(program.model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            return None
+        return Selection(tuple(program.selected(solver)), max(round(solver.best_objective_bound), self.least))
+
+    def cheapest(self, limits: Limits, rates_first: bool, most: int, hint: Sequence[int] | None) -> list[int] | None:
+        """The amounts of the fewest columns, of these those with the least sum of costs; None if none are found.
+
+        rates_first: the least sum of rate times cost comes first, then the number of columns. most: a number of columns
+        that suffices.
+        """
+        program = self._program(range(len(self.columns)), hint)
+        amounts, used = program.amounts.values(), program.used.values()
+        if rates_first:
+            big = len(self.columns) + 1
+            total = sum(c.cost * big * amount for c, amount in zip(self.columns, amounts, strict=True))
+            program.model.minimize(total + sum(used))
+        else:
+            big = 1 + sum(sorted((c.cost for c in self.columns), reverse=True)[:most])
+            program.model.minimize(sum((big + c.cost) * use for c, use in zip(self.columns, used, strict=True)))
+        solver = limits.solver()
+        if solver.solve(program.model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            return None
+        return program.selected(solver)
+
+    def _program(self, image: Sequence[int], hint: Sequence[int] | None) -> _Program:
+        """Amounts that fit and make the rate, equal on the orbits of `image`; still without an objective."""
+        orbit = column_orbits(image)
+        total = int(self.rate * self.parts)
+        model = cp_model.CpModel()
+        amounts: dict[int, Any] = {}
+        used: dict[int, Any] = {}
+        for number in sorted(set(orbit)):
+            most = min([total, *(self.capacity[r] * self.parts // t for r, t in self.columns[number].load)])
+            amount, use = model.new_int_var(0, most, f"amount{number}"), model.new_bool_var(f"used{number}")
+            model.add(amount <= most * use)
+            model.add(amount >= use)
+            if hint is not None:
+                model.add_hint(amount, hint[number])
+                model.add_hint(use, hint[number] > 0)
+            amounts[number], used[number] = amount, use
+        rows: dict[int, dict[int, int]] = {}
+        groups: dict[int, dict[int, int]] = {}
+        for number, column in enumerate(self.columns):
+            _count(groups, column.group, orbit[number], 1)
+            for resource, times in column.load:
+                _count(rows, resource, orbit[number], times)
+        for resource, row in rows.items():
+            model.add(sum(t * amounts[number] for number, t in row.items()) <= self.capacity[resource] * self.parts)
+        for _, group in sorted(groups.items()):
+            model.add(sum(times * amounts[number] for number, times in group.items()) == total)
+        return _Program(model, orbit, amounts, used, [sorted(group) for group in groups.values()])
+
+
+def _count(table: dict[int, dict[int, int]], key: int, number: int, times: int) -> None:
+    row = table.setdefault(key, {})
+    row[number] = row.get(number, 0) + times
+
+
+def fewest(
+    mix: Mix,
+    more: Sequence[Column],
+    capacity: Sequence[int],
+    *,
+    rate: Fraction | None = None,
+    limits: Limits | None = None,
+    cheapest: bool = False,
+) -> Mix:
+    """As few columns as a search finds that give every group `rate` (default: what `mix` gives).
+
+    more: columns beside those of `mix` that may be used. Rates are multiples of 1/D: D is the denominator of the rate,
+    which suffices for trees (Edmonds; Nash-Williams and Tutte), then twice that, then what `mix` itself needs. Equal
+    numbers of columns: least sum of costs. cheapest: the least sum of rate times cost comes first, then the number.
+    Returns `mix` itself where nothing better is found in time.
+    """
+    wanted = mix.rate if rate is None else rate
+    own = lcm(*(r.denominator for r in mix.rates), wanted.denominator)
+    pool = list(dict.fromkeys((*mix.columns, *more)))
+    known = dict(zip(mix.columns, mix.rates, strict=True))
+    for parts in sorted({wanted.denominator, 2 * wanted.denominator, own}):
+        if parts > MOST_PARTS or not mix.columns:
+            continue
+        hint = None
+        if wanted == mix.rate and all(parts % r.denominator == 0 for r in mix.rates):
+            hint = [int(known.get(column, 0) * parts) for column in pool]
+        choice = Choice(pool, capacity, wanted, parts)
+        amounts = choice.cheapest(limits or Limits(), cheapest, len(mix.columns), hint)
+        if amounts is not None:
+            chosen = [(c, Fraction(amount, parts)) for c, amount in zip(pool, amounts, strict=True) if amount]
+            return replace(mix, columns=tuple(c for c, _ in chosen), rates=tuple(r for _, r in chosen))
+    return mix
+
+
+def most_whole(
+    columns: Sequence[Column], capacity: Sequence[int], limits: Limits | None = None
+) -> tuple[list[int], bool]:
+    """How often to take each column so that the most fit together, and true if that number is proved maximal."""
+    model = cp_model.CpModel()
+    counts, rows = _counts(model, columns, capacity, None)
+    for resource, terms in rows.items():
+        model.add(sum(terms) <= capacity[resource])
+    model.maximize(sum(counts))
+    solver = (limits or Limits()).solver()
+    status = solver.solve(model)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return [0] * len(columns), False
+    return [solver.value(count) for count in counts], status == cp_model.OPTIMAL
+
+
+def equal_shares(
+    columns: Sequence[Column], capacity: Sequence[int], most: int, best: Fraction, limits: Limits | None = None
+) -> tuple[Fraction, list[int]]:
+    """K <= `most` columns (some perhaps several times) that carry 1/K of the data each, at the largest rate found.
+
+    best: a rate that no choice can exceed. Returns the rate, exact, and how often to take each column; among choices
+    of that rate the fewest. The rates that K equal shares can have are K c / m, with c a capacity and m a whole
+    load, so the largest is found by bisection.
+    """
+    found = _fit(columns, capacity, most, best, limits)
+    if found:
+        return best, found
+    single = max(min(Fraction(capacity[r], times) for r, times in column.load) for column in columns)
+    used = {r for column in columns for r, _ in column.load}
+    ladder = sorted(
+        {
+            Fraction(k * c, m)
+            for k in range(1, most + 1)
+            for c in {capacity[r] for r in used}
+            for m in range(max(1, int(k * c / best)), int(k * c / single) + 1)
+            if single <= Fraction(k * c, m) < best
+        }
+    )
+    counts = _fit(columns, capacity, most, single, limits)
+    assert counts is not None
+    tried = {single: counts}
+
+    def fails(rate: Fraction) -> bool:
+        answer = _fit(columns, capacity, most, rate, limits)
+        if answer:
+            tried[rate] = answer
+        return answer is None
+
+    bisect_left(ladder, True, key=fails)
+    rate = max(tried)
+    return rate, tried[rate]
+
+
+def _fit(
+    columns: Sequence[Column], capacity: Sequence[int], most: int, rate: Fraction, limits: Limits | None
+) -> list[int] | None:
+    """How often to take each column so that K <= most equal shares reach `rate`, K being least; None if not found."""
+    model = cp_model.CpModel()
+    counts, rows = _counts(model, columns, capacity, most)
+    total = model.new_int_var(1, most, "K")
+    model.add(sum(counts) == total)
+    for resource, terms in rows.items():
+        model.add(rate.numerator * sum(terms) <= rate.denominator * capacity[resource] * total)
+    model.minimize(total)
+    solver = (limits or Limits()).solver()
+    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return None
+    return [solver.value(count) for count in counts]
+
+
+def _counts(
+    model: cp_model.CpModel, columns: Sequence[Column], capacity: Sequence[int], most: int | None
+) -> tuple[list[Any], dict[int, list[Any]]]:
+    counts: list[Any] = []
+    rows: dict[int, list[Any]] = {}
+    for number, column in enumerate(columns):
+        bound = min(capacity[r] // times for r, times in column.load) if most is None else most
+        counts.append(model.new_int_var(0, bound, f"n{number}"))
+        for resource, times in column.load:
+            rows.setdefault(resource, []).append(times * counts[-1])
+    return counts, rows
+
+
+# Members up to which the model is small enough.
+MOST_MEMBERS = 10
+
+
+class TreeAnswer(Enum):
+    """How a search_trees for T trees ended."""
+
+    FOUND = "found"
+    IMPOSSIBLE = "impossible"
+    UNKNOWN = "unknown"
+
+
+def search_trees(
+    hops: Hops, root: int, used: Sequence[str], rate: Fraction, parts: int, trees: int, limits: Limits
+) -> tuple[TreeAnswer, list[tuple[tuple[Arc, ...], Fraction]]]:
+    """`trees` out-trees from `root` to all members, with rates that are multiples of 1/`parts` and add up to `rate`.
+
+    used: ``down`` and/or ``up``: a tree loads its arcs away from the root, those towards it, or both. Low trees are
+    preferred. Returns the trees with their rates (arcs away from the root, parents
+    first), or none.
+    """
+    program = _TreeProgram(hops, root, used, int(rate * parts))
+    amounts = program.amounts(trees)
+    taken = [program.tree(amount) for amount in amounts]
+    model = program.finish(parts)
+    solver = limits.solver()
+    status = solver.solve(model)
+    if status == cp_model.INFEASIBLE:
+        return TreeAnswer.IMPOSSIBLE, []
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return TreeAnswer.UNKNOWN, []
+    found = []
+    for amount, takes in zip(amounts, taken, strict=True):
+        chosen = [arc for arc, taken_here in takes.items() if solver.value(taken_here)]
+        found.append((_parents_first(root, chosen), Fraction(solver.value(amount), parts)))
+    return TreeAnswer.FOUND, found
+
+
+class _TreeProgram:
+    """Trees with unknown hops and amounts, the sum of which is `total`. heights: the variable of each tree's height."""
+
+    def __init__(self, hops: Hops, root: int, used: Sequence[str], total: int) -> None:
+        self.hops, self.root, self.used, self.total = hops, root, used, total
+        self.members = hops.vertices[: hops.members]
+        self.model = cp_model.CpModel()
+        self.heights: list[Any] = []
+        self._rows: dict[int, list[Any]] = {}
+
+    def amounts(self, trees: int) -> list[Any]:
+        """What each tree carries, the most first."""
+        amounts = [self.model.new_int_var(1, self.total, f"w{t}") for t in range(trees)]
+        self.model.add(sum(amounts) == self.total)
+        for wide, narrow in pairwise(amounts):
+            self.model.add(wide >= narrow)
+        return amounts
+
+    def tree(self, amount: Any) -> dict[Arc, Any]:
+        """One more tree: for each hop that it may take, the variable that selects it."""
+        model, last = self.model, len(self.members) - 1
+        depth = {v: model.new_int_var(v != self.root, 0 if v == self.root else last, "") for v in self.members}
+        self.heights.append(model.new_int_var(1, last, ""))
+        takes: dict[Arc, Any] = {}
+        for a, b in self.hops.routes:
+            ways = [_way((a, b), way) for way in self.used]
+            if b == self.root or a not in depth or b not in depth or not all(way in self.hops.routes for way in ways):
+                continue
+            takes[a, b] = model.new_bool_var("")
+            carried = model.new_int_var(0, self.total, "")
+            model.add(depth[b] == depth[a] + 1).only_enforce_if(takes[a, b])
+            model.add(carried == amount).only_enforce_if(takes[a, b])
+            model.add(carried == 0).only_enforce_if(~takes[a, b])
+            for resource, times in self.hops.load(ways):
+                self._rows.setdefault(resource, []).append(times * carried)
+        for v in self.members:
+            model.add(depth[v] <= self.heights[-1])
+            if v != self.root:
+                model.add_exactly_one(takes_here for (_, b), takes_here in takes.items() if b == v)
+        return takes
+
+    def finish(self, parts: int) -> cp_model.CpModel:
+        """The model with its capacities, in multiples of 1/`parts`, and low trees as its aim."""
+        for resource, terms in self._rows.items():
+            self.model.add(sum(terms) <= self.hops.capacity[resource] * parts)
+        self.model.minimize(sum(self.heights))
+        return self.model
+
+
+def _parents_first(root: int, arcs: Sequence[Arc]) -> tuple[Arc, ...]:
+    """The arcs of a tree, breadth first from its root."""
+    out: dict[int, list[int]] = {}
+    for a, b in arcs:
+        out.setdefault(a, []).append(b)
+    order = [root]
+    found: list[Arc] = []
+    for a in order:
+        found += [(a, b) for b in out.get(a, ())]
+        order += out.get(a, ())
+    return tuple(found)
+
+
+def _way(arc: Arc, way: str) -> Arc:
+    return arc if way == "down" else arc[::-1]

@@ -1,0 +1,400 @@
+"""Columns of linear programs over trees, chains and rings: their hops, the best mix of them, their symmetries.
+
+What trees, chains and rings are made of: hops between vertices, with what each loads, in whole numbers.
+
+A hop joins two vertices by a route that passes no third one, and divides what it carries among all equal ways
+(`blinksim.schedule.ways`). Its load counts how often it uses each shared resource (a link, a bus, a device with a
+capacity), so machines with and without switches, with wide links and with several narrow ones, are one case.
+
+The best mix of columns (trees, chains, rings) under the capacities of what they share, with exact rates.
+
+A linear program; where there are too many columns to list, those that can improve it are generated from its dual prices
+(Gilmore and Gomory 1961). `blinksim.packing.choose` then looks for few columns of the same rate.
+
+Symmetries of hops and of columns: permutations that map a choice of columns onto an equally good one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+from math import lcm
+
+from blinksim.errors import InfeasibleError
+from blinksim.graphs.linear import Program
+from blinksim.graphs.network import whole
+from blinksim.schedule.loads import resources
+from blinksim.topology.graph import Topology
+
+Arc = tuple[int, int]
+Load = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Hops:
+    """The hops between some devices of a topology.
+
+    vertices: device indices, the members first, in rank order. members: how many of them hold ranks. routes and loads,
+    by (device, device): link indices, and (resource, times) pairs. capacity: per resource, in whole `unit`s; unit:
+    bytes/s. Where hops leave a resource a part only of what they carry, times and capacity are both multiplied until
+    the times are whole. lane: the thinnest lane of any hop, bytes/s.
+    """
+
+    vertices: tuple[int, ...]
+    members: int
+    routes: Mapping[Arc, tuple[int, ...]]
+    loads: Mapping[Arc, Load]
+    capacity: tuple[int, ...]
+    unit: Fraction
+    lane: Fraction
+
+    @cached_property
+    def next_to(self) -> Mapping[int, tuple[int, ...]]:
+        """For every vertex, the vertices that a hop leads to, in the order of `vertices`."""
+        return {a: tuple(b for b in self.vertices if (a, b) in self.routes) for a in self.vertices}
+
+    @cached_property
+    def both(self) -> Mapping[int, tuple[int, ...]]:
+        """For every vertex, the vertices that hops join it to in both directions."""
+        return {a: tuple(b for b in others if (b, a) in self.routes) for a, others in self.next_to.items()}
+
+    def load(self, arcs: Iterable[Arc]) -> Load:
+        """The load of several hops together."""
+        total = Counter[int]()
+        for arc in arcs:
+            for resource, times in self.loads[arc]:
+                total[resource] += times
+        return tuple(sorted(total.items()))
+
+    def cost(self, price: Sequence[float]) -> dict[Arc, float]:
+        """Every hop's price, if each use of resource r costs price[r]."""
+        return {arc: sum(price[r] * times for r, times in load) for arc, load in self.loads.items()}
+
+
+def find_hops(topology: Topology, helpers: Sequence[str] = (), *, divided: bool = True) -> Hops:
+    """The hops between the members and `helpers` (further devices that trees may branch at).
+
+    divided: what a hop carries is divided among all ways that are as good as its route. Raises `InfeasibleError` if no
+    two vertices are joined.
+    """
+    index, links = topology.index, topology.links
+    vertices = tuple(index[name] for name in (*topology.members, *helpers))
+    inside = set(vertices)
+    shared = resources(topology)
+    passed = [shared.members[a:b].tolist() for a, b in pairwise(shared.starts.tolist())]
+    routes: dict[Arc, tuple[int, ...]] = {}
+    parts: dict[Arc, dict[int, Fraction]] = {}
+    thinnest: set[Fraction] = set()
+    for a in vertices:
+        for b in vertices:
+            if a == b:
+                continue
+            try:
+                route = topology.router.route(a, b)
+            except InfeasibleError:
+                continue
+            if any(index[links[i].dst] in inside for i in route[:-1]):
+                continue
+            ways = topology.router.ways(a, b) if divided else (route,)
+            used = Counter(resource for way in ways for i in way for resource in passed[i])
+            routes[a, b], parts[a, b] = route, {r: Fraction(times, len(ways)) for r, times in used.items()}
+            thinnest.add(min(links[i].lane_bandwidth for way in ways for i in way))
+    if not routes:
+        raise InfeasibleError(f"{topology.name}: no link joins two of the members; add link classes or relays")
+    whole_of = [1] * len(shared.rate)
+    for load in parts.values():
+        for resource, part in load.items():
+            whole_of[resource] = lcm(whole_of[resource], part.denominator)
+    loads = {
+        arc: tuple(sorted((r, int(part * whole_of[r])) for r, part in load.items())) for arc, load in parts.items()
+    }
+    capacity, unit = whole(list(zip(shared.rate, whole_of, strict=True)))
+    return Hops(vertices, topology.ranks, routes, loads, tuple(capacity), unit, min(thinnest))
+
+
+# Shares with a larger common denominator are rounded to multiples of 1/ROUNDED.
+# Both leave room to cut the shares into 2^14 pieces.
+_MOST_DENOMINATOR = 2**26
+_ROUNDED = 2**24
+_EPSILON = 1e-7
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Something that one unit of rate can use. load: (resource, times). group: all groups get the same rate.
+
+    arcs: its hops. cost: decides between equally good choices, such as the height of a tree.
+    """
+
+    arcs: tuple[Arc, ...]
+    load: Load
+    cost: int = 0
+    group: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Columns with rates, in units of the capacity.
+
+    optimum: the rate of each group that the linear program gives for the columns known to it, in floating point.
+    """
+
+    columns: tuple[Column, ...]
+    rates: tuple[Fraction, ...]
+    optimum: float
+
+    @property
+    def rate(self) -> Fraction:
+        """The rate of each group, the same for all groups; exact."""
+        if not self.columns:
+            return Fraction(0)
+        first = self.columns[0].group
+        return sum((r for c, r in zip(self.columns, self.rates, strict=True) if c.group == first), start=Fraction(0))
+
+
+Price = Callable[[Sequence[float], Sequence[float]], list[Column]]
+
+
+def best_mix(
+    columns: Sequence[Column],
+    capacity: Sequence[int],
+    *,
+    groups: int = 1,
+    price: Price | None = None,
+    rounds: int = 200,
+) -> Mix:
+    """The columns and rates with the largest rate of each group, under the capacities.
+
+    price: given a price per resource and the worth of each group, returns columns worth more than they cost, or none;
+    None if `columns` are all there are. The rates are exact fractions that fit the capacities exactly; where the
+    program's numbers cannot be made exact they are lowered until they fit.
+    """
+    pool = list(columns)
+    known = {(c.arcs, c.group) for c in pool}
+    for last in range(rounds, 0, -1):
+        optimum, weights, prices, worth = _solve(pool, capacity, groups)
+        found = [] if price is None else [c for c in price(prices, worth) if (c.arcs, c.group) not in known]
+        if not found or last == 1:
+            return _exact(pool, weights, capacity, groups, optimum)
+        known |= {(c.arcs, c.group) for c in found}
+        pool += found
+    raise AssertionError("unreachable")
+
+
+def _solve(
+    pool: Sequence[Column], capacity: Sequence[int], groups: int
+) -> tuple[float, list[float], list[float], list[float]]:
+    """(rate, rate of each column, price of each resource, worth of each group) of the linear program."""
+    program = Program()
+    weights, (rate,) = program.variables(len(pool)), program.variables(1)
+    rows: dict[int, list[tuple[int, float]]] = {}
+    members: list[list[tuple[int, float]]] = [[(rate, -1.0)] for _ in range(groups)]
+    for number, column in zip(weights, pool, strict=True):
+        members[column.group].append((number, 1.0))
+        for resource, times in column.load:
+            rows.setdefault(resource, []).append((number, float(times)))
+    scale = float(max(capacity))
+    tight = {r: program.row(terms, at_most=capacity[r] / scale) for r, terms in sorted(rows.items())}
+    shares = [program.row(terms, at_most=float("inf"), at_least=0.0) for terms in members]
+    optimum = program.solve([(rate, 1.0)])
+    prices = [0.0] * len(capacity)
+    for resource, row in tight.items():
+        prices[resource] = max(0.0, float(program.duals[row]))
+    worth = [abs(float(program.duals[row])) for row in shares]
+    return optimum * scale, [float(program.values[w]) * scale for w in weights], prices, worth
+
+
+def improves(column: Column, prices: Sequence[float], worth: Sequence[float]) -> bool:
+    """True if a column is worth more than its load costs."""
+    return sum(prices[r] * times for r, times in column.load) < worth[column.group] - _EPSILON
+
+
+def _exact(
+    pool: Sequence[Column], weights: Sequence[float], capacity: Sequence[int], groups: int, optimum: float
+) -> Mix:
+    """The program's answer in fractions that fit: its vertex solved exactly, or short fractions, lowered."""
+    chosen = [(c, w) for c, w in zip(pool, weights, strict=True) if w > _EPSILON]
+    exact = _vertex(chosen, capacity, groups)
+    if exact is None:
+        rounded = [(c, Fraction(w).limit_denominator(10_000)) for c, w in chosen]
+        totals = [sum((w for c, w in rounded if c.group == g), start=Fraction(0)) for g in range(groups)]
+        level = [(c, w * min(totals) / totals[c.group]) for c, w in rounded]
+        excess = max((load / capacity[r] for r, load in loads(level).items()), default=Fraction(0))
+        exact = [(c, w / max(excess, Fraction(1))) for c, w in level]
+    exact = [(c, w) for c, w in exact if w]
+    return Mix(tuple(c for c, _ in exact), tuple(w for _, w in exact), optimum)
+
+
+def _vertex(
+    chosen: Sequence[tuple[Column, float]], capacity: Sequence[int], groups: int
+) -> list[tuple[Column, Fraction]] | None:
+    """The rates of the columns of a vertex, from the rows that are full there; None if these do not determine it."""
+    total: dict[int, float] = {}
+    for column, weight in chosen:
+        for resource, times in column.load:
+            total[resource] = total.get(resource, 0.0) + weight * times
+    width = len(chosen)
+    # Unknowns: a rate per column and the rate of the groups; the last place of an equation is its right-hand side.
+    full = {
+        r: {width + 1: Fraction(capacity[r])} for r, load in sorted(total.items()) if load > capacity[r] * (1 - 1e-6)
+    }
+    for place, (column, _) in enumerate(chosen):
+        for resource, times in column.load:
+            if resource in full:
+                full[resource][place] = Fraction(times)
+    equal = [{i: Fraction(1) for i, (c, _) in enumerate(chosen) if c.group == g} for g in range(groups)]
+    values = _eliminate([*full.values(), *(row | {width: Fraction(-1)} for row in equal)], width + 1)
+    if values is None or min(values) < 0:
+        return None
+    exact = [(c, value) for (c, _), value in zip(chosen, values, strict=False)]
+    fits = all(load <= capacity[r] for r, load in loads(exact).items())
+    return exact if fits else None
+
+
+def _eliminate(rows: Iterable[dict[int, Fraction]], width: int) -> list[Fraction] | None:
+    """The one solution of equations (Gauss); None if there is none, or more than one.
+
+    rows: the coefficients that are not 0, by unknown, and the right-hand side at `width`.
+    """
+    first: dict[int, dict[int, Fraction]] = {}
+    for row in rows:
+        while (lead := min(row, default=width)) in first:
+            row = _minus(row, row[lead], first[lead])
+        if lead < width:
+            first[lead] = {place: value / row[lead] for place, value in row.items()}
+        elif row:
+            return None
+    if len(first) < width:
+        return None
+    values = [Fraction(0)] * width
+    for lead in reversed(range(width)):
+        row = first[lead]
+        values[lead] = row.get(width, Fraction(0)) - sum(
+            (value * values[place] for place, value in row.items() if lead < place < width), start=Fraction(0)
+        )
+    return values
+
+
+def _minus(row: dict[int, Fraction], times: Fraction, other: dict[int, Fraction]) -> dict[int, Fraction]:
+    left = dict(row)
+    for place, value in other.items():
+        left[place] = left.get(place, Fraction(0)) - times * value
+    return {place: value for place, value in left.items() if value}
+
+
+def shortened(mix: Mix, capacity: Sequence[int]) -> Mix:
+    """`mix` itself, or, where its rates need too large a common denominator, a slightly lower one that does not.
+
+    Every group keeps the same rate.
+    """
+    total = mix.rate
+    shares = [rate / total for rate in mix.rates]
+    if lcm(*(share.denominator for share in shares)) <= _MOST_DENOMINATOR:
+        return mix
+    rounded: list[Fraction] = [Fraction(0)] * len(shares)
+    for group in {column.group for column in mix.columns}:
+        mine = [i for i, column in enumerate(mix.columns) if column.group == group]
+        parts = {i: int(shares[i] * _ROUNDED) for i in mine}
+        # What rounding down leaves goes to the largest remainders.
+        by_rest = sorted(mine, key=lambda i: parts[i] - shares[i] * _ROUNDED)
+        for i in by_rest[: _ROUNDED - sum(parts.values())]:
+            parts[i] += 1
+        for i in mine:
+            rounded[i] = Fraction(parts[i], _ROUNDED)
+    kept = [(column, share) for column, share in zip(mix.columns, rounded, strict=True) if share]
+    rate = min(capacity[r] / load for r, load in loads(kept).items())
+    return replace(mix, columns=tuple(c for c, _ in kept), rates=tuple(share * rate for _, share in kept))
+
+
+def loads(chosen: Sequence[tuple[Column, Fraction]]) -> dict[int, Fraction]:
+    """What each resource carries."""
+    total: dict[int, Fraction] = {}
+    for column, weight in chosen:
+        for resource, times in column.load:
+            total[resource] = total.get(resource, Fraction(0)) + weight * times
+    return total
+
+
+# A permutation of the members, by vertex.
+Symmetry = Mapping[int, int]
+# Most symmetries, and steps of the search for them.
+_SYMMETRIES, _STEPS = 6, 50_000
+
+
+def hop_symmetries(hops: Hops) -> list[Symmetry]:
+    """Permutations of the members, other than the identity, that map hops and what they share onto equal ones.
+
+    At most `_SYMMETRIES`, by a search that gives up after `_STEPS`; those that leave no member in place come first.
+    """
+    members = hops.vertices[: hops.members]
+    widths = {arc: tuple(sorted((hops.capacity[r], times) for r, times in load)) for arc, load in hops.loads.items()}
+    users: dict[int, set[tuple[Arc, int]]] = {}
+    for arc, load in hops.loads.items():
+        for resource, times in load:
+            users.setdefault(resource, set()).add((arc, times))
+    shared = {(frozenset(use), hops.capacity[resource]) for resource, use in users.items()}
+    found: list[Symmetry] = []
+    steps = 0
+
+    def alike(here: int, other: int, image: list[int]) -> bool:
+        return all(
+            widths.get((one, here)) == widths.get((to, other)) and widths.get((here, one)) == widths.get((other, to))
+            for one, to in zip(members, image, strict=False)
+        )
+
+    def extend(image: list[int]) -> None:
+        nonlocal steps
+        steps += 1
+        if len(found) == 4 * _SYMMETRIES or steps > _STEPS:
+            return
+        if len(image) == len(members):
+            moves = dict(zip(members, image, strict=True))
+            moved = {(frozenset(((moves[a], moves[b]), times) for (a, b), times in use), own) for use, own in shared}
+            if moved == shared and image != list(members):
+                found.append(moves)
+            return
+        here = members[len(image)]
+        for other in members:
+            if other not in image and alike(here, other, image):
+                extend([*image, other])
+
+    extend([])
+    return sorted(found, key=lambda moves: sum(a == b for a, b in moves.items()))[:_SYMMETRIES]
+
+
+def images(
+    columns: Sequence[Column], symmetry: Symmetry, roots: Sequence[int], *, both: bool = False
+) -> list[int] | None:
+    """For each column the number of the one that the symmetry maps it to; None if some column has none.
+
+    roots: the root of every group of columns. both: trees are used both ways, so that their roots do not matter.
+    """
+    group = {root: number for number, root in enumerate(roots)}
+
+    def shape(arcs: Iterable[Arc]) -> Hashable:
+        return frozenset(frozenset(arc) if both else arc for arc in arcs)
+
+    place = {(shape(column.arcs), column.group): number for number, column in enumerate(columns)}
+    found = []
+    for column in columns:
+        arcs = shape((symmetry[a], symmetry[b]) for a, b in column.arcs)
+        number = place.get((arcs, column.group if both else group.get(symmetry[roots[column.group]], -1)))
+        if number is None:
+            return None
+        found.append(number)
+    return found
+
+
+def column_orbits(image: Sequence[int]) -> list[int]:
+    """For each column the least number in the cycle of `image` that it lies in."""
+    orbit = [-1] * len(image)
+    for start in range(len(image)):
+        place = start
+        while orbit[place] < 0:
+            orbit[place] = start
+            place = image[place]
+    return orbit

@@ -1,0 +1,247 @@
+"""Rounds in which every rank does the same: it sends to the rank whose number differs from its own in one bit.
+
+What a collective of 2^k ranks takes then is that of one rank: its links, and the bits in whose order data doubles or
+halves. An allgather takes every bit once; an allreduce halves along some bits, exchanges what is left along the others
+and doubles back (Thakur, Rabenseifner and Gropp, IJHPCA 2005). A linear program divides the data among many orders, so
+that all links are busy, and one part's latency hides behind another one's bytes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice, permutations
+
+import numpy as np
+
+from blinksim.packing.rounds import Bools, Column, Pricing
+from blinksim.packing.wires import Floats, Ints, Use, Wires
+from blinksim.structures.union_find import UnionFind
+
+# Ways to do a collective that are given to the program at the most.
+_MOST_WAYS = 4000
+# Latencies that are longer than this many times the shortest are long.
+_SLOW = 2.0
+HALVE, EXCHANGE, DOUBLE = "halve", "exchange", "double"
+
+
+@dataclass(frozen=True)
+class Event:
+    """In a round all ranks send along a bit.
+
+    kind: whether data doubles, halves or is exchanged. holders: when it doubles, who sends the data of rank 0; the data
+    of another rank goes to the numbers that differ from the rank's in the same bits.
+    """
+
+    now: int
+    bit: int
+    kind: str
+    holders: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class CubeColumn(Column):
+    """A way along the bits. events: in order, by which all ranks send at once."""
+
+    events: tuple[Event, ...] = ()
+    sizes: tuple[float, ...] = ()
+
+    @property
+    def loads(self) -> tuple[tuple[int, int, float], ...]:
+        """What a rank sends of the size, for each event."""
+        return tuple((event.now, event.bit, size) for event, size in zip(self.events, self.sizes, strict=True))
+
+
+@dataclass(frozen=True)
+class Cube:
+    """One rank of a machine on which all ranks send alike: its wires, one for each bit, and which of them share links.
+
+    groups: the bits that share a link, each group on its own.
+    """
+
+    wires: Wires
+    groups: tuple[tuple[int, ...], ...]
+
+    @property
+    def bits(self) -> int:
+        return len(self.wires.routes)
+
+
+def cube(wires: Wires, numbers: list[int]) -> Cube | None:
+    """The slowest of the wires along each bit stands for all; None if some link would carry two of them at once.
+
+    numbers: of the ranks, whose bits count. Links that several bits use in turns make them a group.
+    """
+    ranks, bits = wires.ranks, wires.ranks.bit_length() - 1
+    ways: dict[tuple[int, int], int] = {}
+    for number, (a, b) in enumerate(zip(wires.src.tolist(), wires.dst.tolist(), strict=True)):
+        ways.setdefault((numbers[a], numbers[b]), number)
+    shared = UnionFind(range(1 + max(use.link for uses in wires.uses for use in uses)))
+    chosen = [[ways.get((rank, rank ^ 1 << bit)) for rank in range(ranks)] for bit in range(bits)]
+    for along in chosen:
+        if None in along:
+            return None
+        used = [[use.link for use in wires.uses[wire]] for wire in along if wire is not None]
+        if len({len(links) for links in used}) > 1:
+            return None
+        for place in zip(*used, strict=True):
+            if len({*place}) < ranks:
+                return None
+            for link in place[1:]:
+                shared.join(link, place[0])
+    uses, groups = [], defaultdict[int, list[int]](list)
+    for bit, along in enumerate(chosen):
+        every = [wires.uses[wire] for wire in along if wire is not None]
+        uses.append(tuple(_slowest(at_place, shared.find(at_place[0].link)) for at_place in zip(*every, strict=True)))
+        groups[shared.find(every[0][0].link)].append(bit)
+    wire = np.array(chosen, dtype=np.int64)
+    zeros = np.zeros(bits, dtype=np.int64)
+    quotient = Wires(
+        1,
+        tuple((bit,) for bit in range(bits)),
+        tuple(uses),
+        zeros,
+        zeros,
+        wires.overhead[wire].max(axis=1),
+        wires.latency[wire].max(axis=1),
+        wires.whole[wire].max(axis=1),
+    )
+    return Cube(quotient, tuple(tuple(group) for group in groups.values()))
+
+
+def _slowest(uses: tuple[Use, ...], link: int) -> Use:
+    first = uses[0]
+    return replace(
+        first,
+        link=link,
+        offset=max(use.offset for use in uses),
+        lag=max(use.lag for use in uses),
+        hold=max(use.hold for use in uses),
+        whole=max(use.whole for use in uses),
+    )
+
+
+def turns(given: Cube, rounds: int) -> Bools:
+    """(K, bits): in every round each group of bits has its turn with the next of them, the highest first."""
+    allowed = np.zeros((rounds, given.bits), dtype=bool)
+    for group in given.groups:
+        for now in range(rounds):
+            allowed[now, group[-1 - now % len(group)]] = True
+    return allowed
+
+
+def seen_after(given: Cube, rounds: int, delay: int) -> Ints:
+    """(K, bits): from which round on what a message brings may go on: after `delay` rounds where latency is long."""
+    latency = given.wires.latency
+    slow = latency > _SLOW * latency.min()
+    return np.asarray(np.arange(rounds)[:, None] + np.where(slow, delay, 1)[None, :])
+
+
+def labels(neighbours: list[set[int]]) -> list[int]:
+    """Numbers of ranks by which neighbours differ in one bit, if they form a cube; else those that they have."""
+    n = len(neighbours)
+    found, queue = {0: 0}, [0]
+    for rank in queue:
+        for other in sorted(neighbours[rank] - found.keys()):
+            below = [found[one] for one in neighbours[other] if one in found and found[one].bit_count() < n]
+            near = [number for number in below if number.bit_count() == found[rank].bit_count()]
+            # A neighbour of the first rank has a bit of its own; others have the bits of all that lead to them.
+            number = 1 << len(queue) - 1 if rank == 0 else int(np.bitwise_or.reduce(near))
+            found[other] = number
+            queue.append(other)
+    numbers = [found.get(rank, -1) for rank in range(n)]
+    joined = [{rank for rank in range(n) if (numbers[rank] ^ numbers[one]).bit_count() == 1} for one in range(n)]
+    return numbers if sorted(numbers) == [*range(n)] and joined == neighbours else [*range(n)]
+
+
+class Cubes(Pricing):
+    """All ways of a collective along the bits within some rounds.
+
+    seen (K, bits): the round from which on what a message brings may go on.
+    """
+
+    def __init__(self, name: str, allowed: Bools, seen: Ints) -> None:
+        self.shares, self.labels = np.array([1.0]), ((-1, -1),)
+        self.allowed, self.seen, self.name = allowed, seen, name
+        # Turns that a way may miss in all: few where there are many rounds.
+        self.slack = max(0, 8 - len(allowed))
+        self._given = False
+
+    def cheapest(self, pair: Floats, which: Ints, most: Floats) -> Iterator[Column]:
+        """All of them, the first time."""
+        if self._given:
+            return
+        self._given = True
+        ways = self._doublings() if self.name == "allgather" else self._halvings()
+        for events in islice(ways, _MOST_WAYS):
+            sends = tuple((event.now, event.bit, event.kind != DOUBLE) for event in events)
+            yield CubeColumn(0, sends, events, _sizes(events, self.allowed.shape[1]))
+
+    def _doublings(self) -> Iterator[tuple[Event, ...]]:
+        """One bit after another; and the last one beside others, which both halves then pass on their own."""
+        bits = self.allowed.shape[1]
+        for order in permutations(range(bits)):
+            for when in self._placed(order, 0):
+                yield _doubled(when, order, (0,))
+        *near, far = range(bits)
+        for order in permutations(near):
+            for own in self._placed(order, 0):
+                yield from self._split(order, own, far)
+
+    def _split(self, order: tuple[int, ...], own: tuple[int, ...], far: int) -> Iterator[tuple[Event, ...]]:
+        """Along `far` when some of the other bits are done, while the rest of them follows at once."""
+        first = _doubled(own, order, (0,))
+        for before in range(len(order)):
+            done = first[before].holders
+            start = int(self.seen[own[before - 1], order[before - 1]]) if before else 0
+            for now in np.flatnonzero(self.allowed[start:, far]).tolist():
+                there = Event(start + now, far, DOUBLE, done)
+                for rest in permutations(order[before:]):
+                    for when in self._placed(rest, int(self.seen[start + now, far])):
+                        yield (*first, there, *_doubled(when, rest, tuple(rank | 1 << far for rank in done)))
+
+    def _halvings(self) -> Iterator[tuple[Event, ...]]:
+        bits = self.allowed.shape[1]
+        in_turns = not (self.allowed[:, :-1].sum(axis=1) > 1).any()
+        for order in permutations(range(bits)):
+            for halvings in range(bits + 1):
+                # Where several bits have their turn in one round, doubling back the same way is enough.
+                halved = order[:halvings]
+                for back in permutations(halved) if in_turns else [halved[::-1]]:
+                    way = (*order, *back)
+                    kinds = [HALVE] * halvings + [EXCHANGE] * (bits - halvings) + [DOUBLE] * halvings
+                    for when in self._placed(way, 0):
+                        yield tuple(Event(now, bit, kind) for now, bit, kind in zip(when, way, kinds, strict=True))
+
+    def _placed(self, way: tuple[int, ...], start: int, slack: int | None = None) -> Iterator[tuple[int, ...]]:
+        """The rounds from `start` on at which these bits can have their turns one after another, without long waits."""
+        if not way:
+            yield ()
+            return
+        turns = np.flatnonzero(self.allowed[start:, way[0]]).tolist()
+        for place, later in enumerate(turns[: len(turns) if slack is None else 1 + slack]):
+            now = start + later
+            left = self.slack if slack is None else slack - place
+            for others in self._placed(way[1:], int(self.seen[now, way[0]]), left):
+                yield (now, *others)
+
+
+def _doubled(when: tuple[int, ...], order: tuple[int, ...], holders: tuple[int, ...]) -> tuple[Event, ...]:
+    found = []
+    for now, bit in zip(when, order, strict=True):
+        found.append(Event(now, bit, DOUBLE, holders))
+        holders += tuple(rank ^ 1 << bit for rank in holders)
+    return tuple(found)
+
+
+def _sizes(events: tuple[Event, ...], bits: int) -> tuple[float, ...]:
+    """What a rank sends at each event, as a part of the size."""
+    if events[0].holders:
+        return tuple(len(event.holders) / 2**bits for event in events)
+    sizes, left = list[float](), 1.0
+    for event in events:
+        left /= 2 if event.kind == HALVE else 1
+        sizes.append(left)
+        left *= 2 if event.kind == DOUBLE else 1
+    return tuple(sizes)

@@ -1,1 +1,0 @@
-"""Polynomial packings: forwarders split off, arborescences and spanning trees, exact rates to whole trees."""

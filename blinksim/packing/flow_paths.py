@@ -1,0 +1,191 @@
+"""Data that is not copied on its way, as flows cut into paths: gather, scatter and alltoall.
+
+A flow is a sum of paths (Ford and Fulkerson 1962, flow decomposition). One source's greatest flow needs no program; for
+several that share links a program (`blinksim.graphs.flow_program`) says how much of every link each source may use,
+and within that part each source's flow is again a greatest flow in whole numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import lcm
+
+import numpy as np
+
+from blinksim.bounds.cuts import tightest
+from blinksim.errors import BlinksimError, InfeasibleError
+from blinksim.graphs.capacities import SharedCapacity
+from blinksim.graphs.flow_program import Commodity, flow_variables, solve_flows
+from blinksim.graphs.linear import MOST_FLOWS
+from blinksim.graphs.maxflow import Flow
+from blinksim.graphs.network import Array, Network, guard
+from blinksim.graphs.rounding import roundings
+from blinksim.packing.forest import MOST_VERTICES, regular_group
+from blinksim.packing.scaling import MOST_EXCESS, excess
+
+
+@dataclass(frozen=True, slots=True)
+class PathShare:
+    """`rate` units of one commodity's flow to `sink` take this path (arcs, from the source on)."""
+
+    commodity: int
+    sink: int
+    arcs: tuple[int, ...]
+    rate: Fraction
+
+
+def route_flows(
+    net: Network, shared: Sequence[SharedCapacity], commodities: Sequence[Commodity], best: Fraction
+) -> tuple[Fraction, list[PathShare]] | None:
+    """The greatest rate per unit of weight that all commodities reach at once, and paths; None if too large.
+
+    best: a bound of that rate (in units of the network) at which the search for exact fractions stops.
+    """
+    if len(commodities) == 1 and all(len(resource.uses) == 1 for resource in shared):
+        capacity = [[Fraction(value) for value in net.capacity.tolist()]]
+        rate = _rate(net, capacity[0], commodities[0])
+        return rate, _decomposed(net, capacity[0], commodities[0], 0, rate)
+    if flow_variables(net, len(commodities)) > MOST_FLOWS:
+        return None
+    try:
+        flows = solve_flows(net, shared, commodities).flows
+    except InfeasibleError:
+        return None
+    values = [[max(0.0, value) for value in flow] for flow in flows]
+    found: tuple[Fraction, list[list[Fraction]]] | None = None
+    for to_fractions in roundings(best):
+        parts = [to_fractions(row) for row in values]
+        over = excess(net, shared, [sum(column, start=Fraction(0)) for column in zip(*parts, strict=True)])
+        if over <= 0 or over > MOST_EXCESS:
+            continue
+        if over > 1:
+            parts = [[value / over for value in row] for row in parts]
+        try:
+            rate = min(_rate(net, row, one) for row, one in zip(parts, commodities, strict=True))
+        except BlinksimError:
+            continue
+        if found is None or rate > found[0]:
+            found = rate, parts
+        if rate >= best:
+            break
+    if found is None:
+        return None
+    rate, parts = found
+    paths = []
+    for number, (row, one) in enumerate(zip(parts, commodities, strict=True)):
+        paths += _decomposed(net, row, one, number, rate)
+    return rate, paths
+
+
+def turned_flows(
+    net: Network, best: Fraction, symmetries: Sequence[Sequence[int]]
+) -> tuple[Fraction, list[PathShare]] | None:
+    """From every vertex to all others, the flow of the first vertex turned to each; as `route_flows`, one source each.
+
+    Then an arc carries what all arcs of its class carry of one flow (see `turned_trees`), so one flow is enough. None
+    if no regular group is found among `symmetries` (permutations of the vertices), or if arcs are not alike by it.
+    """
+    arcs = {arc: number for number, arc in enumerate(zip(net.tail.tolist(), net.head.tolist(), strict=True))}
+    group = regular_group(net.vertices, symmetries) if net.vertices <= MOST_VERTICES else None
+    if group is None or len(arcs) < len(net.tail):
+        return None
+    classes: dict[int, list[int]] = {}
+    for first, second in list(arcs):
+        if not first:
+            images = [arcs.get((int(turn[first]), int(turn[second])), -1) for turn in group]
+            if -1 in images or len(set(net.capacity[images].tolist())) > 1:
+                return None
+            classes[second] = images
+    if sum(map(len, classes.values())) < len(arcs):
+        return None
+    shared = [
+        SharedCapacity(tuple((arc, 1.0) for arc in images), int(net.capacity[images[0]])) for images in classes.values()
+    ]
+    routed = route_flows(net, shared, [Commodity(0, dict.fromkeys(range(1, net.vertices), 1))], best)
+    if routed is None:
+        return None
+    tail, head = net.tail.tolist(), net.head.tolist()
+    paths = [
+        PathShare(
+            source, turn[path.sink], tuple(arcs[turn[tail[arc]], turn[head[arc]]] for arc in path.arcs), path.rate
+        )
+        for source, turn in enumerate(group.tolist())
+        for path in routed[1]
+    ]
+    return routed[0], paths
+
+
+def _whole(values: Sequence[Fraction]) -> tuple[list[int], int]:
+    common = lcm(*(value.denominator for value in values))
+    return [value.numerator * (common // value.denominator) for value in values], common
+
+
+def _rate(net: Network, capacity: Sequence[Fraction], one: Commodity) -> Fraction:
+    """The greatest rate per unit of weight in these capacities: a tightest cut, seen from the source."""
+    numbers, common = _whole(capacity)
+    guard(sum(numbers))
+    turned = replace(net, capacity=np.array(numbers, dtype=np.int64)).reversed()
+    weight = np.zeros(net.vertices, dtype=np.int64)
+    for vertex, value in one.weights.items():
+        weight[vertex] = value
+    ratio, _ = tightest(turned, weight, np.array([one.source], dtype=np.int64))
+    return ratio / common
+
+
+def _decomposed(
+    net: Network, capacity: Sequence[Fraction], one: Commodity, number: int, rate: Fraction
+) -> list[PathShare]:
+    """A flow of `rate` per unit of weight, cut into paths: at most one per arc and sink."""
+    sinks = [vertex for vertex, weight in one.weights.items() if weight]
+    numbers, common = _whole([*capacity, *(rate * one.weights[vertex] for vertex in sinks)])
+    guard(2 * sum(numbers))
+    end = net.vertices
+    flow = Flow(
+        end + 1,
+        np.concatenate([net.tail, np.array(sinks, dtype=np.int64)]),
+        np.concatenate([net.head, np.full(len(sinks), end)]),
+        np.array(numbers, dtype=np.int64),
+        one.source,
+        end,
+    )
+    return [
+        PathShare(number, vertex, arcs, Fraction(amount, common))
+        for vertex, arcs, amount in _paths(net, flow.carried(), one.source, sinks)
+    ]
+
+
+def _paths(net: Network, carried: Array, source: int, sinks: Sequence[int]) -> list[tuple[int, tuple[int, ...], int]]:
+    tail, head = net.tail.tolist(), net.head.tolist()
+    left = carried.tolist()
+    wanted = dict(zip(sinks, left[len(tail) :], strict=True))
+    entering: dict[int, list[int]] = {}
+    for arc, b in enumerate(head):
+        if left[arc]:
+            entering.setdefault(b, []).append(arc)
+    found = []
+    for sink in sinks:
+        while wanted[sink]:
+            # Backwards from the sink; cycles of flow met on the way are removed.
+            arcs: list[int] = []
+            seen = {sink: 0}
+            vertex, amount = sink, wanted[sink]
+            while vertex != source:
+                arc = next(arc for arc in entering[vertex] if left[arc])
+                arcs.append(arc)
+                vertex = tail[arc]
+                if vertex in seen:
+                    circle = arcs[seen[vertex] :]
+                    least = min(left[arc] for arc in circle)
+                    for arc in circle:
+                        left[arc] -= least
+                    arcs, seen, vertex = [], {sink: 0}, sink
+                    continue
+                seen[vertex] = len(arcs)
+            amount = min([amount, *(left[arc] for arc in arcs)])
+            for arc in arcs:
+                left[arc] -= amount
+            wanted[sink] -= amount
+            found.append((sink, tuple(reversed(arcs)), amount))
+    return found

@@ -1,0 +1,308 @@
+"""Forests: trees with exact rates, each edge with its path through the links.
+
+Out-trees of one root, turned to all others: a packing for machines in which all vertices are alike.
+
+Let a group of symmetries take the first vertex to every vertex by exactly one of its elements (a regular group, as the
+turns of a torus: Biggs, Algebraic Graph Theory, 2nd edition, 1993, chapter 16). Then every arc is the image of exactly
+one arc that leaves the first vertex, its class, and one arc of each class enters every vertex. If the trees of the
+first root are turned to all others, an arc carries as often as there are arcs of its class in one tree. So a packing is
+a choice of the class by which every vertex is entered, often enough and no class too often: a flow. Entered from nearer
+vertices only, it is a tree, and as low as any.
+
+From exact rates to routed trees: scale, split forwarders off, pack, and give every arc its path back.
+
+The steps of ForestColl (Zhao et al. 2024): each of them keeps the rate exactly, so the forest attains what the cut
+bound allows wherever forwarders take in at least as much as they give out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import pairwise
+from math import lcm
+from random import Random
+
+import numpy as np
+
+from blinksim.graphs.digraph import CutPool, Digraph
+from blinksim.graphs.maxflow import Flow
+from blinksim.graphs.network import Array
+from blinksim.graphs.rooted_trees import RootedTree
+from blinksim.packing.arborescences import Effort, longest, lowered, pack
+from blinksim.packing.scaling import Arcs, clipped, fewest, fixed
+from blinksim.packing.splitting import RoutedTree, Routes, split_off, usual_sets
+from blinksim.structures.arrays import distinct
+
+# Trees per root that are tried beside the number that needs no rounding.
+_TRIES = 8
+# Most vertices: a group of n elements is a table of n x n numbers.
+MOST_VERTICES = 2048
+
+
+def pack_turned(
+    arcs: Arcs, rate: Fraction, symmetries: Sequence[Sequence[int]]
+) -> tuple[list[RootedTree], Fraction] | None:
+    """Out-trees from every vertex that carry `rate` each and span all vertices, and their scale (trees per rate).
+
+    None if no regular group is found among `symmetries` (permutations of the vertices; capacities that they do not
+    keep are found), or if the lowest trees do not hold the rate.
+    """
+    if arcs.count > MOST_VERTICES:
+        return None
+    total: dict[tuple[int, int], Fraction] = {}
+    for a, b, value in zip(arcs.tail.tolist(), arcs.head.tolist(), arcs.capacity, strict=True):
+        if value and a != b:
+            total[a, b] = total.get((a, b), Fraction(0)) + value
+    group = regular_group(arcs.count, symmetries)
+    if group is None:
+        return None
+    steps = _classes(group, total)
+    if steps is None:
+        return None
+    found = trees_of_first(group[:, list(steps)], list(steps.values()), rate)
+    if found is None:
+        return None
+    trees, units = found
+    rooted = [
+        RootedTree(root, amount, tuple(zip(turn[parents].tolist(), turn[children].tolist(), strict=True)))
+        for root, turn in enumerate(group)
+        for parents, children, amount in trees
+    ]
+    return rooted, units / rate
+
+
+def regular_group(count: int, symmetries: Sequence[Sequence[int]]) -> Array | None:
+    """The elements of a regular group, row v the one that takes vertex 0 to v; None if none is found.
+
+    Generators are the symmetries with the longest cycles first, and what other symmetries turn them into; left out are
+    those with which some element but the neutral one would leave a vertex in place.
+    """
+    turns = [np.asarray(one, dtype=np.int64) for one in symmetries]
+    waiting = sorted(turns, key=_cycle, reverse=True)
+    chosen: list[Array] = []
+    group = _generated(count, chosen)
+    for turn in waiting:
+        if group is not None and np.array_equal(group[turn[0]], turn):
+            continue
+        larger = _generated(count, [*chosen, turn])
+        if larger is not None:
+            group = larger
+            chosen.append(turn)
+            waiting += [other[turn[np.argsort(other)]] for other in turns]
+        if group is not None and (group[:, 0] >= 0).all():
+            return group
+    return None
+
+
+def _cycle(turn: Array) -> int:
+    """The number of steps after which vertex 0 is back."""
+    length, vertex = 1, int(turn[0])
+    while vertex:
+        length, vertex = length + 1, int(turn[vertex])
+    return length
+
+
+def _generated(count: int, generators: Sequence[Array]) -> Array | None:
+    """The group by the image of vertex 0, rows of -1 where it does not get; None if two elements have one image."""
+    group = np.full((count, count), -1, dtype=np.int64)
+    group[0] = np.arange(count)
+    queue = [0]
+    for vertex in queue:
+        for generator in generators:
+            element = generator[group[vertex]]
+            image = int(element[0])
+            if group[image, 0] < 0:
+                group[image] = element
+                queue.append(image)
+            elif not np.array_equal(group[image], element):
+                return None
+    return group
+
+
+def _classes(group: Array, total: dict[tuple[int, int], Fraction]) -> dict[int, Fraction] | None:
+    """The capacity of every class, by the vertex at which its arc from vertex 0 ends; None if equal ones differ."""
+    steps = {b: value for (a, b), value in total.items() if a == 0}
+    if len(total) != len(steps) * len(group):
+        return None
+    for end, value in steps.items():
+        heads = group[:, end].tolist()
+        if any(total.get((vertex, b)) != value for vertex, b in enumerate(heads)):
+            return None
+    return steps
+
+
+Part = tuple[Array, Array, int]
+"""A tree of vertex 0: parents, children, amount; parents come first."""
+
+
+def trees_of_first(heads: Array, capacity: Sequence[Fraction], rate: Fraction) -> tuple[list[Part], int] | None:
+    """Trees of vertex 0 that, turned to all others, carry `rate` from each; and their number. None if they do not fit.
+
+    heads (vertex, class): where the arc of each class ends that leaves a vertex, row 0 that of vertex 0. capacity: of
+    an arc of every class.
+    """
+    entries = _Entries(heads)
+    wanted = [value / rate for value in capacity]
+    most = lcm(*(value.denominator for value in wanted))
+    for units in sorted({*range(1, min(most, _TRIES) + 1), most}):
+        parts = entries.parts(units, [int(value * units) for value in wanted])
+        if parts is not None:
+            return [(*entries.tree(chosen), amount) for chosen, amount in parts], units
+    return None
+
+
+class _Entries:
+    """The classes by which every vertex but 0 may be entered: those whose arc comes from nearer to 0.
+
+    tails: for every vertex and class the vertex from which that arc comes. order: the vertices, nearer ones first.
+    """
+
+    def __init__(self, heads: Array) -> None:
+        self.count, self.classes = heads.shape
+        self.tails = np.empty((self.count, self.classes), dtype=np.int64)
+        for number, ends in enumerate(heads.T):
+            self.tails[ends, number] = np.arange(self.count)
+        level, near, distance = np.full(self.count, -1), np.array([0]), 0
+        while len(near):
+            level[near] = distance
+            ends = distinct(heads[near])
+            near, distance = ends[level[ends] < 0], distance + 1
+        self.order = np.argsort(level, kind="stable")[1:]
+        self.vertex, self.number = np.nonzero((level[self.tails] < level[:, None]) & (level[self.tails] >= 0))
+
+    def tree(self, chosen: Array) -> tuple[Array, Array]:
+        """(parents, children) if every vertex is entered by its class in `chosen`."""
+        return self.tails[self.order, chosen[self.order]], self.order
+
+    def parts(self, units: int, room: Sequence[int]) -> list[tuple[Array, int]] | None:
+        """Classes of all vertices with amounts that add up to `units`; None if there is too little room.
+
+        room: how often each class may be chosen. There are two parts if the even division of the room leaves enough.
+        """
+        whole = self._chosen(units, room)
+        if whole is None:
+            return None
+        even = self._chosen(1, [-(-value // units) for value in room])
+        if units > 1 and even is not None:
+            left = [value - (units - 1) * used for value, used in zip(room, even.sum(axis=0).tolist(), strict=True)]
+            last = self._chosen(1, left) if min(left) >= 0 else None
+            if last is not None:
+                return [(even.argmax(axis=1), units - 1), (last.argmax(axis=1), 1)]
+        ends = whole.cumsum(axis=1)
+        cuts = distinct(np.append(ends[self.order], 0)).tolist()
+        return [((ends > start).argmax(axis=1), end - start) for start, end in pairwise(cuts)]
+
+    def _chosen(self, units: int, room: Sequence[int]) -> Array | None:
+        """For every vertex how often it takes each class, `units` times together; None if there is too little room."""
+        source, sink = self.count + self.classes, self.count + self.classes + 1
+        others, numbers = np.arange(1, self.count), np.arange(self.classes)
+        allowed = len(self.vertex)
+        flow = Flow(
+            sink + 1,
+            np.concatenate([self.vertex, np.full(len(others), source), self.count + numbers]),
+            np.concatenate([self.count + self.number, others, np.full(self.classes, sink)]),
+            np.concatenate([np.full(allowed + len(others), units), np.array(room, dtype=np.int64)]),
+            source,
+            sink,
+        )
+        if flow.value < units * len(others):
+            return None
+        chosen = np.zeros((self.count, self.classes), dtype=np.int64)
+        chosen[self.vertex, self.number] = flow.carried()[:allowed]
+        return chosen
+
+
+Progress = Callable[[int, int], None]
+# Orders of the roots that are tried where a packing takes a fraction of a second: up to so many vertices of all trees.
+_ORDERS, _FEW = 4, 20_000
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Trees and their scale: a tree of amount 1 carries 1 / scale units of rate.
+
+    longest: how long a piece of the data is on its way (`lower_trees.longest`), to compare forests of one machine.
+    """
+
+    trees: list[RoutedTree]
+    scale: Fraction
+    effort: Effort = field(default_factory=Effort)
+    longest: int = 0
+
+    @property
+    def rate(self) -> Fraction:
+        """The rate of all trees together."""
+        return sum(tree.amount for tree in self.trees) / self.scale
+
+
+def pack_forest(
+    arcs: Arcs, rates: Mapping[int, Fraction], *, seed: int = 0, progress: Progress | None = None
+) -> Forest:
+    """Out-trees from every root v that carry rates[v] together and reach all members.
+
+    Raises `InfeasibleError` if there are none. seed: in which order the roots take turns (0: as given). progress:
+    called with trees done and wanted.
+    """
+    arcs = clipped(arcs, rates)
+    graph, scale = fewest(arcs, rates)
+    return _packed(arcs, graph, scale, seed, progress)
+
+
+def pack_shares(arcs: Arcs, shares: Mapping[int, int], *, seed: int = 0, progress: Progress | None = None) -> Forest:
+    """As many equal out-trees from every root v as shares[v], at the best rate that this number allows."""
+    arcs = clipped(arcs, shares)
+    graph, scale = fixed(arcs, shares)
+    return _packed(arcs, graph, scale, seed, progress)
+
+
+def _packed(arcs: Arcs, graph: Digraph, scale: Fraction, seed: int, progress: Progress | None) -> Forest:
+    if seed:
+        order = list(graph.roots)
+        Random(seed).shuffle(order)
+        graph.roots = {root: graph.roots[root] for root in order}
+    pool = CutPool(graph)
+    pool.add(usual_sets(graph, arcs.host))
+    capacity = _per_arc(arcs, graph, scale)
+    log = split_off(graph, arcs.host, pool, progress)
+    effort = Effort()
+    trees = lowered(pack(graph, pool, effort, progress), graph, arcs.host)
+    routes = Routes(arcs.tail.tolist(), arcs.head.tolist(), capacity, log)
+    return Forest(routes.route(trees), scale, effort, longest(trees, arcs.host))
+
+
+def low_forest(arcs: Arcs, rates: Mapping[int, Fraction], *, progress: Progress | None = None) -> Forest:
+    """As `pack_forest`; where trees are few, the one of several orders of roots that ends soonest."""
+    best = pack_forest(arcs, rates, progress=progress)
+    if len(rates) == 1 or len(best.trees) * arcs.count > _FEW:
+        return best
+    others = (pack_forest(arcs, rates, seed=seed, progress=progress) for seed in range(1, _ORDERS))
+    return min([best, *others], key=lambda forest: forest.longest)
+
+
+def turned_forest(arcs: Arcs, rates: Mapping[int, Fraction], symmetries: Sequence[Sequence[int]]) -> Forest | None:
+    """As `pack_forest`, by turning the trees of one root to all others; None where that is not possible.
+
+    symmetries: permutations of the vertices.
+    """
+    if not symmetries or not len(arcs.members) == arcs.count == len(rates) or len(set(rates.values())) > 1:
+        return None
+    found = pack_turned(arcs, next(iter(rates.values())), symmetries)
+    if found is None:
+        return None
+    trees, scale = found
+    whole = [int(value * scale) for value in arcs.capacity]
+    return Forest(Routes(arcs.tail.tolist(), arcs.head.tolist(), whole, ()).route(trees), scale)
+
+
+def _per_arc(arcs: Arcs, graph: Digraph, scale: Fraction) -> list[int]:
+    """The whole capacity of every arc; parallel arcs share what `graph` has, which trimming may have lowered."""
+    left = [dict(row) for row in graph.out]
+    capacity = []
+    for a, b, value in zip(arcs.tail.tolist(), arcs.head.tolist(), arcs.capacity, strict=True):
+        part = min(left[a].get(b, 0), int(value * scale))
+        if part:
+            left[a][b] -= part
+        capacity.append(part)
+    return capacity

@@ -1,0 +1,193 @@
+"""Hamiltonian paths and cycles of small graphs, one by one, and edge-disjoint ones that use every edge.
+
+Hamiltonian paths and cycles of a small graph, one after another, by depth-first search.
+
+Edge-disjoint Hamiltonian cycles that together use every edge of a graph, by merging the cycles of two-factors.
+
+A graph whose vertices all have 2k edges falls into k two-factors, sets of cycles that pass every vertex (Petersen,
+1891). Where two edges of one factor and two of another make a square, the factors may exchange them; each exchange
+joins cycles or parts them. Tori fall into Hamiltonian cycles this way (Kotzig 1973; Aubert and Schneider 1982 proved
+that they always can).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+from random import Random
+
+Order = tuple[int, ...]
+
+
+def hamiltonian(next_to: Sequence[Sequence[int]], *, closed: bool, both: bool) -> Iterator[Order]:
+    """Orders of the vertices in which each is next to the one before, and the last to the first if `closed`.
+
+    next_to: for each vertex those that may follow it. both: neighbours are mutual, and of an order and its reverse
+    only one is given; otherwise orders are directed. Closed orders start at vertex 0.
+    """
+    n = len(next_to)
+
+    def extend(path: list[int], seen: int) -> Iterator[Order]:
+        if len(path) == n:
+            ends = (path[1], path[-1]) if closed else (path[0], path[-1])
+            if (not closed or path[0] in next_to[path[-1]]) and (not both or n < 3 or ends[0] < ends[1]):
+                yield tuple(path)
+            return
+        for b in next_to[path[-1]]:
+            if not seen >> b & 1:
+                path.append(b)
+                yield from extend(path, seen | 1 << b)
+                path.pop()
+
+    for first in range(1 if closed or (both and n < 3) else n):
+        yield from extend([first], 1 << first)
+
+
+_Factor = list[list[int]]
+_Square = tuple[int, int, int, int]
+# Exchanges that only move cycles about, between two that join some, before the search gives up.
+_PATIENCE = 400
+
+
+def disjoint_cycles(edges: Sequence[tuple[int, int]], count: int) -> list[Order]:
+    """Hamiltonian cycles of the vertices 0 … count-1 that use each of `edges` once; empty if none were found.
+
+    edges: each once, as (a, b) in any order; parallel ones are allowed. The answer is the same everywhere.
+    """
+    degree = [0] * count
+    for edge in edges:
+        for vertex in edge:
+            degree[vertex] += 1
+    if count < 3 or len(set(degree)) > 1 or degree[0] % 2 or not degree[0]:
+        return []
+    return _Merging(_two_factors(edges, count), count).cycles()
+
+
+def _two_factors(edges: Sequence[tuple[int, int]], count: int) -> list[_Factor]:
+    """The neighbours of every vertex in each factor: an Euler tour's directions, as perfect matchings."""
+    import networkx as nx
+
+    graph: nx.MultiGraph[int] = nx.MultiGraph(edges)
+    graph.add_nodes_from(range(count))
+    arcs = [
+        (a, b)
+        for part in nx.connected_components(graph)
+        for a, b in nx.eulerian_circuit(graph.subgraph(part), source=min(part))
+    ]
+    left: list[list[int]] = [[] for _ in range(count)]
+    for a, b in arcs:
+        left[a].append(b)
+    factors = []
+    for _ in range(len(edges) // count):
+        pairs = nx.Graph((a, count + b) for a, ends in enumerate(left) for b in ends)
+        matched = nx.bipartite.hopcroft_karp_matching(pairs, range(count))
+        factor: _Factor = [[] for _ in range(count)]
+        for a in range(count):
+            b = matched[a] - count
+            left[a].remove(b)
+            factor[a].append(b)
+            factor[b].append(a)
+        factors.append(factor)
+    return factors
+
+
+class _Merging:
+    """Two-factors on their way to single cycles. label: for every factor the number of each vertex's cycle."""
+
+    def __init__(self, factors: list[_Factor], count: int) -> None:
+        self.factors, self.count = factors, count
+        self.label = [self._labels(factor) for factor in factors]
+        self.random = Random(0)
+
+    @property
+    def total(self) -> int:
+        return sum(max(label) + 1 for label in self.label)
+
+    def cycles(self) -> list[Order]:
+        patience = _PATIENCE
+        while self.total > len(self.factors):
+            if not self._joined():
+                patience -= 1
+                if patience < 0 or not self._moved():
+                    return []
+        return [self._order(factor) for factor in self.factors]
+
+    def _joined(self) -> bool:
+        """Exchanges the first square that leaves fewer cycles, if there is one."""
+        for first, second in permutations(range(len(self.factors)), 2):
+            if max(self.label[first]) == 0:
+                continue
+            for square in self._squares(first, second, range(self.count)):
+                a, _, _, d = square
+                if self.label[first][a] != self.label[first][d] and self._exchanged(first, second, square, -1):
+                    return True
+        return False
+
+    def _moved(self) -> bool:
+        """Exchanges a square drawn at random that leaves as many cycles, or one or two more."""
+        vertices = self.random.sample(range(self.count), self.count)
+        pairs = list(permutations(range(len(self.factors)), 2))
+        for more in (0, 2):
+            for first, second in self.random.sample(pairs, len(pairs)):
+                for square in self._squares(first, second, vertices):
+                    if self._exchanged(first, second, square, more):
+                        return True
+        return False
+
+    def _squares(self, first: int, second: int, vertices: Sequence[int]) -> Iterator[_Square]:
+        """(a, b, c, d) with a-b and c-d in one factor, b-c and d-a in the other."""
+        one, other = self.factors[first], self.factors[second]
+        for a in vertices:
+            for b in list(one[a]):
+                for d in list(other[a]):
+                    for c in list(other[b]):
+                        if len({a, b, c, d}) == 4 and c in one[d]:
+                            yield a, b, c, d
+
+    def _exchanged(self, first: int, second: int, square: _Square, more: int) -> bool:
+        """Exchanges a square, and takes that back unless there are then at most `more` cycles more."""
+        before, labels = self.total, (self.label[first], self.label[second])
+        self._exchange(first, second, square)
+        self.label[first], self.label[second] = (self._labels(self.factors[which]) for which in (first, second))
+        if self.total - before <= more:
+            return True
+        self._exchange(second, first, square)
+        self.label[first], self.label[second] = labels
+        return False
+
+    def _exchange(self, first: int, second: int, square: _Square) -> None:
+        a, b, c, d = square
+        for x, y in ((a, b), (c, d)):
+            self._give(self.factors[first], self.factors[second], x, y)
+        for x, y in ((b, c), (d, a)):
+            self._give(self.factors[second], self.factors[first], x, y)
+
+    @staticmethod
+    def _give(giver: _Factor, taker: _Factor, x: int, y: int) -> None:
+        giver[x].remove(y)
+        giver[y].remove(x)
+        taker[x].append(y)
+        taker[y].append(x)
+
+    def _labels(self, factor: _Factor) -> list[int]:
+        label, found = [-1] * self.count, 0
+        for start in range(self.count):
+            if label[start] < 0:
+                for vertex in self._around(factor, start):
+                    label[vertex] = found
+                found += 1
+        return label
+
+    @staticmethod
+    def _around(factor: _Factor, start: int) -> Iterator[int]:
+        """The vertices of one cycle."""
+        before, place = factor[start][1], start
+        while True:
+            yield place
+            ahead, behind = factor[place]
+            before, place = place, ahead if behind == before else behind
+            if place == start:
+                return
+
+    def _order(self, factor: _Factor) -> Order:
+        return tuple(self._around(factor, 0))

@@ -1,1 +1,0 @@
-"""Searches: chunks through a graph in few steps, Hamiltonian paths, balanced trees."""

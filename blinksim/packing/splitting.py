@@ -1,0 +1,371 @@
+"""Forwarders split off a graph, and the paths of what remains.
+
+Take forwarders out of a graph: join their arcs in pairs, so that what every member can receive stays possible.
+
+Splitting off: replace an arc into a forwarder w and an arc out of it by one arc past it. If at least as much enters w
+as leaves it, its arcs can be paired off completely without making any set short (Bang-Jensen, Frank and Jackson 1995,
+Preserving and increasing local edge-connectivity in mixed graphs; Jackson 1988). How much a pair may carry follows from
+a pool of known sets; flows then check whether that was enough, and the sets that turn out short join
+the pool (cut generation). The order of the pairs decides how tall the trees become.
+
+Back from the graph between members to links: every unit of capacity has one physical path.
+
+Each arc carries pieces (path, amount). Splitting off joins the pieces of two arcs one by one (the two lists are laid
+side by side), so that a tree's arc is one path or, rarely, several; then the tree becomes several with equal edges.
+Two paths that meet before their ends leave out the circle between: no route passes a device twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from blinksim.errors import InfeasibleError
+from blinksim.graphs.digraph import CutPool, Digraph, Mask
+from blinksim.graphs.rooted_trees import RootedTree
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """`amount` of the arcs start->via and via->end became an arc start->end (gone, if start is end).
+
+    end -1: while pairing, `amount` of start->via was given up.
+    """
+
+    start: int
+    via: int
+    end: int
+    amount: int
+
+
+def usual_sets(graph: Digraph, host: Sequence[int], more: Iterable[Mask] = ()) -> list[Mask]:
+    """Sets that are likely to be tight: members alone, hosts, all but one of these, and `more`."""
+    hosts = np.asarray(host)
+    sets = list(more)
+    here = sorted({int(hosts[vertex]) for vertex in graph.members})
+    if len(here) > 1:
+        groups = [hosts == one for one in here]
+        sets += groups + [~group for group in groups]
+    for vertex in graph.members:
+        alone = np.zeros(graph.count, dtype=bool)
+        alone[vertex] = True
+        sets.append(alone)
+    return sets
+
+
+def order_of_removal(graph: Digraph, host: Sequence[int]) -> list[int]:
+    """All vertices without data: those with few neighbours first, those of hosts before those of the fabric."""
+    members = {*graph.members, *graph.roots}
+    neighbours: list[set[int]] = [set(row) for row in graph.out]
+    for tail, row in enumerate(graph.out):
+        for head in row:
+            neighbours[head].add(tail)
+    forwarders = [vertex for vertex in range(graph.count) if vertex not in members]
+    return sorted(forwarders, key=lambda vertex: (len(neighbours[vertex]) > 2, host[vertex] < 0, vertex))
+
+
+def split_off(
+    graph: Digraph, host: Sequence[int], pool: CutPool, progress: Callable[[int, int], None] | None = None
+) -> list[Split]:
+    """Remove the arcs of all vertices that are no member and no root from `graph`, in place; what was joined, in order.
+
+    No set may be short at the start, and every such vertex must take in at least what it gives out; otherwise
+    `InfeasibleError` is raised. host: node number by vertex. pool: gains the sets that were found short on the way.
+    progress: called with 0 and the number of trees before every round.
+    """
+    wanted = graph.trees
+    order = order_of_removal(graph, host)
+    place = _places(graph, host)
+    log: list[Split] = []
+    at, batch, last = 0, len(order), -1
+    pool.measure(graph)
+    while at < len(order):
+        if progress:
+            progress(0, wanted)
+        start, end = at, min(at + batch, len(order))
+        complete = exact = True
+        while complete and at < end:
+            complete, series = _split(graph, order[at], pool, log, host, place)
+            exact &= series
+            at += complete
+        short = [] if complete and exact else graph.short_sets(last)
+        if complete and not short:
+            batch *= 2
+            continue
+        # Pairing respects every known set, so what is short now is new, unless it was short from the start.
+        first = _undo(graph, log, short) if pool.add(short) else None
+        if first is None:
+            raise InfeasibleError("a forwarder gives out more than it takes in, so its links cannot be paired off")
+        pool.measure(graph)
+        last = next((v for v in graph.members if short[0][v]), -1)
+        at = order.index(first)
+        batch = max(1, (end - start) // 2)
+    return [split for split in log if split.end >= 0]
+
+
+def _undo(graph: Digraph, log: list[Split], sets: Sequence[Mask]) -> int | None:
+    """Take the last splits of `log` back until none of `sets` is short; the vertex of the first of them.
+
+    None if that does not suffice, or if there was nothing to take back.
+    """
+    rows = np.array(sets)
+    slack = graph.slack(rows)
+    via = None
+    while (slack < 0).any():
+        if not log:
+            return None
+        split = log.pop()
+        start, via, end, amount = split.start, split.via, split.end, split.amount
+        graph.give(start, via, amount)
+        slack += amount * (rows[:, via] & ~rows[:, start])
+        if end < 0:
+            continue
+        graph.give(via, end, amount)
+        slack += amount * (rows[:, end] & ~rows[:, via])
+        if start != end:
+            graph.take(start, end, amount)
+            slack -= amount * (rows[:, end] & ~rows[:, start])
+    return via
+
+
+def _places(graph: Digraph, host: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """(host, position among the members of that host) of every member."""
+    counts: dict[int, int] = {}
+    place = {}
+    for vertex in graph.members:
+        position = counts.get(host[vertex], 0)
+        counts[host[vertex]] = position + 1
+        place[vertex] = (host[vertex], position)
+    return place
+
+
+def _split(
+    graph: Digraph, via: int, pool: CutPool, log: list[Split], host: Sequence[int], place: dict[int, tuple[int, int]]
+) -> tuple[bool, bool]:
+    """Pair off the arcs of one vertex as far as the pool allows: (no arc is left at it, no set can suffer)."""
+    pairing = _Pairing(graph, via, pool, log)
+    if not pairing.around:
+        return True, True
+    starts, ends, excess = pairing.starts, pairing.ends, pairing.excess
+    # With two neighbours there is only one choice.
+    series = not ends or (len(pairing.around) <= 2 and not excess)
+    groups = _pairs(pairing.around, starts, ends, lambda v: place.get(v, (host[v], 0)))
+    pairing.give_up()
+    # First an equal part from each to each, then what is left in any way, and only then arcs back to their start.
+    for group, parts in groups:
+        if not ends:
+            break
+        full = dict(starts)
+        for start, end in group:
+            pairing.join(start, end, max(1, full[start] // parts))
+    everything = [pair for group, _ in groups for pair in group]
+    back = [(vertex, vertex) for vertex in pairing.around if vertex in starts and vertex in ends]
+    for pairs in (everything, back, everything):
+        if not ends:
+            break
+        for start, end in pairs:
+            pairing.join(start, end, 1 << 62)
+    return not ends and not any(starts.values()), series
+
+
+class _Pairing:
+    """The arcs into and out of one vertex while they are paired off: what is left of each, by its other end."""
+
+    def __init__(self, graph: Digraph, via: int, pool: CutPool, log: list[Split]) -> None:
+        self.graph, self.via, self.pool, self.log = graph, via, pool, log
+        self.ends = graph.out[via]
+        self.starts = {vertex: row[via] for vertex, row in enumerate(graph.out) if via in row}
+        self.around = list(dict.fromkeys((*self.starts, *self.ends)))
+        self.excess = sum(self.starts.values()) - sum(self.ends.values())
+
+    def join(self, start: int, end: int, most: int) -> None:
+        """Turn up to `most` of the arcs from `start` and to `end` into an arc past the vertex, as the pool allows."""
+        starts, graph, via, pool = self.starts, self.graph, self.via, self.pool
+        amount = min(starts.get(start, 0), self.ends.get(end, 0), most)
+        if not amount:
+            return
+        inside = pool.inside
+        here = inside[via]
+        hit = here & ~(inside[start] | inside[end]) | inside[start] & inside[end] & ~here
+        if hit & pool.tight:
+            return
+        if hit:
+            amount = min(amount, pool.least(hit))
+            pool.pay(hit, amount)
+        starts[start] -= amount
+        graph.take(start, via, amount)
+        graph.take(via, end, amount)
+        if start != end:
+            graph.give(start, end, amount)
+        self.log.append(Split(start, via, end, amount))
+
+    def give_up(self) -> None:
+        """Lower the arcs in by what comes in beyond what goes out, but not where a set needs it."""
+        starts, pool = self.starts, self.pool
+        excess = self.excess
+        for start in sorted(starts, key=lambda v: -starts[v]):
+            hit = pool.inside[self.via] & ~pool.inside[start]
+            amount = min(excess, starts[start], pool.least(hit) if hit else excess)
+            if amount > 0:
+                pool.pay(hit, amount)
+                starts[start] -= amount
+                excess -= amount
+                self.graph.take(start, self.via, amount)
+                self.log.append(Split(start, self.via, -1, amount))
+
+
+def _pairs(
+    around: list[int], starts: dict[int, int], ends: dict[int, int], place: Callable[[int], tuple[int, int]]
+) -> list[tuple[list[Pair], int]]:
+    """Pairs of neighbours in groups, best first, and among how many the arcs of a start are shared in each group.
+
+    Between hosts, equal positions come first (the rails), so that data changes host once and spreads inside it; pairs
+    at equal distance follow each other, so that all neighbours are served alike.
+    """
+    spots = {vertex: place(vertex) for vertex in around}
+    hosts = sorted({host for host, _ in spots.values()})
+    number = {host: position for position, host in enumerate(hosts)}
+    widest = 1 + max(position for _, position in spots.values())
+    order = {vertex: position for position, vertex in enumerate(around)}
+    groups: dict[tuple[bool, int], list[tuple[int, int, Pair]]] = {}
+    for start in starts:
+        for end in ends:
+            if start == end:
+                continue
+            (a, i), (b, j) = spots[start], spots[end]
+            same = a == b
+            key = (same, 0 if same else (j - i) % widest)
+            turn = (order[end] - order[start]) % len(around) if same else (number[b] - number[a]) % len(hosts)
+            groups.setdefault(key, []).append((turn, order[start], (start, end)))
+    found = []
+    for key in sorted(groups):
+        pairs = [pair for _, _, pair in sorted(groups[key])]
+        fan: dict[int, int] = {}
+        for start, _ in pairs:
+            fan[start] = fan.get(start, 0) + 1
+        found.append((pairs, max(fan.values())))
+    return found
+
+
+Path = tuple[int, ...]
+Pieces = list[tuple[Path, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedTree:
+    """`amount` equal trees from `root`: edges (parent, child, arcs of the path), parents before their children."""
+
+    root: int
+    amount: int
+    edges: tuple[tuple[int, int, Path], ...]
+
+
+class Routes:
+    """The pieces of every arc of the graph that is left after `split_off`."""
+
+    def __init__(self, tail: Sequence[int], head: Sequence[int], capacity: Sequence[int], log: Iterable[Split]) -> None:
+        self._pieces: dict[tuple[int, int], Pieces] = {}
+        self._tail, self._head = tail, head
+        for arc, (a, b, amount) in enumerate(zip(tail, head, capacity, strict=True)):
+            if amount:
+                self._pieces.setdefault((a, b), []).append(((arc,), amount))
+        for split in log:
+            first = self._take((split.start, split.via), split.amount)
+            second = self._take((split.via, split.end), split.amount)
+            if split.start != split.end:
+                into = self._pieces.setdefault((split.start, split.end), [])
+                for way, amount in _joined(first, second):
+                    path = self._without_circles(way)
+                    if into and into[-1][0] == path:
+                        amount += into.pop()[1]
+                    into.append((path, amount))
+
+    def _without_circles(self, way: Path) -> Path:
+        """The same ends, and no vertex twice."""
+        kept: list[int] = []
+        met = {self._tail[way[0]]: 0}
+        for arc in way:
+            vertex = self._head[arc]
+            if vertex in met:
+                for circling in kept[met[vertex] :]:
+                    del met[self._head[circling]]
+                del kept[met[vertex] :]
+            else:
+                kept.append(arc)
+                met[vertex] = len(kept)
+        return tuple(kept)
+
+    def _take(self, arc: tuple[int, int], amount: int) -> Pieces:
+        """Remove `amount` from an arc's pieces; first the smallest piece that alone is enough, else the largest."""
+        pieces = self._pieces[arc]
+        path, size = pieces[0]
+        if len(pieces) == 1 and size >= amount:
+            if size > amount:
+                pieces[0] = (path, size - amount)
+            else:
+                pieces.clear()
+            return [(path, amount)]
+        found: Pieces = []
+        while amount:
+            enough = [number for number, (_, size) in enumerate(pieces) if size >= amount]
+            if enough:
+                number = min(enough, key=lambda i: pieces[i][1])
+            else:
+                number = max(range(len(pieces)), key=lambda i: pieces[i][1])
+            path, size = pieces[number]
+            part = min(size, amount)
+            found.append((path, part))
+            if part == size:
+                pieces.pop(number)
+            else:
+                pieces[number] = (path, size - part)
+            amount -= part
+        return found
+
+    def route(self, trees: Iterable[RootedTree]) -> list[RoutedTree]:
+        """The trees with paths, those that need several paths on an edge cut up."""
+        found = []
+        for tree in trees:
+            parts = [self._take(edge, tree.amount) for edge in tree.edges]
+            if all(len(pieces) == 1 for pieces in parts):
+                whole = tuple((a, b, pieces[0][0]) for (a, b), pieces in zip(tree.edges, parts, strict=True))
+                found.append(RoutedTree(tree.root, tree.amount, whole))
+                continue
+            # Where any edge's path ends, a new tree begins.
+            ends = sorted({end for pieces in parts for end in _ends(pieces)} or {tree.amount})
+            places = [0] * len(parts)
+            lefts = [_ends(pieces) for pieces in parts]
+            start = 0
+            for end in ends:
+                edges = []
+                for number, (edge, pieces) in enumerate(zip(tree.edges, parts, strict=True)):
+                    edges.append((*edge, pieces[places[number]][0]))
+                    if lefts[number][places[number]] == end:
+                        places[number] += 1
+                found.append(RoutedTree(tree.root, end - start, tuple(edges)))
+                start = end
+        return found
+
+
+def _ends(pieces: Pieces) -> list[int]:
+    total, ends = 0, []
+    for _, amount in pieces:
+        total += amount
+        ends.append(total)
+    return ends
+
+
+def _joined(first: Pieces, second: Pieces) -> Iterable[tuple[Path, int]]:
+    a, b = list(reversed(first)), list(reversed(second))
+    while a and b:
+        (one, m), (two, n) = a.pop(), b.pop()
+        amount = min(m, n)
+        if m > amount:
+            a.append((one, m - amount))
+        if n > amount:
+            b.append((two, n - amount))
+        yield one + two, amount

@@ -1,0 +1,187 @@
+"""Trees as columns: all low ones, the best mix and the fewest.
+
+All out-trees of small height: the columns among which the lowest schedules are chosen.
+
+The best mix of trees over hops, and few of them: the core of Blink and Blink+.
+
+A linear program over all trees, those that can improve it being generated as trees of least price; then an integer
+program over these and further trees, drawn with random prices, for the fewest at the same rate. Its optimum is the
+tree-packing bound: the cut for one root (Edmonds 1973), the partition bound for trees used both ways (Nash-Williams and
+Tutte 1961).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import product
+from random import Random
+
+from blinksim.errors import InfeasibleError
+from blinksim.graphs.rooted_trees import height, longest_path
+from blinksim.packing.choose import MOST_MEMBERS, Limits, TreeAnswer, fewest, search_trees
+from blinksim.packing.columns import Arc, Column, Hops, Mix, best_mix, improves, shortened
+from blinksim.packing.steiner import Prices, cheapest_tree
+
+
+def low_trees(hops: Hops, root: int, height: int) -> Iterator[tuple[Arc, ...]]:
+    """All out-trees of at most that height from `root` to all members, as arcs with parents first."""
+    members = hops.vertices[: hops.members]
+
+    def extend(
+        level: Sequence[int], inside: frozenset[int], arcs: tuple[Arc, ...], left: int
+    ) -> Iterator[tuple[Arc, ...]]:
+        rest = [vertex for vertex in members if vertex not in inside]
+        if not rest:
+            yield arcs
+        elif left:
+            # A vertex that joins on this level hangs below one of the last level; None waits for a later one.
+            later = (None,) if left > 1 else ()
+            parents = [[*(above for above in level if (above, vertex) in hops.routes), *later] for vertex in rest]
+            for choice in product(*parents):
+                more = tuple((above, vertex) for vertex, above in zip(rest, choice, strict=True) if above is not None)
+                new = [vertex for _, vertex in more]
+                if new:
+                    yield from extend(new, inside.union(new), arcs + more, left - 1)
+
+    yield from extend([root], frozenset([root]), (), height)
+
+
+def entry_trees(hops: Hops, nodes: Sequence[Sequence[int]], root: int) -> Iterator[tuple[Arc, ...]]:
+    """Trees of height 2 over several nodes: `root` sends to its own node, and to one entry in each other node.
+
+    nodes: the members of every node. The n-th tree enters every node at the n-th (counted round) member that a hop from
+    the root leads to and that reaches the rest of its node by hops.
+    """
+    routes = hops.routes
+    own = [(root, other) for node in nodes if root in node for other in node if other != root]
+    entries = [
+        [here for here in node if (root, here) in routes and all(b == here or (here, b) in routes for b in node)]
+        for node in nodes
+        if root not in node
+    ]
+    if not all(arc in routes for arc in own) or not all(entries):
+        return
+    for number in range(max(map(len, entries), default=0)):
+        chosen = [options[number % len(options)] for options in entries]
+        others = [next(node for node in nodes if here in node) for here in chosen]
+        below = [(here, b) for here, node in zip(chosen, others, strict=True) for b in node if b != here]
+        yield (*own, *((root, here) for here in chosen), *below)
+
+
+DOWN, UP, BOTH = "down", "up", "both"
+# Trees drawn with random prices beside those that the linear program asks for, per root.
+_DRAWN = 60
+
+
+@dataclass(frozen=True)
+class TreeSearch:
+    """Trees from `roots` (groups, with equal rates) to all members of `hops`.
+
+    use: DOWN loads the arcs away from the root, UP those towards it, BOTH both; then the root only names the tree.
+    hops_first: a tree's cost, which decides between equals, is its number of hops instead of its height.
+    """
+
+    hops: Hops
+    roots: tuple[int, ...]
+    use: str
+    hops_first: bool = False
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        return self.hops.vertices[: self.hops.members]
+
+    @property
+    def helpers(self) -> tuple[int, ...]:
+        return self.hops.vertices[self.hops.members :]
+
+    def column(self, arcs: tuple[Arc, ...], group: int = 0) -> Column:
+        """The tree's load; its cost is its height, from its centre if it is used both ways."""
+        turned = tuple((b, a) for a, b in arcs)
+        used = {DOWN: arcs, UP: turned, BOTH: (*arcs, *turned)}[self.use]
+        cost = len(arcs) if self.hops_first else self.height(arcs, group)
+        return Column(arcs, self.hops.load(used), cost, group)
+
+    def height(self, arcs: Sequence[Arc], group: int = 0) -> int:
+        """The most hops from the root, or from the centre of a tree that is used both ways."""
+        return len(longest_path(arcs)) // 2 if self.use == BOTH else height(self.roots[group], arcs)
+
+    def prices(self, cost: Mapping[Arc, float]) -> Prices:
+        """What each arc of a tree costs, if each hop costs `cost`."""
+        if self.use == DOWN:
+            return cost
+        if self.use == UP:
+            return {(b, a): value for (a, b), value in cost.items()}
+        return {(a, b): value + cost[b, a] for (a, b), value in cost.items() if (b, a) in cost}
+
+    def cheapest(self, cost: Mapping[Arc, float], group: int) -> Column | None:
+        arcs = cheapest_tree(
+            self.prices(cost), self.roots[group], self.members, self.helpers, directed=self.use != BOTH
+        )
+        return None if arcs is None else self.column(arcs, group)
+
+    def price(self, prices: Sequence[float], worth: Sequence[float]) -> list[Column]:
+        """Trees that are worth more than they cost (`best_mix`)."""
+        cost = self.hops.cost(prices)
+        found = [self.cheapest(cost, group) for group in range(len(self.roots))]
+        return [c for c in found if c is not None and improves(c, prices, worth)]
+
+    def best(self) -> Mix:
+        """The best mix of all trees; raises `InfeasibleError` if some member cannot be reached."""
+        flat = dict.fromkeys(self.hops.routes, 1.0)
+        start = [self.cheapest(flat, group) for group in range(len(self.roots))]
+        if any(column is None for column in start):
+            raise InfeasibleError("some member cannot be reached by hops that pass no other member")
+        first = [column for column in start if column is not None]
+        return best_mix(first, self.hops.capacity, groups=len(self.roots), price=self.price, rounds=300)
+
+    def drawn(self, seed: int, number: int = _DRAWN) -> list[Column]:
+        """Trees with random prices, over all hops and over the wide ones only: wide trees mean few trees."""
+        random = Random(seed)
+        widths = sorted({min(self.hops.capacity[r] // t for r, t in load) for load in self.hops.loads.values()})
+        found: dict[Column, None] = {}
+        for width in widths:
+            wide = [
+                arc for arc, load in self.hops.loads.items() if all(self.hops.capacity[r] >= t * width for r, t in load)
+            ]
+            for _ in range(number):
+                cost = {arc: 1.0 + random.random() for arc in wide}
+                if self.use == BOTH:
+                    cost = {(a, b): cost[min(a, b), max(a, b)] for a, b in wide if (b, a) in cost}
+                for group in range(len(self.roots)):
+                    column = self.cheapest(cost, group)
+                    if column is not None:
+                        found[column] = None
+        return list(found)
+
+    def few(self, mix: Mix, limits: Limits, *, loss: Fraction = Fraction(0), cheapest: bool = False) -> Mix:
+        """At least (1 - loss) of the rate of `mix` with as few trees as the search finds.
+
+        One root without helpers on a small machine: a number of trees that is proved to be least, if the proof ends
+        in time (`choose.search_trees`). Otherwise the fewest of those known (`choose.fewest`). cheapest: the least sum
+        of rate times cost comes first.
+        """
+        rate = mix.rate * (1 - loss)
+        small = len(self.roots) == 1 and not self.helpers and self.hops.members <= MOST_MEMBERS
+        if small and not cheapest:
+            found = self._fewest(mix, rate, limits)
+            if found is not None:
+                return found
+        drawn = self.drawn(limits.seed, max(4, _DRAWN // len(self.roots)))
+        found = fewest(mix, drawn, self.hops.capacity, rate=rate, limits=limits, cheapest=cheapest)
+        return shortened(found, self.hops.capacity)
+
+    def _fewest(self, mix: Mix, rate: Fraction, limits: Limits) -> Mix | None:
+        """The provably fewest trees; None if the search gives up before that is settled."""
+        used = (DOWN, UP) if self.use == BOTH else (self.use,)
+        short = replace(limits, effort=limits.effort / 4)
+        for trees in range(1, len(mix.columns) + 1):
+            answer, found = search_trees(self.hops, self.roots[0], used, rate, rate.denominator, trees, short)
+            if answer is TreeAnswer.FOUND:
+                return replace(
+                    mix, columns=tuple(self.column(arcs) for arcs, _ in found), rates=tuple(value for _, value in found)
+                )
+            if answer is TreeAnswer.UNKNOWN:
+                return None
+        return None

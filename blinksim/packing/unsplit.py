@@ -1,0 +1,297 @@
+"""Messages that are not divided: a single step, or a few, found by constraint programming.
+
+One step for small messages: every rank sends to every other itself, to the far ones first, over balanced routes.
+
+What only passes through a GPU pays no overhead there, so two short messages on each link reach all ranks of a machine
+in which every rank is two links away at most.
+
+Every item in one part, or a few equal ones: what is sent when, of all ways within some steps.
+
+By constraint programming (CP-SAT). Where latency and overheads count, all depends on who adds up what before whom. A
+step is here no more than the order of what happens to an item at a rank: a message starts when its own data is there
+and its links are free, whatever else is under way. A link sends in the order of steps, one message a step.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from math import ceil
+
+from ortools.sat.python import cp_model
+
+from blinksim.packing.choose import Limits
+from blinksim.packing.rounds import Column, Pricing, Solved
+from blinksim.packing.wires import Wires
+
+Pair = tuple[int, int]
+# Seconds of the search.
+_SECONDS = 2.0
+
+
+def takes(wires: Wires, routes: list[tuple[Pair, tuple[int, ...]]], share: float) -> float:
+    """About how many microseconds; a message carries this share of the size."""
+    busy, longest = [0.0] * len(wires.src), 0.0
+    for _, route in routes:
+        delay = float(wires.overhead[route[0]])
+        busy[route[0]] += delay
+        for wire in route:
+            busy[wire] += share * float(wires.whole[wire])
+            delay += share * float(wires.whole[wire]) + float(wires.latency[wire])
+        longest = max(longest, delay)
+    return max(longest, *(time + float(wires.latency[wire]) for wire, time in enumerate(busy)))
+
+
+def far_first(wires: Wires, pairs: list[Pair]) -> list[tuple[Pair, tuple[int, ...]]] | None:
+    """A route of one or two wires for each pair, those of two first; None if there is none for some pair.
+
+    The most messages that start on one wire are as few as possible, then the most that pass one.
+    """
+    at: dict[Pair, int] = {}
+    for wire, ends in enumerate(zip(wires.src.tolist(), wires.dst.tolist(), strict=True)):
+        if ends not in at or wires.whole[wire] < wires.whole[at[ends]]:
+            at[ends] = wire
+    model = cp_model.CpModel()
+    starting: dict[int, list[cp_model.IntVar | int]] = defaultdict(list)
+    passing: dict[int, list[cp_model.IntVar | int]] = defaultdict(list)
+    chosen: dict[Pair, list[tuple[cp_model.IntVar, tuple[int, ...]]]] = {}
+    for source, sink in pairs:
+        if (source, sink) in at:
+            starting[at[source, sink]].append(1)
+            passing[at[source, sink]].append(1)
+            continue
+        ways: list[tuple[cp_model.IntVar, tuple[int, ...]]] = [
+            (model.new_bool_var(""), (at[source, middle], at[middle, sink]))
+            for middle in range(wires.ranks)
+            if (source, middle) in at and (middle, sink) in at
+        ]
+        if not ways:
+            return None
+        model.add_exactly_one(way for way, _ in ways)
+        chosen[source, sink] = ways
+        for way, route in ways:
+            starting[route[0]].append(way)
+            for wire in route:
+                passing[wire].append(way)
+    most, through = (model.new_int_var(0, len(pairs), "") for _ in range(2))
+    for many, limit in ((starting, most), (passing, through)):
+        for entries in many.values():
+            model.add(sum(entries) <= limit)
+    model.minimize(len(pairs) * most + through)
+    solver = Limits(time_limit=_SECONDS, seed=1).solver()
+    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return None
+    far = [(pair, next(route for way, route in ways if solver.value(way))) for pair, ways in chosen.items()]
+    return [*far, *((pair, (at[pair],)) for pair in pairs if pair in at)]
+
+
+# A step, and a wire.
+Place = tuple[int, int]
+# A variable, or a number that is known.
+Entry = cp_model.IntVar | int
+
+
+@dataclass(frozen=True)
+class _Way:
+    """Of an item: which sends there are, and which of them add up what is sent (`None`: none does)."""
+
+    sends: dict[Place, cp_model.IntVar]
+    adds: dict[Place, cp_model.IntVar] | None
+
+
+def whole_ways(
+    wires: Wires, pricing: Pricing, parts: int, steps: int, most: float, limits: Limits
+) -> tuple[Solved | None, float]:
+    """The quickest way within so many steps that takes less than `most` microseconds; None if none is found.
+
+    parts: into how many equal ones each item of `pricing` is cut; each has one column. Also returned: how much of the
+    effort of `limits` it took.
+    """
+    return _Model(wires, pricing, parts, steps, most).solved(limits)
+
+
+def _nanoseconds(microseconds: float) -> int:
+    return ceil(microseconds * 1000 - 1e-6)
+
+
+class _Model:
+    """Times are in whole nanoseconds, rounded up."""
+
+    def __init__(self, wires: Wires, pricing: Pricing, parts: int, steps: int, most: float) -> None:
+        self.wires, self.steps = wires, steps
+        # The item of each part, and its share of the size.
+        self.item = [item for item in range(len(pricing.labels)) for _ in range(parts)]
+        self.shares = [float(pricing.shares[item]) / parts for item in self.item]
+        self.model = cp_model.CpModel()
+        self.most = int(most * 1000)
+        self.src, self.dst = wires.src.tolist(), wires.dst.tolist()
+        self.into = [[wire for wire, to in enumerate(self.dst) if to == rank] for rank in range(wires.ranks)]
+        labels = [pricing.labels[item] for item in self.item]
+        self.ways = [self._sums() if label == (-1, -1) else self._copies(*label) for label in labels]
+        self.end = self._moment()
+        self._take_time()
+        sends = sum(sum(way.sends.values()) for way in self.ways)
+        # Of equally quick ways that with fewest sends.
+        self.model.minimize(self.end * 1024 + sends)
+
+    def solved(self, limits: Limits) -> tuple[Solved | None, float]:
+        solver = limits.solver()
+        status = solver.solve(self.model)
+        spent = float(solver.response_proto.deterministic_time)
+        if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            return None, spent
+        columns = []
+        for item, share, way in zip(self.item, self.shares, self.ways, strict=True):
+            sent = [place for place, one in way.sends.items() if solver.value(one)]
+            adds = {place: bool(solver.value(one)) for place, one in (way.adds or {}).items()}
+            sends = tuple((step, wire, adds.get((step, wire), False)) for step, wire in sorted(sent))
+            columns.append((Column(item, sends), share))
+        return Solved(solver.value(self.end) / 1000, tuple(columns)), spent
+
+    def _new(self) -> cp_model.IntVar:
+        return self.model.new_bool_var("")
+
+    def _moment(self) -> cp_model.IntVar:
+        return self.model.new_int_var(0, self.most, "")
+
+    def _copies(self, root: int, sink: int) -> _Way:
+        """From a rank to another one, or to all (-1)."""
+        ranks = range(self.wires.ranks)
+        ends = {*ranks} if sink < 0 else {sink}
+        sends = {
+            (step, wire): self._new()
+            for step in range(self.steps)
+            for wire, (a, b) in enumerate(zip(self.src, self.dst, strict=True))
+            if b != root and (step or a == root)
+        }
+        there: list[Entry] = [int(rank == root) for rank in ranks]
+        for step in range(self.steps):
+            last = step == self.steps - 1
+            after: list[Entry] = [1 if rank == root or (last and rank in ends) else self._new() for rank in ranks]
+            for rank in ranks:
+                came = [wire for wire in self.into[rank] if (step, wire) in sends]
+                self.model.add(after[rank] == there[rank] + sum(sends[step, wire] for wire in came))
+                for wire in came:
+                    self.model.add(sends[step, wire] <= there[self.src[wire]])
+            there = after
+        return _Way(sends, None)
+
+    def _sums(self) -> _Way:
+        """All ranks add it up and get it: what a rank has is what of all ranks is in its sum."""
+        ranks, wires = range(self.wires.ranks), range(len(self.src))
+        sends: dict[Place, cp_model.IntVar] = {}
+        adds: dict[Place, cp_model.IntVar] = {}
+        has: list[list[Entry]] = [[int(rank == other) for other in ranks] for rank in ranks]
+        for step in range(self.steps):
+            last = step == self.steps - 1
+            copies = {}
+            for wire in wires:
+                adds[step, wire], copies[wire], sends[step, wire] = self._new(), self._new(), self._new()
+                self.model.add(sends[step, wire] == adds[step, wire] + copies[wire])
+                for other in ranks:
+                    # Only the whole sum is copied.
+                    self.model.add(copies[wire] <= has[self.src[wire]][other])
+            after: list[list[Entry]] = [
+                [1 if last or rank == other else self._new() for other in ranks] for rank in ranks
+            ]
+            for rank in ranks:
+                self._added(has, after, rank, {wire: adds[step, wire] for wire in self.into[rank]}, copies)
+            has = after
+        return _Way(sends, adds)
+
+    def _added(
+        self,
+        has: list[list[Entry]],
+        after: list[list[Entry]],
+        rank: int,
+        adds: dict[int, cp_model.IntVar],
+        copies: dict[int, cp_model.IntVar],
+    ) -> None:
+        """What a rank has after a step: no rank's part twice, and a copy alone."""
+        copied = sum(copies[wire] for wire in adds)
+        self.model.add(copied <= 1)
+        for one in adds.values():
+            self.model.add(copied + one <= 1)
+        for other in range(self.wires.ranks):
+            parts = []
+            for wire, one in adds.items():
+                known = has[self.src[wire]][other]
+                if isinstance(known, int):
+                    parts += [one] if known else []
+                    continue
+                both = self._new()
+                self.model.add_implication(both, one)
+                self.model.add_implication(both, known)
+                self.model.add_bool_or(both, one.negated(), known.negated())
+                parts.append(both)
+            before = has[rank][other]
+            self.model.add(before + sum(parts) <= 1)
+            self.model.add(after[rank][other] <= before + sum(parts) + copied)
+            self.model.add(after[rank][other] >= before + sum(parts))
+
+    def _take_time(self) -> None:
+        """Messages start when what they carry is there; each link carries one at a time, in the order of steps."""
+        ranks = range(self.wires.ranks)
+        links = {use.link for uses in self.wires.uses for use in uses}
+        free: dict[int, Entry] = dict.fromkeys(links, 0)
+        there: list[list[Entry]] = [[0 for _ in ranks] for _ in self.ways]
+        for step in range(self.steps):
+            later: dict[int, Entry] = {link: self._moment() for link in links}
+            came: list[list[Entry]] = [[self._moment() for _ in ranks] for _ in self.ways]
+            for link in links:
+                self.model.add(later[link] >= free[link])
+            for before, after in zip(there, came, strict=True):
+                for rank in ranks:
+                    self.model.add(after[rank] >= before[rank])
+            sharing: dict[int, list[cp_model.IntVar]] = defaultdict(list)
+            for wire in range(len(self.src)):
+                items = [item for item, way in enumerate(self.ways) if (step, wire) in way.sends]
+                if items:
+                    message = self._message(step, wire, items, there, came)
+                    self._on_links(wire, message, free, later, sharing)
+            for messages in sharing.values():
+                self.model.add_at_most_one(messages)
+            free, there = later, came
+
+    def _message(
+        self, step: int, wire: int, items: list[int], there: list[list[Entry]], came: list[list[Entry]]
+    ) -> _Message:
+        sent = {item: self.ways[item].sends[step, wire] for item in items}
+        message = _Message(self._moment(), self._new(), sent)
+        self.model.add_max_equality(message.any, list(sent.values()))
+        fixed = float(self.wires.overhead[wire] + self.wires.latency[wire])
+        end = message.start + _nanoseconds(fixed) + self._bytes(message, float(self.wires.whole[wire]))
+        self.model.add(self.end >= end).only_enforce_if(message.any)
+        for item, one in sent.items():
+            self.model.add(message.start >= there[item][self.src[wire]]).only_enforce_if(one)
+            self.model.add(came[item][self.dst[wire]] >= end).only_enforce_if(one)
+        return message
+
+    def _bytes(self, message: _Message, whole: float) -> cp_model.LinearExpr:
+        """How long what it carries takes, at `whole` microseconds for the size."""
+        times = [_nanoseconds(whole * self.shares[part]) for part in message.sent]
+        return cp_model.LinearExpr.weighted_sum([*message.sent.values()], times)
+
+    def _on_links(
+        self,
+        wire: int,
+        message: _Message,
+        free: dict[int, Entry],
+        later: dict[int, Entry],
+        sharing: dict[int, list[cp_model.IntVar]],
+    ) -> None:
+        for use in self.wires.uses[wire]:
+            begun = message.start + _nanoseconds(use.offset) + self._bytes(message, use.lag)
+            over = message.start + _nanoseconds(use.offset + use.hold) + self._bytes(message, use.lag + use.whole)
+            self.model.add(begun >= free[use.link]).only_enforce_if(message.any)
+            self.model.add(later[use.link] >= over).only_enforce_if(message.any)
+            sharing[use.link].append(message.any)
+
+
+@dataclass(frozen=True)
+class _Message:
+    """start: nanoseconds. any: true if it is sent at all. sent: which items are in it."""
+
+    start: cp_model.IntVar
+    any: cp_model.IntVar
+    sent: dict[int, cp_model.IntVar]

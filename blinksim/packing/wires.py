@@ -1,0 +1,318 @@
+"""Wires between ranks, and the cheapest trees and exchanges of rounds on them.
+
+What joins two ranks, a link or a route through switches, with times in microseconds.
+
+The cheapest trees of rounds: in every round some ranks that have the data send it to some that do not.
+
+Over all sets of ranks that may have it, after every round: 3**n cases a round.
+
+Groups of ranks that exchange what they have in one round: pieces of an allreduce.
+
+All ranks of a clique send to all others of it at once. Several such rounds in a row make an allreduce if every group of
+one round meets every group of the next ones in one rank: first inside four GPUs, then in pairs, as in a hypercube.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.topology.graph import Topology
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+# More than any price.
+FAR = 1e15
+# Ranks up to which all sets of them are tried.
+MOST_RANKS = 8
+
+
+@dataclass(frozen=True)
+class Use:
+    """How a message keeps a link busy.
+
+    It enters the link `offset` microseconds after its start, and `lag` microseconds later for each whole size that it
+    carries; it keeps it busy for `hold`, and `whole` for each whole size.
+    """
+
+    link: int
+    offset: float
+    lag: float
+    hold: float
+    whole: float
+
+
+def joined_directly(topology: Topology) -> bool:
+    """True if all devices are ranks, and links share nothing."""
+    members = set(topology.members)
+    apart = not topology.link_columns.shared and not any(device.capacity for device in topology.devices)
+    return apart and all(device.name in members for device in topology.devices)
+
+
+@dataclass(frozen=True, eq=False)
+class Wires:
+    """Links between ranks, or routes through switches.
+
+    Attributes
+    ----------
+    ranks : int
+        How many there are.
+    routes : tuple of tuple of int
+        For every wire, the numbers of its links in the topology.
+    uses : tuple of tuple of Use
+        For every wire, how a message keeps these links busy.
+    src, dst : array (E)
+        The ranks that it joins.
+    overhead, latency : array (E)
+        Microseconds of a message, beside its bytes.
+    whole : array (E)
+        Microseconds that the whole size takes.
+    """
+
+    ranks: int
+    routes: tuple[tuple[int, ...], ...]
+    uses: tuple[tuple[Use, ...], ...]
+    src: Ints
+    dst: Ints
+    overhead: Floats
+    latency: Floats
+    whole: Floats
+
+    @classmethod
+    def of(cls, topology: Topology, size: int, *, relays: bool = False) -> Wires:
+        """Between every two ranks: the links, if it is `joined_directly`, else the usual route.
+
+        relays: True for all routes of two links as well, between ranks that no link joins.
+        Raises `InfeasibleError` if there is no route.
+        """
+        devices = topology.member_places.tolist()
+        rank = {device: number for number, device in enumerate(devices)}
+        if joined_directly(topology):
+            routes: list[tuple[int, ...]] = [(number,) for number in range(len(topology.links))]
+            routes += _relayed(topology) if relays else []
+        else:
+            routes = [topology.router.route(a, b) for a in devices for b in devices if a != b]
+        links = topology.links
+        uses = tuple(_uses(topology, route, size) for route in routes)
+        return cls(
+            topology.ranks,
+            tuple(routes),
+            uses,
+            np.array([rank[topology.index[links[route[0]].src]] for route in routes]),
+            np.array([rank[topology.index[links[route[-1]].dst]] for route in routes]),
+            np.array([links[route[0]].overhead * 1e6 for route in routes]),
+            np.array([sum(links[number].latency for number in route) * 1e6 for route in routes]),
+            np.array([max(use.whole for use in one) for one in uses]),
+        )
+
+    def turned(self) -> Wires:
+        """The same the other way round: what comes last comes first."""
+        uses = []
+        for wire, before in enumerate(self.uses):
+            fixed, whole = float(self.overhead[wire] + self.latency[wire]), float(self.whole[wire])
+            uses.append(
+                tuple(
+                    replace(use, offset=fixed - use.offset - use.hold, lag=whole - use.lag - use.whole)
+                    for use in reversed(before)
+                )
+            )
+        return replace(self, src=self.dst, dst=self.src, uses=tuple(uses))
+
+    def between(self, prices: Floats) -> tuple[Floats, Ints]:
+        """For every round and ordered pair of ranks the cheapest link's price, and which link that is.
+
+        prices: (K, E). Returns two arrays (K, n, n); `FAR` where there is none.
+        """
+        rounds, n = len(prices), self.ranks
+        least, which = np.full((rounds, n, n), FAR), np.zeros((rounds, n, n), dtype=np.int64)
+        for wire, (a, b) in enumerate(zip(self.src.tolist(), self.dst.tolist(), strict=True)):
+            better = prices[:, wire] < least[:, a, b]
+            least[better, a, b], which[better, a, b] = prices[better, wire], wire
+        return least, which
+
+
+def _relayed(topology: Topology) -> list[tuple[int, ...]]:
+    """The routes over one device in between, by the widest links."""
+    widest: dict[tuple[str, str], int] = {}
+    for number, link in enumerate(topology.links):
+        ends = link.src, link.dst
+        if ends not in widest or link.bandwidth > topology.links[widest[ends]].bandwidth:
+            widest[ends] = number
+    passing = [device.name for device in topology.devices if "forward" in device.can]
+    members = topology.members
+    return [
+        (widest[a, via], widest[via, b])
+        for a in members
+        for b in members
+        if a != b and (a, b) not in widest
+        for via in passing
+        if (a, via) in widest and (via, b) in widest
+    ]
+
+
+def _uses(topology: Topology, route: tuple[int, ...], size: int) -> tuple[Use, ...]:
+    """A message enters a link when it has begun to arrive, and no earlier than that it leaves it when all is there."""
+    whole = [size / float(topology.links[number].bandwidth) * 1e6 for number in route]
+    overhead = topology.links[route[0]].overhead * 1e6
+    uses = [Use(route[0], 0.0, 0.0, overhead, whole[0])]
+    offset, lag = overhead, 0.0
+    for place in range(1, len(route)):
+        offset += topology.links[route[place - 1]].latency * 1e6
+        lag += max(0.0, whole[place - 1] - whole[place])
+        uses.append(Use(route[place], offset, lag, 0.0, whole[place]))
+    return tuple(uses)
+
+
+class Sets:
+    """All sets of n ranks as bit masks, and all ways in which one can grow in a round.
+
+    before, new : array (T), sorted by `before`. first (2^n - 2): where the ways of each set begin, from set 1 on.
+    """
+
+    def __init__(self, n: int) -> None:
+        self.n, self.full = n, (1 << n) - 1
+        every = np.arange(1 << n)
+        before, new = (grid.ravel() for grid in np.meshgrid(every[1:-1], every[1:], indexing="ij"))
+        apart = (before & new) == 0
+        self.before, self.new = before[apart], new[apart]
+        self.first = np.flatnonzero(np.diff(self.before, prepend=0))
+        self.bits = ((self.new[:, None] >> np.arange(n)) & 1).astype(np.float64)
+
+    def costs(self, pair: Floats) -> Floats:
+        """What each way of growing costs. pair: (n, n), from rank to rank."""
+        least = np.full((1 << self.n, self.n), FAR)
+        for rank in range(self.n):
+            least[1 << rank : 2 << rank] = np.minimum(least[: 1 << rank], pair[rank])
+        return np.asarray(np.minimum((least[self.before] * self.bits).sum(axis=1), FAR))
+
+
+@lru_cache(maxsize=MOST_RANKS)
+def sets_of(n: int) -> Sets:
+    """Those of n ranks."""
+    return Sets(n)
+
+
+class Growth:
+    """The least cost of reaching all ranks from each set of them, from each round on.
+
+    left (K + 1, 2^n): by round and set. pair, which: (K, n, n), of `Wires.between`.
+    """
+
+    def __init__(self, pair: Floats, which: Ints) -> None:
+        self.pair, self.which, self.sets = pair, which, sets_of(pair.shape[1])
+        rounds = len(pair)
+        self.left = np.full((rounds + 1, self.sets.full + 1), FAR)
+        self.left[:, self.sets.full] = 0.0
+        self._costs = [self.sets.costs(one) for one in pair]
+        for now in range(rounds - 1, -1, -1):
+            least = np.minimum.reduceat(self._ways(now), self.sets.first)
+            self.left[now, 1:-1] = np.minimum(self.left[now + 1, 1:-1], least)
+
+    def _ways(self, now: int) -> Floats:
+        there = self.left[now + 1, self.sets.before | self.sets.new]
+        return np.asarray(self._costs[now] + there)
+
+    def sends(self, have: int, start: int) -> list[tuple[int, int]]:
+        """The sends of a cheapest tree: (round, wire). have: the set that has the data before round `start`."""
+        found, sets = list[tuple[int, int]](), self.sets
+        for now in range(start, len(self.pair)):
+            if have == sets.full:
+                break
+            if self.left[now + 1, have] <= self.left[now, have]:
+                continue
+            first = int(sets.first[have - 1])
+            last = int(sets.first[have]) if have < len(sets.first) else len(sets.before)
+            ways = slice(first, last)
+            best = first + int(np.argmin(self._costs[now][ways] + self.left[now + 1, have | sets.new[ways]]))
+            holders = [rank for rank in range(sets.n) if have >> rank & 1]
+            for rank in range(sets.n):
+                if sets.new[best] >> rank & 1:
+                    source = min(holders, key=lambda one: self.pair[now, one, rank])
+                    found.append((now, int(self.which[now, source, rank])))
+            have |= int(sets.new[best])
+        return found
+
+
+Clique = tuple[int, ...]
+Partition = tuple[Clique, ...]
+# Ranks of a clique that joins what trees brought, and sequences of exchanges that are tried.
+_MOST_IN_CLIQUE, _MOST_SEQUENCES = 4, 4000
+
+
+def cliques(wires: Wires, most: int) -> list[Clique]:
+    """All sets of 1 to `most` ranks of which each has a link to each."""
+    joined = _joined(wires)
+    found: list[Clique] = [(rank,) for rank in range(wires.ranks)]
+    for count in range(2, most + 1):
+        for group in combinations(range(wires.ranks), count):
+            if all(joined[a, b] and joined[b, a] for a, b in combinations(group, 2)):
+                found.append(group)
+    return found
+
+
+def small_cliques(wires: Wires) -> list[Clique]:
+    """Those in which trees may end."""
+    return cliques(wires, _MOST_IN_CLIQUE)
+
+
+def sequences(wires: Wires) -> list[tuple[Partition, ...]]:
+    """Rounds of exchanges inside groups of one size after which every rank has what all had; the shortest first."""
+    n = wires.ranks
+    every = cliques(wires, n)
+    by_size = {
+        size: tuple(_partitions(n, [c for c in every if len(c) == size])) for size in range(2, n + 1) if n % size == 0
+    }
+    found: list[tuple[Partition, ...]] = []
+
+    def extend(before: tuple[Partition, ...], known: tuple[int, ...], count: int) -> None:
+        if len(found) >= _MOST_SEQUENCES:
+            return
+        if count == n:
+            found.append(before)
+            return
+        for size, partitions in by_size.items():
+            if n % (count * size) == 0:
+                for partition in partitions:
+                    after = _exchanged(known, partition)
+                    if after is not None:
+                        extend((*before, partition), after, count * size)
+
+    extend((), tuple(1 << rank for rank in range(n)), 1)
+    return sorted(found, key=len)
+
+
+def _exchanged(known: tuple[int, ...], partition: Partition) -> tuple[int, ...] | None:
+    """Whose contributions each rank has after the exchange; None if some would count twice."""
+    after = list(known)
+    for group in partition:
+        whole = 0
+        for rank in group:
+            if whole & known[rank]:
+                return None
+            whole |= known[rank]
+        for rank in group:
+            after[rank] = whole
+    return tuple(after)
+
+
+def _partitions(n: int, groups: list[Clique], taken: frozenset[int] = frozenset()) -> list[Partition]:
+    """All ways to divide the ranks among the groups."""
+    free = next((rank for rank in range(n) if rank not in taken), None)
+    if free is None:
+        return [()]
+    return [
+        (group, *rest)
+        for group in groups
+        if free in group and not taken & {*group}
+        for rest in _partitions(n, groups, taken | {*group})
+    ]
+
+
+def _joined(wires: Wires) -> Floats:
+    joined = np.zeros((wires.ranks, wires.ranks))
+    joined[wires.src, wires.dst] = 1
+    return joined
