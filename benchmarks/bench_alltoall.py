@@ -30,7 +30,7 @@ from blinksim.algorithms.registry import candidates
 from blinksim.collective import Collective
 from blinksim.cost.brief.turned_cost import cost_of
 from blinksim.timing.entrants import said_once
-from blinksim.traffic.matrix import Traffic
+from blinksim.traffic import Traffic
 from blinksim.units import format_time, size_of
 
 KINDS = (

@@ -89,13 +89,13 @@ if TYPE_CHECKING:
     from blinksim.timing.projection_result import Projection as Projection
     from blinksim.timing.timing_model import Breakdown as Breakdown
     from blinksim.timing.timing_model import ScheduleModel as ScheduleModel
-    from blinksim.topology.exchange.convert import from_networkx as from_networkx
     from blinksim.topology.graph import Device as Device
     from blinksim.topology.graph import Link as Link
     from blinksim.topology.graph import Topology as Topology
-    from blinksim.topology.rules.rule import Finding as Finding
-    from blinksim.traffic.experts import expert_traffic as expert_traffic
-    from blinksim.traffic.matrix import Traffic as Traffic
+    from blinksim.topology.networkx_reader import from_networkx as from_networkx
+    from blinksim.topology.rules import Finding as Finding
+    from blinksim.traffic import Traffic as Traffic
+    from blinksim.traffic import expert_traffic as expert_traffic
 else:
     _HOME = {
         "Advice": "blinksim.answers.advise",
@@ -115,7 +115,7 @@ else:
         "Exported": "blinksim.textio.exported",
         "FileError": "blinksim.errors",
         "FileVerdict": "blinksim.answers.checks.file_verdict",
-        "Finding": "blinksim.topology.rules.rule",
+        "Finding": "blinksim.topology.rules",
         "InfeasibleError": "blinksim.errors",
         "InputError": "blinksim.errors",
         "Link": "blinksim.topology.graph",
@@ -140,7 +140,7 @@ else:
         "Timeline": "blinksim.simulation.timeline",
         "Topology": "blinksim.topology.graph",
         "Tradeoff": "blinksim.answers.pareto",
-        "Traffic": "blinksim.traffic.matrix",
+        "Traffic": "blinksim.traffic",
         "Tuning": "blinksim.answers.tuning.tune",
         "Verdict": "blinksim.schedule.verify",
         "across_models": "blinksim.answers.models",
@@ -153,9 +153,9 @@ else:
         "contest": "blinksim.answers.project",
         "diagnose": "blinksim.answers.logs.diagnose",
         "execute": "blinksim.gpu.execution.run",
-        "expert_traffic": "blinksim.traffic.experts",
+        "expert_traffic": "blinksim.traffic",
         "export": "blinksim.exports",
-        "from_networkx": "blinksim.topology.exchange.convert",
+        "from_networkx": "blinksim.topology.networkx_reader",
         "gains": "blinksim.answers.bound",
         "levels": "blinksim.answers.bound",
         "load": "blinksim.machines",

@@ -18,7 +18,7 @@ from blinksim.errors import InputError, unknown
 from blinksim.units import whole
 
 if TYPE_CHECKING:
-    from blinksim.traffic.matrix import Traffic
+    from blinksim.traffic import Traffic
 
 CollectiveName = Literal[
     "allreduce", "allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter", "alltoall"
@@ -230,7 +230,7 @@ class Collective:
 
 
 def _check_traffic(traffic: object) -> None:
-    from blinksim.traffic.matrix import Traffic
+    from blinksim.traffic import Traffic
 
     if traffic is None:
         raise InputError(

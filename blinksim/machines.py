@@ -17,8 +17,8 @@ from blinksim.formats.shipped import machine_names
 from blinksim.formats.shipped.machine_names import MEASURED, MachineName, catalogue_file, measured_rates, shared_rates
 from blinksim.textio import text_files, yaml_nodes
 from blinksim.textio.text_files import STDIN
+from blinksim.topology.elements import regarded
 from blinksim.topology.graph import Topology
-from blinksim.topology.parts import regarded
 from blinksim.units import whole
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ import blinksim as bs
 from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.errors import FileError, InputError
-from blinksim.traffic.experts import _top_k
-from blinksim.traffic.matrix import Traffic
+from blinksim.traffic import Traffic, _top_k
 
 
 @st.composite

@@ -18,7 +18,7 @@ from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.ways import equal_ways
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
-from blinksim.topology.symmetries.commuting import place_turn
+from blinksim.topology.group import place_turn
 
 # Channels that every version of NCCL has (NCCL 2.24: 32, two per chain).
 _HEADS = 16

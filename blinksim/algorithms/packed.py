@@ -30,8 +30,8 @@ from blinksim.packing.spanning import pairs_of_links, undirected_trees
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.tree import Route, Tree
-from blinksim.topology.connectivity import branching_relays, capable_relays
 from blinksim.topology.graph import Topology
+from blinksim.topology.selection import branching_relays, capable_relays
 from blinksim.topology.symmetry import automorphisms
 
 if TYPE_CHECKING:

@@ -38,8 +38,7 @@ from blinksim.graphs.rounding import roundings
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
-from blinksim.topology.symmetries.name_turns import with_name_turns
-from blinksim.topology.symmetry import automorphisms
+from blinksim.topology.symmetry import automorphisms, with_name_turns
 
 # Trees beyond which no more symmetries are applied.
 _MOST_TREES = 2000

@@ -31,7 +31,7 @@ from blinksim.schedule.turned.verify_symmetric import verify_symmetric
 from blinksim.schedule.verify import Verdict, verify
 from blinksim.simulation.simulation_options import MessagesName
 from blinksim.timing.entrants import said_once
-from blinksim.topology.connectivity import require_served
+from blinksim.topology.selection import require_served
 from blinksim.units import exact_GBps, in_GBps, size_of
 
 if TYPE_CHECKING:

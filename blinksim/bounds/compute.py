@@ -19,8 +19,8 @@ from blinksim.bounds.certificates.lengths import Lengths, more_than_forwards
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.limits import effort
-from blinksim.topology.connectivity import require_served
 from blinksim.topology.graph import Topology
+from blinksim.topology.selection import require_served
 
 if TYPE_CHECKING:
     from blinksim.graphs.network import Array, Network

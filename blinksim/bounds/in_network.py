@@ -28,8 +28,8 @@ from blinksim.graphs.network import Network, network
 from blinksim.graphs.orbits import network_orbits, single_orbits
 from blinksim.graphs.rooted_trees import cheapest_parents, from_parents
 from blinksim.topology.graph import Topology
-from blinksim.topology.symmetries.name_turns import with_name_turns
 from blinksim.topology.symmetry import orbits as device_orbits
+from blinksim.topology.symmetry import with_name_turns
 
 # Ways that are tried, ranks up to which they are (on several hosts fewer), and whole units of the greatest length.
 _MOST_WAYS = 400

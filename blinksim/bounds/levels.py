@@ -22,8 +22,8 @@ from blinksim.bounds.exchanges.traffic_cuts import traffic_cuts
 from blinksim.bounds.obvious.groups import groups
 from blinksim.collective import Collective
 from blinksim.errors import InputError
+from blinksim.topology.elements import bandwidths
 from blinksim.topology.graph import Topology
-from blinksim.topology.parts import bandwidths
 from blinksim.units import exact_GBps, in_GBps
 
 # Parts up to which a cut around each is tried; of more, around the one with the least bandwidth.

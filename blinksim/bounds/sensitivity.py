@@ -17,8 +17,8 @@ from blinksim.bounds.certificates.lengths import Lengths
 from blinksim.bounds.compute import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.topology.connectivity import unserved
 from blinksim.topology.graph import Link, Topology
+from blinksim.topology.selection import unserved
 from blinksim.topology.symmetry import link_orbits
 from blinksim.units import exact_GBps
 

@@ -13,7 +13,7 @@ from blinksim.errors import InputError
 from blinksim.units import format_size_about
 
 if TYPE_CHECKING:
-    from blinksim.traffic.matrix import Traffic
+    from blinksim.traffic import Traffic
 
 _MAKES = ("tokens", "token_size", "experts_per_rank", "top_k", "skew", "seed")
 
@@ -105,7 +105,7 @@ def _traffic(file: str | None, options: Options) -> Traffic:
     elif options["ranks"] is None:
         raise InputError("name a file, or say how many ranks have experts, as in: blinksim traffic --ranks 64")
     else:
-        from blinksim.traffic.experts import expert_traffic
+        from blinksim.traffic import expert_traffic
 
         found = expert_traffic(options["ranks"], **given)
     return found.transposed() if options["combine"] else found

@@ -21,7 +21,7 @@ from blinksim.formats.machine_yaml_writer import write as write
 from blinksim.formats.rate_tables import RateTable
 from blinksim.textio import name_ranges, text_files, yaml_nodes
 from blinksim.textio.yaml_nodes import Entry
-from blinksim.topology.fabrics.fabric import SHAPES, Fabric, Level
+from blinksim.topology.fabric import SHAPES, Fabric, Level
 from blinksim.topology.graph import ABILITIES, DEVICE_KINDS, Device, Link, Topology
 
 MAX_DEVICES = name_ranges.MOST_NAMES

@@ -15,7 +15,7 @@ from typing import Any
 from blinksim.cost import execution_section
 from blinksim.errors import InputError
 from blinksim.textio.yaml_text import decimal_text, dump, rate_text, time_text
-from blinksim.topology.fabrics.fabric import Fabric, Level
+from blinksim.topology.fabric import Fabric, Level
 from blinksim.topology.graph import Device, Link, Topology
 
 _Numbers = tuple[Fraction, float, float]

@@ -27,7 +27,7 @@ from blinksim.schedule.turned.symmetric import SymmetricSchedule, as_compact
 from blinksim.textio.strict_json import Entry, pack, parse, unpack
 from blinksim.textio.text_files import MIB, read_bytes
 from blinksim.textio.whole_files import write_bytes
-from blinksim.traffic.matrix import Traffic
+from blinksim.traffic import Traffic
 
 FORMAT, VERSION = "blinksim-schedule", 1
 MOST_BYTES = 256 * MIB

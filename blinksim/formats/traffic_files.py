@@ -17,7 +17,7 @@ import numpy as np
 from blinksim.errors import FileError, InputError
 from blinksim.textio.text_files import MIB, decode, read_bytes, shown
 from blinksim.textio.whole_files import write_bytes, write_text
-from blinksim.traffic.matrix import MOST_RANKS, Traffic
+from blinksim.traffic import MOST_RANKS, Traffic
 from blinksim.units import parse_size
 
 # The largest matrix in 64 bits, and what stands before it in a file of NumPy.

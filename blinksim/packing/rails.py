@@ -34,8 +34,7 @@ from blinksim.bounds.exchanges.rails import Floats, Rails, Table, read_rails
 from blinksim.bounds.exchanges.turned_rails import turned_rails
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.rooted_trees import depths
-from blinksim.structures.arrays import expand
-from blinksim.structures.transport import transport
+from blinksim.structures.arrays import expand, transport
 from blinksim.topology.graph import Topology
 
 Ints = npt.NDArray[np.int64]

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import overload
-from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
 
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.switch_work import sums_at
-from blinksim.structures.arrays import expand
+from blinksim.structures.arrays import expand, per_topology
 from blinksim.topology.elements import Link
 from blinksim.topology.graph import Topology
 
@@ -80,20 +79,9 @@ class Resources:
         return found
 
 
-# Those of the last topology: every schedule of a contest has the same.
-_last: list[tuple[ref[Topology], Resources]] = []
-
-
+@per_topology
 def resources(topology: Topology) -> Resources:
     """The shared resources of a topology: links, buses, and devices with a capacity (in and out)."""
-    if _last and _last[0][0]() is topology:
-        return _last[0][1]
-    found = _resources(topology)
-    _last[:] = [(ref(topology), found)]
-    return found
-
-
-def _resources(topology: Topology) -> Resources:
     adders, sums, rates_of_sums = _adders(topology)
     if not topology.link_columns.shared and not any(d.capacity is not None for d in topology.devices):
         # Large machines are of this sort: every link is a resource of its own.

@@ -23,7 +23,7 @@ from blinksim.schedule.loads import Resources, resources, sums_formed
 from blinksim.schedule.model import Schedule
 from blinksim.structures.arrays import distinct, expand, places
 from blinksim.topology.graph import Topology
-from blinksim.topology.symmetries.exchangeable import alike_nodes
+from blinksim.topology.group import alike_nodes
 
 Ways = tuple[tuple[int, ...], ...]
 """The routes that share what one route of a schedule carries, each as indices into topology.links."""

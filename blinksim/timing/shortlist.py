@@ -25,7 +25,7 @@ from blinksim.errors import BlinksimError, InfeasibleError, PluginError
 from blinksim.limits import effort
 from blinksim.timing.entrants import NEARLY, Field, packed_for, said_once, symmetric
 from blinksim.timing.projection_result import Ceiling, left_out_words
-from blinksim.topology.symmetries.exchangeable import alike_nodes
+from blinksim.topology.group import alike_nodes
 
 if TYPE_CHECKING:
     from blinksim.collective import Collective

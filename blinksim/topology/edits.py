@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from blinksim.errors import InputError, unknown
 from blinksim.textio.name_ranges import expand, has_range, paired
 from blinksim.topology.elements import ABILITIES, LINK_PROPERTIES, Link
-from blinksim.topology.fabrics.fabric import FABRIC, Fabric
+from blinksim.topology.fabric import FABRIC, Fabric
 from blinksim.units import format_rate, parse_rate, parse_time
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def enable(topology: Topology, target: str, abilities: Iterable[str]) -> Topolog
 
 def rewire(topology: Topology, **changes: str) -> Topology:
     """One node whose copies will be joined by another fabric of the same ports; see `fabrics.what_if.rewired`."""
-    from blinksim.topology.fabrics.what_if import rewired
+    from blinksim.topology.fabric import rewired
 
     if topology.fabric is None:
         what = "already is a cluster" if topology.nodes > 1 else "describes no fabric"

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from blinksim.errors import unknown
 from blinksim.results import Tabular
 from blinksim.topology import selection
-from blinksim.topology.elements import ABILITIES, DEVICE_KINDS, Device, Link
-from blinksim.topology.parts import check_devices, check_links, check_roles
+from blinksim.topology.elements import ABILITIES, DEVICE_KINDS, Device, Link, check_devices, check_links, check_roles
 from blinksim.topology.selection import Names
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from blinksim.collective import Collective
     from blinksim.cost.execution_rates import ExecutionRates
     from blinksim.cost.nccl_rates import NcclRates
-    from blinksim.topology.fabrics.fabric import Fabric
+    from blinksim.topology.fabric import Fabric
     from blinksim.topology.link_columns import LinkColumns
     from blinksim.topology.routes import Router
     from blinksim.topology.rules import Finding
@@ -212,14 +211,14 @@ class Topology(Tabular):
         ]
 
     def __repr__(self) -> str:
-        from blinksim.topology.exchange import short_view
+        from blinksim.topology import views
 
-        return short_view.headline(self)
+        return views.headline(self)
 
     def _repr_html_(self) -> str:
-        from blinksim.topology.exchange import short_view
+        from blinksim.topology import views
 
-        return short_view.html(self)
+        return views.html(self)
 
     def default_links(self) -> tuple[str, ...]:
         """The classes that a collective uses by default."""
@@ -281,9 +280,7 @@ class Topology(Tabular):
 
     def components(self) -> list[list[str]]:
         """The members grouped by what can reach each other both ways, in rank order."""
-        from blinksim.topology import connectivity
-
-        return connectivity.components(self)
+        return selection.components(self)
 
     def subset(self, members: Iterable[str]) -> Topology:
         """Without the GPUs and tiles that are not in `members`, which become the members in the order given.
@@ -371,6 +368,6 @@ class Topology(Tabular):
 
     def to_networkx(self) -> nx.MultiDiGraph[str]:
         """A graph for NetworkX: devices as nodes, links as edges, with their fields as attributes."""
-        from blinksim.topology.exchange import networkx_view
+        from blinksim.topology import views
 
-        return networkx_view.to_networkx(self)
+        return views.to_networkx(self)

@@ -6,7 +6,7 @@ neighbours do not all queue at the first NIC, and `ways` lists them all. Paralle
 one link with the sum of their bandwidths.
 
 In a cluster of many nodes a search looks at the nodes of the two ends and what is between them only
-(`blinksim.topology.routing.near`).
+(`blinksim.topology.neighbours`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from math import gcd, lcm, prod
 from typing import TYPE_CHECKING
 
 from blinksim.errors import InfeasibleError
-from blinksim.topology.routing.bundles import MOST_WAYS, Bundle, Bundles
-from blinksim.topology.routing.near import OUTSIDE, Between, Neighbourhood
+from blinksim.topology.neighbours import MOST_WAYS, OUTSIDE, Between, Bundle, Bundles, Neighbourhood
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology

@@ -18,10 +18,9 @@ from itertools import combinations, product
 
 from blinksim.errors import InputError
 from blinksim.topology.cluster import replicate
-from blinksim.topology.elements import check_machine_name
-from blinksim.topology.fabrics.fabric import Fabric
+from blinksim.topology.elements import check_machine_name, regarded
+from blinksim.topology.fabric import Fabric
 from blinksim.topology.graph import Device, Link, Topology
-from blinksim.topology.parts import regarded
 from blinksim.topology.symmetry import grid_symmetries, turn_and_swap
 from blinksim.units import format_rate, format_time, parse_rate
 

@@ -2,18 +2,22 @@
 
 Whatever is computed for one device or link holds for its whole orbit under such permutations, which is what makes
 thousands of GPUs tractable (orbits of a permutation group: D. F. Holt, Handbook of Computational Group Theory, 2005,
-section 4.1). A permutation p is a sequence: device i goes to device p[i].
+section 4.1). A permutation p is a sequence: device i goes to device p[i]. Besides those that a machine comes with, some
+are suggested: by what an edit has left alike in a cluster, and by names (gpu0 to gpu1, nic0 to nic1, and so on round).
+Whoever uses them checks them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
-from weakref import ref
 
 import numpy as np
 
+from blinksim.structures.arrays import per_topology
 from blinksim.structures.union_find import joined_labels
 
 if TYPE_CHECKING:
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
 
     from blinksim.topology.elements import Device
     from blinksim.topology.graph import Topology
+
+    Ints = NDArray[np.int64]
 
 Permutation: TypeAlias = "Sequence[int] | NDArray[np.int64]"
 Orbits = tuple[tuple[int, ...], ...]
@@ -119,18 +125,9 @@ def _is_permutation(perm: NDArray[np.int64]) -> bool:
     return bool(reached.all())
 
 
-# That of the last topology: bounds, packings and proofs ask for it one after another.
-_last: list[tuple[ref[Topology], _Encoded]] = []
-
-
+@per_topology
 def encoded(topology: Topology) -> _Encoded:
     """The topology as integer arrays."""
-    if not _last or _last[0][0]() is not topology:
-        _last[:] = [(ref(topology), _encode(topology))]
-    return _last[0][1]
-
-
-def _encode(topology: Topology) -> _Encoded:
     device = _sorts(topology)
     table = topology.link_columns
     # Links of one bus and links without any are never alike.
@@ -184,21 +181,16 @@ def automorphisms(topology: Topology) -> tuple[tuple[int, ...], ...]:
     return tuple(perm for perm in topology.symmetries if known.image(perm) is not None)
 
 
-# Those of the last topology: whether a bound is feasible, and the bound itself, take them.
-_last_orbits: list[tuple[ref[Topology], Orbits]] = []
-
-
+@per_topology
 def orbits(topology: Topology) -> Orbits:
     """The devices grouped by what the topology's symmetries map onto each other.
 
     Generators that are no automorphism are ignored; without any, every device is an orbit of its own. Indices
     ascend within an orbit and orbits are ordered by their first index.
     """
-    if not _last_orbits or _last_orbits[0][0]() is not topology:
-        known = encoded(topology)
-        good = [np.asarray(perm) for perm in candidates(topology) if known.image(perm) is not None]
-        _last_orbits[:] = [(ref(topology), _orbits(len(topology.devices), good))]
-    return _last_orbits[0][1]
+    known = encoded(topology)
+    good = [np.asarray(perm) for perm in candidates(topology) if known.image(perm) is not None]
+    return _orbits(len(topology.devices), good)
 
 
 def link_orbits(topology: Topology, fixed: Sequence[int] = ()) -> Orbits:
@@ -208,24 +200,19 @@ def link_orbits(topology: Topology, fixed: Sequence[int] = ()) -> Orbits:
     return _orbits(len(topology.links), [image for image in images if image is not None])
 
 
+@per_topology
 def candidates(topology: Topology) -> list[Permutation]:
     """The topology's symmetries; of a cluster also those that an edit has left: turns of nodes, exchanges of rails.
 
     Users check them.
     """
-    if not _last_candidates or _last_candidates[0][0]() is not topology:
-        _last_candidates[:] = [(ref(topology), _candidates(topology, encoded(topology)))]
-    return _last_candidates[0][1]
-
-
-# Those of the last topology: bounds take them for devices and for links.
-_last_candidates: list[tuple[ref[Topology], list[Permutation]]] = []
+    return _candidates(topology, encoded(topology))
 
 
 def _candidates(topology: Topology, known: _Encoded) -> list[Permutation]:
     if topology.nodes < 2:
         return list(topology.symmetries)
-    from blinksim.topology.symmetries.alike_nodes import alike_nodes_of, alike_rails, turn_and_exchange
+    from blinksim.topology.symmetry import alike_nodes_of, alike_rails, turn_and_exchange
 
     count = len(topology.devices)
     rails = alike_rails(topology, lambda goes: known.image(goes) is not None)
@@ -285,3 +272,149 @@ def grid_symmetries(
             order[axis], order[twin] = order[twin], order[axis]
             found.append(numbered(order))
     return tuple(found)
+
+
+# Exchanges of two rails that are tried: all of eight rails, and those of more that are alike.
+_MOST_TRIED = 64
+
+
+def alike_nodes_of(topology: Topology, device: Ints, link: Ints) -> list[Ints]:
+    """The sets of nodes with equal devices and links, to the same switches: a row of devices for every node.
+
+    device, link: a number for each, equal for equal ones.
+    """
+    (src, dst), count = topology.ends, len(topology.devices)
+    node = np.array([one.node for one in topology.devices], dtype=np.int64)
+    inside = np.flatnonzero(node >= 0)
+    order = inside[np.argsort(node[inside], kind="stable")]
+    first = np.flatnonzero(np.diff(node[order], prepend=-1))
+    groups = np.split(order, first[1:])
+    place = np.arange(count) + count  # a switch goes by itself, a device of a node by its place there
+    for group in groups:
+        place[group] = np.arange(len(group))
+    colours = int(link.max(initial=0)) + 1
+    code = (place[src] * 2 * count + place[dst]) * colours + link
+    owner = np.maximum(node[src], node[dst])
+    if bool(((node[src] >= 0) & (node[dst] >= 0) & (node[src] != node[dst])).any()):
+        return []  # nodes wired back to back
+    by_owner = np.lexsort((code, owner))
+    cuts = np.searchsorted(owner[by_owner], [node[group[0]] for group in groups])
+    ends = np.searchsorted(owner[by_owner], [node[group[0]] for group in groups], side="right")
+    alike: dict[tuple[bytes, bytes], list[Ints]] = defaultdict(list)
+    for group, start, end in zip(groups, cuts.tolist(), ends.tolist(), strict=True):
+        alike[device[group].tobytes(), code[by_owner[start:end]].tobytes()].append(group)
+    return [np.stack(several) for several in alike.values() if len(several) > 1]
+
+
+def turn_and_exchange(count: int, sets: Sequence[Ints]) -> list[Ints]:
+    """The turn by one of the nodes of every set, and the exchange of its first two, in all sets at once.
+
+    Sets have no devices in common, so the orbits are those of the turns and exchanges of one set each. No switch moves.
+    Users check them. count: of all devices.
+    """
+    turn, swap = np.arange(count), np.arange(count)
+    for table in sets:
+        turn[table] = np.roll(table, -1, axis=0)
+        swap[table[:2]] = table[1::-1]
+    return [turn, swap]
+
+
+def alike_rails(topology: Topology, holds: Callable[[Ints], bool]) -> list[Ints]:
+    """Exchanges of two rails that are alike: of the devices whose names end in two numbers, in all nodes at once.
+
+    Such as ``n0.gpu3`` with ``n0.gpu5``, ``n0.nic3`` with ``n0.nic5`` and ``fabric3`` with ``fabric5``. holds: whether
+    a permutation is a symmetry.
+    """
+    rows = defaultdict[tuple[int, str], dict[int, int]](dict)
+    for place, device in enumerate(topology.devices):
+        name = device.name.rpartition(".")[2]
+        stem = name.rstrip("0123456789")
+        if stem != name:
+            rows[device.node, stem][int(name[len(stem) :])] = place
+    ranks = set(topology.member_places.tolist())
+    numbers = sorted({number for row in rows.values() for number, place in row.items() if place in ranks})
+    found: list[Ints] = []
+    leaders: list[int] = []
+    tried = 0
+    for number in numbers:
+        for leader in leaders:
+            tried += 1
+            if tried > _MOST_TRIED:
+                return found
+            goes = np.arange(len(topology.devices))
+            for row in rows.values():
+                a, b = row.get(leader), row.get(number)
+                if a is not None and b is not None:
+                    goes[[a, b]] = b, a
+            if holds(goes):
+                found.append(goes)
+                break
+        else:
+            leaders.append(number)
+    return found
+
+
+_NUMBERED = re.compile(r"(.*?)([0-9]+)")
+
+
+@per_topology
+def name_turns(topology: Topology) -> list[tuple[int, ...]]:
+    """Permutations of the devices that raise the numbers at the end of names, those of all nodes at once.
+
+    Names turn together if there are as many of them as members of a node: ``gpu0`` to ``gpu7`` and ``nic0`` to
+    ``nic7``. By one, by two, … up to half of these.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> len(name_turns(bs.load("hgx-h200")))
+    3
+    """
+    rows: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
+    # All nodes have the same names behind their own.
+    known: dict[str, re.Match[str] | None] = {}
+    for place, device in enumerate(topology.devices):
+        node, dot, name = device.name.rpartition(".")
+        if name not in known:
+            known[name] = _NUMBERED.fullmatch(name)
+        found = known[name]
+        if found:
+            rows[node + dot, found[1]][int(found[2])] = place
+    held = {topology.index[name] for name in topology.members}
+    count = max((len(row) for row in rows.values() if held.issuperset(row.values())), default=0)
+    numbers = set(range(count))
+    alike = [row for row in rows.values() if row.keys() == numbers]
+    # Switches between the nodes turn along where they are rails, and stay where they are leaves.
+    inside = [row for row in alike if all(topology.devices[place].node >= 0 for place in row.values())]
+    turns = []
+    for some in (alike, inside) if len(inside) < len(alike) else (alike,):
+        for by in range(1, count // 2 + 1):
+            if count % by == 0:
+                goes = list(range(len(topology.devices)))
+                for row in some:
+                    for number, place in row.items():
+                        goes[place] = row[(number + by) % count]
+                turns.append(tuple(goes))
+    return turns
+
+
+def bit_turns(topology: Topology) -> list[tuple[int, ...]]:
+    """Permutations that flip a bit of all members' numbers, where nothing but 2^d members is there, as in a hypercube.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bit_turns(bs.load("hypercube:2"))
+    [(1, 0, 3, 2), (2, 3, 0, 1)]
+    """
+    count = topology.ranks
+    if count != len(topology.devices) or count & (count - 1):
+        return []
+    places = topology.member_places.tolist()
+    number = {place: rank for rank, place in enumerate(places)}
+    return [tuple(places[number[place] ^ 1 << bit] for place in range(count)) for bit in range(count.bit_length() - 1)]
+
+
+def with_name_turns(topology: Topology) -> Topology:
+    """The machine with these among its symmetries; those that are none of it are ignored wherever they are used."""
+    return replace(topology, symmetries=(*topology.symmetries, *name_turns(topology)))

@@ -11,7 +11,7 @@ from blinksim.cost.brief.turned_cost import cost_of
 from blinksim.schedule.loads import link_loads
 from blinksim.schedule.turned.entrant import Turned
 from blinksim.schedule.ways import Parallel
-from blinksim.topology.symmetries.commuting import place_turn
+from blinksim.topology.group import place_turn
 
 ALLREDUCE = Collective("allreduce")
 

@@ -19,7 +19,7 @@ from blinksim.schedule.outlines.step_sums import Summed
 from blinksim.schedule.ways import Parallel
 from blinksim.timing.entrants import said_once
 from blinksim.topology.graph import Topology
-from blinksim.traffic.matrix import Traffic
+from blinksim.traffic import Traffic
 
 
 def exchange(traffic: Traffic) -> Collective:

@@ -31,9 +31,9 @@ from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.turned.entrant import Turned
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.ways import Parallel
-from blinksim.structures.transport import transport
+from blinksim.structures.arrays import transport
 from blinksim.topology.graph import Topology
-from blinksim.traffic.matrix import Traffic
+from blinksim.traffic import Traffic
 
 
 def exchange(traffic: Traffic | None) -> Collective:

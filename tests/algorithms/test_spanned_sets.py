@@ -21,8 +21,8 @@ from blinksim.limits.watch import Watch
 from blinksim.machines import load
 from blinksim.schedule.loads import rate as loaded_rate
 from blinksim.schedule.verify import verify
-from blinksim.topology.connectivity import branching_relays, capable_relays
 from blinksim.topology.graph import Device, Link, Topology
+from blinksim.topology.selection import branching_relays, capable_relays
 
 GB = 10**9
 

@@ -14,7 +14,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.limits import effort
 from blinksim.machines import load
-from blinksim.traffic.matrix import Traffic
+from blinksim.traffic import Traffic
 
 GB = 10**9
 

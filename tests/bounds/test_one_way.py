@@ -14,8 +14,8 @@ import blinksim as bs
 from blinksim.cli.main import run
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError
-from blinksim.topology.connectivity import unserved
 from blinksim.topology.graph import Device, Link, Topology
+from blinksim.topology.selection import unserved
 
 GB = 10**9
 FOLDER = Path(__file__).parents[1] / "data" / "machines"

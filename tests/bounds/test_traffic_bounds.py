@@ -19,7 +19,7 @@ from blinksim.algorithms import few_rounds, few_steps
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.topology.graph import Topology
-from blinksim.traffic.matrix import Traffic
+from blinksim.traffic import Traffic
 
 GB = 10**9
 

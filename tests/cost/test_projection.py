@@ -14,7 +14,7 @@ from blinksim import machines
 from blinksim.cost import aurora, hierarchy, presets, projection
 from blinksim.cost.terms import Term, total
 from blinksim.errors import FileError, InfeasibleError, InputError
-from blinksim.topology.fabrics.fabric import Fabric
+from blinksim.topology.fabric import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.units import parse_rate
 

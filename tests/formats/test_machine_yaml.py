@@ -20,7 +20,7 @@ from blinksim.errors import BlinksimError, FileError, InputError
 from blinksim.formats import machine_yaml
 from blinksim.formats.link_table import LinkClass
 from blinksim.textio import name_ranges
-from blinksim.topology.fabrics.fabric import SHAPES, Fabric, Level
+from blinksim.topology.fabric import SHAPES, Fabric, Level
 from blinksim.topology.graph import Device, Link, Topology
 
 GB = 10**9

@@ -21,7 +21,7 @@ from blinksim.packing.spanning import pairs_of_links
 from blinksim.schedule.loads import rate, resource_loads, resources
 from blinksim.schedule.verify import verify
 from blinksim.topology import shapes
-from blinksim.topology.fabrics.fabric import Level
+from blinksim.topology.fabric import Level
 from blinksim.topology.graph import Topology
 
 GB = 10**9

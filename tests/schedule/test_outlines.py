@@ -18,7 +18,7 @@ from blinksim.errors import BlinksimError, InfeasibleError
 from blinksim.schedule.outlines import link_uses
 from blinksim.schedule.outlines.outline import Outline, Outlined
 from blinksim.schedule.ways import Parallel
-from blinksim.topology.symmetries import device_pairs
+from blinksim.topology import group
 
 OUTLINED = [entry.name for entry in REGISTRY.values() if entry.outlined]
 
@@ -49,7 +49,7 @@ def test_it_takes_the_time_of_the_schedule(machine: str, by_symmetry: bool, monk
     """On links that cost their senders time for every message, and ranks that take time to reduce."""
     part = PARTS[machine]
     if by_symmetry:
-        monkeypatch.setattr(device_pairs, "_MANY_PAIRS", 0)
+        monkeypatch.setattr(group, "_MANY_PAIRS", 0)
         monkeypatch.setattr(link_uses, "_MOST_PAIRS", 0)
     seen = 0
     for name in OUTLINED:

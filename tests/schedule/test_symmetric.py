@@ -30,7 +30,7 @@ from blinksim.schedule.turned.blocks import overwritten_in_place, wrong_exchange
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.turned.verify_symmetric import verify_symmetric
 from blinksim.schedule.verify import verify
-from blinksim.topology.symmetries.commuting import find_turns
+from blinksim.topology.group import find_turns
 
 SLOW = "degrade n2.nic3-fabric3 bandwidth=20GB/s"
 

@@ -17,9 +17,8 @@ from blinksim.bounds import best_known, compute, quick
 from blinksim.collective import Collective
 from blinksim.schedule import kept, ways
 from blinksim.timing.entrants import ceiling_of
-from blinksim.topology import cluster
+from blinksim.topology import cluster, group
 from blinksim.topology.graph import Topology
-from blinksim.topology.symmetries import device_pairs
 
 ALGORITHMS = ("ring", "chain", "chain_tree", "double_binary", "halving_doubling", "hierarchical", "packed")
 NEVER = 10**9
@@ -37,7 +36,7 @@ def one_by_one() -> Iterator[None]:
     """No table of a cluster from those of a node, no route and no way from those of another pair."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cluster, "_MANY", NEVER)
-        patch.setattr(device_pairs, "_MANY_PAIRS", NEVER)
+        patch.setattr(group, "_MANY_PAIRS", NEVER)
         patch.setattr(ways, "_MANY_ROUTES", NEVER)
         yield
 
@@ -47,7 +46,7 @@ def by_symmetry() -> Iterator[None]:
     """All of these from two pairs on."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cluster, "_MANY", 0)
-        patch.setattr(device_pairs, "_MANY_PAIRS", 1)
+        patch.setattr(group, "_MANY_PAIRS", 1)
         patch.setattr(ways, "_MANY_ROUTES", 1)
         yield
 

@@ -10,7 +10,7 @@ from strategies import clusters_with_nics, topologies
 
 from blinksim import machines
 from blinksim.topology.graph import Topology
-from blinksim.topology.routing.bundles import Bundles
+from blinksim.topology.neighbours import Bundles
 
 
 def check(topology: Topology) -> None:

@@ -19,10 +19,15 @@ from blinksim.errors import InputError
 from blinksim.schedule import ways
 from blinksim.schedule.kept import forget
 from blinksim.schedule.loads import resources
-from blinksim.topology.symmetries import device_pairs
-from blinksim.topology.symmetries.alike_nodes import alike_nodes_of, turn_and_exchange
-from blinksim.topology.symmetries.commuting import Turns, find_turns, order
-from blinksim.topology.symmetry import encoded, is_automorphism, orbit_labels
+from blinksim.topology import group
+from blinksim.topology.group import Turns, find_turns, order
+from blinksim.topology.symmetry import (
+    alike_nodes_of,
+    encoded,
+    is_automorphism,
+    orbit_labels,
+    turn_and_exchange,
+)
 
 MACHINES = ("torus:3x4", "torus:4x4x2", "ring:6", "hypercube:3")
 
@@ -107,7 +112,7 @@ def test_routes_by_symmetry_carry_what_those_of_every_pair_do(
         pytest.skip("a power of two ranks only")
     loads: list[list[Fraction]] = []
     for many in (10**9, 0):
-        monkeypatch.setattr(device_pairs, "_MANY_PAIRS", many)
+        monkeypatch.setattr(group, "_MANY_PAIRS", many)
         monkeypatch.setattr(ways, "_MANY_ROUTES", many)
         forget()
         found = algorithm(name).parallel(part, Collective("allreduce"))

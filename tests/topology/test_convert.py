@@ -12,10 +12,10 @@ from strategies import topologies
 
 from blinksim.errors import InputError
 from blinksim.machines import load
-from blinksim.topology.exchange.convert import from_networkx
-from blinksim.topology.exchange.networkx_view import to_networkx
-from blinksim.topology.fabrics.fabric import Fabric
+from blinksim.topology.fabric import Fabric
 from blinksim.topology.graph import Device, Link, Topology
+from blinksim.topology.networkx_reader import from_networkx
+from blinksim.topology.views import to_networkx
 
 
 @given(topologies(relays=True))

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from blinksim import machines
 from blinksim.topology import shapes
-from blinksim.topology.fabrics.fabric import Fabric, Level
+from blinksim.topology.fabric import Fabric, Level
 from blinksim.topology.graph import Topology
+from blinksim.topology.neighbours import Neighbourhood
 from blinksim.topology.routes import Router
-from blinksim.topology.routing.near import Neighbourhood
 
 EVERYWHERE = 10**9
 

@@ -17,7 +17,7 @@ from blinksim.cost.origin import FitError
 from blinksim.formats.shipped.machine_names import catalogue_file
 from blinksim.machines import load
 from blinksim.topology import shapes
-from blinksim.topology.fabrics.fabric import Fabric
+from blinksim.topology.fabric import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.topology.rules import RULES, check
 

@@ -26,7 +26,7 @@ from blinksim.schedule.loads import rate as rate_of
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.structures.arrays import distinct, rows
 from blinksim.topology.graph import Topology
-from blinksim.topology.symmetries.commuting import Turns
+from blinksim.topology.group import Turns
 
 Ints = NDArray[np.int64]
 # The trees in hosts of a kind, and which hosts.

@@ -23,7 +23,7 @@ from blinksim.packing.rails import Pieces, Sums, choose_places
 from blinksim.schedule.model import COPY, Schedule
 from blinksim.schedule.outlines.step_sums import StepSums
 from blinksim.structures.arrays import places
-from blinksim.traffic.matrix import Traffic
+from blinksim.traffic import Traffic
 
 
 class RailRoutes:

@@ -28,7 +28,7 @@ from blinksim.schedule.verify import verify
 from blinksim.structures.arrays import among
 from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
-from blinksim.topology.symmetries.device_pairs import Pairs
+from blinksim.topology.group import Pairs
 
 if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule

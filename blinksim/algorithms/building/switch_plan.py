@@ -23,7 +23,7 @@ from blinksim.schedule.tree import Route
 from blinksim.structures.arrays import expand, places
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
-from blinksim.topology.symmetries.device_pairs import Pairs
+from blinksim.topology.group import Pairs
 
 Ints = npt.NDArray[np.int64]
 

@@ -33,7 +33,7 @@ from blinksim.schedule.model import MOST_DENOMINATOR, Schedule
 from blinksim.schedule.tree import Tree
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.topology.graph import Topology
-from blinksim.topology.symmetries.commuting import Turns, find_turns, turns_of
+from blinksim.topology.group import Turns, find_turns, turns_of
 
 
 def host_turns(hosts: Hosts, devices: int) -> list[NDArray[np.int64]]:

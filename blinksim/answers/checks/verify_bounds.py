@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from blinksim.bounds import Bound
-    from blinksim.traffic.matrix import Traffic
+    from blinksim.traffic import Traffic
 
 # Seconds that a schedule may take which shows that a bound is attained.
 _PATIENCE = 20.0

@@ -24,7 +24,6 @@ from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.structures.union_find import UnionFind
 from blinksim.topology.graph import Topology
-from blinksim.topology.symmetries.name_turns import name_turns
 
 # What stands behind a switch's name where the lengths are of its adders.
 SUMS = "sums"
@@ -326,7 +325,7 @@ def interchangeable(topology: Topology, whole: Sequence[int], sums: Mapping[int,
     sums: the lengths of adders, by device.
     """
     # Loads NumPy, which the check of a certificate without grants does not need.
-    from blinksim.topology.symmetry import candidates
+    from blinksim.topology.symmetry import candidates, name_turns
 
     index, members = topology.index, {*topology.members}
     length: dict[tuple[int, int, str], int] = {}

@@ -20,9 +20,8 @@ from blinksim.bounds.certificates.crossing_sums import capacity, check_shares
 from blinksim.bounds.certificates.least_length import least_length
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.topology.elements import BRANCHING
+from blinksim.topology.elements import BRANCHING, bandwidths
 from blinksim.topology.graph import Topology
-from blinksim.topology.parts import bandwidths
 from blinksim.units import exact_GBps, format_rate
 
 

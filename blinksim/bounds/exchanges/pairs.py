@@ -22,7 +22,7 @@ from blinksim.graphs.network import Network
 from blinksim.graphs.orbits import NetworkOrbits
 from blinksim.structures.arrays import distinct
 from blinksim.topology.graph import Topology
-from blinksim.traffic.matrix import Traffic
+from blinksim.traffic import Traffic
 
 # Ranks up to which all their subsets are tried as sides of a cut.
 _SUBSETS = 8

@@ -20,9 +20,9 @@ from blinksim.bounds.exchanges.rails import Floats, Rails, Uses, read_rails
 from blinksim.bounds.exchanges.turned_rails import turned_rails
 from blinksim.collective import Collective
 from blinksim.graphs.linear import Program
-from blinksim.structures.transport import transport
+from blinksim.structures.arrays import transport
 from blinksim.topology.graph import Topology
-from blinksim.traffic.matrix import Traffic
+from blinksim.traffic import Traffic
 
 # Rounds in which places get parts that suit their rates, and rows of the program that are looked at.
 _ROUNDS, _MOST_ROWS = 200, 40

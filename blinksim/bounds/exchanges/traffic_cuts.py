@@ -18,7 +18,7 @@ from blinksim.bounds.exchanges.pairs import tightest_side
 from blinksim.collective import Collective
 from blinksim.graphs.network import Network
 from blinksim.topology.graph import Topology
-from blinksim.traffic.matrix import Traffic
+from blinksim.traffic import Traffic
 
 # Groups of each sort whose cuts are worth exact sums, and groups of all sorts that are worth a flow.
 _TIGHTEST, _FLOWS = 2, 4

@@ -19,7 +19,7 @@ from blinksim.bounds.exchanges.rails import Floats, Ints, Rails, Route, Table, U
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.turned.symmetric import Pool
 from blinksim.topology.graph import Topology
-from blinksim.topology.symmetries.commuting import Turns, node_turns
+from blinksim.topology.group import Turns, node_turns
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
-from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,7 @@ from blinksim.cost.alpha_beta import route_alphas
 from blinksim.cost.pipelines.longest_path import Paths
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.outlines.outline import Outline
-from blinksim.structures.arrays import distinct
+from blinksim.structures.arrays import distinct, per_topology
 from blinksim.topology.graph import Topology
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -122,15 +121,10 @@ class _Cut:
         return float(max((out / self.out).max(), (into / self.into).max()))
 
 
-# Those of the last topology: every outline of a contest has the same.
-_last: list[tuple[ref[Topology], tuple[_Cut, ...]]] = []
-
-
+@per_topology
 def _cuts(topology: Topology) -> tuple[_Cut, ...]:
     """Every rank by itself, and every node."""
-    if not _last or _last[0][0]() is not topology:
-        alone, node = np.full(len(topology.devices), -1), topology.device_nodes
-        alone[topology.member_places] = np.arange(topology.ranks)
-        groups = (alone, node) if bool((node[topology.member_places] >= 0).all()) else (alone,)
-        _last[:] = [(ref(topology), tuple(_Cut.of(topology, group) for group in groups))]
-    return _last[0][1]
+    alone, node = np.full(len(topology.devices), -1), topology.device_nodes
+    alone[topology.member_places] = np.arange(topology.ranks)
+    groups = (alone, node) if bool((node[topology.member_places] >= 0).all()) else (alone,)
+    return tuple(_Cut.of(topology, group) for group in groups)

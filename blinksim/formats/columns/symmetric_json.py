@@ -21,7 +21,7 @@ from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.textio.compressed import compressed, decompressed
 from blinksim.textio.strict_json import Entry, parse
 from blinksim.topology.graph import Topology
-from blinksim.topology.symmetries.commuting import Turns
+from blinksim.topology.group import Turns
 
 VERSION = 2
 _MOST_LENGTH = 2**26

@@ -19,7 +19,7 @@ import numpy as np
 
 from blinksim.collective import Collective
 from blinksim.gpu.programs.dtypes import Array, ElementType, fold, narrow, widen
-from blinksim.traffic.matrix import block_bounds
+from blinksim.traffic import block_bounds
 
 PERIOD = 1_048_583  # prime
 Span = tuple[int, int, int]

@@ -13,7 +13,7 @@ from fractions import Fraction
 from blinksim.collective import EVERY, OWN, ROOT
 from blinksim.errors import InputError
 from blinksim.schedule.model import Schedule
-from blinksim.traffic.matrix import block_bounds
+from blinksim.traffic import block_bounds
 
 INPUT, OUTPUT, SCRATCH, INBOX = 0, 1, 2, 3
 BUFFERS = ("input", "output", "scratch", "inbox")

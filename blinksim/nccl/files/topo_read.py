@@ -21,7 +21,7 @@ from blinksim.nccl.files.topo_elements import BUS_ID
 from blinksim.textio import link_rates, safe_xml
 from blinksim.textio.safe_xml import Element, fault, integer, number, word
 from blinksim.topology.elements import UNLIMITED, machine_name, nvswitch
-from blinksim.topology.fabrics.fabric import Fabric
+from blinksim.topology.fabric import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 
 _MAX_ELEMENTS = 20_000

@@ -13,7 +13,7 @@ from blinksim.units import format_size_about
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from blinksim.traffic.matrix import Traffic
+    from blinksim.traffic import Traffic
 
 _WIDTH, _HEIGHT = 7.6, 6.6
 # The most that a pair has over the median, from which on colours stand for powers.

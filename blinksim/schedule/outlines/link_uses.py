@@ -14,8 +14,7 @@ from blinksim.limits import effort
 from blinksim.schedule.ways import Spread, ways_of_routes
 from blinksim.structures.arrays import distinct
 from blinksim.topology.graph import Topology
-from blinksim.topology.symmetries.device_pairs import Pairs, turning
-from blinksim.topology.symmetries.exchangeable import Exchangeable, alike_nodes
+from blinksim.topology.group import Exchangeable, Pairs, alike_nodes, turning
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from blinksim.schedule.turned.symmetric import Pool, SymmetricSchedule
 from blinksim.schedule.ways import distinct_routes
 from blinksim.structures.arrays import expand
-from blinksim.topology.symmetries.commuting import Turns
+from blinksim.topology.group import Turns
 
 Ints = npt.NDArray[np.int64]
 

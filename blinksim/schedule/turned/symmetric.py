@@ -2,7 +2,7 @@
 
 A schedule of 32,768 GPUs has a tree for every GPU, with as many sends each; where the machine is symmetric, the trees
 are one tree turned round. So `base` has one chunk of each sort, and `turns` commuting symmetries of the machine
-(`blinksim.topology.symmetries.commuting`). The schedule is the images of every chunk of `base` under the elements of
+(`blinksim.topology.group`). The schedule is the images of every chunk of `base` under the elements of
 the group; a generator that takes all sends of a chunk to sends of the same chunk makes no further image of it.
 
 What every image does follows from what one of them does, because a symmetry takes links to equal links. What all of
@@ -26,7 +26,7 @@ from blinksim.schedule.model import COPY, REDUCE, Schedule, ScheduleLike, as_sch
 from blinksim.schedule.ways import MOST_SENDS
 from blinksim.structures.arrays import distinct, expand, places
 from blinksim.textio.text_table import count
-from blinksim.topology.symmetries.commuting import Turns
+from blinksim.topology.group import Turns
 from blinksim.topology.symmetry import orbit_labels
 
 if TYPE_CHECKING:

@@ -1,4 +1,5 @@
-"""Topologies as NetworkX graphs and back, for drawing, for people's own questions and for independent checks.
+"""Topologies from NetworkX graphs. They are written as such for drawing, for people's own
+questions and for independent checks.
 
 A `networkx.MultiDiGraph` keeps every device as a node and every link as an edge keyed by its class; what belongs to the
 machine as a whole is kept in the graph's attributes. `from_networkx(to_networkx(t))` equals `t`.
@@ -13,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from blinksim.errors import InputError, unknown
 from blinksim.topology.elements import Device, Link
-from blinksim.topology.exchange.networkx_view import machine_fields
 from blinksim.topology.graph import Topology
+from blinksim.topology.views import machine_fields
 from blinksim.units import parse_number
 
 if TYPE_CHECKING:

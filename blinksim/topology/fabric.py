@@ -1,4 +1,4 @@
-"""The shapes in which nodes are joined.
+"""The shapes in which nodes are joined, and the switches and links that each adds.
 
 `switch`: one switch, or `planes` of them: port p of every node goes to plane p mod planes; as many planes as ports are
 rails. `tree`: per plane, a leaf switch for every `leaf_nodes` nodes under one spine. `levels`: any number of levels of
@@ -12,12 +12,14 @@ ISCA 2008), so that routes between them are never worse than the sum of their li
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from itertools import pairwise
+from itertools import combinations, pairwise
 from math import prod
+from typing import Any
 
 from blinksim.errors import InputError, unknown
 from blinksim.topology.elements import Device, Link
@@ -145,3 +147,135 @@ def _check_levels(levels: Sequence[Level]) -> None:
             raise InputError("every level but the last says how many nodes it has, a multiple of those one level below")
         if upper.planes > lower.planes:
             raise InputError(f"{upper.planes} planes above {lower.planes}; planes can join on the way up, not part")
+
+
+Switch = tuple[int, int, int]
+"""A switch of a fabric: its level from the nodes up, its plane, and which group of nodes it serves."""
+
+
+def switches(fabric: Fabric, nodes: int) -> list[Switch]:
+    """The switches for so many nodes, in the order of their devices: plane by plane if the planes stay apart."""
+    tiers = fabric.tiers()
+    found = [
+        (level, plane, group)
+        for level, tier in reversed(list(enumerate(tiers)))
+        for plane in range(tier.planes)
+        for group in range(1 if tier.nodes is None else -(-nodes // tier.nodes))
+    ]
+    apart = len({tier.planes for tier in tiers}) == 1
+    return sorted(found, key=lambda switch: switch[1]) if apart else found
+
+
+def join(fabric: Fabric, nodes: int) -> tuple[list[Device], list[Link]]:
+    """The switches between `nodes` nodes called n0, n1 …, and all links to and between them."""
+    if fabric.shape == "direct":
+        return [], _back_to_back(fabric, nodes)
+    found = switches(fabric, nodes)
+    devices = [fabric.switch(_name(fabric, switch)) for switch in found]
+    plane_of = {port: fabric.planes_of(number)[0] for number, port in enumerate(fabric.ports)}
+    width = fabric.tiers()[0].nodes or nodes
+    links: list[Link] = []
+    for plane in range(fabric.tiers()[0].planes):
+        links += [link for switch in found if switch[1] == plane for link in _upwards(fabric, switch)]
+        ports = [port for port in fabric.ports if plane_of[port] == plane]
+        for i in range(nodes):
+            leaf = _name(fabric, (0, plane, i // width))
+            links += [link for port in ports for link in fabric.pair(f"n{i}.{port}", leaf)]
+    if fabric.shape == "dragonfly":
+        links += [link for a, b in combinations(devices, 2) for link in _between_groups(fabric, a.name, b.name)]
+    return devices, links
+
+
+def _upwards(fabric: Fabric, switch: Switch) -> list[Link]:
+    """The links between a switch and the one above it, if there is one."""
+    level, plane, group = switch
+    tiers = fabric.tiers()
+    if level + 1 == len(tiers):
+        return []
+    upper, width = tiers[level + 1], tiers[level].nodes
+    above = (level + 1, plane % upper.planes, group * width // upper.nodes if width and upper.nodes else 0)
+    return fabric.pair(_name(fabric, switch), _name(fabric, above), fabric.uplink(level, plane))
+
+
+def _name(fabric: Fabric, switch: Switch) -> str:
+    level, plane, group = switch
+    tiers = fabric.tiers()
+    name = "fabric" if tiers[level].planes == 1 else f"fabric{plane}"
+    if fabric.shape == "dragonfly":
+        return f"{name}.group{group}"
+    if level == len(tiers) - 1:
+        return name
+    return f"{name}.{'leaf' if level == 0 else f'level{level + 1}.'}{group}"
+
+
+def _between_groups(fabric: Fabric, a: str, b: str) -> list[Link]:
+    ends = ((a, b), (b, a))
+    rate, lanes = fabric.lane_bandwidth, fabric.group_links
+    return [Link(src, dst, fabric.kind, rate, lanes, fabric.latency, fabric.overhead) for src, dst in ends]
+
+
+def _back_to_back(fabric: Fabric, nodes: int) -> list[Link]:
+    if nodes - 1 > len(fabric.ports):
+        raise InputError(
+            f"{nodes} nodes wired directly need {nodes - 1} ports each; this machine has {len(fabric.ports)}"
+        )
+    links = []
+    for i in range(nodes):
+        for j in range(i + 1, nodes):
+            # Spread the ports over the peers; with one peer all ports join the same two nodes.
+            for port in range(len(fabric.ports)):
+                if nodes == 2 or port == 0:
+                    a = fabric.ports[(j - 1 + port) % len(fabric.ports)]
+                    b = fabric.ports[(i + port) % len(fabric.ports)]
+                    links += fabric.pair(f"n{i}.{a}", f"n{j}.{b}")
+    return links
+
+
+EXAMPLE = "fabric shape=tree leaf_nodes=4 oversubscription=2"
+COUNTS = ("planes", "leaf_nodes", "group_nodes", "group_links", "spine_planes")
+PROPERTIES = ("shape", "oversubscription", *COUNTS)
+_SHAPES = ("switch", "tree", "dragonfly", "direct")
+
+
+def rewired(fabric: Fabric, changes: Mapping[str, str]) -> Fabric:
+    """`fabric` with the same ports and rates in another shape.
+
+    changes: as in a machine file's ``fabric`` section; what is not given is one plane, and as there by default.
+    spine_planes: of a tree, how many separate spines its planes share: 1 joins rails that have leaves of their own.
+    Raises `InputError` for other keys and values, and what no fabric can be.
+    """
+    for key in changes:
+        if key not in PROPERTIES:
+            raise unknown("property of a fabric", key, PROPERTIES, hint=f"(as in: {EXAMPLE})")
+    shape = changes.get("shape", fabric.shape)
+    if shape not in _SHAPES:
+        raise unknown("shape of a fabric", shape, _SHAPES, hint="(other levels are written in a machine file)")
+    given: dict[str, Any] = {key: _count(key, changes[key]) for key in COUNTS if key in changes}
+    if "oversubscription" in changes:
+        given["oversubscription"] = _ratio(changes["oversubscription"])
+    spines = given.pop("spine_planes", None)
+    for key, only in (("leaf_nodes", "tree"), ("oversubscription", "tree"), ("spine_planes", "tree")):
+        if key in changes and shape != only:
+            raise InputError(f"{key} goes with shape={only}, and this is {shape}; write it as in: {EXAMPLE}")
+    plain = Fabric(
+        "switch", fabric.ports, fabric.kind, fabric.lane_bandwidth, fabric.lanes, fabric.latency, fabric.overhead
+    )
+    found = replace(plain, can=fabric.can, shape=shape, **given)
+    if spines is None:
+        return found
+    leaves = Level(found.leaf_nodes, found.planes, found.oversubscription)
+    return replace(plain, can=fabric.can, shape="levels", levels=(leaves, Level(None, spines)))
+
+
+def _count(key: str, text: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
+        raise InputError(f"{key}={text:.40} is not a whole number of at least 1")
+    return int(text)
+
+
+def _ratio(text: str) -> Fraction:
+    found = re.fullmatch(r"([1-9][0-9]{0,3})(?:[:/]([1-9][0-9]{0,3}))?", text)
+    ratio = Fraction(int(found[1]), int(found[2] or 1)) if found else Fraction(0)
+    if ratio < 1:
+        raise InputError(f"oversubscription={text:.40} is not a ratio of at least 1, such as 2 or 3:2")
+    return ratio

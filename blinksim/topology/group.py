@@ -1,23 +1,27 @@
-"""Commuting symmetries of a machine, such as the turns of a torus: who goes where, and who goes there together.
+"""Groups of symmetries of a machine: commuting ones, such as the rotations of a torus, and any order of alike nodes.
 
-Every generator has an order, so that an element of the group is a row of exponents, one a generator (the fundamental
-theorem of finite abelian groups: Dummit and Foote, Abstract Algebra, 3rd edition, 2004, section 5.2). Of the members,
-an orbit is a grid: each generator either leaves every one of them in place or moves them round in a cycle as long as
-its order. A member then has coordinates, and a pair of members one image in which the first of them is at 0.
+Commuting: every generator has an order, so that an element of the group is a row of exponents, one a generator (the
+fundamental theorem of finite abelian groups: Dummit and Foote, Abstract Algebra, 3rd edition, 2004, section 5.2). Of
+the members, an orbit is a grid: each generator either leaves every one of them in place or moves them round in a cycle
+as long as its order. A member then has coordinates, and a pair of members one image in which the first of them is at 0.
+
+Nodes of a cluster can be exchanged as one likes if the turn of all nodes and the exchange of the first two are
+symmetries that leave the fabric in place: the two generate every order of the nodes. Routes between any two nodes are
+then those between two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import lcm, prod
 from typing import TYPE_CHECKING
-from weakref import ref
 
 import numpy as np
 
 from blinksim.errors import InputError
-from blinksim.structures.arrays import distinct, expand
+from blinksim.structures.arrays import distinct, expand, per_topology
 from blinksim.topology.symmetry import encoded, orbit_labels, why_not
 
 if TYPE_CHECKING:
@@ -163,26 +167,14 @@ def order(turn: Ints) -> int:
     return lcm(*distinct(lengths).tolist())
 
 
-# Those of the last topology: builders, times and proofs ask for them one after another.
-_last: list[tuple[ref[Topology], Turns | None]] = []
-_last_of_nodes: list[tuple[ref[Topology], Turns | None]] = []
-
-
+@per_topology
 def turns_of(topology: Topology) -> Turns | None:
-    """What `find_turns` finds, kept for the last topology."""
-    if not _last or _last[0][0]() is not topology:
-        _last[:] = [(ref(topology), find_turns(topology))]
-    return _last[0][1]
+    """What `find_turns` finds."""
+    return find_turns(topology)
 
 
+@per_topology
 def node_turns(topology: Topology) -> Turns | None:
-    """What `find_node_turns` finds, kept for the last topology."""
-    if not _last_of_nodes or _last_of_nodes[0][0]() is not topology:
-        _last_of_nodes[:] = [(ref(topology), find_node_turns(topology))]
-    return _last_of_nodes[0][1]
-
-
-def find_node_turns(topology: Topology) -> Turns | None:
     """Those of `turns_of` that leave every member in its place among those of its node, None if there are none.
 
     The router shares equal routes out by that place, so the images of a route are those that it finds itself.
@@ -227,7 +219,7 @@ def find_turns(topology: Topology, more: Sequence[Sequence[int] | Ints] = ()) ->
     move most), where they commute with all before. One that does not commute is repeated in all places where others
     take it: what turns the nodes below one switch becomes what turns the nodes below every switch.
     """
-    from blinksim.topology.symmetries.name_turns import bit_turns, name_turns
+    from blinksim.topology.symmetry import bit_turns, name_turns
 
     known = encoded(topology)
     members = topology.member_places
@@ -276,3 +268,133 @@ def _everywhere(turn: Ints, others: Sequence[Ints]) -> Ints | None:
             product, shifted = shifted[product], other[shifted[back]]
         turn = product
     return turn
+
+
+@dataclass(frozen=True, eq=False)
+class Exchangeable:
+    """Nodes that any permutation may exchange. table (node, place): the devices of every node, in the same order.
+
+    An element takes the nodes in its first two columns to those in the last two; they are -2 where unused. Pairs with a
+    device of the fabric stand for themselves.
+    """
+
+    topology: Topology
+    table: Ints
+    node: Ints
+    place: Ints
+
+    def between(self, src: Ints, dst: Ints) -> tuple[Ints, Ints, Ints]:
+        """For pairs of devices (M): the pair in the first two nodes that stands for it, and what takes it there."""
+        a, b = self.node[src], self.node[dst]
+        inside, apart = (a >= 0) & (b >= 0), a != b
+        # The router looks at devices in their order: what comes first stays first.
+        here, there = (a > b).astype(np.int64), (a < b).astype(np.int64)
+        elements = np.stack([here, np.where(apart, there, -2), a, np.where(apart, b, -2)], axis=1)
+        elements[~inside] = -2
+        first, second = self.table[here, self.place[src]], self.table[there, self.place[dst]]
+        return np.where(inside, first, src), np.where(inside, second, dst), elements
+
+    def inverse(self, elements: Ints) -> Ints:
+        """What undoes elements."""
+        return elements[:, [2, 3, 0, 1]]
+
+    def route_images(self, elements: Ints, start: Ints, links: Ints, which: Ints) -> tuple[Ints, Ints]:
+        """Where elements (M, 4) take routes `which` (M): route r has the links links[start[r]:start[r + 1]].
+
+        Their start (M + 1) and links.
+        """
+        owner, old = expand(start, links, which)
+        ends = np.concatenate([[0], np.cumsum(np.diff(start)[which])])
+        own, of, place = self.links
+        found, node = old.copy(), of[old]
+        for source, target in ((0, 2), (1, 3)):
+            # Links of the fabric, whose node is -1, are in no element.
+            here = np.flatnonzero(node == elements[:, source][owner])
+            found[here] = own[elements[:, target][owner[here]], place[old[here]]]
+        return ends, found
+
+    @cached_property
+    def links(self) -> tuple[Ints, Ints, Ints]:
+        """The links of every node in the same order, as (node, place); of every link its node, or -1, and its place."""
+        known, count = encoded(self.topology), len(self.node)
+        of = np.maximum(self.node[known.src], self.node[known.dst])
+        model = np.flatnonzero(of == 0)
+        kinds = int(known.kind.max(initial=0)) + 1
+        src, dst = (
+            np.where(self.node[side] >= 0, self.table[:, self.place[side]], side)
+            for side in (known.src[model], known.dst[model])
+        )
+        own = known.order[np.searchsorted(known.keys, (src * count + dst) * kinds + known.kind[model])]
+        place = np.zeros(len(of), dtype=np.int64)
+        place[own] = np.arange(len(model))
+        return own, of, place
+
+
+@per_topology
+def find_exchangeable(topology: Topology) -> Exchangeable | None:
+    """The nodes of a cluster, None if they are not all alike, or if the fabric tells them apart, or links join two."""
+    node = topology.device_nodes
+    count = int(node.max(initial=-1)) + 1
+    sizes = np.bincount(node[node >= 0], minlength=count)
+    if count < 3 or len(set(sizes.tolist())) > 1:
+        return None
+    a, b = (node[side] for side in topology.ends)
+    if bool(((a >= 0) & (b >= 0) & (a != b)).any()):
+        return None
+    inside = np.flatnonzero(node >= 0)
+    table = inside[np.argsort(node[inside], kind="stable")].reshape(count, -1)
+    place = np.zeros(len(node), dtype=np.int64)
+    place[table] = np.arange(table.shape[1])
+    turn, swap = np.arange(len(node)), np.arange(len(node))
+    turn[table] = np.roll(table, -1, axis=0)
+    swap[table[:2]] = table[1::-1]
+    known = encoded(topology)
+    if known.image(turn) is None or known.image(swap) is None:
+        return None
+    return Exchangeable(topology, table, node, place)
+
+
+def alike_nodes(topology: Topology) -> Exchangeable | Turns | None:
+    """What takes routes to routes that the router would find itself: any order of the nodes, or turns of them."""
+    return find_exchangeable(topology) or node_turns(topology)
+
+
+# Pairs from which on symmetries are worth looking for.
+_MANY_PAIRS = 200
+
+
+def turning(topology: Topology, pairs: int) -> Exchangeable | Turns | None:
+    """What takes routes of so many pairs to each other; None for few pairs, and where nothing does."""
+    return alike_nodes(topology) if pairs > _MANY_PAIRS and topology.symmetries else None
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Pairs of devices (M), by those that stand for them: src, dst (U).
+
+    which (M): the number of what stands for every pair. group, elements (M, …): what takes the routes of that one to
+    those of the pair; None if each stands for itself.
+    """
+
+    src: Ints
+    dst: Ints
+    which: Ints
+    group: Exchangeable | Turns | None = None
+    elements: Ints | None = None
+
+    @classmethod
+    def of(cls, topology: Topology, src: Ints, dst: Ints) -> Pairs:
+        """The pairs src[i] to dst[i]; few pairs each stand for themselves."""
+        group = turning(topology, len(src))
+        if group is None:
+            return cls(src, dst, np.arange(len(src)))
+        a, b, elements = group.between(src, dst)
+        count = len(topology.devices)
+        one, which = np.unique(a * count + b, return_inverse=True)
+        return cls(one // count, one % count, which, group, elements)
+
+    def images(self, start: Ints, links: Ints) -> tuple[Ints, Ints]:
+        """Start (M + 1) and links of all pairs, where those that stand for them have links[start[u]:start[u + 1]]."""
+        if self.group is None or self.elements is None:
+            return start, links
+        return self.group.route_images(self.elements, start, links, self.which)

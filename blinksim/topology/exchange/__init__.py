@@ -1,1 +1,0 @@
-"""Topologies as NetworkX graphs, and back."""

@@ -1,0 +1,524 @@
+"""Rules for machine files: common mistakes as a list, each with a name and a cure.
+
+An error makes answers impossible or meaningless; a warning marks what is legal but usually a slip. Rules look at
+the machine as a collective would use it by default. (The idea of a listable family of checks: PyPSA's consistency
+checks.)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from blinksim.errors import BlinksimError
+from blinksim.topology.elements import GPU_KINDS, UNLIMITED, Link
+from blinksim.units import format_rate, format_size, format_time
+
+if TYPE_CHECKING:
+    from blinksim.topology.graph import Topology
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One breach of a rule.
+
+    Attributes
+    ----------
+    rule : str
+        The rule's name.
+    severity : str
+        ``error`` or ``warning``.
+    message : str
+        What is wrong and where.
+    cure : str
+        What to do about it.
+    place : str
+        The file and line of the machine that it is about, such as ``mybox.yaml:41``; empty where no line is at fault.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> (finding,) = bs.check(bs.load("dgx1-v100").replace("nvlink", latency=0, overhead=0))
+    >>> finding.severity, finding.cure
+    ('warning', 'give latency or overhead; without them small sizes take no time')
+    """
+
+    rule: str
+    severity: str
+    message: str
+    cure: str
+    place: str = ""
+
+
+class Breach(NamedTuple):
+    """What a rule found. keys: those of a machine file, from the outermost, that lead to what is at fault."""
+
+    message: str
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A check by name. doc: what must hold, in a line; function: what breaks it, one by one; cure: what to do."""
+
+    name: str
+    severity: str
+    doc: str
+    cure: str
+    function: Callable[[Topology], Iterable[str | Breach]]
+
+
+RULES: dict[str, Rule] = {}
+
+
+def rule(name: str, severity: str, cure: str) -> Callable[[Callable[[Topology], Iterable[str | Breach]]], None]:
+    """Registers what a function finds under a name; its docstring says what must hold."""
+
+    def register(function: Callable[[Topology], Iterable[str | Breach]]) -> None:
+        RULES[name] = Rule(name, severity, (function.__doc__ or "").strip(), cure, function)
+
+    return register
+
+
+def used(topology: Topology) -> Topology:
+    """The machine over its default links; as it is if it has no members."""
+    return topology.select(connected=False) if topology.members else topology
+
+
+def listed(names: Iterable[str]) -> str:
+    """The names, the first six of many."""
+    every = list(names)
+    return ", ".join(every[:6]) + (f" and {len(every) - 6} more" if len(every) > 6 else "")
+
+
+@rule("members-exist", "error", "add devices of kind gpu or tile, or name others that can hold data")
+def _members_exist(topology: Topology) -> Iterator[str]:
+    """Some device can hold a rank's data."""
+    if not topology.members:
+        yield "no device can hold data, so there are no members"
+
+
+@rule("members-hold-data", "warning", "give GPUs the ability hold, and leave it out elsewhere, or list members")
+def _members_hold_data(topology: Topology) -> Iterator[str]:
+    """GPUs and tiles hold data, and nothing else does."""
+    relays = set(topology.relays)
+    mute = [d.name for d in topology.devices if d.kind in GPU_KINDS and not d.holds and d.name not in relays]
+    if mute:
+        yield f"{listed(mute)} cannot hold data and will never be a member"
+    odd = [name for name in topology.members if topology.device(name).kind not in GPU_KINDS]
+    if odd:
+        yield f"{listed(odd)} will hold a rank, though neither GPU nor tile"
+
+
+@rule("members-connected", "error", "add the missing links, or name the link classes that join the members")
+def _members_connected(topology: Topology) -> Iterator[str]:
+    """The default links connect every member with every other, both ways."""
+    try:
+        if topology.members:
+            topology.select()
+    except BlinksimError as error:
+        yield str(error)
+
+
+@rule("replicas-connected", "error", "add to inter_node_links the classes between the GPUs and the fabric's ports")
+def _replicas_connected(topology: Topology) -> Iterator[str]:
+    """Two nodes joined by the machine's own fabric are connected by the default links."""
+    if topology.fabric is None or topology.nodes > 1 or not topology.members:
+        return
+    if any(port not in topology.index for port in topology.fabric.ports) or len(used(topology).components()) > 1:
+        return  # other rules say so
+    try:
+        topology.replicate(2).select()
+    except BlinksimError as error:
+        yield f"two nodes: {error}"
+
+
+def _exits(topology: Topology) -> dict[str, int]:
+    """The devices of nodes that a fabric's links leave from, with the lanes of these."""
+    if topology.fabric is not None and topology.nodes == 1:
+        return {port: topology.fabric.lanes for port in topology.fabric.ports if port in topology.index}
+    outside = {device.name for device in topology.devices if device.node < 0}
+    return {link.src: link.lanes for link in topology.links if link.dst in outside and link.src not in outside}
+
+
+def _inside(topology: Topology) -> dict[str, set[str]]:
+    """The devices of the same node that each device is linked to."""
+    near: dict[str, set[str]] = {device.name: set() for device in topology.devices}
+    for link in topology.links:
+        if topology.device(link.src).node == topology.device(link.dst).node:
+            near[link.src].add(link.dst)
+            near[link.dst].add(link.src)
+    return near
+
+
+@rule("way-out", "warning", "link it to a network interface, as the others are, or see which link was forgotten")
+def _way_out(topology: Topology) -> Iterator[str]:
+    """Where most GPUs reach the fabric without passing another GPU, all do."""
+    exits, near = _exits(topology), _inside(topology)
+    holders = {device.name for device in topology.devices if device.holds}
+    lost = []
+    for name in topology.members if exits else ():
+        seen, todo = {name}, [name]
+        while todo and not seen & exits.keys():
+            fresh = near[todo.pop()] - holders - seen
+            seen |= fresh
+            todo += fresh
+        if not seen & exits.keys():
+            lost.append(name)
+    if 0 < len(lost) < len(topology.members) / 2:
+        yield f"{listed(lost)} without a way to the fabric of {'its' if len(lost) == 1 else 'their'} own"
+
+
+@rule(
+    "nic-once", "warning", "describe it once: as a device with one lane of the fabric, or as so many lanes of one port"
+)
+def _nic_once(topology: Topology) -> Iterator[str]:
+    """No network interface is described twice, as a device and as lanes or as a link of the GPU's own."""
+    exits, near = _exits(topology), _inside(topology)
+    kind = {device.name: device.kind for device in topology.devices}
+    twice = []
+    for name in exits:
+        beside = near[name].union(*(near[other] for other in near[name] if kind[other] == "pcie"))
+        nics = sorted(other for other in beside - {name} if other in exits and kind[other] == "nic")
+        if kind[name] in GPU_KINDS and nics:
+            twice.append(f"{name} and {nics[0]}")
+    if twice:
+        yield f"{listed(twice)}, linked to each other, both lead to the fabric"
+    groups: dict[frozenset[str], list[str]] = {}
+    for name, lanes in exits.items():
+        if kind[name] == "nic" and lanes > 1 and near[name]:
+            groups.setdefault(frozenset(near[name]), []).append(name)
+    double = [names for names in groups.values() if len(names) == exits[names[0]]]
+    if double:
+        names = double[0]
+        yield (
+            f"{listed(names)}, beside each other, have {exits[names[0]]} lanes of the fabric each, "
+            f"as many as they are: {len(names) * exits[names[0]]} network interfaces in place of {len(names)}?"
+        )
+
+
+@rule("fabric-ports-exist", "error", "name devices of the node as ports of its fabric")
+def _fabric_ports(topology: Topology) -> Iterator[Breach]:
+    """Every port of the fabric is a device of the node."""
+    missing = [port for port in (topology.fabric.ports if topology.fabric else ()) if port not in topology.index]
+    if missing:
+        yield Breach(f"the fabric's ports {listed(missing)} are no devices", ("fabric", "ports"))
+
+
+@rule("node-numbers", "error", "number the nodes from 0 without gaps, fabric switches -1")
+def _node_numbers(topology: Topology) -> Iterator[str]:
+    """The members sit in nodes 0 to nodes - 1, some in each; what joins nodes has the number -1."""
+    there = {topology.device(name).node for name in topology.members}
+    empty = [str(number) for number in range(topology.nodes) if number not in there]
+    if there and empty:
+        yield f"no member in node {listed(empty)} of {topology.nodes}"
+    outside = [d.name for d in topology.devices if not -1 <= d.node < topology.nodes]
+    if outside:
+        yield f"{listed(outside)} in a node beyond 0 to {topology.nodes - 1}"
+
+
+FORWARDERS = ("switch", "pcie", "fabric")
+SLOWEST, FASTEST = 10**8, 4 * 10**12
+"""Bytes/s of a link's direction that hardware plausibly has: 0.1 GB/s to 4 TB/s."""
+LONGEST = 1e-3
+"""Seconds of latency that a link plausibly has at most, over a slow network too."""
+
+
+@rule("collective-links-exist", "error", "correct the spelling, or add links of this class")
+def _collective_links(topology: Topology) -> Iterator[Breach]:
+    """Every class in collective_links occurs."""
+    for kind in topology.collective_links:
+        if kind not in topology.link_classes:
+            yield Breach(f"collective_links names {kind}, and no link has this class", ("collective_links",))
+
+
+@rule("inter-node-links-exist", "error", "correct the spelling, or add such links or a fabric that makes them")
+def _inter_node_links(topology: Topology) -> Iterator[Breach]:
+    """Every class in inter_node_links occurs, or is the fabric's."""
+    for kind in topology.inter_node_links:
+        if kind not in topology.link_classes and not (topology.fabric and topology.fabric.kind == kind):
+            message = f"inter_node_links names {kind}, and neither link nor fabric has this class"
+            yield Breach(message, ("inter_node_links",))
+
+
+@rule("reserved-name", "error", "choose another name for the link class; all means every class")
+def _reserved_name(topology: Topology) -> Iterator[Breach]:
+    """No link class has a name that the command line uses for something else."""
+    if "all" in topology.link_classes:
+        yield Breach("a link class is called all", ("link_classes", "all"))
+
+
+@rule("bus-pair", "error", "give a bus two links or more of equal bandwidth, or drop the bus")
+def _bus_pair(topology: Topology) -> Iterator[str]:
+    """A bus joins two links or more, all of the same bandwidth, which is the bus's."""
+    buses: dict[str, list[Link]] = {}
+    for link in topology.links:
+        if link.bus is not None:
+            buses.setdefault(link.bus, []).append(link)
+    for bus, links in buses.items():
+        if len(links) < 2:
+            yield f"bus {bus} has the one link {links[0].name}"
+        elif len({link.bandwidth for link in links}) > 1:
+            yield f"bus {bus} has links of {listed(sorted({format_rate(link.bandwidth) for link in links}))}"
+
+
+@rule("link-both-ways", "warning", "add or mend the other direction, unless the link really is one-way")
+def _both_ways(topology: Topology) -> Iterator[str]:
+    """Every link has a partner of its class and bandwidth in the other direction."""
+    by_key = {link.key: link for link in topology.links}
+    lonely, uneven = [], []
+    for link in topology.links:
+        back = by_key.get((link.dst, link.src, link.kind))
+        if back is None:
+            lonely.append(link.name)
+        elif back.bandwidth < link.bandwidth:
+            uneven.append(f"{link.name} {format_rate(link.bandwidth)}, back {format_rate(back.bandwidth)}")
+    if lonely:
+        yield f"no way back beside {listed(lonely)}"
+    if uneven:
+        yield f"unequal directions: {listed(uneven)}"
+
+
+@rule("forwarder-balance", "warning", "give it equal bandwidth in and out; bounds are then exact")
+def _forwarder_balance(topology: Topology) -> Iterator[str]:
+    """What only forwards can send as much as it can receive."""
+    part = used(topology)
+    net = {device.name: Fraction(0) for device in part.devices}
+    for link in part.links:
+        if link.bus is None:
+            net[link.src] += link.bandwidth
+            net[link.dst] -= link.bandwidth
+    odd = [d.name for d in part.devices if not d.holds and net[d.name]]
+    if odd:
+        yield f"{listed(odd)}: bandwidth in and out differ"
+
+
+@rule("isolated-device", "warning", "link it or leave it out")
+def _isolated(topology: Topology) -> Iterator[str]:
+    """Every device has a link."""
+    linked = {end for link in topology.links for end in (link.src, link.dst)}
+    alone = [d.name for d in topology.devices if d.name not in linked]
+    if alone and len(topology.devices) > 1:
+        yield f"{listed(alone)} without any link"
+
+
+@rule("dead-end-forwarder", "warning", "add the links that are missing behind it, or leave it out")
+def _dead_end(topology: Topology) -> Iterator[str]:
+    """A switch of any sort lies between two devices at least."""
+    neighbours: dict[str, set[str]] = {}
+    for link in topology.links:
+        neighbours.setdefault(link.src, set()).add(link.dst)
+        neighbours.setdefault(link.dst, set()).add(link.src)
+    ports = set(topology.fabric.ports) if topology.fabric else set()
+    found = [
+        d.name
+        for d in topology.devices
+        if d.kind in FORWARDERS and len(neighbours.get(d.name, ())) == 1 and d.name not in ports
+    ]
+    if found:
+        yield f"{listed(found)} linked to one device only"
+
+
+@rule("plausible-bandwidth", "warning", "mind GB/s against Gb/s, and that bandwidth is per lane and direction")
+def _plausible(topology: Topology) -> Iterator[Breach]:
+    """Links have between 0.1 GB/s and 4 TB/s (between fabric switches more, and without a limit)."""
+    node = {device.name: device.node for device in topology.devices}
+    for link in topology.links:
+        free = link.kind == UNLIMITED or (node[link.src] < 0 and node[link.dst] < 0)
+        if link.bandwidth < SLOWEST or (link.bandwidth > FASTEST and not free):
+            yield Breach(f"{link.kind} links of {format_rate(link.bandwidth)}", ("link_classes", link.kind))
+
+
+@rule("plausible-latency", "warning", "mind us against ms, and that both are of one link and one message")
+def _plausible_latency(topology: Topology) -> Iterator[Breach]:
+    """Links have a latency and an overhead of at most 1 ms."""
+    for link in topology.links:
+        for name, time in (("latency", link.latency), ("overhead", link.overhead)):
+            if time > LONGEST:
+                yield Breach(f"{link.kind} links with {name} {format_time(time)}", ("link_classes", link.kind, name))
+
+
+@rule("uneven-class", "warning", "write parallel links as lanes, and give links of another sort a class of their own")
+def _uneven_class(topology: Topology) -> Iterator[str]:
+    """Within a node, a lane of a class has one bandwidth."""
+    node = {device.name: device.node for device in topology.devices}
+    lanes: dict[str, Counter[str]] = {}
+    for link in topology.links:
+        if node[link.src] >= 0 and node[link.dst] >= 0:
+            lanes.setdefault(link.kind, Counter())[format_rate(link.lane_bandwidth)] += 1
+    for kind, counts in lanes.items():
+        if len(counts) > 1:
+            yield f"{kind} lanes of {listed(f'{rate} ({times} links)' for rate, times in counts.most_common())}"
+
+
+@rule("missing-link", "warning", "see whether a link between them was forgotten")
+def _missing_link(topology: Topology) -> Iterator[str]:
+    """No two GPUs alone have less bandwidth over a default class than all others, as after one forgotten link."""
+    part = used(topology)
+    for kind in part.link_classes:
+        total = dict.fromkeys(part.members, Fraction(0))
+        for link in part.links:
+            if link.kind == kind and link.src in total:
+                total[link.src] += link.bandwidth
+        most, times = Counter(total.values()).most_common(1)[0] if total else (Fraction(0), 0)
+        few = [name for name in part.members if total[name] != most]
+        if 0 < len(few) <= 2 and times >= 4 and all(total[name] < most for name in few):
+            have = "has" if len(few) == 1 else "have"
+            yield f"{' and '.join(few)} {have} less {kind} bandwidth than the other {times}"
+
+
+@rule("parallel-classes", "warning", "use one class at a time, or check that these are separate wires")
+def _parallel(topology: Topology) -> Iterator[str]:
+    """No pair is linked by two of the default classes, whose bandwidth would then add up."""
+    seen: dict[tuple[str, str], str] = {}
+    for link in used(topology).links:
+        other = seen.setdefault((link.src, link.dst), link.kind)
+        if other != link.kind:
+            yield f"{other} and {link.kind} links join the same devices, such as {link.src} and {link.dst}"
+            return
+
+
+@rule("private-pcie", "warning", "write PCIe as a tree through switches and CPUs, which GPUs share")
+def _private_pcie(topology: Topology) -> Iterator[str]:
+    """PCIe links do not join two GPUs directly."""
+    for link in topology.links:
+        if "pcie" in link.kind.lower() and topology.device(link.src).holds and topology.device(link.dst).holds:
+            yield f"{link.kind} links join GPUs directly, such as {link.src} and {link.dst}"
+            return
+
+
+@rule("latency-given", "warning", "give latency or overhead; without them small sizes take no time")
+def _latency(topology: Topology) -> Iterator[Breach]:
+    """Every link class has a latency or an overhead, but that of adapters and their own ports."""
+    device = {one.name: one.kind for one in topology.devices}
+    timed = {
+        link.kind
+        for link in topology.links
+        if link.latency or link.overhead or {device[link.src], device[link.dst]} == {"nic"}
+    }
+    missing = [kind for kind in topology.link_classes if kind not in timed]
+    if missing:
+        yield Breach(f"no latency and no overhead on {listed(missing)} links", ("link_classes", missing[0]))
+
+
+@rule("in-network", "warning", "see what the page on machine files says about switches that multicast and reduce")
+def _in_network(topology: Topology) -> Iterator[str]:
+    """Only switches multicast and reduce, and facts about that have a source."""
+    yield from (doubt for device in topology.devices for doubt in device.doubts())
+
+
+@rule("symmetric-generators", "warning", "correct or drop these symmetries; they are ignored")
+def _symmetric(topology: Topology) -> Iterator[Breach]:
+    """The symmetries given map the machine onto itself."""
+    if not topology.symmetries:
+        return
+    from blinksim.topology import symmetry
+
+    wrong = len(topology.symmetries) - len(symmetry.automorphisms(topology))
+    if wrong:
+        message = f"{wrong} of {len(topology.symmetries)} symmetries do not map the machine onto itself"
+        yield Breach(message, ("symmetries",))
+
+
+# Seconds that a step of a program or of NCCL, or the start of either, takes at most on any hardware that we know of.
+_LONGEST = 100e-6
+# The least and the most of others, by field. On H200: 15 us, 300 us, 0.015 ns, 0.02, 3.7, 1.07, 25 MiB, 132.
+_RANGES: dict[str, tuple[float, float]] = {
+    "queue_s": (0.0, 1e-3),
+    "turns_s": (0.0, 1e-2),
+    "byte_s": (1e-12, 1e-9),
+    "fan": (0.0, 0.5),
+    "soft": (1.0, 20.0),
+    "wire": (1.0, 2.0),
+    "cache_bytes": (2**20, 2**30),
+    "blocks": (8, 1024),
+    "channels": (1, 64),
+}
+# Of a port, as shares of the bandwidth of the links: kernels move less than a data sheet's figure, and on H200 a little
+# more came in than went out. NCCL's LL sends half as many bytes, and on few channels any protocol sends less.
+_LEAST_OF_LINKS, _MOST_OUT, _MOST_IN = 0.25, 1.1, 1.3
+# Where a machine file states what a field holds.
+_KEYS = {"packets": ("protocols", "ll128"), "flags": ("protocols", "simple")}
+_SECTION = "execution"
+
+
+@rule("plausible-constants", "warning", "mind us against ms and GB/s against Gb/s, or calibrate again")
+def _plausible_constants(topology: Topology) -> Iterator[Breach]:
+    """Measured constants of programs and of NCCL are such as hardware has, and fit the links."""
+    for constants, keys in ((topology.execution, (_SECTION,)), (topology.nccl_rates, (_SECTION, "nccl"))):
+        if constants is not None:
+            yield from _odd(constants, keys)
+            yield from _against_links(constants, keys, _leaving(topology))
+            if constants.error is not None and constants.error.median > constants.error.p90:
+                place = (*keys, "error")
+                yield Breach(f"{'.'.join(place)}: the median is above p90, which is above half of the errors", place)
+
+
+def _odd(constants: Any, keys: tuple[str, ...]) -> Iterator[Breach]:
+    """The constants that hardware does not have, also those in groups."""
+    for field in fields(constants):
+        value = getattr(constants, field.name)
+        if is_dataclass(value) and field.name not in ("measured", "error"):
+            yield from _odd(value, keys + _KEYS.get(field.name, (field.name,)))
+            continue
+        longest = (0.0, _LONGEST) if field.name.endswith("_s") else None
+        least, most = _RANGES.get(field.name) or longest or (None, None)
+        if value is not None and least is not None and most is not None and not least <= value <= most:
+            place = (*keys, field.name.removesuffix("_s").removesuffix("_bytes"))
+            had, low, high = (_text(field.name, number) for number in (value, least, most))
+            yield Breach(f"{'.'.join(place)} is {had}; hardware has {low} to {high}", place)
+
+
+def _text(name: str, value: float) -> str:
+    if name == "byte_s":
+        return f"{value / 1e-9:.4g} ns"
+    if name.endswith("_s"):
+        return format_time(value)
+    return format_size(int(value)) if name.endswith("_bytes") else f"{value:.4g}"
+
+
+def _leaving(topology: Topology) -> float | None:
+    """Bytes/s from the first member to switches, None if no link leads to one."""
+    part = used(topology)
+    switches = {device.name for device in part.devices if device.kind == "switch"}
+    rates = [link.bandwidth for link in part.links if link.src == part.members[0] and link.dst in switches]
+    return float(sum(rates)) if rates else None
+
+
+def _against_links(constants: Any, keys: tuple[str, ...], leaving: float | None) -> Iterator[Breach]:
+    """What constants say of a port that its links do not allow, or that is far below them."""
+    if leaving is None:
+        yield Breach(f"{'.'.join(keys)} is of GPUs around a switch, and no link leads from a GPU to one", keys)
+        return
+    if hasattr(constants, "ports"):
+        rates = {
+            ("ports", "out"): (constants.ports.out, _LEAST_OF_LINKS, _MOST_OUT),
+            ("ports", "into"): (constants.ports.into, _LEAST_OF_LINKS, _MOST_IN),
+        }
+    else:
+        rates = {(name, "rate"): (getattr(constants, name).rate, 0.0, _MOST_OUT) for name in ("ll", "ll128", "simple")}
+    for end, (rate, least, most) in rates.items():
+        if not least * leaving <= rate <= most * leaving:
+            place = keys + end
+            yield Breach(
+                f"{'.'.join(place)} is {format_rate(rate)}; the links to the switch carry {format_rate(leaving)}", place
+            )
+
+
+__all__ = ["RULES", "Finding", "Rule", "check"]
+
+
+def check(topology: Topology, place: Callable[[tuple[str, ...]], str] = lambda keys: "") -> list[Finding]:
+    """What the rules find, errors first, else in the order of `RULES`; at most one finding per rule and message.
+
+    place: the file and line of what such keys of the machine's file lead to.
+    """
+    found = []
+    for rule in RULES.values():
+        breaches = [one if isinstance(one, Breach) else Breach(one) for one in rule.function(topology)]
+        for message, keys in {one.message: one.keys for one in breaches}.items():
+            found.append(Finding(rule.name, rule.severity, message, rule.cure, place(keys) if keys else ""))
+    return sorted(found, key=lambda finding: finding.severity != "error")

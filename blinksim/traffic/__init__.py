@@ -1,1 +1,0 @@
-"""Who sends how much to whom: traffic matrices, and those of mixtures of experts."""
