@@ -87,6 +87,10 @@ test-all: lint  ## lint and all tests: the slow ones, the notebooks and the site
 	@echo 'pytest (all tests, $(JOBS) processes)'
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not gpu' --hypothesis-profile thorough --durations=15
 
+.PHONY: corpus
+corpus: $(STAMP)  ## frozen questions: which answers changed, and how (ONLY='--every 16' for some)
+	@$(BIN)/python tests/corpus/corpus.py check $(ONLY)
+
 .PHONY: test-gpu
 test-gpu: $(STAMP)  ## the tests that need GPUs and CuPy (pip install 'blinksim[gpu-cuda12]')
 	@$(BIN)/python -m pytest -m gpu
