@@ -62,7 +62,7 @@ def test_the_package_itself_loads_nothing_heavy(tmp_path: Path) -> None:
 
 
 def test_a_certificate_is_checked_without_solver_or_arrays(tmp_path: Path) -> None:
-    loaded = modules_after("import blinksim.bounds.certificates.certificate", tmp_path)
+    loaded = modules_after("import blinksim.bounds.certificates", tmp_path)
     assert loaded.isdisjoint({"networkx", "numpy", "ortools", "scipy", "pandas"})
 
 

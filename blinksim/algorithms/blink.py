@@ -133,8 +133,8 @@ def as_tree(hops: Hops, root: int, share: Fraction, arcs: Sequence[Arc], use: st
 
 def _flows(plan: ForestPlan, topology: Topology, collective: Collective, bound: BoundResult) -> None:
     from blinksim.algorithms.building import path_plan
-    from blinksim.graphs.capacities import shared_capacities
     from blinksim.graphs.network import network
+    from blinksim.graphs.programs import shared_capacities
 
     net = network(topology)
     path_plan.add_paths(plan, topology, collective, net, shared_capacities(topology, net), bound)

@@ -20,9 +20,9 @@ import numpy as np
 
 from blinksim.algorithms import direct
 from blinksim.algorithms.building.bits import along_bits, patterns, step_seconds
+from blinksim.budget import asked_to_stop
 from blinksim.collective import OWN, ROOT, Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.limits.stopping import asked_to_stop
 from blinksim.packing.choose import Limits
 from blinksim.packing.rounds import (
     Bools,

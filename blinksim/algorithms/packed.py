@@ -19,11 +19,11 @@ from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.algorithms.rail_aligned import exchange
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
+from blinksim.budget import Progress, Watch
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.graphs.capacities import SharedCapacity, shared_capacities
 from blinksim.graphs.network import Network, network
-from blinksim.limits.watch import Progress, Watch
+from blinksim.graphs.programs import SharedCapacity, shared_capacities
 from blinksim.packing.forest import Forest, low_forest, pack_forest, pack_shares, turned_forest
 from blinksim.packing.scaling import Arcs
 from blinksim.packing.spanning import pairs_of_links, undirected_trees

@@ -28,13 +28,12 @@ from blinksim.algorithms.packed import build as build_packed
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.bounds.in_network import OUT, OWN, WAY, BranchingTrees, Hop, Way, abilities, best_ways
-from blinksim.bounds.obvious.guessed_lengths import guessed_lengths
+from blinksim.bounds.quick import guessed_lengths
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.capacities import with_adders
-from blinksim.graphs.linear import Program
+from blinksim.graphs.linear import Program, roundings
 from blinksim.graphs.network import network
-from blinksim.graphs.rounding import roundings
+from blinksim.graphs.programs import with_adders
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology

@@ -15,8 +15,7 @@ import numpy as np
 
 from blinksim.algorithms.building import symmetric_trees
 from blinksim.algorithms.building.piece_schedule import Inside, of_pieces, pieces_of, through_others
-from blinksim.bounds.exchanges.rails import read_rails
-from blinksim.bounds.exchanges.turned_rails import TurnedRails, turned_rails
+from blinksim.bounds.rails import TurnedRails, read_rails, turned_rails
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.packing.rails import Pieces

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from blinksim.algorithms.building.tradeoffs import tradeoffs
 from blinksim.answers.compare import Comparison, compared
 from blinksim.answers.project import Contest
+from blinksim.budget import asked_to_stop, stoppable
 from blinksim.collective import Collective, CollectiveName
 from blinksim.cost.brief.turned_cost import cost_of
 from blinksim.errors import InputError
-from blinksim.limits.stopping import asked_to_stop, stoppable
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result
 from blinksim.schedule.ways import Parallel

@@ -13,11 +13,11 @@ from itertools import combinations
 from math import comb
 from typing import Any, Literal, overload
 
+from blinksim import budget
 from blinksim.answers.sweeps import pool
 from blinksim.bounds.compute import bound
 from blinksim.collective import Collective, CollectiveName
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
-from blinksim.limits import effort
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result
 from blinksim.topology.graph import Topology
@@ -280,13 +280,13 @@ def _merit(row: Placement) -> tuple[bool, Fraction, Fraction]:
 
 def _check_effort(topology: Topology, count: int, kinds: int, workers: int) -> None:
     """Raises `InfeasibleError` if the bounds of so many choices would take minutes on so many processes."""
-    each = effort.of_bound(topology, count)
+    each = budget.of_bound(topology, count)
     seconds = kinds * each / workers
     # A single one that takes too long refuses itself, with the size that works.
-    if each < effort.MOST_SECONDS < seconds:
+    if each < budget.MOST_SECONDS < seconds:
         raise InfeasibleError(
             f"{count} of {topology.ranks} GPUs of {topology.name}: {kinds:,} choices differ, whose bounds would take "
-            f"about {effort.words(seconds)}; up to about {int(effort.MOST_SECONDS / seconds * kinds):,} work: choose "
+            f"about {budget.words(seconds)}; up to about {int(budget.MOST_SECONDS / seconds * kinds):,} work: choose "
             "among fewer GPUs or nodes, or use several machines with cluster="
         )
 

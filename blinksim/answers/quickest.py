@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.answers.project import Contest, contest, with_least_time
+from blinksim.budget import asked_to_stop, stoppable, within
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.limits.stopping import asked_to_stop, stoppable
-from blinksim.limits.time_limit import within
 from blinksim.schedule.turned.entrant import Turned
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.ways import Parallel

@@ -17,9 +17,9 @@ from blinksim.algorithms.rail_aligned import large
 from blinksim.algorithms.registry import AlgorithmName
 from blinksim.algorithms.registry import algorithm as registered
 from blinksim.answers.quickest import LEAST_SEARCH_S, AtSize, candidates, timed
+from blinksim.budget import within
 from blinksim.collective import Collective, CollectiveName, busbw_factor
 from blinksim.errors import InputError, unknown
-from blinksim.limits.time_limit import within
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Rates, Result
 from blinksim.schedule.loads import rate

@@ -4,10 +4,10 @@
 """
 
 from blinksim.bounds.bound_result import Bound, BoundResult
-from blinksim.bounds.certificates.certificate import Certificate, Cut, Partition, Phases
-from blinksim.bounds.certificates.certificate_json import certificate_from_dict
-from blinksim.bounds.certificates.lengths import Lengths
+from blinksim.bounds.certificates import Certificate, Cut, Partition, Phases
+from blinksim.bounds.claims import certificate_from_dict
 from blinksim.bounds.compute import bound, in_flight
+from blinksim.bounds.lengths import Lengths
 
 __all__ = [
     "Bound",

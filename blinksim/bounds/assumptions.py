@@ -7,8 +7,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from blinksim.bounds.certificates.certificate import Certificate, Partition, Phases
-from blinksim.bounds.certificates.lengths import Lengths
+from blinksim.bounds.certificates import Certificate, Partition, Phases
+from blinksim.bounds.lengths import Lengths
 from blinksim.collective import Collective
 from blinksim.topology.elements import BRANCHING
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from blinksim.bounds.certificates.certificate import Certificate
+from blinksim.bounds.certificates import Certificate
 from blinksim.bounds.compute import bound, exchange_variables, two_phases
 from blinksim.bounds.quick import quick_bound, tries_every_cut
 from blinksim.collective import Collective
@@ -89,8 +89,8 @@ def _spread_attains(topology: Topology, collective: Collective, rate: Fraction) 
     local = topology.ranks / max(1, topology.nodes)
     if _affordable(topology, collective) or topology.ranks * local > _SPREAD:
         return False
-    from blinksim.bounds.exchanges.rail_spread import attained_rate
-    from blinksim.graphs.capacities import agree
+    from blinksim.bounds.rail_flows import attained_rate
+    from blinksim.graphs.programs import agree
 
     return agree(rate, attained_rate(topology, collective, float(rate)))
 

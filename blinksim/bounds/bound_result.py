@@ -14,7 +14,7 @@ from blinksim.results import Rates, Result
 from blinksim.units import exact_GBps, in_GBps
 
 if TYPE_CHECKING:
-    from blinksim.bounds.certificates.certificate import Certificate
+    from blinksim.bounds.certificates import Certificate
     from blinksim.topology.graph import Topology
 
 

@@ -11,20 +11,19 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
+from blinksim import budget
 from blinksim.bounds.assumptions import SCOPES
 from blinksim.bounds.bound_result import Bound, BoundResult
-from blinksim.bounds.certificates.certificate import Certificate, Cut, Partition, Phases
-from blinksim.bounds.certificates.crossing_sums import check_shares
-from blinksim.bounds.certificates.lengths import Lengths, more_than_forwards
+from blinksim.bounds.certificate_sums import check_shares
+from blinksim.bounds.certificates import Certificate, Cut, Partition, Phases
+from blinksim.bounds.lengths import Lengths, more_than_forwards
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.limits import effort
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import require_served
 
 if TYPE_CHECKING:
-    from blinksim.graphs.network import Array, Network
-    from blinksim.graphs.orbits import NetworkOrbits
+    from blinksim.graphs.network import Array, Network, NetworkOrbits
 
 # Questions whose bounds are kept in the process.
 _KEPT = 64
@@ -82,7 +81,7 @@ def packed_phases(topology: Topology) -> Bound | None:
 
 def exchange_variables(topology: Topology, collective: Collective) -> int:
     """Flow variables of the linear program that bounds an exchange on a selected topology, the measure of its size."""
-    from blinksim.graphs.flow_program import flow_variables
+    from blinksim.graphs.programs import flow_variables
 
     question = _Question(topology, collective, ())
     return flow_variables(question.net, len(question.alike.first))
@@ -112,9 +111,9 @@ def _check_effort(topology: Topology, collective: Collective) -> None:
         flows = len(orbits(topology))
     elif collective.name == "allreduce":
         flows = _SEARCHES * (min(flows, len(orbits(topology)) + topology.nodes) if topology.nodes > 1 else flows)
-    seconds = effort.of_flows(topology, flows)
+    seconds = budget.of_flows(topology, flows)
     instead = "ask how fast it will be (blinksim project), which comes with a bound without a search"
-    effort.check(f"the exact bound of {collective.name}", topology, seconds, instead)
+    budget.check(f"the exact bound of {collective.name}", topology, seconds, instead)
 
 
 # A topology never changes: an edited one is another key.
@@ -176,7 +175,7 @@ class _Question:
     @cached_property
     def alike(self) -> NetworkOrbits:
         """The orbits of arcs and ranks."""
-        from blinksim.graphs.orbits import network_orbits, single_orbits
+        from blinksim.graphs.network import network_orbits, single_orbits
 
         # Traffic tells ranks apart that the machine does not.
         return single_orbits(self.net) if self.collective.traffic else network_orbits(self.topology, self.net)
@@ -291,12 +290,12 @@ class _Question:
 
     def exchange(self) -> list[Bound]:
         """The tightest of the obvious cuts, and the lengths that a linear program finds."""
-        from blinksim.bounds.exchanges.pairs import tight_cut
-        from blinksim.bounds.obvious.groups import groups
+        from blinksim.bounds.exchange_cuts import tight_cut
+        from blinksim.bounds.groups import groups
         from blinksim.bounds.quick import obvious_cuts
 
         if self.collective.traffic is not None:
-            from blinksim.bounds.exchanges.traffic_cuts import tight_traffic_cut
+            from blinksim.bounds.exchange_cuts import tight_traffic_cut
 
             cut = tight_traffic_cut(self.topology, self.collective, self.net, groups(self.topology))
             return self.with_flows(self.of(cut))
@@ -308,9 +307,8 @@ class _Question:
 
     def with_flows(self, cut: Bound) -> list[Bound]:
         """`cut` and the lengths that a linear program of flows finds; marks those that flows attain."""
-        from blinksim.bounds.certificates.rounded_duals import certify
-        from blinksim.bounds.exchanges.pairs import best_flows
-        from blinksim.graphs.capacities import agree, shared_capacities
+        from blinksim.bounds.optimum import best_flows, certify
+        from blinksim.graphs.programs import agree, shared_capacities
 
         if self.collective.exchanges and (self.collective.traffic or self.topology.ranks > _LENGTHS):
             cut = replace(cut, exact=self.spread_attains(cut))
@@ -337,8 +335,8 @@ class _Question:
 
     def spread_attains(self, cut: Bound) -> bool:
         """True if a flow that is known without a program attains `cut`: behind one switch, or over rails."""
-        from blinksim.bounds.exchanges.rail_spread import attained_rate
-        from blinksim.graphs.capacities import agree
+        from blinksim.bounds.rail_flows import attained_rate
+        from blinksim.graphs.programs import agree
 
         return agree(cut.rate, attained_rate(self.topology, self.collective, float(cut.rate)))
 
@@ -346,7 +344,7 @@ class _Question:
 
     def partition(self) -> tuple[Partition, bool]:
         """The best partition found, and whether it is the best there is."""
-        from blinksim.bounds.partition import best_partition
+        from blinksim.bounds.cuts import best_partition
 
         parts, exact = best_partition(self.topology)
         return Partition.of(self.topology, self.collective, parts), exact
@@ -366,11 +364,10 @@ class _Question:
 
     def _trees(self, best: Fraction, reached: Fraction | None) -> tuple[Lengths | None, Fraction | None]:
         """Lengths that trees cannot beat, and the rate that trees attain; either may be unknown."""
-        from blinksim.bounds.certificates.rounded_duals import certify
-        from blinksim.bounds.obvious.guessed_lengths import guessed_lengths
-        from blinksim.bounds.optimum import best_trees
-        from blinksim.graphs.capacities import agree, shared_capacities
-        from blinksim.graphs.orbits import single_orbits
+        from blinksim.bounds.optimum import best_trees, certify
+        from blinksim.bounds.quick import guessed_lengths
+        from blinksim.graphs.network import single_orbits
+        from blinksim.graphs.programs import agree, shared_capacities
 
         guess = None
         if reached is not None:

@@ -16,16 +16,16 @@ from itertools import pairwise
 
 import numpy as np
 
-from blinksim.bounds.certificates.branching import SUMS, Branching, both_ways, branching, interchangeable
-from blinksim.bounds.certificates.least_length import Metric
-from blinksim.bounds.certificates.lengths import Lengths
-from blinksim.bounds.obvious.guessed_lengths import guessed_lengths
+from blinksim.bounds.branching import SUMS, Branching, both_ways, branching, interchangeable
+from blinksim.bounds.certificate_sums import Metric
+from blinksim.bounds.lengths import Lengths
+from blinksim.bounds.optimum import shortest_lengths
+from blinksim.bounds.quick import guessed_lengths
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.graphs.capacities import agree, with_adders
 from blinksim.graphs.linear import Program
-from blinksim.graphs.network import Network, network
-from blinksim.graphs.orbits import network_orbits, single_orbits
+from blinksim.graphs.network import Network, network, network_orbits, single_orbits
+from blinksim.graphs.programs import agree, with_adders
 from blinksim.graphs.rooted_trees import cheapest_parents, from_parents
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetry import orbits as device_orbits
@@ -41,7 +41,6 @@ _UNITS = 2**40
 _MOST_WORK, _MOST_WORK_IN_ALL = 10**6, 4 * 10**6
 # The sorts of hops.
 WAY, OWN, OUT = range(3)
-_DENOMINATORS = (1, 2, 3, 4, 6, 12, 24, 60, 120, 840, 5040, 10**5, 10**7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,29 +223,15 @@ class _Search:
         value = self._value()
         duals = (-self.program.duals * self.scale * float(self.net.unit)).tolist()
         ways = [(amount, way) for amount, way in zip(duals, self.ways, strict=True) if amount > 1e-12 * value]
-        lengths = self.guess if self.guess is not None and agree(self.guess.rate, value) else self._certificate(value)
-        return lengths, ways, whole and agree(lengths.rate, value)
-
-    def _certificate(self, target: float) -> Lengths:
-        """The lengths of the program as short fractions, the tightest that are found."""
-        found = self._by_name()
-        largest = max(found.values())
-        kept = {name: length for name, length in found.items() if length > 1e-9 * largest}
-        best: Lengths | None = None
-        for scale in (min(kept.values()), largest):
-            for denominator in _DENOMINATORS:
-                short = {name: Fraction(length / scale).limit_denominator(denominator) for name, length in kept.items()}
-                try:
-                    lengths = Lengths.of(self.topology, self.collective, short, self.shares, self.grants)
-                except InputError:
-                    continue
-                if best is None or lengths.rate < best.rate:
-                    best = lengths
-                if agree(best.rate, target):
-                    return best
-        if best is None:
+        if self.guess is not None and agree(self.guess.rate, value):
+            return self.guess, ways, whole
+        topology, collective, shares, grants = self.topology, self.collective, self.shares, self.grants
+        found = shortest_lengths(
+            self._by_name(), value, lambda lengths: Lengths.of(topology, collective, lengths, shares, grants)
+        )
+        if found is None:
             raise InfeasibleError("no lengths of links prove a bound where switches multicast or reduce")
-        return best
+        return found[0], ways, whole and found[1]
 
 
 def least_ways(

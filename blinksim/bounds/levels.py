@@ -15,11 +15,11 @@ from math import lcm
 from typing import Any
 
 from blinksim.bounds.bound_result import Bound, BoundResult
-from blinksim.bounds.certificates.certificate import Cut
-from blinksim.bounds.certificates.crossing_sums import crossing_links, must_leave, tight_limits
-from blinksim.bounds.certificates.lengths import Lengths
-from blinksim.bounds.exchanges.traffic_cuts import traffic_cuts
-from blinksim.bounds.obvious.groups import groups
+from blinksim.bounds.certificate_sums import crossing_links, must_leave, tight_limits
+from blinksim.bounds.certificates import Cut
+from blinksim.bounds.exchange_cuts import traffic_cuts
+from blinksim.bounds.groups import groups
+from blinksim.bounds.lengths import Lengths
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.topology.elements import bandwidths

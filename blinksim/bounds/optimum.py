@@ -1,18 +1,39 @@
-"""The best rate of schedules whose data travels along trees, where devices without a rank only pass bytes on.
+"""Optima of linear programs over trees or flows, and the lengths that their duals are.
 
 Allgather and broadcast send along out-trees, reducescatter and reduce along in-trees, which are out-trees of the
-reversed network; allreduce along both, with the same roots. `blinksim.graphs.tree_program` finds the best ones.
+reversed network; allreduce along both, with the same roots. In alltoall, scatter and gather every byte goes from one
+rank to one other: a maximum concurrent flow. `blinksim.graphs.programs` has both programs.
+
+Duals rounded to fractions are still valid lengths, so the bound recomputed from them is exact for any rounding in the
+solver (Neumaier and Shcherbina 2004, safe bounds in linear programming).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from itertools import product
 
+from blinksim.bounds.lengths import Lengths
 from blinksim.collective import Collective
-from blinksim.graphs.capacities import SharedCapacity, Solution
-from blinksim.graphs.network import Network
-from blinksim.graphs.orbits import NetworkOrbits
-from blinksim.graphs.tree_program import solve_trees, widest
+from blinksim.errors import InputError
+from blinksim.graphs.linear import DENOMINATORS, MOST_FLOWS
+from blinksim.graphs.network import Network, NetworkOrbits
+from blinksim.graphs.programs import (
+    Commodity,
+    SharedCapacity,
+    Solution,
+    agree,
+    flow_variables,
+    solve_flows,
+    solve_trees,
+    widest,
+)
+from blinksim.topology.graph import Topology
+from blinksim.traffic import Traffic
+
+# Lengths need no common denominator with anything else, so long fractions may be tried last.
+_DENOMINATORS = (*DENOMINATORS, 10**5, 10**7)
 
 
 def best_trees(
@@ -40,3 +61,106 @@ def best_trees(
         way = net.reversed() if collective.collects else net
         solution = solve_trees(way, shared, weights, orbits=orbits)
     yield Solution(solution.value, solution.duals), solution.attained
+
+
+def best_flows(
+    net: Network,
+    collective: Collective,
+    shared: Sequence[SharedCapacity],
+    orbits: NetworkOrbits,
+    shares: Sequence[int] = (),
+) -> Solution | None:
+    """The greatest algbw of alltoall, scatter or gather in units of `net`, with link lengths; None if too large.
+
+    shares: weights of the ranks' blocks (scatter and gather; default: equal). orbits: equivalent arcs and ranks (for
+    alltoall).
+    """
+    members = net.members.tolist()
+    weights = dict(zip(members, shares or [1] * len(members), strict=True))
+    if collective.traffic is not None:
+        return _traffic_flows(net, collective.traffic, shared)
+    if collective.rooted:
+        # A gather is a scatter in the reversed network.
+        way = net.reversed() if collective.collects else net
+        solution = solve_flows(way, shared, [Commodity(members[collective.root], weights)])
+    else:
+        if flow_variables(net, len(orbits.first)) > MOST_FLOWS:
+            return None
+        solution = solve_flows(net, shared, [Commodity(source, weights) for source in orbits.first], orbits=orbits)
+    return Solution(solution.rate * sum(weights.values()), solution.duals)
+
+
+def _traffic_flows(net: Network, traffic: Traffic, shared: Sequence[SharedCapacity]) -> Solution | None:
+    """As `best_flows` for a traffic matrix, which tells ranks apart that the machine does not."""
+    if flow_variables(net, traffic.ranks) > MOST_FLOWS:
+        return None
+    rows = commodities(net, traffic)
+    solution = solve_flows(net, shared, rows)
+    return Solution(solution.rate * traffic.size, solution.duals)
+
+
+def commodities(net: Network, traffic: Traffic) -> list[Commodity]:
+    """What every rank sends to the others, in bytes; without the ranks that send nothing."""
+    members = net.members.tolist()
+    rows = []
+    for source, amounts in zip(members, traffic.matrix.tolist(), strict=True):
+        weights = {
+            vertex: amount for vertex, amount in zip(members, amounts, strict=True) if amount and vertex != source
+        }
+        if weights:
+            rows.append(Commodity(source, weights))
+    return rows
+
+
+def certify(
+    topology: Topology,
+    collective: Collective,
+    net: Network,
+    shared: Sequence[SharedCapacity],
+    solution: Solution,
+    shares: Sequence[int] = (),
+) -> tuple[Lengths, bool] | None:
+    """`shortest_lengths` of a solution."""
+    names = [link.name for link in topology.links] + list(net.limits)
+    duals = {
+        names[arc]: max(value, 0.0) * part
+        for resource, value in zip(shared, solution.duals, strict=True)
+        for arc, part in resource.uses
+    }
+    return shortest_lengths(
+        duals, solution.value * float(net.unit), lambda lengths: Lengths.of(topology, collective, lengths, shares)
+    )
+
+
+def shortest_lengths(
+    values: Mapping[str, float], target: float, proved: Callable[[dict[str, Fraction]], Lengths]
+) -> tuple[Lengths, bool] | None:
+    """The tightest lengths from duals rounded to short fractions, and whether they prove the program's value.
+
+    target: that value, bytes/s. proved: what lengths prove, or an `InputError`. None if no rounding proves anything.
+    """
+    largest = max(values.values(), default=0.0)
+    if largest <= 0:
+        return None
+    # Scaled to the smallest length, or to the largest, the lengths of a vertex are short fractions.
+    smallest = min(value for value in values.values() if value > 1e-7 * largest)
+    best: Lengths | None = None
+    tried: list[dict[str, Fraction]] = []
+    for scale, denominator in product((smallest, largest), _DENOMINATORS):
+        rounded = {
+            name: Fraction(value / scale).limit_denominator(denominator)
+            for name, value in values.items()
+            if value > 1e-9 * largest
+        }
+        if rounded in tried:
+            continue
+        tried.append(rounded)
+        try:
+            found = proved(rounded)
+        except InputError:
+            continue
+        if best is None or found.rate < best.rate:
+            best = found
+        if agree(best.rate, target):
+            return best, True
+    return (best, False) if best else None

@@ -14,22 +14,28 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from heapq import heapify, heappop, heappush
-from math import lcm
+from math import inf, lcm
 from operator import itemgetter
 from typing import TYPE_CHECKING
 from weakref import ref
 
+import numpy as np
+from numpy.typing import NDArray
+
 from blinksim.bounds.bound_result import Bound, BoundResult
-from blinksim.bounds.certificates.certificate import Certificate, Cut, Partition
-from blinksim.bounds.certificates.lengths import more_than_forwards
-from blinksim.bounds.obvious.groups import groupings, groups
+from blinksim.bounds.certificates import Certificate, Cut, Partition
+from blinksim.bounds.groups import groupings, groups, nodes
+from blinksim.bounds.lengths import EvenUse, Lengths, checked_grants, even_words, more_than_forwards
 from blinksim.collective import EVERY, OWN, ROOT, Collective
+from blinksim.errors import InputError
 from blinksim.graphs.network import whole
+from blinksim.structures.arrays import distinct
+from blinksim.structures.union_find import joined_labels
 from blinksim.topology.graph import Topology
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    Ints = NDArray[np.int64]
+    Bools = NDArray[np.bool_]
 
 _EXACT = 16
 # Ranks up to which partitions of all sizes are grown.
@@ -77,8 +83,6 @@ def _candidates(topology: Topology, collective: Collective, grants: Sequence[str
     if tightest is not None:
         yield tightest
     if not more_than_forwards(topology):
-        from blinksim.bounds.obvious.guessed_lengths import guessed_lengths
-
         lengths = guessed_lengths(topology, collective, () if collective.personalized else grants)
         if lengths is not None:
             yield _Claim(lengths.rate, partial(_given, lengths))
@@ -181,7 +185,7 @@ def obvious_cuts(topology: Topology, collective: Collective) -> Iterator[Cut]:
     For a traffic matrix, the tightest few of each sort.
     """
     if collective.traffic is not None:
-        from blinksim.bounds.exchanges.traffic_cuts import traffic_cuts
+        from blinksim.bounds.exchange_cuts import traffic_cuts
 
         yield from traffic_cuts(topology, collective, groups(topology))
         return
@@ -322,3 +326,155 @@ def _joins(between: list[defaultdict[int, int]]) -> tuple[list[tuple[int, int]],
                 heappush(queue, (-between[b][other], max(b, other), min(b, other)))
         between[a].clear()
     return joins, crossing
+
+
+# Ranks up to which lengths around small groups are tried: where they need distances of all pairs, and where trees
+# that arrays cannot tell. In arrays they take a second for a hundred thousand ranks.
+_PAIRS, _TREES = 256, 5000
+# Ranks up to which lengths of the links between nodes are tried where distances of all pairs are needed: a second.
+_BETWEEN_NODES = 1024
+# How far above the best so far lengths may be by an estimate, and are still worth their trees.
+_NEAR = 1.25
+# What choosing among switches that may branch may cost (`Branching.most_work`): a tenth of a second.
+_WORK = 5 * 10**4
+
+
+def guessed_lengths(topology: Topology, collective: Collective, grants: Sequence[str] = ()) -> Lengths | None:
+    """The best of a few obvious sets of lengths: 1 on all links that leave or enter groups of devices.
+
+    The groups are nodes, single ranks, ranks with what is private to them, and nodes below one switch. None if none
+    proves anything. grants: what switches may do, of what they can.
+    """
+    pairs = bool(grants) or collective.personalized
+    if collective.personalized and topology.ranks > _BETWEEN_NODES:
+        return None
+    trees = 2 if collective.name == "allreduce" else 1
+    best: Lengths | None = None
+    one = Fraction(1)
+    for crossing, carried, hops in _boundaries(topology, pairs):
+        if best is not None and not pairs and carried > _NEAR * trees * hops * float(best.rate):
+            continue
+        found = even_lengths(topology, collective, crossing, grants)
+        if found is None and pairs and topology.ranks > _BETWEEN_NODES:
+            continue
+        try:
+            if found is None:
+                names = (topology.links[number].name for number in np.flatnonzero(crossing).tolist())
+                found = Lengths.of(topology, collective, dict.fromkeys(names, one), (), grants, _WORK)
+        except InputError:
+            continue
+        if best is None or found.rate < best.rate:
+            best = found
+    return best
+
+
+def _boundaries(topology: Topology, pairs: bool) -> list[tuple[NDArray[np.bool_], float, int]]:
+    """The links between groups that are worth lengths, what they carry, and about how many a tree over all groups uses.
+
+    Of ways to group that leave the ranks in as many groups, the one whose links carry least. A tree uses one link from
+    a group to the next, or two where a switch is between. pairs: distances of all pairs are needed, which are
+    affordable on few ranks only, as are trees over links that share buses.
+    """
+    members = topology.member_places
+    columns = topology.link_columns
+    # In arrays, trees over a hundred thousand ranks take a second.
+    quick = not pairs and columns.goes_back and not columns.shared
+    few = quick or topology.ranks <= (_PAIRS if pairs else _TREES)
+    least: dict[int, tuple[NDArray[np.bool_], float, int]] = {}
+    hosts = nodes(topology)
+    for found in (hosts, *(other for other in (groupings(topology) if few else ()) if other.sort != hosts.sort)):
+        label = found.label
+        held = np.zeros(int(label.max()) + 1, dtype=np.bool_)
+        held[label[members]] = True
+        a, b = label[columns.src], label[columns.dst]
+        # Links of a node without members lead nowhere that a tree must go.
+        idle = ~held
+        idle[label[topology.device_nodes < 0]] = False
+        crossing = (a != b) & ~(idle[a] & ~held[b] | idle[b] & ~held[a])
+        carried = float(columns.capacity(crossing))
+        direct = crossing & held[a] & held[b]
+        count = int(held.sum())
+        hops = 2 * count - len(distinct(a[direct]))
+        if crossing.any() and carried < least.get(count, (None, inf, 0))[1]:
+            least[count] = crossing, carried, hops
+    return list(least.values())
+
+
+def even_lengths(
+    topology: Topology, collective: Collective, chosen: Bools, grants: Sequence[str] = ()
+) -> Lengths | None:
+    """What lengths of 1 on the chosen links prove; None for what only `Lengths.of` can say.
+
+    grants: what switches may do, of what they can. That makes no difference where each of them has a member beside it
+    that no chosen link separates: what branches there may as well do so at the member.
+
+    None for collectives without trees, relays that do more than forward, links that share a bus, links that have none
+    back, and links that prove nothing.
+    """
+    columns = topology.link_columns
+    if collective.personalized or not columns.goes_back or bool((columns.bus[chosen] >= 0).any()):
+        return None
+    if grants and not _beside_members(topology, chosen, grants):
+        return None
+    least = least_even_tree(topology, chosen)
+    if not least or more_than_forwards(topology):
+        return None
+    distance = Fraction(least * (2 if collective.name == "allreduce" else 1))
+    carried, one = columns.capacity(chosen), Fraction(1)
+    names = sorted(topology.links[number].name for number in np.flatnonzero(chosen).tolist())
+    lengths, use = tuple((name, one) for name in names), _use(topology, chosen, distance, carried)
+    return Lengths(lengths, carried, distance, grants=checked_grants(topology, grants), even=use)
+
+
+def _beside_members(topology: Topology, chosen: Bools, grants: Sequence[str]) -> bool:
+    """True if no chosen link separates any switch that can do what is granted from all members."""
+    columns = topology.link_columns
+    point = joined_labels(len(topology.devices), columns.src[~chosen], columns.dst[~chosen])
+    able = [place for place, device in enumerate(topology.devices) if not device.can.isdisjoint(grants)]
+    return bool(np.isin(point[able], point[topology.member_places]).all())
+
+
+def least_even_tree(topology: Topology, chosen: Bools) -> int | None:
+    """How many of the chosen links the least tree over all members has; None if it does not reach them.
+
+    Every link must have one that goes back, chosen as well if it is. As in `Metric.least_tree`: what no chosen link
+    separates is one point, every point goes to the nearest member, and links between the regions of two are candidates
+    for a least spanning tree (K. Mehlhorn, Information Processing Letters 1988, section 2). Lengths are small whole
+    numbers, so Kruskal's algorithm joins all candidates of one length at once.
+    """
+    columns, count = topology.link_columns, len(topology.devices)
+    joined = joined_labels(count, columns.src[~chosen], columns.dst[~chosen])
+    points, point = np.unique(joined, return_inverse=True)
+    a, b = point[columns.src[chosen]], point[columns.dst[chosen]]
+    a, b = np.divmod(distinct((a * len(points) + b)[a != b]), max(1, len(points)))
+    ends = distinct(point[topology.member_places])
+    far, nearest = np.full(len(points), -1), np.arange(len(points))
+    far[ends] = hops = 0
+    while True:
+        step = (far[a] == hops) & (far[b] < 0)
+        if not step.any():
+            break
+        nearest[b[step]] = nearest[a[step]]
+        hops += 1
+        far[b[step]] = hops
+    across = (far[a] >= 0) & (far[b] >= 0) & (nearest[a] != nearest[b])
+    a, b = a[across], b[across]
+    length = far[a] + 1 + far[b]
+    total, left = 0, len(ends)
+    for one in distinct(length).tolist():
+        label = joined_labels(len(points), nearest[a[length <= one]], nearest[b[length <= one]])
+        now = len(distinct(label[ends]))
+        total, left = total + one * (left - now), now
+    return total if left == 1 else None
+
+
+def _use(topology: Topology, chosen: Bools, distance: Fraction, carried: Fraction) -> EvenUse | None:
+    """What `even_use` says of links that are not just those of the members; None where it must look at them."""
+    columns = topology.link_columns
+    held = np.zeros(len(topology.devices), dtype=np.bool_)
+    held[topology.member_places] = True
+    if np.array_equal(held[columns.src] | held[columns.dst], chosen):
+        return None
+    node = topology.device_nodes
+    between = bool((node[columns.src[chosen]] != node[columns.dst[chosen]]).all())
+    return EvenUse(even_words(int(chosen.sum()), between=between), None, distance, carried)

@@ -12,9 +12,9 @@ from fractions import Fraction
 from typing import Any
 
 from blinksim.bounds.bound_result import BoundResult
-from blinksim.bounds.certificates.certificate import Certificate, Cut, Partition, Phases
-from blinksim.bounds.certificates.lengths import Lengths
+from blinksim.bounds.certificates import Certificate, Cut, Partition, Phases
 from blinksim.bounds.compute import bound
+from blinksim.bounds.lengths import Lengths
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.topology.graph import Link, Topology

@@ -162,8 +162,8 @@ def command(machine: str | None, collective: str | None, listed: bool, **options
     if machine is None or collective is None:
         raise InputError("name a machine and a collective, as in: blinksim synth dgx1-v100 allreduce (or --list)")
     from blinksim.answers.synthesize import synthesize
+    from blinksim.budget import within
     from blinksim.formats.schedule_json import write_schedule
-    from blinksim.limits.time_limit import within
 
     question = question_of(machine, options)
     wanted = collective_of(collective, options["root"], options["traffic"])

@@ -32,7 +32,7 @@ from typing import Any
 
 from ortools.sat.python import cp_model
 
-from blinksim.limits.deadline import seconds_left
+from blinksim.budget import seconds_left
 from blinksim.packing.columns import Arc, Column, Hops, Mix, column_orbits
 
 # One CP-SAT worker and a limit on its deterministic time make answers repeatable on every machine.

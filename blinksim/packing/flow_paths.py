@@ -1,7 +1,7 @@
 """Data that is not copied on its way, as flows cut into paths: gather, scatter and alltoall.
 
 A flow is a sum of paths (Ford and Fulkerson 1962, flow decomposition). One source's greatest flow needs no program; for
-several that share links a program (`blinksim.graphs.flow_program`) says how much of every link each source may use,
+several that share links a program (`blinksim.graphs.programs`) says how much of every link each source may use,
 and within that part each source's flow is again a greatest flow in whole numbers.
 """
 
@@ -16,12 +16,10 @@ import numpy as np
 
 from blinksim.bounds.cuts import tightest
 from blinksim.errors import BlinksimError, InfeasibleError
-from blinksim.graphs.capacities import SharedCapacity
-from blinksim.graphs.flow_program import Commodity, flow_variables, solve_flows
-from blinksim.graphs.linear import MOST_FLOWS
+from blinksim.graphs.linear import MOST_FLOWS, roundings
 from blinksim.graphs.maxflow import Flow
 from blinksim.graphs.network import Array, Network, guard
-from blinksim.graphs.rounding import roundings
+from blinksim.graphs.programs import Commodity, SharedCapacity, flow_variables, solve_flows
 from blinksim.packing.forest import MOST_VERTICES, regular_group
 from blinksim.packing.scaling import MOST_EXCESS, excess
 

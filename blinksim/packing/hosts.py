@@ -34,8 +34,8 @@ from math import gcd, lcm
 import numpy as np
 from numpy.typing import NDArray
 
-from blinksim.graphs.capacities import SharedCapacity
 from blinksim.graphs.network import Array, Network, whole
+from blinksim.graphs.programs import SharedCapacity
 from blinksim.graphs.rooted_trees import depths
 from blinksim.packing.forest import pack_forest
 from blinksim.packing.scaling import Arcs, Split, best_split

@@ -10,7 +10,7 @@ carries them all.
 
 Over which place every byte of an alltoall crosses to another node, in whole units and few pieces.
 
-For two nodes the places get what suits their adapters (`blinksim.bounds.exchanges.rail_spread`). What a receiver gets
+For two nodes the places get what suits their adapters (`blinksim.bounds.rail_flows`). What a receiver gets
 goes over its own place as far as that has room, which saves a hop inside its node, and the rest over the places that
 have room left; what goes over a place comes from the sender there first, which saves the other hop. Both are
 transportation problems between totals; after the diagonal, the northwest-corner rule solves them with as few pieces as
@@ -29,9 +29,8 @@ from math import gcd
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.bounds.exchanges.rail_spread import place_parts
-from blinksim.bounds.exchanges.rails import Floats, Rails, Table, read_rails
-from blinksim.bounds.exchanges.turned_rails import turned_rails
+from blinksim.bounds.rail_flows import place_parts
+from blinksim.bounds.rails import Floats, Rails, Table, read_rails, turned_rails
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.rooted_trees import depths
 from blinksim.structures.arrays import expand, transport

@@ -12,7 +12,7 @@ What is divided: the capacity of every link, bus and device limit. Among whom: t
 has one each way), and, where in-trees run at the same time as out-trees, these two. With the division comes the rate of
 every root. `best_split` takes it from the linear program of the best trees; `even_split` gives equal parts.
 
-The program's numbers are rounded to short fractions (`blinksim.graphs.rounding`), and each rounding is checked exactly:
+The program's numbers are rounded to short fractions (`blinksim.graphs.linear`), and each rounding is checked exactly:
 what the shared capacities do not hold is scaled down, and the rate is found anew by cuts.
 """
 
@@ -27,11 +27,10 @@ import numpy as np
 
 from blinksim.bounds.cuts import tightest
 from blinksim.errors import BlinksimError
-from blinksim.graphs.capacities import SharedCapacity, agree
 from blinksim.graphs.digraph import Digraph
+from blinksim.graphs.linear import roundings
 from blinksim.graphs.network import Array, Network, whole
-from blinksim.graphs.rounding import roundings
-from blinksim.graphs.tree_program import solve_trees, widest
+from blinksim.graphs.programs import SharedCapacity, agree, solve_trees, widest
 
 # Numbers of trees tried below the one that is known to work.
 _TRIES = 8

@@ -25,7 +25,7 @@ from random import Random
 
 import numpy as np
 
-from blinksim.bounds.partition import strength, undirected
+from blinksim.bounds.cuts import strength, undirected
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.network import Array, Network, guard
 from blinksim.graphs.rooted_trees import RootedTree, centre, height, hung_from

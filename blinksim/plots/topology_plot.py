@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from blinksim.bounds.certificates.certificate import Cut, Partition, Phases
+from blinksim.bounds.certificates import Cut, Partition, Phases
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.plots.changes import Changes, changes

@@ -23,7 +23,7 @@ class Resources:
     """What sends share: every link (or bus), every device with a capacity of its own, once per direction, and adders.
 
     Each is counted by link and name. Flows and programs divide the capacities of arcs instead
-    (`blinksim.graphs.capacities`).
+    (`blinksim.graphs.programs`).
 
     names and kinds (resource): for people. rate (resource): bytes/s, exact. starts and members: the resource numbers
     of each link; link i uses members[starts[i]:starts[i + 1]]. adders: the resource number of the adders of a switch,

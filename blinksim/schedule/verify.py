@@ -4,7 +4,7 @@ Checked: sends run between participants over links that exist and join up, throu
 their shares are those of the collective; every send has something to send; every rank ends with each contribution
 exactly once (`contents`); nothing waits in a circle with bounded buffers (`waits`). Dependences on timing are ruled
 out, so the verdict holds for every executor that keeps the step order of each chunk. What a schedule says about a bound
-is another matter (`blinksim.bounds.judgement`).
+is another matter (`blinksim.bounds.claims`).
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ from numbers import Real
 from operator import index
 from typing import Literal, TypedDict, get_args
 
+from blinksim.budget import most_events
 from blinksim.cost.protocols import efficiency
 from blinksim.errors import InputError, unknown
-from blinksim.limits.effort import most_events
 from blinksim.units import parse_size
 
 ServiceName = Literal["fifo", "static", "ordered", "weighted", "equal"]

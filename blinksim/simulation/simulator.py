@@ -8,9 +8,9 @@ from fractions import Fraction
 from math import inf
 from typing import Unpack
 
+from blinksim import budget
 from blinksim.cost.alpha_beta import cost
 from blinksim.errors import BlinksimError, InputError
-from blinksim.limits import effort
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
 from blinksim.simulation.engines.choice import Outcome, outcome
@@ -163,7 +163,7 @@ def _searched(
         # In rounds most pieces follow from the first ones.
         limit = 100 * most_events
     else:
-        limit = most_events if exact else min(_MOST_TRIAL, effort.most_events("shares"))
+        limit = most_events if exact else min(_MOST_TRIAL, budget.most_events("shares"))
     return _best(graph.schedule, size, max(1, limit // max(1, graph.count)), trial, tried)
 
 

@@ -19,10 +19,10 @@ from importlib import import_module
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from blinksim import budget
 from blinksim.algorithms.registry import REGISTRY, Algorithm, candidates
 from blinksim.cost.brief.turned_cost import cost_of
 from blinksim.errors import BlinksimError, InfeasibleError, PluginError
-from blinksim.limits import effort
 from blinksim.timing.entrants import NEARLY, Field, packed_for, said_once, symmetric
 from blinksim.timing.projection_result import Ceiling, left_out_words
 from blinksim.topology.group import alike_nodes
@@ -232,7 +232,7 @@ def _routes_are_quick(part: Topology) -> bool:
     """Whether few ranks need a search, as those of alike nodes do."""
     if part.nodes > 1 and part.symmetries and alike_nodes(part) is not None:
         return True
-    return effort.of_routes(len(part.links), part.ranks) < _QUICK_S
+    return budget.of_routes(len(part.links), part.ranks) < _QUICK_S
 
 
 def _from_hosts(part: Topology, collective: Collective, ceiling: Ceiling) -> Callable[[], Parallel] | None:

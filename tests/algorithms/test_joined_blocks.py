@@ -13,7 +13,7 @@ import blinksim as bs
 from blinksim.algorithms import bruck, rail_joined
 from blinksim.algorithms.building.joined_schedule import Course, Delays, divisors, hops, once, twice
 from blinksim.algorithms.registry import REGISTRY
-from blinksim.bounds.exchanges.rails import Ints
+from blinksim.bounds.rails import Ints
 from blinksim.collective import Collective
 from blinksim.cost.brief.turned_cost import cost_of, messages_cost
 from blinksim.errors import InfeasibleError

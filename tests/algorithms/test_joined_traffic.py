@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import blinksim as bs
 from blinksim.algorithms import rail_joined
 from blinksim.algorithms.registry import REGISTRY
-from blinksim.bounds.exchanges.rails import read_rails
+from blinksim.bounds.rails import read_rails
 from blinksim.collective import Collective
 from blinksim.cost.brief.turned_cost import cost_of
 from blinksim.errors import InfeasibleError

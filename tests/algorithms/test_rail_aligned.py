@@ -16,17 +16,14 @@ import blinksim as bs
 from blinksim.algorithms import rail_aligned
 from blinksim.algorithms.rail_aligned import symmetric
 from blinksim.algorithms.registry import REGISTRY
-from blinksim.bounds.exchanges.cheapest_places import cheapest
-from blinksim.bounds.exchanges.pairs import best_flows
-from blinksim.bounds.exchanges.rail_spread import NodeTraffic, attained_rate, place_parts, spread_time
-from blinksim.bounds.exchanges.rails import read_rails
-from blinksim.bounds.exchanges.turned_rails import turned_rails
+from blinksim.bounds.optimum import best_flows
+from blinksim.bounds.rail_flows import NodeTraffic, attained_rate, cheapest, place_parts, spread_time
+from blinksim.bounds.rails import read_rails, turned_rails
 from blinksim.collective import Collective
 from blinksim.cost.brief.turned_cost import cost_of
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.capacities import shared_capacities
-from blinksim.graphs.network import network
-from blinksim.graphs.orbits import single_orbits
+from blinksim.graphs.network import network, single_orbits
+from blinksim.graphs.programs import shared_capacities
 from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.turned.entrant import Turned
 from blinksim.schedule.turned.symmetric import SymmetricSchedule

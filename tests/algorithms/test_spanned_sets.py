@@ -12,12 +12,11 @@ import pytest
 
 from blinksim.algorithms.packed import _Builder, build
 from blinksim.bounds import bound
+from blinksim.budget import Watch
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.capacities import shared_capacities
 from blinksim.graphs.network import network
-from blinksim.graphs.tree_program import solve_trees
-from blinksim.limits.watch import Watch
+from blinksim.graphs.programs import shared_capacities, solve_trees
 from blinksim.machines import load
 from blinksim.schedule.loads import rate as loaded_rate
 from blinksim.schedule.verify import verify

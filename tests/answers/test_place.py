@@ -8,11 +8,11 @@ from itertools import combinations
 
 import pytest
 
+from blinksim import budget
 from blinksim.answers.place import place
 from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.limits import effort
 from blinksim.machines import load
 from blinksim.traffic import Traffic
 
@@ -124,7 +124,7 @@ def test_choices_whose_bounds_take_too_long_are_refused(monkeypatch: pytest.Monk
     kinds = len(said)
     assert said[-1] == f"ranking 3 GPUs of ring:6, {kinds - 1} of {kinds} kinds of choice"
     assert kinds < 20
-    monkeypatch.setattr(effort, "MOST_SECONDS", 0.5 * kinds * effort.of_bound(machine, 3))
+    monkeypatch.setattr(budget, "MOST_SECONDS", 0.5 * kinds * budget.of_bound(machine, 3))
     with pytest.raises(InfeasibleError, match=f"3 of 6 GPUs of ring:6: {kinds} choices differ") as caught:
         place(machine, 3)
     assert f"up to about {kinds // 2} work" in str(caught.value)

@@ -11,16 +11,15 @@ import pytest
 from hypothesis import given, settings
 from strategies import topologies
 
+from blinksim import budget
 from blinksim.answers.checks.verify_file import verify_file
 from blinksim.bounds import bound
 from blinksim.bounds.assumptions import NVLS_GRANTS, with_reduction
 from blinksim.bounds.best_known import best_known
 from blinksim.bounds.compute import packed_phases
 from blinksim.bounds.levels import level_bounds
-from blinksim.bounds.obvious.even_lengths import even_lengths
-from blinksim.bounds.quick import bounds_by_sums
+from blinksim.bounds.quick import bounds_by_sums, even_lengths
 from blinksim.collective import Collective
-from blinksim.limits import effort
 from blinksim.question import Question
 from blinksim.topology.graph import Topology
 
@@ -76,7 +75,7 @@ def test_what_bound_prints_without_a_search_is_right(
     question = Question(machine, nodes=nodes)
     part = question.part(collective=ALLREDUCE)
     # No machine is small enough for a search.
-    monkeypatch.setattr(effort, "MOST_SECONDS", 1e-7)
+    monkeypatch.setattr(budget, "MOST_SECONDS", 1e-7)
     found = bound(part, ALLREDUCE)
     assert found == bounds_by_sums(part, ALLREDUCE, packed_phases(part))
     assert not found.searched

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from strategies import topologies
 
 from blinksim.bounds import Bound, Cut, Lengths, Partition, bound, certificate_from_dict
-from blinksim.bounds.certificates.least_length import Metric, arborescence, distances
-from blinksim.bounds.certificates.wording import listed
+from blinksim.bounds.certificate_sums import Metric, arborescence, distances
+from blinksim.bounds.certificates import listed
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import BlinksimError, InputError
 from blinksim.topology.graph import Device, Link, Topology
@@ -174,8 +174,8 @@ def test_checking_needs_no_solver() -> None:
     source = """
 import json, sys
 from fractions import Fraction
-from blinksim.bounds.certificates.certificate_json import certificate_from_dict
-from blinksim.bounds.certificates.lengths import Lengths
+from blinksim.bounds.claims import certificate_from_dict
+from blinksim.bounds.lengths import Lengths
 from blinksim.collective import Collective
 from blinksim.topology.graph import Device, Link, Topology
 devices = (Device("a", "gpu"), Device("b", "gpu"))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import blinksim as bs
-from blinksim.bounds.certificates.certificate import Cut
+from blinksim.bounds.certificates import Cut
 from blinksim.bounds.levels import levels
 from blinksim.cli.main import run
 from blinksim.errors import InputError

@@ -43,7 +43,7 @@ def test_the_sentence_divides_to_the_rate(machine: str, collective: str, often: 
 
 def test_unequal_ports_are_said_together() -> None:
     part = bs.load("switch:6@100GB/s", edits="degrade gpu0-switch bandwidth=50GB/s").select()
-    from blinksim.bounds.certificates.lengths import Lengths
+    from blinksim.bounds.lengths import Lengths
 
     lengths = {link.name: Fraction(1) for link in part.links}
     found = Lengths.of(part, Collective("allreduce"), lengths)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blinksim.bounds.time.delays import SECOND
-from blinksim.bounds.time.theorems.potentials import Potentials
+from blinksim.bounds.time.priced import Potentials
 from blinksim.collective import Collective
 from blinksim.topology.graph import Device, Link, Topology
 

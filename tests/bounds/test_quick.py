@@ -16,7 +16,7 @@ from strategies import topologies
 
 from blinksim import machines
 from blinksim.bounds import bound
-from blinksim.bounds.certificates.certificate import Partition
+from blinksim.bounds.certificates import Partition
 from blinksim.bounds.quick import _cuts_and_partitions, quick_bound
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.topology.fabric import Level

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blinksim.bounds.time.theorems.random_clock import _best_sequences
+from blinksim.bounds.time.priced import _best_sequences
 
 PARTS = st.lists(st.floats(0.01, 1.0), min_size=1, max_size=8)
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from strategies import clusters_with_nics, topologies
 
 from blinksim import machines
-from blinksim.bounds.certificates.lengths import Lengths, even_use
-from blinksim.bounds.obvious.even_lengths import even_lengths
-from blinksim.bounds.quick import _cuts_and_partitions
+from blinksim.bounds.lengths import Lengths, even_use
+from blinksim.bounds.quick import _cuts_and_partitions, even_lengths
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InputError
 from blinksim.topology.graph import Topology

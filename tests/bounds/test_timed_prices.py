@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blinksim.bounds.time.theorems.timed_prices import TimedPrices, _least, _priced
+from blinksim.bounds.time.priced import TimedPrices, _least, _priced
 
 PRICES = TimedPrices.choices
 

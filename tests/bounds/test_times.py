@@ -13,8 +13,7 @@ from exhaustive_times import Wire, blocks, least_time
 import blinksim as bs
 from blinksim.bounds.quick import quick_bound
 from blinksim.bounds.time.delays import SECOND
-from blinksim.bounds.time.time_bound import all_times
-from blinksim.bounds.time.time_json import time_certificate_from_dict
+from blinksim.bounds.time.time_bound import all_times, time_certificate_from_dict
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.topology.graph import Device, Link, Topology

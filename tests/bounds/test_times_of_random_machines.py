@@ -15,11 +15,9 @@ from blinksim.algorithms.registry import REGISTRY
 from blinksim.answers.project import contest
 from blinksim.bounds import Lengths, bound
 from blinksim.bounds.quick import quick_bound
+from blinksim.bounds.time.certificates import TimeCertificate, Windows
 from blinksim.bounds.time.delays import SECOND
-from blinksim.bounds.time.time_bound import all_times, best_time, least_time
-from blinksim.bounds.time.time_certificate import TimeCertificate
-from blinksim.bounds.time.time_json import time_certificate_from_dict
-from blinksim.bounds.time.windows import Windows
+from blinksim.bounds.time.time_bound import all_times, best_time, least_time, time_certificate_from_dict
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import BlinksimError
 from blinksim.schedule.switch_work import abilities_used

@@ -213,7 +213,7 @@ def test_a_bug_is_one_line_and_has_its_own_status(
 
 
 @pytest.mark.parametrize(
-    "module", ["blinksim.cli.main", "click", "blinksim.cli.project", "numpy", "yaml", "blinksim.bounds.partition"]
+    "module", ["blinksim.cli.main", "click", "blinksim.cli.project", "numpy", "yaml", "blinksim.bounds.cuts"]
 )
 def test_ctrl_c_while_modules_load_prints_no_traceback(module: str) -> None:
     code = (

@@ -9,12 +9,9 @@ from hypothesis import strategies as st
 from strategies import topologies
 
 from blinksim import machines
-from blinksim.graphs.capacities import SharedCapacity, shared_capacities
-from blinksim.graphs.flow_program import Commodity, solve_flows
 from blinksim.graphs.linear import Program
-from blinksim.graphs.network import Network, network
-from blinksim.graphs.orbits import network_orbits
-from blinksim.graphs.tree_program import solve_trees
+from blinksim.graphs.network import Network, network, network_orbits
+from blinksim.graphs.programs import Commodity, SharedCapacity, shared_capacities, solve_flows, solve_trees
 from blinksim.topology.graph import Topology
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blinksim.bounds.partition import strength
+from blinksim.bounds.cuts import strength
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.digraph import CutPool, Digraph
 from blinksim.graphs.rooted_trees import RootedTree

@@ -11,9 +11,8 @@ import pytest
 from blinksim.algorithms.packed import build
 from blinksim.bounds import bound
 from blinksim.collective import Collective
-from blinksim.graphs.capacities import shared_capacities
-from blinksim.graphs.flow_program import Commodity
 from blinksim.graphs.network import network
+from blinksim.graphs.programs import Commodity, shared_capacities
 from blinksim.machines import load
 from blinksim.packing.flow_paths import route_flows, turned_flows
 from blinksim.schedule.verify import verify

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strategies import clusters_with_nics, topologies
 
 from blinksim import machines
-from blinksim.bounds.certificates.crossing_sums import capacity
+from blinksim.bounds.certificate_sums import capacity
 from blinksim.topology import cluster
 from blinksim.topology.graph import Topology
 from blinksim.topology.link_columns import LinkColumns

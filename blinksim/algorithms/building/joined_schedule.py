@@ -30,8 +30,7 @@ from blinksim.algorithms.building.piece_schedule import (
     step_sums,
     through_others,
 )
-from blinksim.bounds.exchanges.rails import Ints, Rails, Route, read_rails
-from blinksim.bounds.exchanges.turned_rails import TurnedRails, turned_rails
+from blinksim.bounds.rails import Ints, Rails, Route, TurnedRails, read_rails, turned_rails
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.packing.rails import place_sums

@@ -14,11 +14,10 @@ from math import lcm
 
 from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.bounds import BoundResult
-from blinksim.bounds.exchanges.pairs import commodities
+from blinksim.bounds.optimum import commodities
 from blinksim.collective import ROOT, Collective
-from blinksim.graphs.capacities import SharedCapacity
-from blinksim.graphs.flow_program import Commodity
 from blinksim.graphs.network import Network
+from blinksim.graphs.programs import Commodity, SharedCapacity
 from blinksim.packing.flow_paths import PathShare, route_flows, turned_flows
 from blinksim.packing.hosts import read_hosts
 from blinksim.packing.hosts import straight as straight_trees

@@ -16,8 +16,8 @@ from math import gcd
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.bounds.exchanges.rail_spread import spread_time
-from blinksim.bounds.exchanges.rails import Ints, Rails, Route, Uses
+from blinksim.bounds.rail_flows import spread_time
+from blinksim.bounds.rails import Ints, Rails, Route, Uses
 from blinksim.collective import Collective
 from blinksim.packing.rails import Pieces, Sums, choose_places
 from blinksim.schedule.model import COPY, Schedule

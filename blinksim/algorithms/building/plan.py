@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from blinksim import budget
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InputError, PluginError
 from blinksim.graphs.rooted_trees import by_levels
-from blinksim.limits import effort
 from blinksim.packing.hamiltonian import Order
 from blinksim.plugins import blamed, located, source_of
 from blinksim.schedule.model import COPY, REDUCE, Builder
@@ -130,7 +130,7 @@ class Plan(Builder):
         """The routes from devices to devices. Of many pairs, one is searched for all that symmetries take it to."""
         pairs = Pairs.of(self.topology, src.astype(np.int64), dst.astype(np.int64))
         ends_of = list(zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True))
-        effort.check_routes(self.algorithm, self.topology, ends_of)
+        budget.check_routes(self.algorithm, self.topology, ends_of)
         routes = [self.router.route(a, b) for a, b in ends_of]
         if pairs.group is None:
             return np.array(self.add_routes(routes), dtype=np.int64)
@@ -146,7 +146,7 @@ class Sketch(Plan):
 
     def _routes_between(self, src: Devices, dst: Devices) -> npt.NDArray[np.int64]:
         pairs = Pairs.of(self.topology, src.astype(np.int64), dst.astype(np.int64))
-        effort.check_routes(
+        budget.check_routes(
             self.algorithm, self.topology, list(zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True))
         )
         return np.zeros(len(src), dtype=np.int64)

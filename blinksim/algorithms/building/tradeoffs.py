@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from blinksim.budget import asked_to_stop
 from blinksim.errors import BlinksimError
-from blinksim.limits.stopping import asked_to_stop
 from blinksim.textio.text_table import count
 from blinksim.units import format_size
 

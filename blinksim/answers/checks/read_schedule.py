@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from blinksim.bounds.judgement import bound_here
+from blinksim.bounds.claims import bound_here
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.formats import schedule_files
 from blinksim.machines import MachineLike

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from blinksim import budget
 from blinksim.answers.checks.file_verdict import FileVerdict
 from blinksim.answers.checks.verify_times import judge_times
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, FileError, InputError
-from blinksim.limits import effort
 from blinksim.question import Question
 from blinksim.textio.text_files import STDIN
 from blinksim.textio.text_table import count
@@ -44,8 +44,8 @@ def about_part(topology: Topology, collective: Collective) -> dict[str, Any]:
 def verify_bounds(file: str, document: dict[str, Any], question: Question) -> FileVerdict:
     """The answer for what `bound --json` printed; raises `FileError` for what cannot be such an answer."""
     from blinksim.bounds import BoundResult
-    from blinksim.bounds.certificates.stated import shown
-    from blinksim.bounds.judgement import compare, judge
+    from blinksim.bounds.certificates import shown
+    from blinksim.bounds.claims import compare, judge
 
     topology, wanted, shares = _problem(file, document, question)
     entries = document["bounds"]
@@ -120,7 +120,7 @@ def _asked(document: dict[str, Any], question: Question, topology: Topology) -> 
 
 def _problem(file: str, document: dict[str, Any], question: Question) -> tuple[Topology, Collective, tuple[int, ...]]:
     """Machine, collective and shares that the bounds are about."""
-    from blinksim.bounds.certificates.crossing_sums import check_shares
+    from blinksim.bounds.certificate_sums import check_shares
 
     name, root = document["collective"], document.get("root")
     if not isinstance(name, str):
@@ -242,10 +242,10 @@ def _attained(topology: Topology, collective: Collective) -> Callable[[Bound], b
 
 def _takes(topology: Topology) -> float:
     """About the seconds of building a schedule."""
-    return effort.of_trees(topology, topology.ranks)
+    return budget.of_trees(topology, topology.ranks)
 
 
 def _why(topology: Topology) -> str:
     if _takes(topology) > _PATIENCE:
-        return f"building one for these {topology.ranks:,} ranks would take about {effort.words(_takes(topology))}"
+        return f"building one for these {topology.ranks:,} ranks would take about {budget.words(_takes(topology))}"
     return "none was found that does"

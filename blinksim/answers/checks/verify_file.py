@@ -84,7 +84,7 @@ def verify_file(
 
 def _schedule(file: str, document: Any, question: Question, in_place: bool, slots: int) -> FileVerdict:
     from blinksim.answers.checks.verify_schedule import verify
-    from blinksim.bounds.judgement import unknown_bound
+    from blinksim.bounds.claims import unknown_bound
     from blinksim.formats.schedule_json import compact_from_document
     from blinksim.schedule.model import as_schedule
 

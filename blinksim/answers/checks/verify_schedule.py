@@ -78,7 +78,7 @@ def verify(
 
 def _with_claim(schedule: Schedule, verdict: Verdict, weights: Sequence[int]) -> Verdict:
     """The verdict, with what the schedule's bound is worth; of one by symmetry, its `base` says that too."""
-    from blinksim.bounds.judgement import judge_schedule
+    from blinksim.bounds.claims import judge_schedule
 
     rate = verdict.facts.rate
     found = judge_schedule(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from blinksim.bounds.certificates.stated import shown
-from blinksim.bounds.judgement import compare
+from blinksim.bounds.certificates import shown
+from blinksim.bounds.claims import compare
+from blinksim.bounds.time.certificates import in_words
 from blinksim.bounds.time.delays import SECOND
+from blinksim.bounds.time.time_bound import time_certificate_from_dict
 from blinksim.bounds.time.time_bound_result import stated
-from blinksim.bounds.time.time_certificate import in_words
-from blinksim.bounds.time.time_json import time_certificate_from_dict
 from blinksim.collective import Collective
 from blinksim.errors import FileError, InputError
 from blinksim.topology.graph import Topology

@@ -18,7 +18,7 @@ from blinksim.algorithms import direct, rail_aligned, ring
 from blinksim.algorithms.building.orders import ring_orders
 from blinksim.algorithms.building.plan import Plan, add_chains
 from blinksim.algorithms.registry import algorithm
-from blinksim.bounds.exchanges.turned_rails import turned_rails
+from blinksim.bounds.rails import turned_rails
 from blinksim.collective import Collective
 from blinksim.cost.alpha_beta import Counts, Floats, Ints, Starts, busiest, route_alphas, step_kinds
 from blinksim.errors import InputError

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.answers.project import ON_LINKS, Contest, with_least_times
 from blinksim.answers.quickest import MOST_SIMULATED, candidates, of_the_quickest, searches
+from blinksim.budget import asked_to_stop, stoppable
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.limits.stopping import asked_to_stop, stoppable
 from blinksim.schedule.ways import Parallel
 from blinksim.timing.entrants import Field, ceiling_of
 from blinksim.timing.model_registry import DEFAULT, schedule_model

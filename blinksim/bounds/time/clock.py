@@ -1,20 +1,25 @@
 """The clock bound: what must get from some ranks to others passes the links between clocks that run ahead.
 
 Flows over time (Ford and Fulkerson 1958; the quickest transshipment of Hoppe and Tardos 2000), with what is known of
-messages: a rank's own data pays the overhead, and data of others cannot pass it before it can have come.
+messages: a rank's own data pays the overhead, and data of others cannot pass it before it can have come. Clocks are
+found by successive shortest paths: in the order of their delay, each path carries its rate from its delay on. For given
+sources and sinks the flow does not depend on the size, so one search serves all sizes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property, lru_cache
+from heapq import heappop, heappush
+from math import ceil
 from typing import Any
 
 from blinksim.bounds.assumptions import NOTHING
-from blinksim.bounds.time.delays import SECOND, Delays, delays
-from blinksim.bounds.time.time_certificate import TimeCertificate, amount, in_words, microseconds
-from blinksim.collective import Collective
+from blinksim.bounds.time.certificates import TimeCertificate, amount, in_words, latest, microseconds
+from blinksim.bounds.time.delays import FAR, SECOND, Delays, delays
+from blinksim.collective import EVERY, OWN, Collective
 from blinksim.errors import InputError
 from blinksim.topology.graph import Topology
 
@@ -144,3 +149,317 @@ def _known(topology: Topology, names: Iterable[str]) -> list[int]:
 
 def _some(members: tuple[str, ...]) -> str:
     return members[0] if len(members) == 1 else f"{len(members)} ranks" if len(members) > 3 else ", ".join(members)
+
+
+# Pairs of sources and sinks that are searched, the most promising first, and devices up to which they are.
+_PAIRS = 24
+_MOST_DEVICES = 160
+# Of these, those whose clocks are set again after a first look, and those whose time is then raised.
+_REFINED, _RAISED = 6, 2
+# Rounds of telling which ranks are reached before data of others can pass them.
+_ROUNDS = 3
+_KEPT = 64
+
+Pair = tuple[tuple[int, ...], tuple[int, ...]]
+"""Ranks that data comes from, and that it must get to."""
+
+
+def best_clock(topology: Topology, collective: Collective, size: int) -> Clock | None:
+    """The latest time that clocks prove, of all sources and sinks that are tried; None for large machines."""
+    search = _search(topology, collective)
+    first = sorted(search.promising(size), key=lambda entry: -entry.time(size))
+    second = sorted(first[:_REFINED], key=lambda entry: -entry.refined(size)[0])
+    found = [clock for clock in (entry.clock(size) for entry in second[:_RAISED]) if clock is not None]
+    return max(found, key=lambda clock: clock.time, default=None)
+
+
+@lru_cache(maxsize=_KEPT)
+def _search(topology: Topology, collective: Collective) -> _Search:
+    return _Search(delays(topology, collective))
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """All pairs of one question."""
+
+    facts: Delays
+
+    @cached_property
+    def entries(self) -> list[_Flow]:
+        topology, collective = self.facts.topology, self.facts.collective
+        if len(topology.devices) > _MOST_DEVICES:
+            return []
+        apart = self.facts.apart
+        return [
+            _Flow(self.facts, given, taken, min(apart[a][self.facts.ranks[b]] for a in given for b in taken))
+            for given, taken in dict.fromkeys(_pairs(self.facts, apart))
+            if collective.between(given, taken, topology.ranks)
+        ]
+
+    def promising(self, size: int) -> list[_Flow]:
+        """The pairs with the latest times by a sum that is quickly done."""
+        return sorted(self.entries, key=lambda entry: -entry.estimate(size))[:_PAIRS]
+
+
+def _pairs(facts: Delays, apart: list[list[int]]) -> Iterator[Pair]:
+    """For every rank that takes, the ranks at least so far away; for every one that gives, those it takes so long to.
+
+    One of each where what must pass does not depend on how many there are.
+    """
+    collective, n = facts.collective, facts.topology.ranks
+    givers = [rank for rank, device in enumerate(facts.ranks) if facts.owners[device]]
+    takers = [rank for rank, device in enumerate(facts.ranks) if facts.takers[device]]
+    for taker in takers if collective.starts == OWN else ():
+        far = {rank: apart[rank][facts.ranks[taker]] for rank in givers if rank != taker}
+        for level in sorted({far[rank] for rank in far}):
+            yield tuple(rank for rank in far if far[rank] >= level), (taker,)
+    for giver in givers if collective.ends == OWN else ():
+        far = {rank: apart[giver][facts.ranks[rank]] for rank in takers if rank != giver}
+        for level in sorted({far[rank] for rank in far}):
+            yield (giver,), tuple(rank for rank in far if far[rank] >= level)
+    if collective.starts != OWN and collective.ends != OWN:
+        for giver in givers:
+            yield from (((giver,), (taker,)) for taker in takers if giver != taker)
+    hosts = [facts.topology.devices[device].node for device in facts.ranks]
+    if len({*hosts}) > 1 and EVERY not in (collective.starts, collective.ends):
+        for host in dict.fromkeys(hosts):
+            inside = tuple(rank for rank in range(n) if hosts[rank] == host)
+            outside = tuple(rank for rank in range(n) if hosts[rank] != host)
+            yield inside, outside
+            yield outside, inside
+
+
+@dataclass(frozen=True, eq=False)
+class _Flow:
+    """What can get from some ranks to others, and by when. apart: the least delay of anything between them."""
+
+    facts: Delays
+    given: tuple[int, ...]
+    taken: tuple[int, ...]
+    apart: int
+
+    def estimate(self, size: int) -> float:
+        """A time that is about right: what must pass over the rate into the sinks, and the least delay."""
+        return float(self.needed(size)) / self._narrow + self.apart
+
+    def needed(self, size: int) -> Fraction:
+        """What must pass, in the unit of a rate times a femtosecond."""
+        part = self.facts.collective.between(self.given, self.taken, self.facts.topology.ranks)
+        return part * size * self.facts.scale * SECOND
+
+    @cached_property
+    def _narrow(self) -> int:
+        """The least of the rates out of the sources and into the sinks."""
+        inside = {self.facts.ranks[rank] for rank in self.given}
+        outside = {self.facts.ranks[rank] for rank in self.taken}
+        every = list(zip(self.facts.src, self.facts.dst, self.facts.rate, strict=True))
+        out = sum(rate for src, dst, rate in every if src in inside and dst not in inside)
+        return max(1, min(out, sum(rate for src, dst, rate in every if dst in outside and src not in outside)))
+
+    @cached_property
+    def _rounds(self) -> dict[frozenset[int], _Paths]:
+        return {}
+
+    def _paths(self, late: frozenset[int]) -> _Paths:
+        if late not in self._rounds:
+            self._rounds[late] = _Paths.of(self.facts, self.given, self.taken, late)
+        return self._rounds[late]
+
+    @property
+    def _sources(self) -> list[int]:
+        return [self.facts.ranks[rank] for rank in self.given]
+
+    def time(self, size: int) -> int:
+        """A time that clocks prove, found at once."""
+        late = frozenset(device for device in self._sources if self.facts.owners[device])
+        return self._paths(late).clocks(self.needed(size))[0]
+
+    def refined(self, size: int) -> tuple[int, list[int]]:
+        """A later time where there is one, and its clocks: with what is known of when data of others can pass."""
+        facts, needed = self.facts, self.needed(size)
+        late = frozenset(device for device in self._sources if facts.owners[device])
+        best = 0, [0] * len(facts.topology.devices)
+        for _ in range(_ROUNDS):
+            time, clocks = self._paths(late).clocks(needed)
+            if time > best[0]:
+                best = time, clocks
+            again = frozenset(
+                device
+                for device in facts.ranks
+                if facts.owners[device] and _before(clocks[device], facts.passing[device])
+            )
+            if again == late:
+                break
+            late = again
+        return best
+
+    def clock(self, size: int) -> Clock | None:
+        """The certificate of the latest time for the best clocks."""
+        facts = self.facts
+        sinks = [facts.ranks[rank] for rank in self.taken]
+        time, clocks = self.refined(size)
+        if time <= 0:
+            return None
+        for device in self._sources:
+            clocks[device] = 0
+        time = _raised(facts, clocks, sinks, time, self.needed(size))
+        names = [device.name for device in facts.topology.devices]
+        members = facts.topology.members
+        return Clock.of(
+            facts.topology,
+            facts.collective,
+            size,
+            [members[rank] for rank in self.given],
+            [members[rank] for rank in self.taken],
+            dict(zip(names, clocks, strict=True)),
+            time,
+        )
+
+
+def _before(clock: int, passing: int | None) -> bool:
+    return passing is None or clock < passing
+
+
+def _raised(facts: Delays, clocks: list[int], sinks: Sequence[int], time: int, needed: Fraction) -> int:
+    """The latest time for these clocks: all that show the old one, or stand at a sink, are set to it."""
+    ends = {*sinks, *(device for device, value in enumerate(clocks) if value >= time)}
+
+    def passing(then: int) -> int:
+        shown = [then if device in ends else min(value, then) for device, value in enumerate(clocks)]
+        return sum(rate * window(facts, shown, link) for link, rate in enumerate(facts.rate))
+
+    def short(then: int) -> bool:
+        return passing(then) < needed
+
+    found = latest(short, time if short(time) else 0, None, lambda then: passing(then) <= needed)
+    clocks[:] = [found if device in ends else min(value, found) for device, value in enumerate(clocks)]
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Paths:
+    """The paths of a flow over time, in the order of their delays.
+
+    delays, rates: of each path. ahead, behind: the distances of every device from the sources and from the sinks, in
+    what the paths before left.
+    """
+
+    delays: tuple[int, ...]
+    rates: tuple[int, ...]
+    ahead: tuple[tuple[int, ...], ...]
+    behind: tuple[tuple[int, ...], ...]
+
+    def clocks(self, needed: Fraction) -> tuple[int, list[int]]:
+        """By when this much has come at the earliest, and the clocks of every device that prove it."""
+        flow, gone, used, time = 0, 0, 0, 0
+        for delay, rate in zip(self.delays, self.rates, strict=True):
+            if flow and flow * delay - gone >= needed:
+                break
+            used += 1
+            flow += rate
+            gone += rate * delay
+            # Just before it may all have come.
+            time = ceil((needed + gone) / flow) - 1
+        pairs = zip(self.ahead[used], self.behind[used], strict=True)
+        return time, [max(0, min(time, ahead, time + behind)) for ahead, behind in pairs]
+
+    @classmethod
+    def of(cls, facts: Delays, given: Sequence[int], taken: Sequence[int], late: frozenset[int]) -> _Paths:
+        """Successive shortest paths from the ranks `given` to `taken`.
+
+        late: devices of ranks whose clocks are taken to show less than when data of others can pass; their own data
+        pays the overhead.
+        """
+        network = _Network(facts, [facts.ranks[rank] for rank in given], {facts.ranks[rank] for rank in taken}, late)
+        lengths, rates = list[int](), list[int]()
+        ahead, behind = list[tuple[int, ...]](), list[tuple[int, ...]]()
+        devices = len(facts.topology.devices)
+        while True:
+            reached, came = network.distances(network.origin)
+            ahead.append(tuple(reached[:devices]))
+            behind.append(tuple(network.distances(network.sink)[0][:devices]))
+            if reached[network.sink] >= FAR:
+                return cls(tuple(lengths), tuple(rates), tuple(ahead), tuple(behind))
+            lengths.append(reached[network.sink])
+            rates.append(network.fill(came))
+            network.settle(reached)
+
+
+class _Network:
+    """Arcs in pairs, each the other's reverse; devices first, then one vertex per late device and overhead."""
+
+    def __init__(self, facts: Delays, sources: list[int], sinks: set[int], late: frozenset[int]) -> None:
+        count = len(facts.topology.devices)
+        self.origin, self.sink = count, min(sinks)
+        self.out: list[list[int]] = [[] for _ in range(count + 1)]
+        self.head, self.room, self.cost = list[int](), list[int](), list[int]()
+        endless = sum(facts.rate) + 1
+        for device in sources:
+            self._arc(count, device, endless, 0)
+        doors: dict[tuple[int, int], int] = {}
+        for link, (src, end, rate) in enumerate(zip(facts.src, facts.dst, facts.rate, strict=True)):
+            if src in sinks:
+                continue
+            dst = self.sink if end in sinks else end
+            if src not in late:
+                self._arc(src, dst, rate, facts.latency[link])
+                continue
+            door = (src, facts.overhead[link])
+            if door not in doors:
+                doors[door] = len(self.out)
+                self.out.append([])
+                self._arc(src, doors[door], endless, facts.overhead[link])
+                through = facts.passing[src]
+                if through is not None:
+                    self._arc(count, doors[door], endless, through)
+            self._arc(doors[door], dst, rate, facts.latency[link])
+        self.potential = [0] * len(self.out)
+
+    def _arc(self, src: int, dst: int, room: int, cost: int) -> None:
+        for tail, head, capacity, length in ((src, dst, room, cost), (dst, src, 0, -cost)):
+            self.out[tail].append(len(self.head))
+            self.head.append(head)
+            self.room.append(capacity)
+            self.cost.append(length)
+
+    def distances(self, start: int) -> tuple[list[int], list[int]]:
+        """The distance of every vertex from `start` in what is left, and the arc that each is reached by."""
+        distance, came = [FAR] * len(self.out), [-1] * len(self.out)
+        distance[start] = 0
+        queue = [(0, start)]
+        potential, head, room, cost = self.potential, self.head, self.room, self.cost
+        while queue:
+            far, here = heappop(queue)
+            if far > distance[here]:
+                continue
+            base = far + potential[here]
+            for arc in self.out[here]:
+                if room[arc]:
+                    there = head[arc]
+                    length = base + cost[arc] - potential[there]
+                    if length < distance[there]:
+                        distance[there] = length
+                        came[there] = arc
+                        heappush(queue, (length, there))
+        own = potential[start]
+        real = [FAR if far >= FAR else far + potential[v] - own for v, far in enumerate(distance)]
+        return real, came
+
+    def settle(self, reached: list[int]) -> None:
+        """Takes distances from the origin as potentials, so that no arc that is left has a negative length."""
+        # What is not reached any more keeps its place behind all that is.
+        most = max(far - old for far, old in zip(reached, self.potential, strict=True) if far < FAR)
+        self.potential = [old + most if far >= FAR else far for far, old in zip(reached, self.potential, strict=True)]
+
+    def fill(self, came: list[int]) -> int:
+        """Fills the path to the sink; returns its rate."""
+        path, here = [], self.sink
+        while here != self.origin:
+            arc = came[here]
+            path.append(arc)
+            here = self.head[arc ^ 1]
+        amount = min(self.room[arc] for arc in path)
+        for arc in path:
+            self.room[arc] -= amount
+            self.room[arc ^ 1] += amount
+        return amount

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from blinksim.bounds.assumptions import NOTHING
+from blinksim.bounds.time.certificates import in_words, microseconds
 from blinksim.bounds.time.delays import SECOND
-from blinksim.bounds.time.time_certificate import in_words, microseconds
 from blinksim.collective import Collective
 from blinksim.results import Result
 from blinksim.textio.text_table import table
 from blinksim.units import format_size
 
 if TYPE_CHECKING:
-    from blinksim.bounds.time.time_certificate import TimeCertificate
+    from blinksim.bounds.time.certificates import TimeCertificate
     from blinksim.topology.graph import Topology
 
 

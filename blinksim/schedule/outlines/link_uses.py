@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from blinksim import budget
 from blinksim.errors import InfeasibleError
-from blinksim.limits import effort
 from blinksim.schedule.ways import Spread, ways_of_routes
 from blinksim.structures.arrays import distinct
 from blinksim.topology.graph import Topology
@@ -183,7 +183,7 @@ def _grid(a: Ints, b: Ints) -> tuple[Ints, Ints]:
 def _spreads(topology: Topology, pairs: Pairs) -> tuple[Spread, Spread]:
     """The ways of what stands for the pairs, and its single routes; the same object if there are no further ways."""
     ends = list(zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True))
-    effort.check_routes("its messages", topology, ends)
+    budget.check_routes("its messages", topology, ends)
     routes = [topology.router.route(a, b) for a, b in ends]
     single = Spread.of([(route,) for route in routes])
     ways = ways_of_routes(topology, single.start.astype(np.int64), single.links.astype(np.int64))

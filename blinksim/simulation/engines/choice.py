@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from blinksim.budget import check_events, most_events
 from blinksim.errors import InputError
-from blinksim.limits.effort import check_events, most_events
 from blinksim.schedule.waits import connections
 from blinksim.simulation.engines import events, formulas, given_order, rounds, sharing, steps
 from blinksim.simulation.engines.slots import bounded

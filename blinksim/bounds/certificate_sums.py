@@ -1,0 +1,377 @@
+"""Sums that certificates are made of: what links carry, what must leave a set of devices, the least length of a byte.
+
+A cut's capacity in the sense of Ford and Fulkerson (1956), with shared buses and device capacities counted once.
+Lengths in whole numbers: shortest distances by Dijkstra (1959), least-cost out-trees by Prim (1957) where distances are
+the same both ways, and by Chu and Liu (1965) and Edmonds (1967) elsewhere. Standard library only for small machines, as
+a check of a certificate must be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from fractions import Fraction
+from heapq import heappop, heappush
+from math import gcd, lcm
+from operator import mul
+
+from blinksim.collective import COLLECTIVES, EVERY, OWN, ROOT, Collective
+from blinksim.errors import InputError
+from blinksim.structures.union_find import UnionFind
+from blinksim.topology.graph import Link, Topology
+
+# Collectives with a block of every rank on one side; the blocks may be unequal.
+_WITH_SHARES = sorted(name for name in COLLECTIVES if Collective(name).block_sides == 1)
+# Links from which on arrays are quicker.
+_MANY_LINKS = 2000
+
+
+def known_devices(topology: Topology, names: Iterable[str]) -> set[str]:
+    """`names` as a set; raises `InputError` for one that is no device, and for one that stands there twice."""
+    found = set[str]()
+    for name in names:
+        if name not in topology.index:
+            raise InputError(f"{name} is no device of {topology.name}")
+        if name in found:
+            raise InputError(f"{name} is listed twice")
+        found.add(name)
+    return found
+
+
+def check_shares(collective: Collective, ranks: int, shares: Sequence[int]) -> tuple[int, ...]:
+    """The weights of the ranks' blocks in lowest terms, empty where they are equal.
+
+    Raises `InputError` for weights that do not fit the ranks, that leave all blocks but one empty, or for a collective
+    without blocks.
+    """
+    if not shares:
+        return ()
+    if collective.name not in _WITH_SHARES:
+        raise InputError(f"{collective.name} has no shares; they are for {', '.join(_WITH_SHARES)}")
+    if len(shares) != ranks or min(shares) < 0 or not any(shares):
+        raise InputError(f"shares: give {ranks} whole numbers, none negative and not all 0")
+    if max(shares) == sum(shares):
+        raise InputError("shares: one rank has everything; that is a broadcast or a reduce")
+    common = gcd(*shares)
+    return () if len(set(shares)) == 1 else tuple(share // common for share in shares)
+
+
+def crossing_links(topology: Topology, part: Mapping[str, int], *, leaving: int | None = None) -> list[Link]:
+    """The links between different parts; with `leaving`, only those out of that part. part: its number by device."""
+    if len(topology.links) < _MANY_LINKS:
+        return [
+            link
+            for link in topology.links
+            if part[link.src] != part[link.dst] and (leaving is None or part[link.src] == leaving)
+        ]
+    import numpy as np
+
+    number = np.fromiter((part[device.name] for device in topology.devices), dtype=np.int64)
+    a, b = (number[ends] for ends in topology.ends)
+    chosen = a != b if leaving is None else (a == leaving) & (b != leaving)
+    return [topology.links[link] for link in np.flatnonzero(chosen).tolist()]
+
+
+def capacity(topology: Topology, links: Iterable[Link], limits: Iterable[str] = ()) -> Fraction:
+    """Bytes/s that `links` carry together: a shared bus counts once.
+
+    limits: device capacities that count instead of the links they limit, as ``gpu0 out`` (what leaves gpu0) or
+    ``gpu0 in``. Raises `InputError` for a device without a capacity.
+    """
+    total = Fraction(0)
+    covered_out, covered_in = set[str](), set[str]()
+    for limit in limits:
+        name, _, way = limit.rpartition(" ")
+        own = topology.device(name).capacity
+        if own is None or way not in ("in", "out"):
+            raise InputError(f"{limit!r} names no device capacity")
+        covered = covered_out if way == "out" else covered_in
+        if name in covered:
+            raise InputError(f"{limit!r} is counted twice")
+        covered.add(name)
+        total += own
+    # Sums of whole numbers are far quicker than sums of fractions, and most bandwidths are whole.
+    buses: dict[str, Fraction] = {}
+    whole = 0
+    for link in links:
+        if link.src in covered_out or link.dst in covered_in:
+            continue
+        lane = link.lane_bandwidth
+        if link.bus is not None:
+            buses[link.bus] = max(buses.get(link.bus, Fraction(0)), link.bandwidth)
+        elif lane.denominator == 1:
+            whole += lane.numerator * link.lanes
+        else:
+            total += link.bandwidth
+    return total + whole + sum(buses.values())
+
+
+def tight_limits(topology: Topology, links: Sequence[Link], part: Mapping[str, int]) -> tuple[str, ...]:
+    """Device capacities that bind on the crossing `links`; any choice is valid, this one is greedy."""
+    chosen: list[str] = []
+    rest = list(links)
+    for device in topology.devices:
+        if device.capacity is None:
+            continue
+        for way in ("out", "in"):
+            own = [link for link in rest if (link.src if way == "out" else link.dst) == device.name]
+            if not own or capacity(topology, own) <= device.capacity:
+                continue
+            others = [link for link in rest if link not in own]
+            # A bus that other links use as well counts anyway: the limit does not save it.
+            paid = {link.bus for link in others}
+            if capacity(topology, [link for link in own if link.bus is None or link.bus not in paid]) > device.capacity:
+                chosen.append(f"{device.name} {way}")
+                rest = others
+    return tuple(chosen)
+
+
+def must_leave(collective: Collective, topology: Topology, inside: set[str], shares: Sequence[int] = ()) -> Fraction:
+    """The part of the size that has to leave the devices `inside`; 0 if nothing has to.
+
+    shares: weights of the ranks' parts where they are unequal (allgather, reducescatter, gather, scatter).
+    """
+    members = topology.members
+    within = [name in inside for name in members]
+    if not shares:
+        sources = [rank for rank, here in enumerate(within) if here]
+        return collective.between(sources, [rank for rank, here in enumerate(within) if not here], len(members))
+    held, total = sum(weight for weight, here in zip(shares, within, strict=True) if here), sum(shares)
+    root = within[collective.root] if collective.rooted else False
+    inner = {EVERY: Fraction(any(within)), ROOT: Fraction(root), OWN: Fraction(held, total)}
+    outer = {EVERY: Fraction(not all(within)), ROOT: Fraction(not root), OWN: Fraction(total - held, total)}
+    return inner[collective.starts] * outer[collective.ends]
+
+
+Matrix = list[list[int]]
+
+
+def least_length(
+    topology: Topology, collective: Collective, lengths: Mapping[str, Fraction], shares: Sequence[int] = ()
+) -> Fraction:
+    """Length that any schedule uses per byte of size: shortest paths, or trees between members.
+
+    Trees are in the shortest-path metric, as devices without a rank only pass bytes on.
+    """
+    whole, common = whole_lengths(topology, lengths)
+    if not collective.personalized:
+        least = Metric(topology, whole).least_tree()
+        if least is not None:
+            # All roots have the same tree then, used both ways.
+            return Fraction(least * (2 if collective.name == "allreduce" else 1), common)
+    cost, row = distances(topology, whole)
+    groups, ranks = range(len(cost)), len(row)
+    count, weight = [0] * len(cost), [0] * len(cost)
+    for place, share in zip(row, list(shares) or [1] * ranks, strict=True):
+        count[place] += 1
+        weight[place] += share
+    back = [list(column) for column in zip(*cost, strict=True)]
+    root = row[collective.root] if collective.rooted else 0
+    name = collective.name
+    if collective.traffic is not None:
+        there = collective.traffic.matrix.tolist()
+        total = sum(sum(map(mul, amounts, [cost[a][b] for b in row])) for amounts, a in zip(there, row, strict=True))
+        value = Fraction(total, collective.traffic.size)
+    elif name == "alltoall":
+        value = Fraction(sum(count[a] * count[b] * cost[a][b] for a in groups for b in groups), ranks)
+    elif name in ("gather", "scatter"):
+        far = cost[root] if name == "scatter" else back[root]
+        value = Fraction(sum(weight[b] * far[b] for b in groups), sum(weight))
+    elif name in ("broadcast", "reduce"):
+        value = Fraction(arborescence(cost if name == "broadcast" else back, root))
+    elif name == "allreduce":
+        value = Fraction(min(arborescence(cost, v) + arborescence(back, v) for v in groups))
+    else:
+        way = cost if name == "allgather" else back
+        value = Fraction(sum(weight[v] * arborescence(way, v) for v in groups if weight[v]), sum(weight))
+    return value / common
+
+
+def whole_lengths(topology: Topology, lengths: Mapping[str, Fraction]) -> tuple[list[int], int]:
+    """The length of every link as a whole number, and how many of these are 1."""
+    common = lcm(*{length.denominator for length in {id(length): length for length in lengths.values()}.values()})
+    found = effective(topology, lengths)
+    # Thousands of links have the very same length: scale it once.
+    scaled = {id(length): int(length * common) for length in {id(length): length for length in found}.values()}
+    return [scaled[id(length)] for length in found], common
+
+
+def effective(topology: Topology, lengths: Mapping[str, Fraction]) -> list[Fraction]:
+    """The length of every link, with those of its ends' device capacities (``gpu0 out``, ``gpu3 in``)."""
+    zero = Fraction(0)
+    devices = any(name.endswith((" in", " out")) for name in lengths)
+    if not devices:
+        return [lengths.get(link.name, zero) for link in topology.links]
+    return [
+        lengths.get(link.name, zero) + (lengths.get(f"{link.src} out", zero) + lengths.get(f"{link.dst} in", zero))
+        for link in topology.links
+    ]
+
+
+def _joined(topology: Topology, whole: Sequence[int], apart: Collection[int]) -> list[int]:
+    """A number for every device; devices joined both ways by links of length 0 share one, but those of `apart`."""
+    index = topology.index
+    free = {
+        (index[link.src], index[link.dst]) for link, length in zip(topology.links, whole, strict=True) if not length
+    }
+    joined = UnionFind(range(len(topology.devices)))
+    for a, b in free:
+        if (b, a) in free and a not in apart and b not in apart:
+            joined.join(a, b)
+    return [joined.find(device) for device in range(len(topology.devices))]
+
+
+class Metric:
+    """Shortest distances for whole link lengths (Dijkstra 1959), where devices that nothing separates are one point.
+
+    place: the point of every device. ends: the points that hold ranks, in the order of their first ranks. direct: the
+    length of the least link between two devices. apart: devices that are points of their own.
+    """
+
+    def __init__(self, topology: Topology, whole: Sequence[int], apart: Collection[int] = ()) -> None:
+        index = topology.index
+        self.place = _joined(topology, whole, apart)
+        self.direct: dict[tuple[int, int], int] = {}
+        self._ahead: list[dict[int, int]] = [{} for _ in topology.devices]
+        place, direct, ahead = self.place, self.direct, self._ahead
+        for link, length in zip(topology.links, whole, strict=True):
+            ends = index[link.src], index[link.dst]
+            a, b = place[ends[0]], place[ends[1]]
+            if length < direct.get(ends, length + 1):
+                direct[ends] = length
+            if a != b and length < ahead[a].get(b, length + 1):
+                ahead[a][b] = length
+        self.ends = list(dict.fromkeys(self.place[index[name]] for name in topology.members))
+
+    def rows(self, points: Sequence[int]) -> list[list[int | None]]:
+        """The distances between points, None where there is no way."""
+        rows = []
+        for start in points:
+            best: dict[int, int] = {}
+            queue = [(0, start)]
+            while queue:
+                far, at = heappop(queue)
+                if at in best:
+                    continue
+                best[at] = far
+                for other, length in self._ahead[at].items():
+                    if other not in best:
+                        heappush(queue, (far + length, other))
+            rows.append([best.get(end) for end in points])
+        return rows
+
+    def least_tree(self) -> int | None:
+        """Length of the least tree over the points that hold ranks; None if ways differ by direction, or are missing.
+
+        Every point goes to the nearest of them; links between the regions of two of them are candidates for a least
+        spanning tree (K. Mehlhorn, A faster approximation algorithm for the Steiner problem in graphs, Information
+        Processing Letters 1988, section 2: it is one of the whole metric).
+        """
+        if any(self._ahead[b].get(a) != length for a, near in enumerate(self._ahead) for b, length in near.items()):
+            return None
+        best: dict[int, tuple[int, int]] = {}
+        queue = [(0, end, end) for end in self.ends]
+        while queue:
+            far, at, start = heappop(queue)
+            if at in best:
+                continue
+            best[at] = far, start
+            for other, length in self._ahead[at].items():
+                if other not in best:
+                    heappush(queue, (far + length, other, start))
+        bridges = sorted(
+            (best[a][0] + length + best[b][0], best[a][1], best[b][1])
+            for a, near in enumerate(self._ahead)
+            for b, length in near.items()
+            if a < b and a in best and best[a][1] != best[b][1]
+        )
+        joined, total, left = UnionFind(self.ends), 0, len(self.ends) - 1
+        for length, a, b in bridges:
+            if joined.find(a) != joined.find(b):
+                joined.join(a, b)
+                total, left = total + length, left - 1
+        return total if not left else None
+
+
+def distances(topology: Topology, whole: Sequence[int]) -> tuple[Matrix, list[int]]:
+    """Shortest distances between ranks for whole link lengths, and the row of each rank.
+
+    Ranks that nothing separates share a row.
+    """
+    metric = Metric(topology, whole)
+    rows: Matrix = []
+    for found in metric.rows(metric.ends):
+        row = [far for far in found if far is not None]
+        if len(row) < len(found):
+            raise InputError(f"the links of {topology.name} do not connect its members")
+        rows.append(row)
+    place = {end: number for number, end in enumerate(metric.ends)}
+    return rows, [place[metric.place[topology.index[name]]] for name in topology.members]
+
+
+def arborescence(cost: Matrix, root: int) -> int:
+    """Cost of the cheapest out-tree from `root` in a complete digraph: Prim if undirected, else Chu-Liu-Edmonds."""
+    # Whole columns at a time: what each vertex is entered by.
+    into: Matrix = [list(column) for column in zip(*cost, strict=True)]
+    if into == cost:
+        return _prim(cost, root)
+    total, big = 0, max(map(max, cost)) + 1
+    while len(into) > 1:
+        for vertex, column in enumerate(into):
+            column[vertex] = big
+        least = [min(column) for column in into]
+        total += sum(least) - least[root]
+        cycles = _cycles([column.index(low) for column, low in zip(into, least, strict=True)], root)
+        if not cycles:
+            return total
+        into, root = _contracted(into, least, root, cycles, big), 0
+    return total
+
+
+def _prim(cost: Matrix, root: int) -> int:
+    """Cost of the cheapest spanning tree of a complete undirected graph."""
+    reach, total = list(cost[root]), 0
+    remaining = set(range(len(cost))) - {root}
+    while remaining:
+        nearest = min(remaining, key=reach.__getitem__)
+        total += reach[nearest]
+        remaining.remove(nearest)
+        row = cost[nearest]
+        for other in remaining:
+            if row[other] < reach[other]:
+                reach[other] = row[other]
+    return total
+
+
+def _cycles(parent: Sequence[int], root: int) -> list[list[int]]:
+    """The cycles that the entries from `parent` to every vertex but the root close."""
+    mark = [-1] * len(parent)
+    cycles: list[list[int]] = []
+    for start in range(len(parent)):
+        at = start
+        while at != root and mark[at] == -1:
+            mark[at] = start
+            at = parent[at]
+        if at != root and mark[at] == start:
+            cycle, step = [at], parent[at]
+            while step != at:
+                cycle.append(step)
+                step = parent[step]
+            cycles.append(cycle)
+    return cycles
+
+
+def _contracted(into: Matrix, least: Sequence[int], root: int, cycles: Sequence[Sequence[int]], big: int) -> Matrix:
+    """The columns after contracting every cycle to one vertex, less what is paid already; the root is vertex 0.
+
+    least: what is paid for entering each vertex; a more expensive entry costs the difference. big: more than any entry.
+    """
+    joined = {vertex for cycle in cycles for vertex in cycle}
+    alone = [vertex for vertex in range(len(into)) if vertex != root and vertex not in joined]
+    groups = [[root], *cycles, *([vertex] for vertex in alone)]
+    merged = [[big] * len(groups)]
+    for group in groups[1:]:
+        columns = [[entry - least[vertex] for entry in into[vertex]] for vertex in group]
+        column = list(map(min, *columns)) if len(columns) > 1 else columns[0]
+        ways = [column[root], *(min([column[vertex] for vertex in cycle]) for cycle in cycles)]
+        merged.append([*ways, *(column[vertex] for vertex in alone)])
+    return merged

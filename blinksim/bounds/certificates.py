@@ -1,0 +1,426 @@
+"""Certificates that anyone can check with the machine and a pocket calculator: sums only, no solver.
+
+A certificate is a witness (devices, parts of them, lengths of links) and what follows from it. The method ``of`` of
+each kind is its theorem: it takes the witness and the problem, and computes the rate that no schedule exceeds. Checking
+is to compute it again and to compare; docs/certificates.md states the theorems with worked numbers.
+`blinksim.bounds.lengths` has the fourth kind.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from blinksim.bounds.certificate_sums import (
+    capacity,
+    check_shares,
+    crossing_links,
+    known_devices,
+    must_leave,
+    tight_limits,
+)
+from blinksim.collective import EVERY, OWN, ROOT, Collective
+from blinksim.errors import BlinksimError, InputError
+from blinksim.textio.text_table import count
+from blinksim.topology.graph import Topology
+from blinksim.units import exact_GBps, format_rate, parse_exact
+
+# What every part must send or receive in a collective, in vectors of `size` for each of the parts but one.
+_MESSAGES = {(EVERY, EVERY): 2, (OWN, EVERY): 1, (EVERY, OWN): 1, (ROOT, EVERY): 1, (EVERY, ROOT): 1}
+
+
+class Certificate:
+    """What every certificate can do; `rate` is algbw in bytes/s."""
+
+    kind = ""
+
+    @property
+    def rate(self) -> Fraction:
+        """What it proves: no schedule of its scope has a higher algbw."""
+        raise NotImplementedError
+
+    def again(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> Certificate:
+        """What the witness proves about another problem; raises `InputError` if that is nothing."""
+        raise NotImplementedError
+
+    def words(self, topology: Topology) -> str:
+        """The proof in one sentence."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON: the witness, its sums and ``ratio_exact``, the rate in GB/s."""
+        raise NotImplementedError
+
+    def check(
+        self, topology: Topology, collective: Collective, rate: Fraction, shares: Sequence[int] = ()
+    ) -> list[str]:
+        """Reasons why this does not prove that algbw is at most `rate` (bytes/s); empty if it does.
+
+        shares: weights of the ranks' blocks in the problem, empty where they are equal; a certificate for other blocks
+        proves another problem.
+        """
+        try:
+            fresh = self.again(topology, collective, shares)
+        except BlinksimError as error:
+            return [str(error)]
+        reasons = differing(self.to_dict(), fresh.to_dict())
+        if fresh.rate != rate:
+            reasons.append(f"the sums give {exact_GBps(fresh.rate)} GB/s, the claim is {exact_GBps(rate)} GB/s")
+        return reasons
+
+
+# --- cut ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cut(Certificate):
+    """What must leave `side` over what its outgoing links carry.
+
+    side: every device inside. ranks_inside: members among them. capacity: bytes/s out of it. crossing: the part of the
+    size that must leave. links: names of the links that leave. limits: see `capacity`. shares: see `must_leave`.
+    traffic: it is about an alltoallv.
+    """
+
+    side: tuple[str, ...]
+    ranks_inside: int
+    capacity: Fraction
+    crossing: Fraction
+    links: tuple[str, ...]
+    limits: tuple[str, ...] = ()
+    shares: tuple[int, ...] = ()
+    traffic: bool = False
+    kind = "cut"
+
+    @classmethod
+    def of(
+        cls,
+        topology: Topology,
+        collective: Collective,
+        side: Iterable[str],
+        limits: Sequence[str] = (),
+        shares: Sequence[int] = (),
+    ) -> Cut:
+        """Theorem: algbw is at most (what the links out of `side` carry) / (the part of the size that must leave it).
+
+        What must leave is known inside and must be known outside, and nothing leaves but over those links; so it takes
+        at least size * crossing / capacity seconds, however it is coded (the easy half of max-flow min-cut: Ford and
+        Fulkerson 1956). Raises `InputError` for unknown devices, and if nothing has to leave them.
+        """
+        inside = known_devices(topology, side)
+        weights = check_shares(collective, topology.ranks, shares)
+        part = {device.name: int(device.name not in inside) for device in topology.devices}
+        links = crossing_links(topology, part, leaving=0)
+        crossing = must_leave(collective, topology, inside, weights)
+        if not crossing:
+            raise InputError(f"nothing has to leave these devices in {collective}")
+        return cls(
+            tuple(device.name for device in topology.devices if device.name in inside),
+            sum(name in inside for name in topology.members),
+            capacity(topology, links, limits),
+            crossing,
+            tuple(link.name for link in links),
+            tuple(limits),
+            weights,
+            collective.traffic is not None,
+        )
+
+    def again(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> Cut:
+        """What the same side proves about another problem."""
+        return Cut.of(topology, collective, self.side, self.limits, shares)
+
+    @property
+    def rate(self) -> Fraction:
+        return self.capacity / self.crossing
+
+    def words(self, topology: Topology) -> str:
+        """One sentence, such as ``GPUs 0-6 can send out at most 150 GB/s; 7 of 8 shards must cross``."""
+        side = frozenset(self.side)
+        if self.traffic:
+            return self._words_of_traffic(topology, side)
+        inside = [name for name in topology.members if name in side] or list(self.side)
+        limit = f"{listed(inside)} can send out at most {format_rate(self.capacity)}"
+        return f"{limit}; {part_of(self.crossing, topology.ranks, bool(self.shares))} must cross"
+
+    def _words_of_traffic(self, topology: Topology, side: frozenset[str]) -> str:
+        """As `words`, from the side with fewer ranks: a rank that receives most is as common as one that sends most."""
+        inside, outside = ([name for name in topology.members if (name in side) == here] for here in (True, False))
+        names, does = (inside, "send out") if len(inside) <= len(outside) else (outside, "take in")
+        limit = f"{listed(names)} can {does} at most {format_rate(self.capacity)}"
+        return f"{limit}; {share_of_traffic(self.crossing)} must cross"
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON: capacities and the ratio (the bound) in GB/s as exact fractions."""
+        entry: dict[str, Any] = {
+            "kind": self.kind,
+            "side": list(self.side),
+            "ranks_inside": self.ranks_inside,
+            "capacity_exact": exact_GBps(self.capacity),
+            "crossing_exact": str(self.crossing),
+            "ratio_exact": exact_GBps(self.rate),
+            "links": list(self.links),
+        }
+        return entry | {k: list(v) for k, v in (("limits", self.limits), ("shares", self.shares)) if v}
+
+
+# --- partition ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Partition(Certificate):
+    """k parts with a member each: `messages` of the whole size must cross, over what the links between parts carry.
+
+    parts: every device, once. capacity: bytes/s of all links between parts, both ways, a shared bus once.
+    messages: 2(k-1) for allreduce; k-1 for allgather, reducescatter, broadcast and reduce.
+    """
+
+    parts: tuple[tuple[str, ...], ...]
+    capacity: Fraction
+    messages: int
+    links: tuple[str, ...]
+    limits: tuple[str, ...] = ()
+    kind = "partition"
+
+    @classmethod
+    def of(
+        cls,
+        topology: Topology,
+        collective: Collective,
+        parts: Iterable[Iterable[str]],
+        limits: Sequence[str] | None = None,
+    ) -> Partition:
+        """Theorem: algbw is at most (what the links between k parts carry, both ways) / `messages`.
+
+        Allreduce, without coding: every part must hear, directly or not, from every other about every element, and that
+        takes 2(k-1) one-way messages in any order (gossip: Harary and Schwenk 1974). Allgather and broadcast: a part
+        must receive what it does not hold, which is k-1 sizes for all parts together, coded or not; reducescatter and
+        reduce are the same backwards. Raises `InputError` unless the parts hold every device once and a member each.
+        """
+        groups = [tuple(group) for group in parts]
+        known_devices(topology, (name for group in groups for name in group))
+        part = {name: number for number, group in enumerate(groups) for name in group}
+        if set(part) != set(topology.index):
+            raise InputError("the parts do not hold every device exactly once")
+        if len(groups) < 2 or {part[name] for name in topology.members} != set(range(len(groups))):
+            raise InputError("there must be two parts or more, with a member in each")
+        each = _MESSAGES.get((collective.starts, collective.ends))
+        if each is None:
+            raise InputError(f"a partition says nothing about {collective.name}")
+        links = crossing_links(topology, part)
+        chosen = tight_limits(topology, links, part) if limits is None else tuple(limits)
+        return cls(
+            tuple(groups),
+            capacity(topology, links, chosen),
+            each * (len(groups) - 1),
+            tuple(link.name for link in links),
+            chosen,
+        )
+
+    def again(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> Partition:
+        """What the same parts prove about another problem; how large the ranks' blocks are makes no difference."""
+        check_shares(collective, topology.ranks, shares)
+        return Partition.of(topology, collective, self.parts, self.limits)
+
+    @property
+    def rate(self) -> Fraction:
+        return self.capacity / self.messages
+
+    def words(self, topology: Topology) -> str:
+        """One sentence that names the parts and what crosses between them."""
+        members = set(topology.members)
+        if len(self.parts) == topology.ranks:
+            which = f"all {topology.ranks} ranks apart"
+        else:
+            which = " | ".join(listed([name for name in group if name in members]) for group in self.parts)
+        carried = f"between them the links carry {format_rate(self.capacity)}"
+        return f"{which}: {carried}, and {self.messages} times the data must cross"
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON: the capacity and the ratio (the bound) in GB/s as exact fractions."""
+        entry: dict[str, Any] = {
+            "kind": self.kind,
+            "parts": [list(group) for group in self.parts],
+            "capacity_exact": exact_GBps(self.capacity),
+            "messages": self.messages,
+            "ratio_exact": exact_GBps(self.rate),
+            "links": list(self.links),
+        }
+        return entry | ({"limits": list(self.limits)} if self.limits else {})
+
+
+# --- one after the other --------------------------------------------------------------------------------------------
+
+_PHASES = ("reducescatter", "allgather")
+
+
+@dataclass(frozen=True)
+class Phases(Certificate):
+    """Collectives one after the other on the same size: their times add."""
+
+    phases: tuple[tuple[str, Certificate], ...]
+    kind = "phases"
+
+    @classmethod
+    def of(cls, topology: Topology, collective: Collective, proofs: Iterable[tuple[str, Certificate]]) -> Phases:
+        """Theorem: a reducescatter of equal shards and then an allgather take at least the sum of their times.
+
+        Each time is bounded by a certificate of its own collective:
+        size / rate = size / (rate of the first) + size / (rate of the second). Raises `InputError` for other phases,
+        and for a certificate that proves nothing about its phase.
+        """
+        given = tuple(proofs)
+        names = tuple(name for name, _ in given)
+        if collective.name != "allreduce" or names != _PHASES:
+            raise InputError(f"{' then '.join(names)} is not {collective.name}")
+        return cls(tuple((name, proof.again(topology, Collective(name))) for name, proof in given))
+
+    def again(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> Phases:
+        """What the sides of both phases prove about another problem."""
+        check_shares(collective, topology.ranks, shares)
+        return Phases.of(topology, collective, self.phases)
+
+    @property
+    def rate(self) -> Fraction:
+        if not all(proof.rate for _, proof in self.phases):
+            return Fraction(0)
+        return 1 / sum((1 / proof.rate for _, proof in self.phases), Fraction(0))
+
+    def words(self, topology: Topology) -> str:
+        """One sentence per phase."""
+        return "; then ".join(f"{name}: {proof.words(topology)}" for name, proof in self.phases)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON: the certificate of each phase."""
+        phases = [{"collective": name, **proof.to_dict()} for name, proof in self.phases]
+        return {"kind": self.kind, "phases": phases, "ratio_exact": exact_GBps(self.rate)}
+
+
+# Sets of names; the order of all other lists counts.
+_UNORDERED = ("links", "limits", "side")
+# Floats are given for people, with the exact value beside them.
+_ROUNDING = Fraction(1, 10**9)
+# What the rest was derived from. Any lengths are valid ones, also 0 and fractions that are not in lowest terms.
+_WITNESS = ("lengths",)
+_LONGEST = 60
+
+
+def differing(stated: Mapping[str, Any], derived: Mapping[str, Any], place: str = "") -> list[str]:
+    """A reason for every key of either that the other lacks or that has another value, with its place."""
+    reasons = []
+    for key in {**derived, **stated}:
+        where = f"{place}{key}"
+        if key not in stated:
+            reasons.append(f"{where} is missing")
+        elif key not in derived:
+            reasons.append(f"{where}: {shown(stated[key])} is no part of this")
+        else:
+            reasons += contradiction(key, stated[key], derived[key], where)
+    return reasons
+
+
+def contradiction(key: str, stated: Any, derived: Any, where: str = "") -> list[str]:
+    """Reasons why `stated` is not the value `derived` of `key`; empty if it is."""
+    where = where or key
+    if key in _WITNESS:
+        return []
+    if isinstance(derived, Mapping) and isinstance(stated, Mapping):
+        return differing(stated, derived, f"{where}.")
+    if isinstance(derived, list) and isinstance(stated, list):
+        if derived and isinstance(derived[0], Mapping) and len(stated) == len(derived):
+            pairs = enumerate(zip(stated, derived, strict=True))
+            return [text for n, (a, b) in pairs for text in contradiction(key, a, b, f"{where}[{n}]")]
+        same = stated == derived or (key in _UNORDERED and sorted(map(repr, stated)) == sorted(map(repr, derived)))
+        # True == 1 and 1.0 == 1, but neither is what was written.
+        if same and all(type(a) is type(b) for a, b in zip(stated, derived, strict=True)):
+            return []
+        return [f"{where}: not those of this machine"]
+    if _equal(key, stated, derived):
+        return []
+    return [f"{where} is {shown(stated)}, and must be {shown(derived)}"]
+
+
+def _equal(key: str, stated: Any, derived: Any) -> bool:
+    if key.endswith("_exact") and isinstance(derived, str):
+        try:
+            # What was derived may be longer than what is read, and the same text is the same number.
+            return stated == derived or parse_exact(stated) == Fraction(derived)
+        except InputError:
+            return False
+    if isinstance(derived, float):
+        if type(stated) not in (int, float) or not math.isfinite(stated if isinstance(stated, float) else 0):
+            return False
+        return abs(Fraction(stated) - Fraction(derived)) <= _ROUNDING * abs(Fraction(derived))
+    return type(stated) is type(derived) and bool(stated == derived)
+
+
+def shown(value: Any) -> str:
+    """A value in a message, cut short; control characters as escapes."""
+    try:
+        text = repr(value)
+    except ValueError:
+        # Python writes no whole number of more than 4,300 digits.
+        return "a number of very many digits"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+_ON_NODE = re.compile(r"n([0-9]+)\.(.+)")
+_NUMBERED = re.compile(r"(.*?)([0-9]+)")
+
+
+def _runs(numbers: Sequence[int]) -> str:
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def _grouped(names: Sequence[str]) -> list[str]:
+    groups: dict[str, list[int]] = {}
+    for name in names:
+        match = _NUMBERED.fullmatch(name)
+        stem, number = match.groups() if match else (name, "")
+        groups.setdefault(stem, []).extend([int(number)] if number else [])
+    if list(groups) == ["gpu"]:
+        return [f"GPU{'s' * (len(names) > 1)} {_runs(groups['gpu'])}"]
+    return [f"{stem}{_runs(numbers)}" for stem, numbers in groups.items()]
+
+
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """Names in short: ``GPUs 0-6``, ``card0.t0-1, card1.t0``, ``GPUs 0-7 of n1-3``.
+
+    At most `most` groups are written out.
+    """
+    nodes: dict[str, list[str]] = {}
+    for name in names:
+        match = _ON_NODE.fullmatch(name)
+        nodes.setdefault(match.group(1) if match else "", []).append(match.group(2) if match else name)
+    # Nodes that contribute the same devices are merged.
+    alike: dict[str, list[int]] = {}
+    for node, inner in nodes.items():
+        if node:
+            alike.setdefault(", ".join(_grouped(inner)), []).append(int(node))
+    texts = [f"{inner} of n{_runs(numbers)}" for inner, numbers in alike.items()] + _grouped(nodes.get("", []))
+    return ", ".join(texts[:most]) + (f" and {count(len(texts) - most, 'more group')}" if len(texts) > most else "")
+
+
+def share_of_traffic(crossing: Fraction) -> str:
+    """What must cross in an alltoallv: the size is the largest buffer of any rank."""
+    return f"{float(crossing):.4g} times the largest buffer of any rank"
+
+
+def part_of(crossing: Fraction, ranks: int, weighted: bool = False) -> str:
+    """The part of the data that must cross: in shards where it is a whole number of the ranks' equal shards."""
+    if crossing == 1:
+        return "all data"
+    shards = crossing * ranks
+    if weighted or shards.denominator != 1:
+        return f"{crossing} of the data"
+    if shards <= ranks:
+        return f"{shards} of {ranks} shards"
+    return f"{shards} blocks for every {ranks} that a rank sends"

@@ -1,1 +1,0 @@
-"""Certificates: the sums that prove a bound, checked with the machine and a pocket calculator."""

@@ -1,0 +1,261 @@
+"""Certificates and bounds back from files: the witness is read, all else is derived anew and compared.
+
+Nothing in a claim is believed. The witness of its certificate is taken, the bound is derived from it anew, and
+everything else that the claim states must be what was derived. That some schedule attains a bound (``"kind": "exact"``)
+no sum can show; the caller may know a schedule that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import gcd, lcm
+from typing import Any
+
+from blinksim.bounds.bound_result import Bound
+from blinksim.bounds.certificate_sums import check_shares
+from blinksim.bounds.certificates import Certificate, Cut, Partition, Phases, contradiction, differing, shown
+from blinksim.bounds.lengths import Lengths
+from blinksim.collective import Collective
+from blinksim.errors import InputError, unknown
+from blinksim.topology.graph import Topology
+from blinksim.units import exact_GBps, format_rate, parse_exact
+
+KINDS = ("cut", "partition", "phases", "lengths")
+# Digits of a length, and binary digits of the lengths' common denominator. What `rounded_duals` writes has far fewer.
+_MOST_DIGITS = 80
+_MOST_BITS = 8192
+
+
+def certificate_from_dict(
+    entry: object, topology: Topology, collective: Collective, shares: Sequence[int] = ()
+) -> Certificate:
+    """The certificate that `entry` is, proved anew for this problem.
+
+    Raises `InputError` for anything that is no certificate of the problem, and if a sum that it states is not what the
+    witness gives.
+    """
+    found = proved(entry, topology, collective, shares)
+    stated = {key: value for key, value in _object(entry).items() if key != "shares"}
+    reasons = differing(stated, {key: value for key, value in found.to_dict().items() if key != "shares"})
+    own = _object(entry).get("shares", [])
+    if _blocks(own) != check_shares(collective, topology.ranks, shares):
+        reasons.append(f"its shares {shown(own)} are those of another problem")
+    if reasons:
+        raise InputError("; ".join(reasons))
+    return found
+
+
+def proved(entry: object, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> Certificate:
+    """What the witness in `entry` proves about this problem, whatever sums stand beside it.
+
+    Raises `InputError` if it proves nothing.
+    """
+    fields = _object(entry)
+    kind = fields.get("kind")
+    try:
+        match kind:
+            case "cut":
+                return Cut.of(topology, collective, *_side(fields), shares)
+            case "partition":
+                parts = [_names(group, "parts") for group in _list(fields["parts"], "parts")]
+                return Partition.of(topology, collective, parts, _names(fields.get("limits", []), "limits"))
+            case "phases":
+                return Phases.of(topology, collective, _phases(fields["phases"], topology))
+            case "lengths":
+                grants = _names(fields.get("grants", []), "grants")
+                return Lengths.of(topology, collective, _lengths(fields["lengths"]), shares, grants)
+    except KeyError as missing:
+        raise InputError(f"certificate: the {kind} has no {missing.args[0]!r}") from None
+    raise unknown("kind of certificate", shown(kind).strip("'"), KINDS)
+
+
+def _object(entry: object) -> Mapping[str, Any]:
+    if not isinstance(entry, Mapping):
+        raise InputError("certificate: it is not an object")
+    return entry
+
+
+def _list(value: object, what: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise InputError(f"certificate: {what} is not a list")
+    return value
+
+
+def _blocks(value: object) -> tuple[int, ...]:
+    """Weights in lowest terms, empty where they are equal."""
+    shares = _list(value, "shares")
+    if not all(type(share) is int and share >= 0 for share in shares):
+        raise InputError("certificate: shares is not a list of whole numbers")
+    common = gcd(*shares)
+    return () if len(set(shares)) <= 1 else tuple(share // common for share in shares)
+
+
+def _names(value: object, what: str) -> tuple[str, ...]:
+    if not all(isinstance(name, str) for name in _list(value, what)):
+        raise InputError(f"certificate: {what} is not a list of names")
+    return tuple(_list(value, what))
+
+
+def _side(fields: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return _names(fields["side"], "side"), _names(fields.get("limits", []), "limits")
+
+
+def _phases(value: object, topology: Topology) -> list[tuple[str, Certificate]]:
+    phases = []
+    for phase in _list(value, "phases"):
+        name = _object(phase)["collective"]
+        if not isinstance(name, str):
+            raise InputError("certificate: the collective of a phase is not a name")
+        phases.append((name, proved(phase, topology, Collective(name))))
+    return phases
+
+
+def _lengths(value: object) -> dict[str, Fraction]:
+    if not isinstance(value, Mapping):
+        raise InputError("certificate: lengths is not an object")
+    lengths = {}
+    common = 1
+    for name, text in value.items():
+        try:
+            lengths[str(name)] = parse_exact(text)
+        except InputError as error:
+            raise InputError(f"certificate: the length of {shown(name)}: {error}") from None
+        if len(text) > _MOST_DIGITS:
+            raise InputError(f"certificate: the length of {shown(name)} has more than {_MOST_DIGITS} digits")
+        common = lcm(common, lengths[name].denominator)
+        if common.bit_length() > _MOST_BITS:
+            raise InputError("certificate: the lengths have no common denominator of a size that can be checked")
+    return lengths
+
+
+_ATTAINED = ("exact", "upper")
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What is left of a claim.
+
+    bound: what the certificate proves, None if nothing. wrong: what is false. unproved: what may be true, and is not
+    shown by the file.
+    """
+
+    bound: Bound | None = None
+    wrong: tuple[str, ...] = ()
+    unproved: tuple[str, ...] = ()
+
+
+def judge(
+    claim: Mapping[str, Any], topology: Topology, collective: Collective, shares: Sequence[int] = ()
+) -> Judgement:
+    """What the certificate of one bound proves, and what else the claim says.
+
+    That a bound is attained is left to the caller (`Bound.exact` is what is claimed). shares: weights of the ranks'
+    blocks in the problem, empty where they are equal.
+    """
+    kind = claim.get("kind", "upper")
+    if kind not in _ATTAINED:
+        return Judgement(None, (f"kind is {shown(kind)}, and must be exact or upper",))
+    if "certificate" not in claim:
+        return Judgement(None, _wrong_rate(claim), _keys(claim, "not proved, as there is no certificate"))
+    try:
+        certificate = certificate_from_dict(claim["certificate"], topology, collective, shares)
+    except InputError as error:
+        return Judgement(None, (str(error),))
+    bound = Bound.of(certificate, collective, exact=kind == "exact")
+    derived = bound.to_dict(topology, collective, shares)
+    wrong, unproved = compare(claim, derived)
+    return Judgement(bound, wrong, unproved)
+
+
+def compare(claim: Mapping[str, Any], derived: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What of a claim is wrong, and what is not proved, by what was derived. A key that is left out claims nothing."""
+    wrong = list[str]()
+    others = {key: value for key, value in claim.items() if key not in derived}
+    for key, value in derived.items():
+        if key not in claim or key == "certificate":
+            continue
+        wrong.extend(contradiction(key, claim[key], value))
+    return tuple(wrong), _keys(others, "not proved")
+
+
+def bound_here(
+    claim: Mapping[str, Any], topology: Topology, collective: Collective, shares: Sequence[int] = ()
+) -> Bound | None:
+    """What the witness of a claim proves on another machine than the claim's; None if it proves nothing there."""
+    try:
+        return Bound.of(proved(claim.get("certificate"), topology, collective, shares), collective)
+    except InputError:
+        return None
+
+
+def judge_schedule(
+    claim: Mapping[str, Any],
+    topology: Topology,
+    collective: Collective,
+    rate: Fraction | None,
+    *,
+    keeps: Callable[[str], bool],
+    shares: Sequence[int] = (),
+) -> Judgement:
+    """The claim that comes with a schedule: a bound, and ``gap_exact``, 1 - rate/bound.
+
+    rate: algbw in bytes/s that the schedule's loads allow, None if it sends nothing. keeps: tells if the schedule is
+    right and keeps what a bound assumes, so that it is a proof of what it attains.
+    """
+    stated = dict(claim)
+    if "certificate" in stated:
+        # Derived below, from the bound that is left.
+        stated.pop("gap_exact", None)
+    found = judge(stated, topology, collective, shares)
+    wrong, unproved = list(found.wrong), list(found.unproved)
+    if found.bound is None:
+        known = _exact(stated.get("rate_exact"))
+        best = None if known is None else known * 10**9
+    else:
+        best = found.bound.rate
+    if best is not None and rate is not None and rate > best:
+        wrong.append(
+            f"the bound says at most {exact_GBps(best)} GB/s, but the loads of this schedule allow "
+            f"{exact_GBps(rate)} GB/s: the bound does not hold here"
+        )
+    if "gap_exact" in claim:
+        gap = claim["gap_exact"]
+        due = None if not best or rate is None else 1 - rate / best
+        if _exact(gap) is None or (due is not None and _exact(gap) != due):
+            wrong.append(f"gap_exact is {shown(gap)}, but 1 - rate/bound is {'not known' if due is None else due}")
+        elif due is None and found.bound is not None:
+            unproved.append("not proved: gap_exact")
+    sure = found.bound
+    if sure is not None and sure.exact and not (rate == sure.rate and keeps(sure.assumes)):
+        unproved.append(f"not proved: that some schedule attains {exact_GBps(sure.rate)} GB/s; this one does not")
+    return Judgement(found.bound, tuple(wrong), tuple(unproved))
+
+
+def _wrong_rate(claim: Mapping[str, Any]) -> tuple[str, ...]:
+    if "rate_exact" in claim and _exact(claim["rate_exact"]) is None:
+        return (f"rate_exact is {shown(claim['rate_exact'])}, not a fraction like '342/7'",)
+    return ()
+
+
+def _exact(value: object) -> Fraction | None:
+    try:
+        found = parse_exact(value)
+    except InputError:
+        return None
+    return found if found >= 0 else None
+
+
+def _keys(claim: Mapping[str, Any], why: str) -> tuple[str, ...]:
+    """One sentence about keys that nothing was derived for."""
+    if not claim:
+        return ()
+    listed = ", ".join(shown(key).strip("'") for key in list(claim)[:6])
+    return (f"{why}: {listed}{', …' if len(claim) > 6 else ''}",)
+
+
+def unknown_bound(rate: Fraction | None) -> str:
+    """What is said of a schedule that carries no proof of a bound."""
+    known = "the schedule sends nothing" if rate is None else f"rate of the schedule {format_rate(rate)}"
+    return f"no certificate: {known}, bound unknown"

@@ -1,1 +1,0 @@
-"""What the bound without a search adds up in arrays."""

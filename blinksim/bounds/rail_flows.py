@@ -1,0 +1,317 @@
+"""Flows of a traffic matrix over rails that often attain the tightest cut: a proof that it is exact, without a program.
+
+Five ways to choose the place k over which bytes cross to another node (`rails`): the sender's own, the receiver's own,
+all of them, as much as each carries, and all of them with bytes of the receiver (or sender) at each place first. Any
+mixture of flows is a flow, and the best of these five is a program of five variables. Spread over all places, a node
+uses all its adapters equally whatever its ranks send; the others spare the links inside nodes (valiant load balancing:
+Valiant and Brebner 1981, between the adapters of a node). Where the five do not do, as where one GPU receives more than
+its links inside the node carry, more are made to measure.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.bounds.rails import Floats, Rails, Uses, read_rails, turned_rails
+from blinksim.collective import Collective
+from blinksim.graphs.linear import Program
+from blinksim.structures.arrays import transport
+from blinksim.topology.graph import Topology
+from blinksim.traffic import Traffic
+
+# Rounds in which places get parts that suit their rates, and rows of the program that are looked at.
+_ROUNDS, _MOST_ROWS = 200, 40
+_SURELY = 1e-12
+# Routes out of one node up to which they are looked at one by one, in a gigabyte.
+_MOST_ROUTES = 30_000_000
+# Ranks from which on an alltoall is looked at by symmetry, if there is one.
+_MANY = 1024
+# Flows that may be made to measure after the first five.
+_MOST_FLOWS = 30
+
+
+class NodeTraffic:
+    """A traffic matrix by nodes and places: bytes (N, L, N, L) from member i of node a to member j of node b."""
+
+    def __init__(self, rails: Rails, traffic: Traffic) -> None:
+        nodes, local = rails.ranks.shape
+        self._whole = rails.by_place(traffic.matrix)
+        own, diagonal = np.arange(nodes), np.arange(local)
+        within = self._whole[own, :, own, :].astype(np.float64)
+        # What member i of node a has for node b, what node a has for member j of node b, and what goes between nodes.
+        self.by_sender = self._whole.sum(axis=3).astype(np.float64)
+        self.by_receiver = self._whole.sum(axis=1).astype(np.float64)
+        self.by_sender[own, :, own] = 0.0
+        self.by_receiver[own, own] = 0.0
+        self.by_node = self.by_sender.sum(axis=1)
+        within[:, diagonal, diagonal] = 0.0
+        self.within = within
+
+    def to_places(self) -> Floats:
+        """What member i of node a has for places j of other nodes, (N, L, L)."""
+        own = np.arange(len(self._whole))
+        return np.asarray((self._whole.sum(axis=2) - self._whole[own, :, own, :]).astype(np.float64))
+
+    def from_places(self) -> Floats:
+        """What places i of other nodes have for member j of node b, (N, L, L)."""
+        own = np.arange(len(self._whole))
+        return np.asarray((self._whole.sum(axis=0).swapaxes(0, 1) - self._whole[own, :, own, :]).astype(np.float64))
+
+    @cached_property
+    def apart(self) -> Floats:
+        """The bytes between nodes, (N, L, N, L)."""
+        found, own = self._whole.astype(np.float64), np.arange(len(self._whole))
+        found[own, :, own, :] = 0.0
+        return found
+
+
+def attained_rate(topology: Topology, collective: Collective, enough: float = np.inf) -> float:
+    """algbw in bytes/s that the flows of this module attain in alltoall or alltoallv; 0 where there are none.
+
+    enough: a rate at which no more of them are tried.
+    """
+    if collective.traffic is None and topology.ranks > _MANY:
+        turned = turned_rails(topology)
+        if turned is not None and turned.alike:
+            return topology.ranks / turned.equal_blocks_time
+    traffic = collective.traffic or Traffic.uniform(topology.ranks, topology.ranks)
+    time = star_time(topology, traffic)
+    if time is None:
+        rails = read_rails(topology)
+        time = np.inf if rails is None else spread_time(rails, traffic, traffic.size / enough)
+    return traffic.size / time
+
+
+def star_time(topology: Topology, traffic: Traffic) -> float | None:
+    """Seconds of all bytes where every member has links to and from one switch only; None for other machines."""
+    members = {name: rank for rank, name in enumerate(topology.members)}
+    if len(topology.devices) != len(members) + 1 or topology.link_columns.shared:
+        return None
+    if any(device.capacity is not None for device in topology.devices):
+        return None
+    out, into = np.zeros(len(members)), np.zeros(len(members))
+    for link in topology.links:
+        if link.src in members and link.dst in members:
+            return None
+        if link.src in members:
+            out[members[link.src]] += float(link.bandwidth)
+        else:
+            into[members[link.dst]] += float(link.bandwidth)
+    kept = np.diagonal(traffic.matrix)
+    return float(max(((traffic.sent - kept) / out).max(), ((traffic.received - kept) / into).max()))
+
+
+def spread_time(rails: Rails, traffic: Traffic, enough: float = 0.0) -> float:
+    """Seconds that the best mixture of the flows takes for all bytes; infinite if there is none.
+
+    enough: seconds at which no more flows are tried.
+    """
+    there = NodeTraffic(rails, traffic)
+    parts = place_parts(rails, there.by_node)
+    quick = [_receivers(rails, there), _senders(rails, there), None if parts is None else _spread(there, parts)]
+    times = [_seconds(rails, there, flow) for flow in quick if flow]
+    if not times:
+        return np.inf
+    best, _ = _mixed(np.stack(times))
+    if best <= enough * (1 + _SURELY) or parts is None or rails.nodes * rails.local**3 > _MOST_ROUTES:
+        return best
+    times += [_seconds(rails, there, flow(there, parts)) for flow in (_receivers_first, _senders_first)]
+    best, prices = _mixed(np.stack(times))
+    for _ in range(_MOST_FLOWS if enough else 0):
+        if best <= enough * (1 + _SURELY):
+            break
+        # What would be quickest if every resource cost as much as it holds the mixture up (Dantzig and Wolfe 1960).
+        times.append(_seconds(rails, there, cheapest(rails, there.apart, prices)))
+        if float(times[-1] @ prices) >= best * (1 - _SURELY):
+            break
+        best, prices = _mixed(np.stack(times))
+    return best
+
+
+def _seconds(rails: Rails, there: NodeTraffic, flow: _Flow) -> Floats:
+    """How long every resource is busy."""
+    moved, across = flow
+    return np.asarray(rails.loads(moved + there.within, across) / rails.rate)
+
+
+# Bytes moved inside nodes, from member to member (N, L, L), and across, from node to node over each place (N, N, L).
+_Flow = tuple[Floats, Floats]
+
+
+def _spread(there: NodeTraffic, parts: Floats) -> _Flow:
+    moved = np.einsum("aib,abk->aik", there.by_sender, parts) + np.einsum("abj,abk->bkj", there.by_receiver, parts)
+    return moved, there.by_node[:, :, None] * parts
+
+
+def _receivers_first(there: NodeTraffic, parts: Floats) -> _Flow:
+    return _own_first(there.apart, parts)
+
+
+def _senders_first(there: NodeTraffic, parts: Floats) -> _Flow:
+    """The same backwards."""
+    moved, across = _own_first(there.apart.transpose(2, 3, 0, 1), parts.swapaxes(0, 1))
+    return moved.swapaxes(1, 2), across.swapaxes(0, 1)
+
+
+def _own_first(apart: Floats, parts: Floats) -> _Flow:
+    """As much over each place as `parts` say, first of all what is for the receiver there, and comes from there.
+
+    So `rail_pieces` chooses, in whole units.
+    """
+    nodes, local = apart.shape[:2]
+    moved, across = np.zeros((nodes, local, local)), np.zeros((nodes, nodes, local))
+    for a in range(nodes):
+        sent = apart[a].transpose(1, 2, 0)
+        received = sent.sum(axis=2)
+        across[a] = received.sum(axis=1, keepdims=True) * parts[a]
+        over = transport(received, across[a])
+        moved += over.swapaxes(1, 2)
+        # One other node at a time stays in the processor's cache.
+        for own, onward in zip(sent, over, strict=True):
+            moved[a] += transport(own, onward).sum(axis=0)
+    return moved, across
+
+
+def _receivers(rails: Rails, there: NodeTraffic) -> _Flow | None:
+    moved, across = there.to_places(), there.by_receiver
+    return (moved, across) if _possible(rails, across) else None
+
+
+def _senders(rails: Rails, there: NodeTraffic) -> _Flow | None:
+    moved, across = there.from_places(), there.by_sender.swapaxes(1, 2)
+    return (moved, across) if _possible(rails, across) else None
+
+
+def _possible(rails: Rails, across: Floats) -> bool:
+    """True if nothing crosses at a place without a way."""
+    return not across.sum(axis=1)[~rails.open].any() and not across.sum(axis=0)[~rails.open].any()
+
+
+def place_parts(rails: Rails, by_node: Floats) -> Floats | None:
+    """The part (N, N, L) of what goes from node a to b over each place, so that no way is busy longer than need be.
+
+    Iterative proportional fitting (Deming and Stephan 1940) with one factor for every way up and down: those of ways
+    that are busy longer than all ways of the busiest node together shrink. None where two nodes have no open place in
+    common.
+    """
+    open_ = np.logical_and(rails.open[:, None, :], rails.open[None, :, :])
+    if bool((by_node[np.sum(open_, axis=2) == 0] > 0).any()):
+        return None
+    out, into = way_rates(rails.up_uses, rails), way_rates(rails.down_uses, rails)
+    up, down = np.where(rails.open, out, 0.0), np.where(rails.open, into, 0.0)
+    aim = max(float(_over(by_node.sum(axis=1), up).max()), float(_over(by_node.sum(axis=0), down).max()))
+    best, least = None, np.inf
+    for _ in range(_ROUNDS):
+        parts = up[:, None, :] * down[None, :, :] * open_
+        total = parts.sum(axis=2, keepdims=True)
+        parts = np.divide(parts, total, out=np.zeros_like(parts), where=total > 0)
+        across = by_node[:, :, None] * parts
+        leaving = np.divide(across.sum(axis=1), out, out=np.zeros_like(out), where=out > 0)
+        entering = np.divide(across.sum(axis=0), into, out=np.zeros_like(into), where=into > 0)
+        most = max(float(leaving.max()), float(entering.max()))
+        if most < least:
+            best, least = parts, most
+        if least <= aim * (1 + 1e-13):
+            break
+        up, down = _eased(up, leaving, aim), _eased(down, entering, aim)
+    return best
+
+
+def _over(amount: Floats, rates: Floats) -> Floats:
+    """Seconds that what leaves or enters each node takes on all its ways."""
+    rate = rates.sum(axis=1)
+    return np.asarray(np.divide(amount, rate, out=np.zeros_like(rate), where=rate > 0))
+
+
+def way_rates(uses: Uses, rails: Rails) -> Floats:
+    """Bytes/s (N, L) of the ways of every member, 0 where there is none."""
+    nodes, local = rails.ranks.shape
+    found = np.full(nodes * local, np.inf)
+    np.minimum.at(found, uses.route, rails.rate[uses.resource] / uses.part)
+    return np.where(np.isinf(found), 0.0, found).reshape(nodes, local)
+
+
+def _eased(factor: Floats, busy: Floats, aim: float) -> Floats:
+    """Smaller factors for the ways that are busy longer than `aim` seconds."""
+    return np.asarray(factor * np.minimum(1.0, np.divide(aim, busy, out=np.ones_like(busy), where=busy > aim)))
+
+
+def _mixed(times: npt.NDArray[np.float64]) -> tuple[float, Floats]:
+    """The least of the longest times of any mixture, and what each resource counts in it, together 1.
+
+    times: seconds of every flow (rows) on every resource.
+    """
+    best = float(times.max(axis=1).min())
+    scale = best or 1.0
+    rows = {int(np.argmax(row)) for row in times}
+    prices = np.zeros(times.shape[1])
+    for _ in range(_MOST_ROWS):
+        # Maximise the amount of all flows together under times of 1: its inverse is the time of one unit.
+        program = Program()
+        parts = program.variables(len(times))
+        listed = sorted(rows)
+        for row in listed:
+            program.row([(part, float(times[part, row]) / scale) for part in parts], at_most=1.0)
+        amount = program.solve([(part, 1.0) for part in parts])
+        prices[:] = 0.0
+        prices[listed] = np.maximum(program.duals, 0.0) / max(float(np.maximum(program.duals, 0.0).sum()), 1e-300)
+        mixture = np.maximum(program.values[: len(times)], 0.0) / amount @ times
+        best = min(best, float(mixture.max()))
+        worst = int(np.argmax(mixture))
+        if worst in rows or mixture[worst] <= scale / amount * (1 + 1e-12):
+            break
+        rows.add(worst)
+    return best, prices
+
+
+# Places whose routes cost the same up to this share divide a block evenly.
+_ALIKE = 1e-9
+
+
+def cheapest(rails: Rails, apart: Floats, prices: Floats) -> tuple[Floats, Floats]:
+    """Bytes moved inside nodes (N, L, L), and across over each place (N, N, L), at the least price.
+
+    apart: bytes (N, L, N, L) from member i of node a to member j of node b. prices: of a second of every resource.
+    """
+    nodes, local = apart.shape[:2]
+    each = prices / rails.rate
+    inside = _of_routes(rails.inside_uses, each, nodes * local * local).reshape(nodes, local, local)
+    up = _of_routes(rails.up_uses, each, nodes * local).reshape(nodes, local)
+    down = _of_routes(rails.down_uses, each, nodes * local).reshape(nodes, local)
+    up, down = (np.where(rails.open, price, np.inf) for price in (up, down))
+    between = rails.trunk_prices(each)
+    moved, across = np.zeros((nodes, local, local)), np.zeros((nodes, nodes, local))
+    smallest = _ALIKE * float(each.max(initial=0.0))
+    # Few resources have a price, so that most members pay the same for every place: those are looked at as one.
+    senders, receivers = ([_sorts(costs) for costs in sides] for sides in (inside, inside.swapaxes(1, 2)))
+    for a, b in product(range(nodes), repeat=2):
+        amounts = apart[a, :, b, :]
+        if not amounts.any():
+            continue
+        (rows, i), (columns, j) = senders[a], receivers[b]
+        over = up[a] + down[b] + between[a, b]
+        cost = (rows + over).T[:, :, None] + columns.T[:, None, :]  # (k, sorts of i, sorts of j)
+        chosen = cost <= cost.min(axis=0) + smallest
+        part = chosen / chosen.sum(axis=0)
+        sent = amounts @ np.eye(len(columns))[j]
+        received = np.eye(len(rows))[i].T @ amounts
+        into = np.einsum("kij,ij->kj", part[:, :, j], received)
+        moved[a] += np.einsum("kij,ij->ik", part[:, i, :], sent)
+        moved[b] += into
+        across[a, b] = into.sum(axis=1)
+    return moved, across
+
+
+def _sorts(costs: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """The different rows, and which of them each row is."""
+    rows, which = np.unique(costs, axis=0, return_inverse=True)
+    return rows, which.ravel()
+
+
+def _of_routes(uses: Uses, each: Floats, count: int) -> Floats:
+    """The price of a byte on every route."""
+    return np.asarray(np.bincount(uses.route, each[uses.resource] * uses.part, count), dtype=np.float64)

@@ -1,0 +1,546 @@
+"""Nodes whose members reach the members of the same place in other nodes over a fabric: rails, with or without a spine.
+
+What goes to another node first goes inside its own to the member at place k, from there over the fabric to place k of
+the other node, and inside that to its rank (PXN in NCCL 2.12; rail-optimised networks). So a route is three numbers,
+sender, k and receiver, and the load of every link is a sum over pairs of nodes, not of ranks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice, pairwise, product, repeat
+from typing import overload
+from weakref import ref
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.errors import InfeasibleError
+from blinksim.schedule.loads import Resources, resources
+from blinksim.schedule.turned.symmetric import Pool
+from blinksim.topology.cluster import nodes_of
+from blinksim.topology.graph import Topology
+from blinksim.topology.group import Turns, node_turns
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Route = tuple[int, ...]
+Table = tuple[Ints, Ints]
+"""Rows of unequal length: where each starts (and where the last ends), and all of their values."""
+
+
+@dataclass(frozen=True, eq=False)
+class Uses:
+    """What numbered routes occupy. Entry e: route[e] uses resource[e] with part[e] of its bytes."""
+
+    route: Ints
+    resource: Ints
+    part: Floats
+
+    @classmethod
+    def of(cls, ways: Sequence[Sequence[Route]], shared: Resources) -> Uses:
+        """From the ways of every route, which share its bytes equally."""
+        starts, members = shared.starts.tolist(), shared.members.tolist()
+        entries: list[tuple[int, int, float]] = []
+        for number, alternatives in enumerate(ways):
+            passed = [
+                resource
+                for way in alternatives
+                for link in way
+                for resource in members[starts[link] : starts[link + 1]]
+            ]
+            if len(alternatives) == 1 and len(set(passed)) == len(passed):
+                entries += [(number, resource, 1.0) for resource in passed]
+            else:
+                times = Counter(passed)
+                entries += [(number, resource, count / len(alternatives)) for resource, count in times.items()]
+        routes, found, parts = zip(*entries, strict=True) if entries else ((), (), ())
+        return cls(np.array(routes, np.int64), np.array(found, np.int64), np.array(parts, np.float64))
+
+    def loads(self, amounts: Floats, count: int) -> Floats:
+        """Bytes on each of `count` resources, for bytes on every route."""
+        return np.asarray(np.bincount(self.resource, amounts.ravel()[self.route] * self.part, count), dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Rails:
+    """A cluster of N nodes with up to L members each; those of equal name in their nodes are of one place.
+
+    Attributes
+    ----------
+    ranks : array (N, L)
+        Rank numbers; -1 where a node lacks the member.
+    inside : sequence (N * L * L) of ways
+        From member i to member k of node a, at (a * L + i) * L + k; none from a member to itself.
+    up, down : sequence (N * L) of ways
+        From a member to the fabric, and from the fabric to a member; none where it has no way of its own.
+    entry, exit : array (N, L, V)
+        The fabric's switch where way v leaves a member's node, or enters it; -1 where there is none. V ways share the
+        bytes of a member equally.
+    """
+
+    topology: Topology
+    ranks: Ints
+    inside: Sequence[Sequence[Route]]
+    up: Sequence[Sequence[Route]]
+    down: Sequence[Sequence[Route]]
+    exit: Ints
+    entry: Ints
+
+    @property
+    def nodes(self) -> int:
+        return int(self.ranks.shape[0])
+
+    @property
+    def local(self) -> int:
+        return int(self.ranks.shape[1])
+
+    def by_place(self, matrix: Ints) -> Ints:
+        """A matrix (n, n) by nodes and places: (N, L, N, L), 0 where a node lacks the member."""
+        order = self.ranks.ravel()
+        if np.array_equal(order, np.arange(len(matrix))):
+            return matrix.reshape(2 * self.ranks.shape)
+        padded = np.zeros((len(matrix) + 1, len(matrix) + 1), dtype=matrix.dtype)
+        padded[:-1, :-1] = matrix
+        return padded[np.ix_(order, order)].reshape(2 * self.ranks.shape)
+
+    def routes(self, ways: Sequence[Sequence[Route]], places: Ints, turn: int) -> Table:
+        """The links of one way each of `ways` at these places: of several the one whose turn it is."""
+        several = (ways[place] for place in places.tolist())
+        found = [one[turn % len(one)] for one in several]
+        return np.cumsum([0, *map(len, found)]), np.array([link for way in found for link in way], dtype=np.int64)
+
+    @cached_property
+    def resources(self) -> Resources:
+        return resources(self.topology)
+
+    @cached_property
+    def rate(self) -> Floats:
+        """Bytes/s of every resource."""
+        return np.array([float(rate) for rate in self.resources.rate])
+
+    @cached_property
+    def inside_uses(self) -> Uses:
+        return Uses.of(self.inside, self.resources)
+
+    @cached_property
+    def up_uses(self) -> Uses:
+        return Uses.of(self.up, self.resources)
+
+    @cached_property
+    def down_uses(self) -> Uses:
+        return Uses.of(self.down, self.resources)
+
+    @cached_property
+    def trunks(self) -> dict[tuple[int, int], Sequence[Route]]:
+        """The ways between the switches of the fabric that nodes end at, for every two of one rail that differ."""
+        router, found = self.topology.router, dict[tuple[int, int], Sequence[Route]]()
+        for k in range(self.local):
+            for v in range(self.exit.shape[2]):
+                out = {switch for switch in self.exit[:, k, v].tolist() if switch >= 0}
+                into = {switch for switch in self.entry[:, k, v].tolist() if switch >= 0}
+                for pair in ((a, b) for a in out for b in into if a != b and (a, b) not in found):
+                    found[pair] = router.ways(*pair)
+        return found
+
+    @cached_property
+    def _trunk_uses(self) -> Uses:
+        return Uses.of(list(self.trunks.values()), self.resources)
+
+    @cached_property
+    def open(self) -> npt.NDArray[np.bool_]:
+        """True at (N, L) where a member has its own way to the fabric and from it."""
+        both = [bool(up) and bool(down) for up, down in zip(self.up, self.down, strict=True)]
+        return np.array(both).reshape(self.nodes, self.local)
+
+    def loads(self, moved: Floats, across: Floats) -> Floats:
+        """Bytes on every resource.
+
+        moved: (N, L, L), bytes from member i to member k inside node a. across: (N, N, L), bytes from node a to node b
+        over place k.
+        """
+        count = len(self.rate)
+        total = self.inside_uses.loads(moved, count)
+        total += self.up_uses.loads(across.sum(axis=1), count) + self.down_uses.loads(across.sum(axis=0), count)
+        if self.trunks:
+            total += self._trunk_loads(across, count)
+        return total
+
+    def _trunk_loads(self, across: Floats, count: int) -> Floats:
+        switches, exits, entries = self._trunk_ends
+        width, ways = len(switches) + 1, self.exit.shape[2]
+        between = np.zeros(width * width)
+        for k in range(self.local):
+            for v in range(ways):
+                key = exits[:, k, v][:, None] * width + entries[:, k, v][None, :]
+                between += np.bincount(key.ravel(), across[:, :, k].ravel() / ways, width * width)
+        place = {switch: number for number, switch in enumerate(switches)}
+        amounts = np.array([between[place[a] * width + place[b]] for a, b in self.trunks])
+        return self._trunk_uses.loads(amounts, count)
+
+    def trunk_prices(self, each: Floats) -> Floats:
+        """What a byte from node a to node b over place k costs between switches, (N, N, L); each: on every resource."""
+        found = np.zeros((self.nodes, self.nodes, self.local))
+        if not self.trunks:
+            return found
+        switches, exits, entries = self._trunk_ends
+        uses = self._trunk_uses
+        own = np.bincount(uses.route, each[uses.resource] * uses.part, len(self.trunks))
+        price = np.zeros((len(switches) + 1, len(switches) + 1))
+        place = {switch: number for number, switch in enumerate(switches)}
+        for (a, b), cost in zip(self.trunks, own.tolist(), strict=True):
+            price[place[a], place[b]] = cost
+        for k in range(self.local):
+            for v in range(self.exit.shape[2]):
+                found[:, :, k] += price[exits[:, k, v][:, None], entries[:, k, v][None, :]] / self.exit.shape[2]
+        return found
+
+    @cached_property
+    def _trunk_ends(self) -> tuple[list[int], Ints, Ints]:
+        """The switches that trunks join, and the places of `exit` and `entry` among them; those of none come last."""
+        switches = sorted({switch for pair in self.trunks for switch in pair})
+        place = np.full(len(self.topology.devices) + 1, len(switches))
+        place[switches] = np.arange(len(switches))
+        return switches, place[self.exit], place[self.entry]
+
+
+def read_rails(topology: Topology) -> Rails | None:
+    """The cluster as rails; None for one node, for nodes whose members have other names, and without a fabric."""
+    groups = nodes_of(topology, topology.members)
+    if len(groups) < 2:
+        return None
+    translate = _Translation(topology, groups)
+    if not translate.alike:
+        return None
+    try:
+        return translate.rails()
+    except InfeasibleError:
+        return None
+
+
+_OUT, _IN = "fabric (out)", "fabric (in)"
+# A link in the terms of any node: its ends there, its class, and which of several it is.
+_Key = tuple[str, str, str, int]
+_Way = tuple[_Key, ...]
+# Pairs of nodes that are asked for the ways of a place, as links may be missing in some of them.
+_ASKED = 8
+
+
+class _Translation:
+    """Routes of one node in the terms of all, link by link by their names."""
+
+    def __init__(self, topology: Topology, groups: list[list[int]]) -> None:
+        self.topology = topology
+        numbers = [topology.device(topology.members[group[0]]).node for group in groups]
+        names = [[self._local(topology.members[rank]) for rank in group] for group in groups]
+        # The places are those of the fullest node; others may lack some.
+        fullest = max(range(len(names)), key=lambda number: len(names[number]))
+        place = {name: number for number, name in enumerate(names[fullest])}
+        self.alike = all(name in place for row in names for name in row)
+        self.ranks = np.full((len(groups), len(place)), -1, dtype=np.int64)
+        self.device = self.ranks.copy()
+        for row, (group, there) in enumerate(zip(groups, names, strict=True)):
+            for rank, name in zip(group, there, strict=True):
+                if name in place:
+                    self.ranks[row, place[name]] = rank
+                    self.device[row, place[name]] = topology.index[topology.members[rank]]
+        self.key_of: dict[int, _Key] = {}
+        self.link_at: list[dict[_Key, int]] = [{} for _ in groups]
+        row_of = {number: row for row, number in enumerate(numbers)}
+        node_of = {device.name: device.node for device in topology.devices}
+        times: Counter[tuple[int, str, str, str]] = Counter()
+        for number, link in enumerate(topology.links):
+            a, b = node_of[link.src], node_of[link.dst]
+            at = row_of.get(a if a >= 0 else b)
+            if at is None or (a >= 0 <= b and a != b):
+                continue
+            src = self._local(link.src) if a >= 0 else _IN
+            dst = self._local(link.dst) if b >= 0 else _OUT
+            plain = (at, src, dst, link.kind)
+            key = (src, dst, link.kind, times[plain])
+            times[plain] += 1
+            self.key_of[number] = key
+            self.link_at[at][key] = number
+
+    def _local(self, name: str) -> str:
+        return name.removeprefix(f"n{self.topology.device(name).node}.")
+
+    def _keys(self, way: Route) -> _Way:
+        return tuple(self.key_of[link] for link in way)
+
+    def _at(self, ways: Sequence[_Way], row: int) -> list[Route]:
+        """Ways in a node; those with a link that is missing there are left out."""
+        known = self.link_at[row]
+        found = [tuple(map(known.get, way, repeat(-1))) for way in ways]
+        return [way for way in found if -1 not in way]
+
+    def rails(self) -> Rails | None:
+        """The cluster; None if at no place the members reach each other over the fabric alone, or in unlike ways.
+
+        Members of a place whose rail is out of order in all nodes have no way of their own.
+        """
+        local = self.device.shape[1]
+        outward, inward = list[list[_Way]](), list[list[_Way]]()
+        for k in range(local):
+            pairs = self._over(k)
+            outward.append([out for out, _ in pairs])
+            inward.append([into for _, into in pairs])
+        width = max(map(len, outward))
+        if not width or any(len(ways) not in (0, width) for ways in outward):
+            return None
+        inside = self._inside()
+        up, exits = self._ends(outward, width, last=True)
+        down, entries = self._ends(inward, width, last=False)
+        return Rails(self.topology, self.ranks, inside, up, down, exits, entries)
+
+    def _over(self, k: int) -> list[tuple[_Way, _Way]]:
+        """The parts of the ways between members of place `k` in the node of the sender and in the receiver's.
+
+        None if no pair that is asked has ways over the fabric alone.
+        """
+        rows = np.flatnonzero(self.device[:, k] >= 0).tolist()
+        # Every node in turn, as one that lacks a link has ways to none.
+        asked = islice(dict.fromkeys((*pairwise(rows), *pairwise(reversed(rows)))), _ASKED)
+        for a, b in asked:
+            ways = self.topology.router.ways(int(self.device[a, k]), int(self.device[b, k]))
+            split = [self._split(way) for way in ways]
+            if None not in split:
+                return list(dict.fromkeys(parts for parts in split if parts is not None))
+        return []
+
+    def _split(self, way: Route) -> tuple[_Way, _Way] | None:
+        """The parts of a way in the node of its start and in that of its end; None if it passes no fabric."""
+        topology = self.topology
+        outside = [place for place, link in enumerate(way) if topology.device(topology.links[link].dst).node < 0]
+        inner = (topology.links[link].dst for link in way[:-1])
+        if not outside or any(topology.device(name).holds for name in inner):
+            return None
+        return self._keys(way[: outside[0] + 1]), self._keys(way[outside[-1] + 1 :])
+
+    def _inside(self) -> list[Sequence[Route]]:
+        """The ways between members of every node: as in the first two, or its own where a link is missing."""
+        router, (nodes, local) = self.topology.router, self.device.shape
+        pairs = [(i, k) for i in range(local) for k in range(local)]
+        alike: list[list[_Way]] = []
+        for i, k in pairs:
+            rows = np.flatnonzero((self.device[:, i] >= 0) & (self.device[:, k] >= 0))[:2] if i != k else ()
+            both = [router.ways(int(self.device[row, i]), int(self.device[row, k])) for row in rows]
+            alike.append([self._keys(way) for way in min(both, key=lambda ways: len(ways[0]), default=())])
+        found: list[Sequence[Route]] = []
+        for row in range(nodes):
+            for (i, k), ways in zip(pairs, alike, strict=True):
+                there: Sequence[Route] = self._at(ways, row)
+                if i != k and not there and min(self.device[row, i], self.device[row, k]) >= 0:
+                    there = router.ways(int(self.device[row, i]), int(self.device[row, k]))
+                found.append(there)
+        return found
+
+    def _ends(self, ways: list[list[_Way]], width: int, *, last: bool) -> tuple[list[Sequence[Route]], Ints]:
+        """The ways between members and fabric in all nodes, and the switches there; none where one is missing."""
+        nodes, local = self.device.shape
+        found: list[Sequence[Route]] = []
+        switches = np.full((nodes, local, width), -1, dtype=np.int64)
+        index, links = self.topology.index, self.topology.links
+        for row in range(nodes):
+            for k in range(local):
+                there = self._at(ways[k], row)
+                if len(there) < width:
+                    there = []
+                for v, way in enumerate(there):
+                    switches[row, k, v] = index[links[way[-1]].dst if last else links[way[0]].src]
+                found.append(there)
+        return found, switches
+
+
+@dataclass(frozen=True, eq=False)
+class TurnedRails(Rails):
+    """Rails whose nodes are images of the first one under the elements of `turns`; members keep their places."""
+
+    turns: Turns
+
+    def routes(self, ways: Sequence[Sequence[Route]], places: Ints, turn: int) -> Table:
+        return ways.routes(places, turn) if isinstance(ways, Images) else super().routes(ways, places, turn)
+
+    @cached_property
+    def trunks(self) -> dict[tuple[int, int], Sequence[Route]]:
+        """As those of all nodes, but from the switches of the first node only."""
+        router, pairs = self.topology.router, ((out, into) for out, into, _ in self._crossings())
+        return {pair: router.ways(*pair) for pair in dict.fromkeys(pairs)}
+
+    def _crossings(self) -> Iterator[tuple[int, int, int]]:
+        """For every way of the first node: its switch, another where such ways enter nodes, and how many nodes."""
+        for k, v in product(range(self.local), range(self.exit.shape[2])):
+            out = int(self.exit[0, k, v])
+            entries, times = np.unique(self.entry[1:, k, v], return_counts=True)
+            yield from (
+                (out, into, many) for into, many in zip(entries.tolist(), times.tolist(), strict=True) if into != out
+            )
+
+    @cached_property
+    def alike(self) -> bool:
+        """True if all members' ways to the fabric have the same rate, and those from it."""
+        for ways in (self.up, self.down):
+            uses = Uses.of([ways[k] for k in range(self.local)], self.resources)
+            rate = np.full(self.local, np.inf)
+            np.minimum.at(rate, uses.route, self.resources.rates[uses.resource] / uses.part)
+            if len(np.unique(rate)) > 1:
+                return False
+        return True
+
+    @cached_property
+    def equal_blocks_time(self) -> float:
+        """Seconds for a byte from every rank to every other, over the places of the receivers."""
+        pool, shared = Pool.of(self.turns), self.resources
+        each = np.repeat(self._first_loads(), np.diff(shared.starts))
+        together = np.bincount(pool.orbit[shared.members], each, len(pool.size)) * self.nodes
+        return float((together / pool.shared.rates).max())
+
+    def _first_loads(self) -> Floats:
+        """Bytes on every link of what the first node sends."""
+        nodes, local = self.ranks.shape
+        count = self.exit.shape[2]
+        found = np.zeros(len(self.topology.links))
+
+        def add(ways: Sequence[Route], amount: float) -> None:
+            for way in ways:
+                np.add.at(found, list(way), amount / len(ways))
+
+        for pair in range(local * local):
+            add(self.inside[pair], nodes)
+        for k in range(local):
+            add(self.up[k], (nodes - 1) * local)
+        for out, into, times in self._crossings():
+            add(self.trunks[out, into], times * local / count)
+        assert isinstance(self.down, Images)
+        for rows in self.down.all_ways():
+            np.add.at(found, rows[1:].ravel(), local / count)
+        return found
+
+
+class Images(Sequence[Sequence[Route]]):
+    """Ways of the first node, P lists of them, and their images in all nodes: list p of node a is at a * P + p."""
+
+    def __init__(self, turns: Turns, elements: Ints, ways: Sequence[Sequence[Route]]) -> None:
+        self._nodes = len(elements)
+        self._ways = [[_images(turns, elements, way) for way in one] for one in ways]
+
+    def __len__(self) -> int:
+        return self._nodes * len(self._ways)
+
+    @overload
+    def __getitem__(self, place: int) -> Sequence[Route]: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Sequence[Route]]: ...
+
+    def __getitem__(self, place: int | slice) -> Sequence[Route] | Sequence[Sequence[Route]]:
+        if isinstance(place, slice):
+            return [self[number] for number in range(*place.indices(len(self)))]
+        if not 0 <= place < len(self):
+            raise IndexError(place)
+        node, number = divmod(place, len(self._ways))
+        return [tuple(links[node].tolist()) for links in self._ways[number]]
+
+    def routes(self, places: Ints, turn: int) -> Table:
+        """As `Rails.routes`, for places of the same list in several nodes."""
+        node, number = np.divmod(places, len(self._ways))
+        ways = self._ways[int(number[0])] if len(number) else [np.zeros((1, 0), dtype=np.int64)]
+        assert len(set(number.tolist())) <= 1
+        links = ways[turn % len(ways)][node]
+        return np.arange(len(links) + 1) * links.shape[1], links.ravel()
+
+    def all_ways(self) -> Iterator[Ints]:
+        """The links of every way in all nodes, (N, length)."""
+        for ways in self._ways:
+            yield from ways
+
+    def ends(self, devices: Ints, place: int) -> Ints:
+        """For every node, list and way, all lists as long: the device at one place of the way, (N, P, V).
+
+        devices: of every link, where it starts or ends.
+        """
+        return np.stack([np.stack([devices[links[:, place]] for links in ways], axis=1) for ways in self._ways], axis=1)
+
+
+def _images(turns: Turns, elements: Ints, way: Route) -> Ints:
+    """The images of a way, a row for each element."""
+    links = np.tile(np.array(way, dtype=np.int64), len(elements))
+    return turns.along(np.repeat(elements, len(way), axis=0), links, links=True).reshape(len(elements), len(way))
+
+
+# Those of the last topology: the bound and the schedule ask for them.
+_last: list[tuple[ref[Topology], TurnedRails | None]] = []
+
+
+def turned_rails(topology: Topology) -> TurnedRails | None:
+    """The cluster as rails by symmetry; None unless turns take one node to every other, by one element each.
+
+    None as well where members of a node reach each other only through others, or not all have ways to the fabric.
+    """
+    if not _last or _last[0][0]() is not topology:
+        _last[:] = [(ref(topology), _read(topology))]
+    return _last[0][1]
+
+
+def _read(topology: Topology) -> TurnedRails | None:
+    turns = node_turns(topology) if topology.nodes > 1 else None
+    if turns is None:
+        return None
+    members = np.array([topology.index[name] for name in topology.members], dtype=np.int64)
+    node = topology.device_nodes
+    first = members[node[members] == node[members[0]]]
+    if turns.size * len(first) != len(members):
+        return None
+    elements = np.indices(turns.orders).reshape(len(turns.orders), -1).T
+    device = np.stack([turns.along(elements, np.full(turns.size, member)) for member in first.tolist()], axis=1)
+    if len(np.unique(node[device[:, 0]])) != turns.size:
+        return None
+    try:
+        ways = _first_ways(topology, node, device[:2])
+    except InfeasibleError:
+        return None
+    if ways is None:
+        return None
+    inside, outward, inward = ways
+    # What enters the second node, as it enters the first.
+    back = [[tuple(_images(turns, -elements[1:2], way)[0].tolist()) for way in one] for one in inward]
+    up, down = Images(turns, elements, outward), Images(turns, elements, back)
+    rank = np.full(len(node), -1, dtype=np.int64)
+    rank[members] = np.arange(len(members))
+    src, dst = (ends.astype(np.int64) for ends in topology.ends)
+    exits, entries = up.ends(dst, -1), down.ends(src, 0)
+    return TurnedRails(topology, rank[device], Images(turns, elements, inside), up, down, exits, entries, turns)
+
+
+_Ways = list[Sequence[Route]]
+
+
+def _first_ways(topology: Topology, node: Ints, device: Ints) -> tuple[_Ways, _Ways, _Ways] | None:
+    """Ways inside the first of two nodes, from each of its members to the fabric, and from there into the other.
+
+    device: (2, L). None unless all members have as many, over the fabric and not through other members.
+    """
+    router, (here, there) = topology.router, device.tolist()
+    head = topology.ends[1].astype(np.int64)
+    holds = np.array([one.holds for one in topology.devices])
+    inside: _Ways = [router.ways(a, b) if a != b else () for a in here for b in here]
+    if any(holds[head[list(way[:-1])]].any() for ways in inside for way in ways):
+        return None
+    outward: _Ways = []
+    inward: _Ways = []
+    for a, b in zip(here, there, strict=True):
+        found: dict[tuple[Route, Route], None] = {}
+        for way in router.ways(a, b):
+            passed = head[list(way)]
+            outside = np.flatnonzero(node[passed] < 0)
+            if not len(outside) or holds[passed[:-1]].any():
+                return None
+            found[way[: outside[0] + 1], way[outside[-1] + 1 :]] = None
+        outward.append([out for out, _ in found])
+        inward.append([into for _, into in found])
+    if len({len(ways) for ways in outward}) > 1:
+        return None
+    return inside, outward, inward

@@ -1,0 +1,408 @@
+"""Certificates of times: nothing ends sooner, because less fits into that time than must be carried.
+
+The method ``of`` of each kind is its theorem. It takes the witness and the time that is claimed, adds up, and raises
+`InputError` if the sums do not prove it. docs/certificates.md states the theorems with worked numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import lcm
+from typing import Any, ClassVar
+
+from blinksim.bounds.assumptions import assumed_by
+from blinksim.bounds.certificates import Certificate, Cut, Partition, differing, shown
+from blinksim.bounds.lengths import Lengths
+from blinksim.bounds.time.delays import SECOND, Delays, delays
+from blinksim.collective import Collective
+from blinksim.errors import BlinksimError, InputError
+from blinksim.topology.graph import Link, Topology
+from blinksim.units import exact_GBps, format_size_about, format_time
+
+MICROSECOND = 10**9
+# A picosecond and coarser: times are printed with as few digits as prove them.
+_STEPS = (10**6, 10**3, 1)
+_DECIMAL = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,9}))?")
+
+
+class TimeCertificate:
+    """What every kind can do. time: femtoseconds before which nothing ends. size: bytes."""
+
+    kind: str
+    assumes: str
+    time: int
+    size: int
+
+    def again(self, topology: Topology, collective: Collective, size: int) -> TimeCertificate:
+        """What the witness proves about another problem; raises `InputError` if not the same time."""
+        raise NotImplementedError
+
+    def words(self, topology: Topology) -> str:
+        """The proof in one sentence."""
+        raise NotImplementedError
+
+    def witness(self) -> dict[str, Any]:
+        """JSON of what the proof starts from, and of its sums."""
+        raise NotImplementedError
+
+    @property
+    def seconds(self) -> Fraction:
+        return Fraction(self.time, SECOND)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON: the time in microseconds as an exact fraction, the witness and its sums."""
+        return {"kind": self.kind, "time_us": microseconds(self.time), **self.witness()}
+
+    def check(self, topology: Topology, collective: Collective, size: int) -> list[str]:
+        """Reasons why this does not prove its time; empty if it does."""
+        try:
+            return differing(self.to_dict(), self.again(topology, collective, size).to_dict())
+        except BlinksimError as error:
+            return [str(error)]
+
+
+def microseconds(time: int) -> str:
+    """Femtoseconds as an exact decimal number of microseconds.
+
+    >>> microseconds(9_317_000_000)
+    '9.317'
+    """
+    whole, rest = divmod(time, MICROSECOND)
+    return f"{whole}.{rest:09d}".rstrip("0").rstrip(".")
+
+
+def from_microseconds(text: object, what: str) -> int:
+    """Femtoseconds of such a text; raises `InputError` for anything else."""
+    found = _DECIMAL.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise InputError(f"certificate: {what} is {shown(text)}, not microseconds such as '9.317'")
+    return int(found[1]) * MICROSECOND + int((found[2] or "").ljust(9, "0"))
+
+
+def in_words(time: int) -> str:
+    """Femtoseconds for people.
+
+    >>> in_words(9_317_000_000)
+    '9.317 us'
+    """
+    return format_time(time / SECOND)
+
+
+def amount(size: Fraction) -> str:
+    """Bytes for people."""
+    return format_size_about(round(size))
+
+
+def before(time: int) -> int:
+    """A time just before, by a part in 10**9: what is known of it holds for all that is earlier.
+
+    >>> before(10**10) < 10**10
+    True
+    """
+    return time - (time >> 30) - 1
+
+
+def latest(
+    short: Callable[[int], bool], low: int, high: int | None = None, may_end: Callable[[int], bool] | None = None
+) -> int:
+    """The latest time before which nothing ends, in femtoseconds, with few digits where that costs nothing.
+
+    short: True as long as less can be done than must be; True at `low`. high: a time when it is False, if one is known.
+    may_end: True of a time when just enough can be done; default, as `short`.
+    """
+    if high is None:
+        high = max(2 * low, 10**6)
+        while short(high):
+            low, high = high, 2 * high
+    # The last digits of a float are beyond what anybody reads: 1 in 10**12.
+    while high - low > max(1, low >> 40):
+        middle = (low + high) // 2
+        if short(middle):
+            low = middle
+        else:
+            high = middle
+    for step in _STEPS:
+        rounded = -(-low // step) * step
+        if before(rounded) <= low and (may_end or short)(rounded):
+            return rounded
+    return low
+
+
+def carried(rates: Sequence[int], idle: Sequence[int], time: int) -> int:
+    """What fits: the sum of rate times the part of the time that is not idle."""
+    return sum(rate * (time - lost) for rate, lost in zip(rates, idle, strict=True) if time > lost)
+
+
+@dataclass(frozen=True)
+class Windows(TimeCertificate):
+    """Every link is idle at first and at last; what is left of the time does not suffice for the rate's certificate.
+
+    Attributes
+    ----------
+    size, time : int
+        Bytes; femtoseconds.
+    proof : Certificate
+        Of a rate: prices of links, and what every byte costs at least.
+    idle : tuple of (int, Fraction)
+        Femtoseconds, and the price in bytes/s of all links that are idle for as long.
+    carried, needed : Fraction
+        What the windows are worth, and what the size costs; both in priced bytes.
+    """
+
+    size: int
+    time: int
+    proof: Certificate
+    assumes: str
+    idle: tuple[tuple[int, Fraction], ...]
+    carried: Fraction
+    needed: Fraction
+    kind = "windows"
+
+    @classmethod
+    def of(
+        cls, topology: Topology, collective: Collective, size: int, proof: Certificate, time: int | None = None
+    ) -> Windows:
+        """Theorem: nothing ends before `time` if the windows of all priced links are worth no more than what the size
+        costs, and just before it less.
+
+        With prices as in a certificate of a rate, a byte costs at least price of all links / rate. A link is idle until
+        a byte can be on it, and from when a byte on it could not reach a rank by the end; `Delays.idle` adds up both.
+        Default: the latest such time. Raises `InputError` for another time that is not proved, and for a certificate
+        whose prices are not of links.
+        """
+        facts = delays(topology, collective)
+        groups = defaultdict[int, Fraction](Fraction)
+        total = Fraction(0)
+        for price, links in priced(topology, proof):
+            total += price
+            carrying = [link for link in links if facts.idle(link) is not None]
+            if carrying:
+                # A bus starts with one of its links and may end with another.
+                opens = min(facts.opens(link) or 0 for link in carrying)
+                closes = min(facts.closes(link) or 0 for link in carrying)
+                groups[opens + closes] += price
+        # Every byte costs at least this much: total / rate is what one byte's worth of the size takes.
+        needed = total / proof.rate * size
+        idle = tuple(sorted(groups.items()))
+        scale = lcm(needed.denominator, *(price.denominator for _, price in idle))
+        rates, idles = [int(price * scale) for _, price in idle], [one for one, _ in idle]
+        most = int(needed * scale) * SECOND
+
+        def short(then: int) -> bool:
+            return carried(rates, idles, then) < most
+
+        def proves(then: int) -> bool:
+            return short(before(then)) and carried(rates, idles, then) <= most
+
+        if time is None:
+            time = latest(short, 1, None, proves)
+        elif not proves(time):
+            raise InputError(f"windows: what the links can do within {in_words(time)} may suffice")
+        passes = Fraction(carried(rates, idles, time), scale * SECOND)
+        return cls(size, time, proof, assumed_by(proof, collective), idle, passes, needed)
+
+    def again(self, topology: Topology, collective: Collective, size: int) -> Windows:
+        """What the windows of the same links prove about another problem."""
+        return Windows.of(topology, collective, size, self.proof.again(topology, collective), self.time)
+
+    def words(self, topology: Topology) -> str:
+        """The sentence of the rate's certificate, and how long its links are idle."""
+        least, most = self.idle[0][0], self.idle[-1][0]
+        span = in_words(least) if least == most else f"{in_words(least)} to {in_words(most)}"
+        return f"{self.proof.words(topology)}; for {span} data cannot be there yet, or would come too late"
+
+    def witness(self) -> dict[str, Any]:
+        """JSON: the certificate of the rate, and the price of what is idle for how long."""
+        return {
+            "proof": self.proof.to_dict(),
+            "idle": [{"idle_us": microseconds(one), "price_exact": exact_GBps(price)} for one, price in self.idle],
+            "carried_exact": str(self.carried),
+            "needed_exact": str(self.needed),
+        }
+
+
+def priced(topology: Topology, proof: Certificate) -> Iterator[tuple[Fraction, list[int]]]:
+    """What a certificate of a rate adds up: prices in bytes/s, and the links that each is of.
+
+    A bus is priced as its most expensive link, and the capacity of a device with all links that it limits. Raises
+    `InputError` for a certificate of two phases.
+    """
+    limits: tuple[str, ...] = ()
+    if isinstance(proof, Lengths):
+        lengths = dict(proof.lengths)
+    elif isinstance(proof, Cut | Partition):
+        lengths, limits = dict.fromkeys(proof.links, Fraction(1)), proof.limits
+    else:
+        raise InputError(f"windows: a certificate of kind {proof.kind} has no prices of links")
+    out = {limit.removesuffix(" out") for limit in limits if limit.endswith(" out")}
+    into = {limit.removesuffix(" in") for limit in limits if limit.endswith(" in")}
+    buses = defaultdict[str, list[tuple[Fraction, int]]](list)
+    for number, link in enumerate(topology.links):
+        length = lengths.get(link.name)
+        if not length or link.src in out or link.dst in into:
+            continue
+        if link.bus is None:
+            yield length * link.bandwidth, [number]
+        else:
+            buses[link.bus].append((length * link.bandwidth, number))
+    for entries in buses.values():
+        yield max(price for price, _ in entries), [number for _, number in entries]
+    for device in topology.devices:
+        for way, chosen in (("out", out), ("in", into)):
+            length = Fraction(1) if device.name in chosen else lengths.get(f"{device.name} {way}")
+            if length and device.capacity is not None:
+                yield length * device.capacity, _limited(topology.links, device.name, way)
+
+
+def _limited(links: tuple[Link, ...], device: str, way: str) -> list[int]:
+    return [number for number, link in enumerate(links) if (link.src if way == "out" else link.dst) == device]
+
+
+MESSAGES = "messages go whole from rank to rank, no coding, and switches only forward"
+
+
+class Theorem(ABC):
+    """What it takes to finish a collective of one size, and what is there.
+
+    Attributes
+    ----------
+    kind : str
+        Its name in JSON.
+    most : int or None
+        It speaks of times up to this one only, femtoseconds.
+    """
+
+    kind: ClassVar[str]
+    most: int | None = None
+
+    @classmethod
+    @abstractmethod
+    def stated(cls, topology: Topology, collective: Collective, size: int, where: Iterable[Iterable[str]]) -> Theorem:
+        """The theorem at a place, which is lists of devices. Raises `InputError` where it says nothing."""
+
+    @classmethod
+    @abstractmethod
+    def places(cls, topology: Topology, collective: Collective) -> list[tuple[tuple[str, ...], ...]]:
+        """Where it is worth trying; nothing where it does not apply."""
+
+    @abstractmethod
+    def there(self, time: int) -> int:
+        """What can be done by a time, in units of its own; grows with the time."""
+
+    @abstractmethod
+    def needed(self, time: int) -> Fraction | int:
+        """What must be done, in the same units; does not grow with the time."""
+
+    @abstractmethod
+    def words(self, time: int) -> str:
+        """Why nothing ends before `time`, in one sentence."""
+
+    def unit(self) -> int:
+        """How many of its units a number in the certificate has."""
+        return 1
+
+    def table(self, time: int) -> dict[str, Any]:
+        """What helps a reader to add up, for the certificate."""
+        return {}
+
+    def short(self, time: int) -> bool:
+        """True if less can be done by `time` than must be."""
+        return self.there(time) < self.needed(time)
+
+    def proves(self, time: int) -> bool:
+        """True if nothing ends before `time`: just before, it is less, and then no more."""
+        speaks = self.most is None or time <= self.most
+        return speaks and self.short(before(time)) and self.there(time) <= self.needed(time)
+
+    def latest(self, low: int = 0) -> int:
+        """The latest time before which nothing ends; 0 if there is none later than `low`."""
+        if not self.short(low + 1) or (self.most is not None and self.most <= low):
+            return 0
+        if self.most is not None and self.proves(self.most):
+            return self.most
+        return latest(self.short, low + 1, self.most, self.proves)
+
+
+@dataclass(frozen=True)
+class Stated(TimeCertificate):
+    """A theorem at a place, and the time that it rules out.
+
+    Attributes
+    ----------
+    theorem : type
+        Which one.
+    where : tuple of tuple of str
+        The devices that it is about.
+    there, needed : Fraction
+        What can be done by `time`, and what must be.
+    """
+
+    theorem: type[Theorem]
+    size: int
+    time: int
+    where: tuple[tuple[str, ...], ...]
+    there: Fraction
+    needed: Fraction
+    sentence: str
+    table: dict[str, Any]
+    assumes = MESSAGES
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        return self.theorem.kind
+
+    @classmethod
+    def of(
+        cls,
+        theorem: type[Theorem],
+        topology: Topology,
+        collective: Collective,
+        size: int,
+        where: Iterable[Iterable[str]],
+        time: int,
+    ) -> Stated:
+        """Raises `InputError` where the theorem says nothing there, or does not rule out all that ends before."""
+        place = tuple(tuple(names) for names in where)
+        found = theorem.stated(topology, collective, size, place)
+        if not found.proves(time):
+            raise InputError(f"{theorem.kind}: what is needed may be done by then")
+        unit = found.unit()
+        there, needed = Fraction(found.there(time), unit), Fraction(found.needed(time)) / unit
+        return cls(theorem, size, time, place, there, needed, found.words(time), found.table(time))
+
+    def again(self, topology: Topology, collective: Collective, size: int) -> Stated:
+        """What the theorem proves at the same place of another problem."""
+        return Stated.of(self.theorem, topology, collective, size, self.where, self.time)
+
+    def words(self, topology: Topology) -> str:
+        return self.sentence
+
+    def witness(self) -> dict[str, Any]:
+        """JSON: the place, and what can be done and must be done by the time."""
+        return {
+            "where": [list(names) for names in self.where],
+            **self.table,
+            "there_exact": str(self.there),
+            "needed_exact": str(self.needed),
+        }
+
+
+def block(facts: Delays, size: int) -> int:
+    """The bytes of one rank's block, in units of n * scale * bytes/s * fs; see `units`."""
+    return size * facts.scale * SECOND
+
+
+def units(facts: Delays) -> int:
+    """How many units a byte has: rates of links times femtoseconds, for each of n ranks, so that blocks are whole."""
+    return facts.topology.ranks * facts.scale * SECOND
+
+
+def only_ranks_hold(facts: Delays) -> bool:
+    """True if no relay can keep data and send it on."""
+    members = set(facts.topology.members)
+    return all(device.name in members for device in facts.topology.devices if device.holds)

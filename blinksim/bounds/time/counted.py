@@ -1,0 +1,410 @@
+"""Theorems that count messages and their overheads against bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from itertools import combinations
+from typing import Any
+
+from blinksim.bounds.time.certificates import Theorem, amount, block, carried, in_words, only_ranks_hold, units
+from blinksim.bounds.time.delays import Delays, delays
+from blinksim.bounds.time.spreading import Spreading
+from blinksim.collective import Collective
+from blinksim.errors import InputError
+from blinksim.topology.graph import Topology
+
+Place = Iterable[Iterable[str]]
+Places = list[tuple[tuple[str, ...], ...]]
+
+
+def direct(facts: Delays) -> bool:
+    """True if all devices are ranks."""
+    return len(facts.topology.devices) == facts.topology.ranks
+
+
+class SecondMessage(Theorem):
+    """What a link carries in one message is one block at most, unless that message comes late; in two, it pays twice.
+
+    Allgather: what a rank sends before anything came is its own block. Reducescatter is the same backwards: what it
+    gets and has no time to send on is for its own block. Bytes that pass through a rank count at their first link.
+    """
+
+    kind = "second-message"
+
+    def __init__(self, facts: Delays, size: int) -> None:
+        n = facts.topology.ranks
+        self.facts, self.block, self.bytes = facts, block(facts, size), Fraction(size, n)
+        self.links: list[tuple[int, int, int]] = []
+        backwards = facts.collective.name == "reducescatter"
+        for link, rate in enumerate(facts.rate):
+            idle = facts.overhead[link] + (facts.closes(link) or 0)
+            late = self._onward(facts.dst[link]) if backwards else facts.passing[facts.src[link]]
+            again = facts.overhead[link] if late is None else min(facts.overhead[link], late)
+            self.links.append((rate * n, idle, again))
+
+    def _onward(self, device: int) -> int | None:
+        """The least time of a message from a device."""
+        facts = self.facts
+        return min((facts.overhead[e] + (facts.closes(e) or 0) for e in facts.first_hops(device)), default=None)
+
+    @classmethod
+    def stated(cls, topology: Topology, collective: Collective, size: int, where: Place) -> SecondMessage:
+        """where: nothing, it is about all links."""
+        facts = delays(topology, collective)
+        if [*where] or not cls.places(topology, collective):
+            raise InputError(f"second-message says nothing about {collective} on {topology.name}")
+        return cls(facts, size)
+
+    @classmethod
+    def places(cls, topology: Topology, collective: Collective) -> Places:
+        named = collective.name in ("allgather", "reducescatter")
+        return [()] if named and direct(delays(topology, collective)) else []
+
+    def there(self, time: int) -> int:
+        return sum(
+            max(min(self.block, rate * max(0, time - idle)), rate * max(0, time - idle - again))
+            for rate, idle, again in self.links
+        )
+
+    def needed(self, time: int) -> int:
+        n = self.facts.topology.ranks
+        return n * (n - 1) * self.block
+
+    def unit(self) -> int:
+        return units(self.facts)
+
+    def words(self, time: int) -> str:
+        n = self.facts.topology.ranks
+        return (
+            f"{n} ranks must get {n - 1} blocks of {amount(self.bytes)} each; a link carries more than one of them "
+            f"only with a second message, and all links together do not carry them within {in_words(time)}"
+        )
+
+
+class ServedTwice(Theorem):
+    """Alltoall: a block goes straight to its rank in a message for that rank, or it is sent twice.
+
+    A rank that sends k messages serves k others directly. The k overheads and the bytes that are sent must fit on the
+    links out of the ranks.
+    """
+
+    kind = "served-twice"
+
+    def __init__(self, facts: Delays, size: int) -> None:
+        n = facts.topology.ranks
+        self.facts, self.bytes = facts, Fraction(size, n)
+        self.links: list[tuple[int, int]] = []
+        self.total = 0
+        one = block(facts, size)
+        for device in facts.ranks:
+            links = facts.first_hops(device)
+            self.links += [(facts.rate[e] * n, facts.closes(e) or 0) for e in links]
+            least = min(facts.overhead[e] * facts.rate[e] * n for e in links)
+            # The sum is linear in k, so the least is at one end.
+            self.total += min(k * least + (2 * (n - 1) - k) * one for k in (1, n - 1))
+
+    @classmethod
+    def stated(cls, topology: Topology, collective: Collective, size: int, where: Place) -> ServedTwice:
+        """where: nothing, it is about all ranks."""
+        if [*where] or not cls.places(topology, collective):
+            raise InputError(f"served-twice says nothing about {collective} on {topology.name}")
+        return cls(delays(topology, collective), size)
+
+    @classmethod
+    def places(cls, topology: Topology, collective: Collective) -> Places:
+        applies = collective.name == "alltoall" and only_ranks_hold(delays(topology, collective))
+        return [()] if applies else []
+
+    def there(self, time: int) -> int:
+        return sum(rate * max(0, time - idle) for rate, idle in self.links)
+
+    def needed(self, time: int) -> int:
+        return self.total
+
+    def unit(self) -> int:
+        return units(self.facts)
+
+    def words(self, time: int) -> str:
+        n = self.facts.topology.ranks
+        return (
+            f"every rank sends {n - 1} blocks of {amount(self.bytes)}, each in a message of its own or twice; "
+            f"overheads and bytes do not fit on the links out of the ranks within {in_words(time)}"
+        )
+
+
+# Ranks up to which the ways between all of them are looked for, and up to which any part of them may be the place.
+_MOST, _ANY = 64, 8
+# Longer than any bound, and far from the largest number of 64 bits even if a few are added up.
+_LONG = 2**58
+
+
+class CrossingPairs(Theorem):
+    """Every pair of a rank outside and one inside needs a crossing of its own, or shares one with other pairs.
+
+    Follow what a rank outside contributes to an element on its way to a rank inside, and take the last link on which it
+    crosses. A message that can be on the link at t started at some rank a while before, with what this rank can have
+    heard by then from ranks outside: N(t) of them at most. It ends at some rank a while later; from there, messages
+    inside reach M(T - t) ranks at most. So a byte that crosses at t serves N(t) M(T - t) pairs at most.
+    """
+
+    kind = "crossing-pairs"
+
+    def __init__(self, facts: Delays, size: int, inside: set[int]) -> None:
+        self.facts, self.size = facts, size
+        self.takers = [rank for rank, device in enumerate(facts.ranks) if device in inside]
+        self.givers = [rank for rank, device in enumerate(facts.ranks) if device not in inside]
+        if not self.takers or not self.givers:
+            raise InputError("crossing-pairs: the ranks are all on one side")
+        self.inside = inside
+
+    @classmethod
+    def stated(cls, topology: Topology, collective: Collective, size: int, where: Place) -> CrossingPairs:
+        """where: the devices of the part inside."""
+        names = [name for part in where for name in part]
+        if any(name not in topology.index for name in names) or len({*names}) != len(names):
+            raise InputError(f"crossing-pairs: the part is no list of devices of {topology.name}")
+        facts = delays(topology, collective)
+        if collective.name != "allreduce" or topology.ranks > _MOST or not only_ranks_hold(facts):
+            raise InputError(f"crossing-pairs says nothing about {collective} on {topology.name}")
+        return cls(facts, size, {topology.index[name] for name in names})
+
+    @classmethod
+    def places(cls, topology: Topology, collective: Collective) -> list[tuple[tuple[str, ...], ...]]:
+        facts = delays(topology, collective)
+        if collective.name != "allreduce" or not 1 < topology.ranks <= _MOST or not only_ranks_hold(facts):
+            return []
+        names = [device.name for device in topology.devices]
+        return [(tuple(name for device, name in enumerate(names) if device in part),) for part in _parts(facts)]
+
+    @cached_property
+    def waits(self) -> tuple[list[int], list[int]]:
+        """Rates, and how long each has nothing to carry: the k-th contribution and the j-th rank with every link."""
+        import numpy as np
+
+        facts, everyone = self.facts, range(len(self.facts.ranks))
+        links = _crossing(facts, self.inside)
+        apart = np.array([[min(facts.apart[a][b], _LONG) for b in facts.ranks] for a in everyone], dtype=np.int64)
+        np.fill_diagonal(apart, 0)
+        ends = {facts.dst[link]: facts.onward(facts.dst[link]) for link in links}
+        # start (link, rank): from a rank to the link. end (link, rank): from the link to a rank inside.
+        start = [[self._start(rank, link) for rank in everyone] for link in links]
+        end = [
+            [min(facts.latency[link] + ends[facts.dst[link]][facts.ranks[rank]], _LONG) for rank in self.takers]
+            for link in links
+        ]
+        spreading = Spreading.among(facts, self.inside)
+        jumps = [0] if spreading is None else spreading.jumps(len(self.takers))
+        jumps += [_LONG] * (len(self.takers) - len(jumps))
+        # heard (k, rank): until a rank has heard from k + 1 outside. reached (rank, j): until it has told j inside.
+        heard = np.sort(apart[self.givers], axis=0)
+        reached = np.maximum(np.sort(apart[np.ix_(self.takers, self.takers)], axis=1), jumps)
+        before = (np.array(start, dtype=np.int64)[:, None, :] + heard).min(axis=2)
+        after = (np.array(end, dtype=np.int64)[:, :, None] + reached).min(axis=1)
+        total = np.minimum((before[:, :, None] + after[:, None, :]).reshape(len(links), -1), _LONG)
+        waits = dict[int, int]()
+        for link, row in zip(links, total.tolist(), strict=True):
+            for wait in row:
+                waits[wait] = waits.get(wait, 0) + facts.rate[link] * facts.topology.ranks
+        return [*waits.values()], [*waits]
+
+    def _start(self, rank: int, link: int) -> int:
+        facts, src = self.facts, self.facts.src[link]
+        return facts.overhead[link] if facts.ranks[rank] == src else min(facts.apart[rank][src], _LONG)
+
+    def there(self, time: int) -> int:
+        return carried(*self.waits, time)
+
+    def needed(self, time: int) -> int:
+        return block(self.facts, self.size) * self.facts.topology.ranks * len(self.givers) * len(self.takers)
+
+    def unit(self) -> int:
+        return units(self.facts)
+
+    def words(self, time: int) -> str:
+        return (
+            f"{amount(Fraction(self.size))} of each of {len(self.givers)} ranks must get to each of {len(self.takers)} "
+            f"others; what crosses early has few contributions in it, what crosses late reaches few ranks"
+        )
+
+
+@lru_cache(maxsize=64)
+def _parts(facts: Delays) -> tuple[frozenset[int], ...]:
+    """Parts of the machine: nodes, or as many ranks as can be, with the least bandwidth into them; one of a kind."""
+    devices, everyone = facts.topology.devices, frozenset(range(len(facts.topology.devices)))
+    hosts = {devices[rank].node for rank in facts.ranks}
+    if len(hosts) > 1:
+        return tuple(frozenset(d for d in everyone if devices[d].node == host) for host in sorted(hosts))
+    relays, n = everyone - {*facts.ranks}, len(facts.ranks)
+    found = list[frozenset[int]]()
+    for count in (1, n - 1) if relays or n > _ANY else range(1, n):
+        # Switches go with the larger part, so that the ports of the smaller one are what is crossed.
+        inside = relays if 2 * count > n else frozenset[int]()
+        chosen = [frozenset(ranks) | inside for ranks in combinations(facts.ranks, count)]
+        into = [sum(facts.rate[link] for link in _crossing(facts, part)) for part in chosen]
+        least = [part for part, rate in zip(chosen, into, strict=True) if rate == min(into)]
+        found += {_kind(facts, part): part for part in reversed(least)}.values()
+    return tuple(found)
+
+
+def _crossing(facts: Delays, inside: Container[int]) -> list[int]:
+    return [link for link, src in enumerate(facts.src) if src not in inside and facts.dst[link] in inside]
+
+
+def _kind(facts: Delays, inside: frozenset[int]) -> tuple[object, ...]:
+    """What parts that do not differ have in common: links into them, and ways between the ranks of either side."""
+    links = sorted((facts.rate[e], facts.overhead[e], facts.latency[e]) for e in _crossing(facts, inside))
+    ways = [
+        sorted(sorted(facts.apart[a][b] for b in side) for a, device in enumerate(facts.ranks) if device in side)
+        for side in (inside & {*facts.ranks}, {*facts.ranks} - inside)
+    ]
+    return tuple(links), str(ways)
+
+
+# Ranks up to which all pairs of sets of ranks are tried: 65,536 for 8.
+_MOST_STRADDLING = 8
+Row = tuple[int, int, int]
+"""Messages for one element, further hops of them, and how many can be under way at once."""
+
+
+class Straddling(Theorem):
+    """An element's messages cannot all be long, as they cannot all be under way at once.
+
+    At any moment let k1 of an element's M messages have arrived, k2 not have started, and q be under way. At least
+    n - k1 ranks sent none that arrived, and at least n - k2 ranks get none that starts later. From each of the first to
+    each of the second, other than itself, a message is under way: what the one contributes is nowhere else, and nothing
+    later reaches the other. `under_way` gives the largest q for which that is possible. So all M messages together are
+    under way for Q times the time at most, each for its stay on its first link, d, and the least latency. A byte of a
+    message takes d/(d - o) of a link's time for a byte, which is convex in d; further hops of a route cost 1 each.
+    """
+
+    kind = "straddling"
+
+    def __init__(self, facts: Delays, size: int) -> None:
+        self.facts, self.size, self.n = facts, size, facts.topology.ranks
+        self.overhead, self.latency = min(facts.overhead), min(facts.latency)
+        self.links = [(rate * self.n, facts.closes(link) or 0) for link, rate in enumerate(facts.rate)]
+        self.all = block(facts, size) * self.n
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        return under_way(self.facts.topology)
+
+    @classmethod
+    def stated(cls, topology: Topology, collective: Collective, size: int, where: Place) -> Straddling:
+        """where: nothing, it is about all ranks."""
+        if [*where] or not cls.places(topology, collective):
+            raise InputError(f"straddling says nothing about {collective} on {topology.name}")
+        return cls(delays(topology, collective), size)
+
+    @classmethod
+    def places(cls, topology: Topology, collective: Collective) -> list[tuple[tuple[str, ...], ...]]:
+        facts = delays(topology, collective)
+        applies = collective.name == "allreduce" and 2 < topology.ranks <= _MOST_STRADDLING and direct(facts)
+        return [()] if applies and min(facts.overhead) else []
+
+    def there(self, time: int) -> int:
+        return sum(rate * max(0, time - idle) for rate, idle in self.links)
+
+    def needed(self, time: int) -> Fraction:
+        """The bytes of the size times the least that each costs; more than there ever is where nothing is possible."""
+        best = self._best(time)
+        return Fraction(10**60) if best is None else self.all * best[0]
+
+    def _best(self, time: int) -> tuple[Fraction, Row] | None:
+        """The least byte times that a byte needs, and the messages that it takes then; None if nothing is possible."""
+        best: tuple[Fraction, Row] | None = None
+        for row in self.rows:
+            # No message costs less than 1.
+            if best is not None and row[0] + row[1] >= best[0]:
+                continue
+            cost = self._cost(row, time)
+            if cost is not None and (best is None or cost < best[0]):
+                best = cost, row
+        return best
+
+    def _cost(self, row: Row, time: int) -> Fraction | None:
+        """Byte times that a byte needs on links if it takes these messages; None if they cannot be done."""
+        messages, further, together = row
+        spent = together * time - messages * self.latency
+        data = spent - messages * self.overhead
+        return Fraction(messages * spent, data) + further if data > 0 else None
+
+    def unit(self) -> int:
+        return units(self.facts)
+
+    def table(self, time: int) -> dict[str, Any]:
+        best = self._best(time)
+        rows = [list(row) for row in self.rows if best is None or row[0] + row[1] <= best[0]]
+        return {"messages_hops_together": rows}
+
+    def words(self, time: int) -> str:
+        best = self._best(time)
+        if best is None:
+            return f"the messages of an allreduce of {self.n} ranks cannot follow each other within {in_words(time)}"
+        cost, row = best
+        return (
+            f"a byte's {row[0]} messages cannot all be under way at once: with overheads they take {float(cost):.4g} "
+            f"byte times on links"
+        )
+
+
+@lru_cache(maxsize=64)
+def under_way(topology: Topology) -> tuple[Row, ...]:
+    """For every number of messages and further hops the most messages that can be under way at once.
+
+    From 2(n-1) messages to one for every ordered pair of ranks; only rows that no other one betters, those with the
+    fewest messages and hops first. Tries every two sets of ranks.
+    """
+    import numpy as np
+
+    n = topology.ranks
+    hops = _hops(topology)
+    sets = np.arange(1, 2**n)
+    bits = (sets[:, None] >> np.arange(n)) & 1
+    sizes = bits.sum(axis=1)
+    pairs = (sizes[:, None] * sizes[None, :] - bits @ bits.T).ravel()
+    further = (bits @ hops @ bits.T).ravel()
+    both = (sizes[:, None] + sizes[None, :]).ravel()
+    most = n * (n - 1)
+    found = list[Row]()
+    for level in np.flatnonzero(np.bincount(further[further <= most])):
+        best = np.zeros(most + 1, dtype=np.int64)
+        fits = (further <= level) & (pairs <= most)
+        np.maximum.at(best, pairs[fits], both[fits])
+        # With nothing under way, either all ranks have sent something that arrived or all get something later.
+        best[0] = max(best[0], n)
+        lacking = np.arange(most + 1) - np.maximum.accumulate(best)
+        for messages in range(2 * n - 2, most + 1):
+            possible = np.flatnonzero(lacking[: messages + 1] <= messages - 2 * n)
+            found += [(messages, int(level), int(possible[-1]))] if len(possible) else []
+    return _not_bettered(found)
+
+
+def _not_bettered(rows: list[Row]) -> tuple[Row, ...]:
+    """Rows than which no other one has fewer messages, fewer hops and more under way for each message."""
+    import numpy as np
+
+    messages, hops, together = np.array(sorted(rows, key=lambda row: (row[0] + row[1], row[0])), dtype=np.int64).T
+    share = together[:, None] * messages
+    better = (messages[:, None] <= messages) & (hops[:, None] <= hops) & (share >= share.T)
+    # Of equal ones the first is kept.
+    better &= ~(better.T & (np.arange(len(hops))[:, None] >= np.arange(len(hops))))
+    kept = ~better.any(axis=0)
+    return tuple(zip(messages[kept].tolist(), hops[kept].tolist(), together[kept].tolist(), strict=True))
+
+
+def _hops(topology: Topology) -> Any:
+    """Links on the shortest way between two ranks, less 1; 0 from a rank to itself."""
+    import numpy as np
+
+    n = topology.ranks
+    place = {name: rank for rank, name in enumerate(topology.members)}
+    away = np.full((n, n), 10**6, dtype=np.int64)
+    np.fill_diagonal(away, 0)
+    for link in topology.links:
+        away[place[link.src], place[link.dst]] = 1
+    for middle in range(n):
+        away = np.minimum(away, away[:, [middle]] + away[[middle], :])
+    return np.maximum(away - 1, 0)

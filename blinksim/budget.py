@@ -1,0 +1,313 @@
+"""The budget of work: about how long it will take, told before it begins, and when it ends."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from math import isqrt
+from time import monotonic
+from types import FrameType
+from typing import TYPE_CHECKING, TypeVar
+
+from blinksim.errors import InfeasibleError, InputError
+
+if TYPE_CHECKING:
+    from blinksim.topology.graph import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """at: seconds of `time.monotonic`. over: what is raised in the work after that."""
+
+    at: float
+    over: type[BaseException]
+
+
+_current: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
+
+
+@contextmanager
+def until(at: float, over: type[BaseException]) -> Iterator[None]:
+    """The work within ends at this time of `time.monotonic` by raising `over`, or when the work around it must."""
+    around = _current.get()
+    token = _current.set(around if around and around.at <= at else Deadline(at, over))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def seconds_left(margin: float = 0.0) -> float | None:
+    """Seconds until the work must end, None if it need not; raises the end itself once this margin is all that is left.
+
+    margin: in seconds; solvers stop a little before their time.
+    """
+    deadline = _current.get()
+    if deadline is None:
+        return None
+    left = deadline.at - monotonic()
+    if left <= margin:
+        raise deadline.over
+    return left
+
+
+MOST_SECONDS = 60
+"""What takes longer than about this is refused."""
+_FLOW = 150e-9
+_BOUND = 2e-3
+_ROUTE = 800e-9
+# Of a link that a tree is grown over; between 5 and 25 µs on tori, meshes, hypercubes, switches and fat trees.
+_TREE = 15e-6
+# Of an event of a simulation: one in an array of many, one that waits for its turn, one that shares its link.
+_EVENT = {"waves": 300e-9, "heap": 2.5e-6, "shares": 5e-6}
+
+
+def of_flows(topology: Topology, flows: int) -> float:
+    """About the seconds of so many flows through all links."""
+    return _FLOW * flows * len(topology.links)
+
+
+def of_bound(topology: Topology, ranks: int) -> float:
+    """About the seconds of all bounds of an allreduce of so many ranks."""
+    return _BOUND + of_flows(topology, 3 * ranks)
+
+
+def of_routes(links: int, searches: int) -> float:
+    """About the seconds of so many searches of routes, each of which looks at so many links."""
+    return _ROUTE * searches * links
+
+
+def of_trees(topology: Topology, roots: int) -> float:
+    """About the seconds of packing trees from so many roots, each of which is grown breadth first."""
+    return _TREE * roots * _looked_at(topology)
+
+
+def _looked_at(topology: Topology) -> int:
+    """How many links a search breadth first from the first member looks at until it has reached the others."""
+    links, index, out = topology.links, topology.index, topology.out_links
+    wanted = {index[name] for name in topology.members}
+    level = [index[topology.members[0]]]
+    reached, looked = set(level), 0
+    while level and not wanted <= reached:
+        here, level = level, []
+        for device in here:
+            looked += len(out[device])
+            new = {index[links[number].dst] for number in out[device]} - reached
+            reached |= new
+            level += new
+            if wanted <= reached:
+                break
+    return looked
+
+
+def most_events(engine: str) -> int:
+    """Up to how many events a simulation by this engine (``waves``, ``heap``, ``shares``) is not refused."""
+    return int(MOST_SECONDS / _EVENT[engine])
+
+
+def check_events(engine: str, pieces: int, stages: int) -> None:
+    """Raises `InputError` for a simulation of every stage with so many pieces that would take too long."""
+    events, most = pieces * stages, most_events(engine)
+    if events <= most:
+        return
+    if stages > most:
+        instead = "take a schedule of fewer sends"
+    else:
+        instead = f"up to {_rounded(most // stages):,} pieces work: take larger ones (chunk=)"
+    if engine != "waves":
+        instead += ", or service='static'"
+    raise InputError(
+        f"{pieces:,} pieces in {stages:,} stages are {events:,} events, about {words(_EVENT[engine] * events)}; "
+        f"{instead}"
+    )
+
+
+def check(what: str, topology: Topology, seconds: float, instead: str) -> None:
+    """Raises `InfeasibleError` for what would take longer than `MOST_SECONDS`.
+
+    what: the subject of the sentence. seconds: as the functions above give them. instead: what else to do.
+    """
+    if seconds > MOST_SECONDS:
+        # Exact for machines whose ranks have equally many links each; a little less is sure.
+        most = max(2, isqrt(int(topology.ranks**2 * MOST_SECONDS / seconds)))
+        raise InfeasibleError(
+            f"{what} on {topology.name} would take about {words(seconds)} ({topology.ranks:,} ranks, "
+            f"{len(topology.links):,} links); a machine like this works up to about {_rounded(most):,} ranks: take a "
+            f"smaller one, or {instead}"
+        )
+
+
+def check_routes(what: str, topology: Topology, pairs: Sequence[tuple[int, int]]) -> None:
+    """Raises `InfeasibleError` if the routes between these pairs of devices would take minutes to find."""
+    if of_routes(len(topology.links), min(topology.ranks, len(pairs))) <= MOST_SECONDS:
+        return
+    seconds = of_routes(topology.router.looked_at, topology.router.searches(pairs))
+    instead = "another algorithm, such as chain or ring, whose ranks send to their neighbours"
+    check(f"finding the routes of {what}", topology, seconds, instead)
+
+
+def words(seconds: float) -> str:
+    """A long time, rounded."""
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{_rounded(int(seconds / size)):,} {unit}"
+    return f"{_rounded(int(seconds)):,} seconds"
+
+
+def _rounded(number: int) -> int:
+    """Down to two digits."""
+    power = int(10 ** max(0, len(str(number)) - 2))
+    return number // power * power
+
+
+Progress = Callable[[int, int], None]
+
+
+class Watch:
+    """Passes progress on, and ends the packing when its time is over; without a limit, only what is foreseen begins."""
+
+    def __init__(self, progress: Progress | None, time_limit: float | None) -> None:
+        self._progress, self._limit = progress, time_limit
+        self._end = None if time_limit is None else monotonic() + time_limit
+
+    def __call__(self, done: int, wanted: int) -> None:
+        if self._progress:
+            self._progress(done, wanted)
+        if self._end is not None and monotonic() > self._end:
+            raise InfeasibleError(f"packing found {done} of {wanted} trees in {self._limit} s; allow more time")
+
+    def check(self, topology: Topology, roots: int) -> None:
+        """Raises `InfeasibleError` if packing trees from so many roots would take minutes and has no limit."""
+        if self._end is None:
+            seconds = of_trees(topology, roots)
+            instead = "another algorithm, such as ring or chain_tree, or give a time limit (time_limit=) and see"
+            check("packing the trees", topology, seconds, instead)
+
+
+_asked: ContextVar[threading.Event | None] = ContextVar("asked", default=None)
+
+
+def asked_to_stop() -> bool:
+    """True if Ctrl-C came in the `stoppable` work around this: then a search returns the best that it has."""
+    event = _asked.get()
+    return event is not None and event.is_set()
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """In the work within, the first Ctrl-C only makes `asked_to_stop` true; the second one raises as ever.
+
+    Ctrl-C comes to the main thread alone, so in others this changes nothing.
+    """
+    event = threading.Event()
+    token = _asked.set(event)
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT) if main else None
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if event.is_set():
+            raise KeyboardInterrupt
+        event.set()
+
+    # Whoever ignores Ctrl-C, or has a handler outside Python, keeps that.
+    takes = main and callable(before)
+    if takes:
+        signal.signal(signal.SIGINT, ask)
+    try:
+        yield
+    finally:
+        if takes:
+            signal.signal(signal.SIGINT, before)
+        _asked.reset(token)
+
+
+Found = TypeVar("Found")
+# What a limit allows for reading the machine, for proving the schedule and for writing it.
+_GRACE, _LEAST_GRACE_S = 0.1, 1.0
+# Python drops an exception that comes in a finalizer or while it collects garbage: the end comes again after this.
+_AGAIN_S = 2.0
+
+
+class _Over(BaseException):
+    """The end of work: no `except Exception` takes it for an answer."""
+
+
+class _Silence:
+    """While limits wait, the user is not told of an `_Over` that Python drops."""
+
+    def __init__(self) -> None:
+        self._lock, self._waiting = threading.Lock(), 0
+        self._before = self._hook = sys.unraisablehook
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._waiting += 1
+            if self._waiting > 1:
+                return
+            before = self._before = sys.unraisablehook
+
+            def unless_over(dropped: sys.UnraisableHookArgs) -> None:
+                if not issubclass(dropped.exc_type, _Over):
+                    before(dropped)
+
+            self._hook = sys.unraisablehook = unless_over
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._waiting -= 1
+            # Whoever has set a hook of their own meanwhile keeps it.
+            if not self._waiting and sys.unraisablehook is self._hook:
+                sys.unraisablehook = self._before
+
+
+_silence = _Silence()
+
+
+def within(seconds: float | None, what: str, work: Callable[[], Found]) -> Found:
+    """``work()``, ended after this many seconds and a tenth, at least one more second, by an `InfeasibleError`.
+
+    A solver that was given the same limit has ended by then. None: no limit. (Not a context, between whose body and
+    end the exception could come unseen.)
+    """
+    if seconds is None:
+        return work()
+
+    # A class of its own, so that limits within limits know theirs.
+    class Over(_Over):
+        pass
+
+    worker, lock, ended, raised = ctypes.c_ulong(threading.get_ident()), threading.Lock(), threading.Event(), False
+    # Longer waits than TIMEOUT_MAX the operating system does not know.
+    wait = min(seconds + max(_GRACE * seconds, _LEAST_GRACE_S), threading.TIMEOUT_MAX)
+
+    def end() -> None:
+        nonlocal raised
+        pause = wait
+        while not ended.wait(pause):
+            with lock:
+                if not ended.is_set():
+                    raised = True
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(worker, ctypes.py_object(Over))
+            pause = _AGAIN_S
+
+    watch = threading.Thread(target=end, daemon=True)
+    try:
+        try:
+            watch.start()
+            with until(monotonic() + wait, Over), _silence:
+                return work()
+        finally:
+            with lock:
+                ended.set()
+                if raised:  # and perhaps not come yet: the work has ended, and so nothing should
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(worker, None)
+    except Over:
+        raise InfeasibleError(
+            f"no {what} within {seconds:g} s; allow more time, or take an algorithm without a search"
+        ) from None

@@ -1,0 +1,371 @@
+"""Linear programs of flows and of trees under shared capacities; their duals are lengths of links."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blinksim.graphs.linear import MOST_ROUNDS, Program, Vector
+from blinksim.graphs.maxflow import Flow
+from blinksim.graphs.network import Array, Network, NetworkOrbits, single_orbits
+from blinksim.topology.graph import Topology
+
+# Relative difference between the program's value and the exact bound from its duals at which they count as equal.
+AGREE = 1e-9
+
+
+@dataclass(frozen=True)
+class SharedCapacity:
+    """A capacity that arcs share: `uses` are (arc, part of the capacity that one unit of flow takes)."""
+
+    uses: tuple[tuple[int, float], ...]
+    capacity: int | Fraction
+
+
+@dataclass(frozen=True)
+class Solution:
+    """value: algbw in units of the network. duals: one per shared capacity."""
+
+    value: float
+    duals: list[float]
+
+
+def shared_capacities(topology: Topology, net: Network) -> list[SharedCapacity]:
+    """One per arc without a bus, and one per bus (which its links share by time)."""
+    buses: dict[str, list[int]] = {}
+    found = []
+    capacity = net.capacity.tolist()
+    for arc in range(len(capacity)):
+        bus = topology.links[arc].bus if arc < net.links else None
+        if bus is None:
+            found.append(SharedCapacity(((arc, 1.0),), capacity[arc]))
+        else:
+            buses.setdefault(bus, []).append(arc)
+    for arcs in buses.values():
+        most = max(capacity[arc] for arc in arcs)
+        found.append(SharedCapacity(tuple((arc, most / capacity[arc]) for arc in arcs), most))
+    return found
+
+
+def with_adders(topology: Topology, net: Network) -> tuple[list[str], list[SharedCapacity], dict[int, int]]:
+    """What a collective with sums in switches can use up: the names of arcs, then of adders, and their capacities.
+
+    Adders with a rate count as arcs behind those of the network. The last mapping has the device of each.
+    """
+    names = [link.name for link in topology.links] + list(net.limits)
+    shared = shared_capacities(topology, net)
+    devices = {}
+    for place, device in enumerate(topology.devices):
+        if device.reduction_rate is not None:
+            devices[len(names)] = place
+            shared.append(SharedCapacity(((len(names), 1.0),), device.reduction_rate / net.unit))
+            names.append(f"{device.name} sums")
+    return names, shared, devices
+
+
+def capacity_rows(
+    program: Program,
+    shared: Sequence[SharedCapacity],
+    orbits: NetworkOrbits,
+    load: Callable[[int], list[tuple[int, float]]],
+    scale: float,
+) -> list[list[int]]:
+    """One row per orbit of shared capacities: what `load` gives for an arc, summed over its uses, fits.
+
+    Capacities are divided by `scale`. Returns (row, size of its orbit) for each of `shared`.
+    """
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for number, capacity in enumerate(shared):
+        alike.setdefault(tuple(sorted(int(orbits.arc[arc]) for arc, _ in capacity.uses)), []).append(number)
+    rows: list[list[int]] = [[]] * len(shared)
+    for group in alike.values():
+        capacity = shared[group[0]]
+        terms = [(variable, factor * part) for arc, part in capacity.uses for variable, factor in load(arc)]
+        row = program.row(terms, at_most=capacity.capacity / scale)
+        for number in group:
+            rows[number] = [row, len(group)]
+    return rows
+
+
+def capacity_duals(program: Program, rows: Sequence[Sequence[int]]) -> list[float]:
+    """The dual of every shared capacity: its row's, divided by the size of its orbit."""
+    return [float(program.duals[row]) / size for row, size in rows]
+
+
+def agree(rate: Fraction, value: float) -> bool:
+    """True if an exact rate and a program's value are the same up to the solver's arithmetic."""
+    return abs(float(rate) - value) <= AGREE * value
+
+
+@dataclass(frozen=True, slots=True)
+class Commodity:
+    """What one vertex sends: to every vertex of `weights`, in their ratio."""
+
+    source: int
+    weights: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class FlowSolution:
+    """rate: per unit of weight, in units of the network. flows: by commodity and arc. duals: by shared capacity."""
+
+    rate: float
+    flows: list[list[float]]
+    duals: list[float]
+
+
+def flow_variables(net: Network, sources: int) -> int:
+    """Number of flow variables of the program, the measure of its size."""
+    return len(net.tail) * sources
+
+
+def solve_flows(
+    net: Network,
+    shared: Sequence[SharedCapacity],
+    commodities: Sequence[Commodity],
+    *,
+    orbits: NetworkOrbits | None = None,
+) -> FlowSolution:
+    """The greatest rate that all commodities reach together; raises `InfeasibleError` if the solver finds no optimum.
+
+    orbits: equivalent arcs and ranks, with one commodity for each orbit of members, whose flow the symmetries turn into
+    those of the others (default: none are equivalent).
+    """
+    copies = orbits.count if orbits else (1,) * len(commodities)
+    orbits = orbits or single_orbits(net)
+    program = Program()
+    rate = program.variables(1)[0]
+    flows = [program.variables(len(net.tail)) for _ in commodities]
+    scale = float(net.capacity.max())
+    orbit = orbits.arc.tolist()
+    groups: list[list[int]] = [[] for _ in range(orbits.arcs)]
+    for arc, number in enumerate(orbit):
+        groups[number].append(arc)
+
+    def load(arc: int) -> list[tuple[int, float]]:
+        # All copies of a source's flow together load the arcs of an orbit equally.
+        group = groups[orbit[arc]]
+        return [(flow[other], count / len(group)) for flow, count in zip(flows, copies, strict=True) for other in group]
+
+    # Weights may be bytes: the program's numbers stay near 1 if the largest of them is the unit.
+    unit = float(max((max(one.weights.values()) for one in commodities), default=1))
+    rows = capacity_rows(program, shared, orbits, load, scale)
+    for one, flow in zip(commodities, flows, strict=True):
+        _conserve(program, net, one, flow, rate, unit)
+    value = program.solve([(rate, 1.0)]) / unit
+    carried = [[float(program.values[variable]) * scale for variable in flow] for flow in flows]
+    return FlowSolution(value * scale, carried, capacity_duals(program, rows))
+
+
+def _conserve(program: Program, net: Network, commodity: Commodity, flow: range, rate: int, unit: float) -> None:
+    """Rows that let every vertex but the source keep its weight's part of the rate, and pass on the rest.
+
+    unit: the weight that keeps all of the rate.
+    """
+    balance: list[list[tuple[int, float]]] = [[] for _ in range(net.vertices)]
+    for variable, a, b in zip(flow, net.tail.tolist(), net.head.tolist(), strict=True):
+        balance[b].append((variable, 1.0))
+        balance[a].append((variable, -1.0))
+    for vertex, terms in enumerate(balance):
+        if vertex != commodity.source:
+            weight = commodity.weights.get(vertex, 0)
+            program.row([*terms, (rate, -weight / unit)] if weight else terms, at_least=0.0, at_most=0.0)
+
+
+# Variable and factor: a root's rate as a part of the program.
+Supply = Mapping[int, tuple[int, float]]
+Mask = NDArray[np.bool_]
+
+# Flows take whole numbers: the program's values in these parts of the greatest. A set is broken by more than this part.
+_PARTS = 2**40
+_BROKEN = 1e-9
+# Rounds after which sets are sought at a mean of the program's vertices: where many are best, each breaks other sets.
+_VERTICES = 10
+
+
+@dataclass(frozen=True)
+class TreeSolution:
+    """value: the rate of all out-trees together, in units of the network. duals: one per shared capacity.
+
+    attained: false if sets were still broken after `MOST_ROUNDS` rounds; then the value, as what follows from the
+    duals, is an upper bound, and the uses hold trees of a somewhat lower rate.
+    roots: the rates that the program chose, one for each orbit of members, or a common one where the ratio is given.
+    used: what out-trees use of each orbit of arcs, and then what in-trees do, unless they are the out-trees reversed.
+    """
+
+    value: float
+    attained: bool
+    roots: list[float]
+    used: list[list[float]]
+    duals: list[float]
+
+
+def solve_trees(
+    net: Network,
+    shared: Sequence[SharedCapacity],
+    weights: Mapping[int, int] | None,
+    *,
+    both: bool = False,
+    orbits: NetworkOrbits | None = None,
+) -> TreeSolution:
+    """The trees with the greatest rate; raises `InfeasibleError` if the solver finds no optimum.
+
+    weights: the ratio of the roots' rates, by vertex; None leaves it free. both: in-trees with the same roots and rates
+    run at the same time. orbits: equivalent arcs and ranks; they must respect the weights (default: none are
+    equivalent).
+    """
+    orbits = orbits or single_orbits(net)
+    program = Program()
+    scale = float(net.capacity.max())
+    members = net.members.tolist()
+    if weights is None:
+        rates = program.variables(len(orbits.first))
+        objective = [(rate, float(count)) for rate, count in zip(rates, orbits.count, strict=True)]
+        supply = {vertex: (rates[orbit], 1.0) for vertex, orbit in zip(members, orbits.member, strict=True)}
+    else:
+        rates = program.variables(1)
+        objective = [(rates[0], 1.0)]
+        total = sum(weights.values())
+        supply = {vertex: (rates[0], weight / total) for vertex, weight in weights.items() if weight}
+    # In a symmetric network the in-trees may be taken as the out-trees reversed: each link then carries its own use and
+    # its partner's.
+    partner = net.partner.tolist() if both and net.partner is not None else None
+    ways = [_Way(program, net, supply, orbits)]
+    if both and partner is None:
+        ways.append(_Way(program, net.reversed(), supply, orbits))
+    orbit = orbits.arc.tolist()
+
+    def load(arc: int) -> list[tuple[int, float]]:
+        arcs = [arc] if partner is None else [arc, partner[arc]]
+        return [(way.used[orbit[number]], 1.0) for way in ways for number in arcs]
+
+    rows = capacity_rows(program, shared, orbits, load, scale)
+    point, whole = _converged(program, objective, ways)
+    duals = capacity_duals(program, rows)
+    return TreeSolution(
+        program.value * scale,
+        whole,
+        [float(point[rate]) * scale for rate in rates],
+        [[float(point[variable]) * scale for variable in way.used] for way in ways],
+        duals if partner is None else _levelled(duals, shared, partner),
+    )
+
+
+def widest(net: Network) -> int:
+    """The member that can send most: the first root to try where any will do.
+
+    One root often suffices, always where links are equal both ways (a tree that is used up and down may hang from any
+    of its vertices), and leaves far fewer answers that are equally good.
+    """
+    leaving = np.bincount(net.tail, net.capacity, net.vertices)[net.members]
+    return int(net.members[int(leaving.argmax())])
+
+
+def _converged(program: Program, objective: Sequence[tuple[int, float]], ways: Sequence[_Way]) -> tuple[Vector, bool]:
+    """Values of the program's variables that break no set, with the rows that they took; the last ones at worst."""
+    mean: Vector | None = None
+    for number in range(MOST_ROUNDS):
+        program.solve(objective)
+        point = np.maximum(program.values, 0)
+        mean = point if mean is None else (mean + point) / 2
+        if number >= _VERTICES:
+            sets = [(way, side) for way in ways for side in way.broken(mean)]
+            if not sets:
+                return mean, True
+            if sum(way.add(side) for way, side in sets):
+                continue
+            mean = point
+        if not sum(way.add(side) for way in ways for side in way.broken(point)):
+            return point, True
+    return point, False
+
+
+def _levelled(duals: Sequence[float], shared: Sequence[SharedCapacity], partner: Sequence[int]) -> list[float]:
+    """The duals of a symmetric network: a link and its partner have the same row, and the solver prices only one."""
+    holder = {arc: number for number, capacity in enumerate(shared) for arc, _ in capacity.uses}
+    mates = [holder[partner[capacity.uses[0][0]]] for capacity in shared]
+    return [(duals[number] + duals[mate]) / 2 for number, mate in enumerate(mates)]
+
+
+class _Way:
+    """Out-trees in one program: variables for what they use of each orbit of arcs, and the rows that make them reach.
+
+    used: the variables.
+    """
+
+    def __init__(self, program: Program, net: Network, supply: Supply, orbits: NetworkOrbits) -> None:
+        self.used = program.variables(orbits.arcs)
+        self._program, self._net, self._supply = program, net, supply
+        self._variable = self.used.start + orbits.arc
+        self._sinks = orbits.first
+        self._known: set[bytes] = set()
+        everywhere = np.arange(net.vertices)
+        for vertex in self._unlike_forwarders(orbits):
+            # A forwarder gives out no more than it takes in, or starts there: it only passes on.
+            self._row(net.head == vertex, net.tail == vertex, everywhere == vertex, 1.0)
+        for vertex in self._sinks:
+            self.add(everywhere != vertex)
+            self.add(everywhere == vertex)
+        for host in set(net.host[list(self._sinks)].tolist()):
+            self.add(net.host == host)
+            self.add(net.host != host)
+
+    def _unlike_forwarders(self, orbits: NetworkOrbits) -> Iterator[int]:
+        """The forwarders, of those with alike arcs one: they would have the same row."""
+        ways = [
+            (orbits.arc[order], np.searchsorted(ends[order], np.arange(self._net.vertices + 1)))
+            for ends in (self._net.head, self._net.tail)
+            for order in (np.lexsort((orbits.arc, ends)),)
+        ]
+        seen = set[tuple[bytes, ...]]()
+        for vertex in self._net.forwarders.tolist():
+            key = tuple(arcs[start[vertex] : start[vertex + 1]].tobytes() for arcs, start in ways)
+            if key not in seen or vertex in self._supply:
+                seen.add(key)
+                yield vertex
+
+    def add(self, side: Mask) -> bool:
+        """Demand that what starts in `side` leaves it; False if that is known, or if `side` lacks no member."""
+        key = np.packbits(side).tobytes()
+        if key in self._known or side[self._net.members].all():
+            return False
+        self._known.add(key)
+        leaving = side[self._net.tail] & ~side[self._net.head]
+        self._row(leaving, np.zeros_like(leaving), side, -1.0)
+        return True
+
+    def _row(self, more: Mask, less: Mask, side: Mask, sign: float) -> None:
+        """The use of the arcs of `more`, plus sign times what starts in `side`, is no less than that of `less`."""
+        terms = Counter[int](self._variable[more].tolist())
+        terms.subtract(self._variable[less].tolist())
+        row = {variable: float(times) for variable, times in terms.items() if times}
+        for vertex, (rate, factor) in self._supply.items():
+            if side[vertex]:
+                row[rate] = row.get(rate, 0.0) + sign * factor
+        self._program.row(list(row.items()), at_least=0.0, at_most=np.inf)
+
+    def broken(self, values: Vector) -> Iterator[Mask]:
+        """Sets that too little leaves by the program's values: for each sink that is short, its least cuts."""
+        net = self._net
+        capacity, start = values[self._variable], np.zeros(net.vertices)
+        for vertex, (rate, factor) in self._supply.items():
+            start[vertex] = values[rate] * factor
+        parts = _PARTS / max(float(capacity.max()), float(start.max()), 1e-30)
+        whole: Array = (np.concatenate([start, capacity]) * parts).astype(np.int64)
+        need = int(whole[: net.vertices].sum())
+        whole[net.vertices :] += 1
+        tail = np.concatenate([np.full(net.vertices, net.vertices), net.tail])
+        head = np.concatenate([np.arange(net.vertices), net.head])
+        for sink in self._sinks:
+            flow = Flow(net.vertices + 1, tail, head, whole, net.vertices, sink)
+            if flow.value >= need * (1 - _BROKEN):
+                # No broken set can hold a sink that receives everything: from here on it is as good as the source.
+                whole[sink] = need
+            else:
+                yield flow.side()[:-1]
+                yield ~flow.sink_side()[:-1]

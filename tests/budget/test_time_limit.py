@@ -1,0 +1,134 @@
+"""Work with an end ends there, in every thread, and what is inside cannot take the end for an answer."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+
+import blinksim as bs
+from blinksim import budget
+from blinksim.budget import seconds_left, within
+from blinksim.errors import BlinksimError, InfeasibleError
+
+
+def endless() -> None:
+    end = time.monotonic() + 300
+    while time.monotonic() < end:
+        pass
+
+
+def test_work_with_an_end_ends_there() -> None:
+    with pytest.raises(InfeasibleError, match=r"no schedule within 0\.05 s; allow more time"):
+        within(0.05, "schedule", endless)
+    assert within(60, "schedule", lambda: 1) == within(None, "schedule", lambda: 1) == within(1e30, "it", lambda: 1)
+    with pytest.raises(ZeroDivisionError):
+        within(60, "schedule", lambda: 1 // 0)
+
+
+def test_the_end_is_no_answer_of_what_is_tried_inside() -> None:
+    def stubborn() -> None:
+        with suppress(Exception):
+            endless()
+        endless()
+
+    with pytest.raises(InfeasibleError, match=r"no schedule within 0\.05 s"):
+        within(0.05, "schedule", stubborn)
+
+
+def test_solvers_know_the_end() -> None:
+    left = within(10, "schedule", seconds_left)
+    assert left is not None
+    assert 10 < left <= 11
+    assert within(None, "schedule", seconds_left) is None
+
+
+def test_the_end_comes_again_where_python_drops_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "_LEAST_GRACE_S", 0.0)
+    monkeypatch.setattr(budget, "_AGAIN_S", 0.1)
+
+    def deaf() -> None:
+        with suppress(BaseException):
+            endless()
+        endless()
+
+    with pytest.raises(InfeasibleError, match="no schedule"):
+        within(0.05, "schedule", deaf)
+
+
+def test_an_end_that_python_drops_is_not_told_but_other_exceptions_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "_LEAST_GRACE_S", 0.0)
+    monkeypatch.setattr(budget, "_AGAIN_S", 0.1)
+    told: list[type[BaseException]] = []
+    dropped: list[bool] = []
+
+    def hook(unraisable: sys.UnraisableHookArgs) -> None:
+        told.append(unraisable.exc_type)
+
+    monkeypatch.setattr(sys, "unraisablehook", hook)
+
+    def collecting(phase: str, _: dict[str, int]) -> None:
+        """The end comes here, where Python drops what is raised, as it also drops the error after it."""
+        if phase == "start" and not dropped:
+            dropped.append(True)
+            endless()
+        elif phase == "start" and len(dropped) == 1:
+            dropped.append(True)
+            raise ZeroDivisionError
+
+    def collect() -> None:
+        gc.collect()
+        gc.collect()
+        endless()
+
+    gc.callbacks.append(collecting)
+    try:
+        with pytest.raises(InfeasibleError, match="no schedule"):
+            within(0.05, "schedule", collect)
+    finally:
+        gc.callbacks.remove(collecting)
+    assert dropped == [True, True]
+    assert told == [ZeroDivisionError]
+    assert sys.unraisablehook is hook
+
+
+def test_limits_within_limits_end_their_own_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "_LEAST_GRACE_S", 0.0)
+    with pytest.raises(InfeasibleError, match="no outer"):
+        within(0.1, "outer", lambda: within(60, "inner", endless))
+    with pytest.raises(InfeasibleError, match="no inner"):
+        within(60, "outer", lambda: within(0.1, "inner", endless))
+
+
+def test_nothing_comes_after_the_work_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work that ends just when its time does has an answer or none, and what follows is left in peace."""
+    monkeypatch.setattr(budget, "_LEAST_GRACE_S", 0.0)
+    for _ in range(300):
+        with suppress(InfeasibleError):
+            within(0.002, "schedule", lambda: time.sleep(0.0022))
+    time.sleep(0.05)
+
+
+@pytest.mark.parametrize("main", [True, False])
+def test_python_keeps_the_limit_in_every_thread(main: bool) -> None:
+    told: list[str] = []
+
+    def work() -> None:
+        start = time.monotonic()
+        try:
+            bs.synthesize("mesh:24x24", "allreduce", time_limit=0.1)
+        except BlinksimError as error:
+            told.append(str(error))
+        told.append(f"{time.monotonic() - start:.1f}")
+
+    if main:
+        work()
+    else:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert "0.1 s; allow more time" in told[0]
