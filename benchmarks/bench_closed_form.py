@@ -20,7 +20,7 @@ import blinksim as bs
 from blinksim.collective import COLLECTIVES
 from blinksim.errors import BlinksimError
 from blinksim.gpu.program_time import run_time
-from blinksim.gpu.program_time.schedule_times import ScheduleTimes
+from blinksim.gpu.program_time.closed_form import ScheduleTimes
 from blinksim.timing.execution_model import MOST_PACKETS
 from blinksim.topology.graph import Topology
 

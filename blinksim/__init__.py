@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from blinksim.formats.schedule_json import write_schedule as write_schedule
     from blinksim.formats.traffic_files import read_traffic as read_traffic
     from blinksim.formats.traffic_files import write_traffic as write_traffic
-    from blinksim.gpu.execution.execution_result import Execution as Execution
+    from blinksim.gpu.execution.run import Execution as Execution
     from blinksim.gpu.execution.run import execute as execute
     from blinksim.machines import catalogue as catalogue
     from blinksim.machines import check as check
@@ -111,7 +111,7 @@ else:
         "Contest": "blinksim.answers.project",
         "Device": "blinksim.topology.graph",
         "Diagnosis": "blinksim.answers.logs.diagnose",
-        "Execution": "blinksim.gpu.execution.execution_result",
+        "Execution": "blinksim.gpu.execution.run",
         "Exported": "blinksim.textio.exported",
         "FileError": "blinksim.errors",
         "FileVerdict": "blinksim.answers.checks.file_verdict",

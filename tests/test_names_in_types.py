@@ -16,7 +16,7 @@ from blinksim.collective import COLLECTIVES, CollectiveName
 from blinksim.cost import protocols
 from blinksim.formats.shipped import machine_names
 from blinksim.gpu.execution import run
-from blinksim.gpu.programs import dtypes, handover
+from blinksim.gpu.programs import dtypes, program
 from blinksim.simulation import simulation_options
 from blinksim.timing import model_registry
 
@@ -30,7 +30,7 @@ TABLES: dict[str, tuple[Any, Iterable[str]]] = {
     "reductions": (dtypes.ReductionName, dtypes.REDUCTIONS),
     "machines": (machine_names.MachineName, machine_names.names()),
     "protocols": (simulation_options.ProtocolName, protocols.PROTOCOLS),
-    "protocols of GPUs": (handover.ProtocolName, handover.PROTOCOLS),
+    "protocols of GPUs": (program.ProtocolName, program.PROTOCOLS),
     "formats of machines": (exports.MachineFormatName, ("nccl-topo",)),
     "formats": (exports.FormatName, exports.FORMATS),
 }

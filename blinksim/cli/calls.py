@@ -11,7 +11,7 @@ from blinksim.errors import InputError
 
 P = ParamSpec("P")
 R = TypeVar("R")
-# As `blinksim.gpu.programs.handover` and `blinksim.gpu.program_time.run_time` have them, which a listing need not load.
+# As `blinksim.gpu.programs.program` and `blinksim.gpu.program_time.run_time` have them, which a listing need not load.
 PROTOCOLS = ("simple", "ll128")
 CALLS = ("successive", "apart")
 

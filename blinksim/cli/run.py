@@ -14,8 +14,8 @@ from blinksim.errors import InputError
 from blinksim.units import format_rate, format_size, format_size_about, format_time
 
 if TYPE_CHECKING:
-    from blinksim.gpu.execution.execution_result import Execution
     from blinksim.gpu.execution.gpu_pairs import Way
+    from blinksim.gpu.execution.run import Execution
 
 
 class RunFlags(TypedDict):
@@ -136,8 +136,8 @@ def _show(found: Execution) -> None:
 def _pairs(schedule: str | None, as_json: bool) -> None:
     if schedule is not None:
         raise InputError("--pairs measures the links between GPUs; leave the schedule out")
+    from blinksim.gpu.execution.gpu_devices import measure_pairs
     from blinksim.gpu.execution.gpu_pairs import measure_ways
-    from blinksim.gpu.execution.gpu_timing import measure_pairs
 
     ways = measure_ways()
     found = measure_pairs()

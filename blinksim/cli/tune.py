@@ -120,7 +120,7 @@ def _build(options: Options) -> None:
 
 def _on_gpus(machine: str, options: Options) -> Tuning:
     from blinksim.answers.tuning.tune import tune_here
-    from blinksim.gpu.execution.choice_clock import ChoiceClock
+    from blinksim.gpu.execution.gpu_clock import ChoiceClock
     from blinksim.nccl.tuner_files.tuning_rule import Choice
 
     if options["nodes"] > 1 or options["members"]:

@@ -12,7 +12,7 @@ from blinksim.timing.timing_model import Breakdown, ScheduleModel
 if TYPE_CHECKING:
     from blinksim.cost.execution_rates import ExecutionRates
     from blinksim.gpu.program_time.run_time import CallsName
-    from blinksim.gpu.programs.handover import ProtocolName
+    from blinksim.gpu.programs.program import ProtocolName
     from blinksim.schedule.model import Schedule
     from blinksim.schedule.ways import Parallel
     from blinksim.timing.projection_result import Ceiling, Projection

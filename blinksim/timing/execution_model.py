@@ -14,9 +14,9 @@ from blinksim.collective import Collective
 from blinksim.cost.nccl_rates import NVLS
 from blinksim.cost.terms import Term, total
 from blinksim.errors import InfeasibleError, InputError, unknown
+from blinksim.gpu.program_time.closed_form import Run, ScheduleTimes
 from blinksim.gpu.program_time.run_time import CALLS, CallsName, RunTime
-from blinksim.gpu.program_time.schedule_times import Run, ScheduleTimes
-from blinksim.gpu.programs.handover import PROTOCOLS, ProtocolName
+from blinksim.gpu.programs.program import PROTOCOLS, ProtocolName
 from blinksim.schedule.switch_work import refuse
 from blinksim.timing.measured.coverage import uncovered
 from blinksim.timing.projection_result import Ceiling, Projection

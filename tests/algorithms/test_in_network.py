@@ -269,9 +269,8 @@ def test_no_format_of_a_runtime_carries_it() -> None:
 
 
 def test_kernels_refuse_it() -> None:
-    from blinksim.gpu.execution.base import Task
     from blinksim.gpu.execution.cupy_executor import CupyExecutor
-    from blinksim.gpu.execution.options import RunOptions
+    from blinksim.gpu.execution.task import RunOptions, Task
     from blinksim.gpu.programs.dtypes import element_type
 
     task = Task(built("nvls", star(4)), 1024, element_type("float32"), "sum", False, RunOptions.gather())

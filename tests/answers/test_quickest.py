@@ -20,7 +20,7 @@ from blinksim.collective import Collective
 from blinksim.cost.alpha_beta import cost
 from blinksim.cost.brief.turned_cost import symmetric_cost
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.gpu.execution.lanes import lane_links
+from blinksim.gpu.execution.emulate import lane_links
 from blinksim.schedule.model import as_schedule
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.verify import verify

@@ -22,8 +22,8 @@ from blinksim.answers.tuning.tune import Tuning, tune_here
 from blinksim.answers.tuning.tuning_search import Job, search
 from blinksim.cli.main import run
 from blinksim.errors import FileError, InputError, MissingError
-from blinksim.gpu.execution import choice_clock
-from blinksim.gpu.execution.choice_clock import ChoiceClock
+from blinksim.gpu.execution import gpu_clock
+from blinksim.gpu.execution.gpu_clock import ChoiceClock
 from blinksim.machines import load
 from blinksim.nccl.tuner.prediction import predict
 from blinksim.nccl.tuner_files import plugin_build
@@ -371,9 +371,9 @@ def test_the_clock_puts_each_choice_in_force(monkeypatch: pytest.MonkeyPatch) ->
         zeros=lambda count, dtype: range(count),
         float32="float32",
     )
-    monkeypatch.setattr(choice_clock, "require_cupy", lambda: fake)
-    monkeypatch.setattr(choice_clock, "Nccl", FakeNccl)
-    monkeypatch.setattr(choice_clock, "Stopwatch", FakeWatch)
+    monkeypatch.setattr(gpu_clock, "require_cupy", lambda: fake)
+    monkeypatch.setattr(gpu_clock, "Nccl", FakeNccl)
+    monkeypatch.setattr(gpu_clock, "Stopwatch", FakeWatch)
     monkeypatch.setattr(plugin_build, "build", lambda target: target)
     for name in ("NCCL_TUNER_PLUGIN", "NCCL_TUNER_CONFIG_FILE", "NCCL_MIN_NCHANNELS", "NCCL_NVLS_ENABLE"):
         monkeypatch.setenv(name, "")

@@ -9,7 +9,7 @@ import pytest
 from blinksim.cli import calls
 from blinksim.cli.main import run
 from blinksim.gpu.program_time.run_time import CALLS
-from blinksim.gpu.programs.handover import PROTOCOLS
+from blinksim.gpu.programs.program import PROTOCOLS
 
 PROJECT = ("project", "hgx-h200", "broadcast", "1MiB", "--rates", "measured", "--algorithm", "chain")
 

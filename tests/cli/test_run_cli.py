@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from blinksim.cli.main import run
-from blinksim.gpu.execution import gpu_pairs, gpu_timing
+from blinksim.gpu.execution import gpu_devices, gpu_pairs
 from blinksim.gpu.execution.gpu_pairs import Way
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,7 +23,7 @@ def test_pairs_are_printed_as_tables(capsys: pytest.CaptureFixture[str], monkeyp
         "GBps": [[None, 393.4], [393.6, None]],
         "latency_s": [[None, 1.96e-6], [1.9e-6, None]],
     }
-    monkeypatch.setattr(gpu_timing, "measure_pairs", lambda: measured)
+    monkeypatch.setattr(gpu_devices, "measure_pairs", lambda: measured)
     pushes = [Way("push", a, (1 - a,), 4, 6e-6 + a * 1e-6, 160e9 + a * 8e9, 0.01, ()) for a in (0, 1)]
     engine = Way("copy engine", 0, (1,), 0, 5e-6, 390e9, 0.01, ())
     monkeypatch.setattr(gpu_pairs, "measure_ways", lambda: [engine, *pushes])

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import pairwise
 
-from blinksim.gpu.programs.layout import BUFFERS, INPUT, SCRATCH
-from blinksim.gpu.programs.program import Program
+from blinksim.gpu.programs.program import BUFFERS, INPUT, SCRATCH, Program
 
 Region = tuple[int, int, int, int]
 

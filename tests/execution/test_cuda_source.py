@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from blinksim.gpu.execution.gpu_timing import _HOLD
+from blinksim.gpu.execution.gpu_devices import _HOLD
 from blinksim.gpu.execution.tables import kernel_source
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 

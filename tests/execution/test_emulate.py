@@ -16,7 +16,7 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.gpu.execution import gpu_devices, gpu_run
+from blinksim.gpu.execution import cupy_executor, gpu_devices
 from blinksim.gpu.execution.emulate import emulate
 from blinksim.gpu.execution.numpy_executor import interpret
 from blinksim.gpu.execution.reference import Reference
@@ -220,8 +220,8 @@ def test_a_wire_that_waits_for_ever_ends_in_an_error(fake: None) -> None:
     signals, flags = program.signals.copy(), program.flags + 1
     signals[0, 1] = program.flags[signals[0, 0]]
     chosen = gpu_devices.map_devices(program, apart.topology)
-    kernels = gpu_run.Kernels(program, "prod", chosen)
-    runner = gpu_run.Runner(program.replace(signals=signals, flags=flags), kernels, chosen, timeout_s=0.3)
+    kernels = cupy_executor.Kernels(program, "prod", chosen)
+    runner = cupy_executor.Runner(program.replace(signals=signals, flags=flags), kernels, chosen, timeout_s=0.3)
     runner.load(Reference(schedule.collective, 4, 4000, INT32, "prod"))
     runner.launch()
     with pytest.raises(ExecutionError, match=r"gave up after 0.3 s of waiting for piece \d+ .* in op \d+ on gpu"):

@@ -12,10 +12,17 @@ import pytest
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.errors import InputError, MissingError
-from blinksim.gpu.execution.base import Executor
-from blinksim.gpu.execution.execution_result import Execution, nccl_tests_row, nccl_tests_table
-from blinksim.gpu.execution.options import CpuOptions, Cut, Emulation, GpuOptions, RunKeywords, RunOptions, Transfer
-from blinksim.gpu.execution.run import EXECUTORS, execute
+from blinksim.gpu.execution.run import EXECUTORS, Execution, execute, nccl_tests_row, nccl_tests_table
+from blinksim.gpu.execution.task import (
+    CpuOptions,
+    Cut,
+    Emulation,
+    Executor,
+    GpuOptions,
+    RunKeywords,
+    RunOptions,
+    Transfer,
+)
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, REDUCTIONS
 from blinksim.schedule.model import Schedule
 from blinksim.topology.shapes import fully_connected

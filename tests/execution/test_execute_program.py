@@ -19,8 +19,7 @@ from blinksim.gpu.execution.reference import Reference
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, merge_queues
-from blinksim.gpu.programs.layout import lay_out, slice_bounds
-from blinksim.gpu.programs.program import ExecutionError, Program
+from blinksim.gpu.programs.program import ExecutionError, Program, lay_out, slice_bounds
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 from blinksim.topology.graph import Topology
 from blinksim.topology.shapes import fully_connected

@@ -7,8 +7,8 @@ import pytest
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import COLLECTIVES, ROOTED, Collective
 from blinksim.errors import MissingError
+from blinksim.gpu.execution.cupy_executor import Kernels, Runner
 from blinksim.gpu.execution.gpu_devices import map_devices, require_cupy
-from blinksim.gpu.execution.gpu_run import Kernels, Runner
 from blinksim.gpu.execution.reference import Reference
 from blinksim.gpu.execution.run import execute
 from blinksim.gpu.execution.tables import HEAD_WORDS

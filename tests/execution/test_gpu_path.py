@@ -24,15 +24,11 @@ from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError, MissingError
 from blinksim.gpu.execution import gpu_devices
-from blinksim.gpu.execution.cupy_executor import protocol_for
-from blinksim.gpu.execution.execution_result import Execution
-from blinksim.gpu.execution.gpu_devices import map_devices
-from blinksim.gpu.execution.gpu_run import Kernels, Runner, explain_timeout
-from blinksim.gpu.execution.gpu_timing import Stopwatch
+from blinksim.gpu.execution.cupy_executor import Kernels, Runner, explain_timeout, protocol_for
+from blinksim.gpu.execution.gpu_devices import Stopwatch, map_devices
 from blinksim.gpu.execution.numpy_executor import interpret
-from blinksim.gpu.execution.options import RunKeywords
 from blinksim.gpu.execution.reference import Reference
-from blinksim.gpu.execution.run import execute
+from blinksim.gpu.execution.run import Execution, execute
 from blinksim.gpu.execution.tables import (
     ERROR_WORDS,
     HEAD_WORDS,
@@ -42,12 +38,11 @@ from blinksim.gpu.execution.tables import (
     kernel_source,
     pack,
 )
+from blinksim.gpu.execution.task import RunKeywords
 from blinksim.gpu.programs.compile import MOST_SOURCES, MOST_TARGETS, compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, worth_staging
-from blinksim.gpu.programs.handover import ProtocolName, receivers
-from blinksim.gpu.programs.layout import PACKET_BYTES
-from blinksim.gpu.programs.program import ExecutionError, Program
+from blinksim.gpu.programs.program import PACKET_BYTES, ExecutionError, Program, ProtocolName, receivers
 from blinksim.schedule.model import Schedule
 from blinksim.topology.shapes import fully_connected, one_switch
 

@@ -11,7 +11,7 @@ from blinksim import machines
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.gpu.execution.lanes import MOST_CHUNKS, lane_links, lane_loads, lanes_apart
+from blinksim.gpu.execution.emulate import MOST_CHUNKS, lane_links, lane_loads, lanes_apart
 from blinksim.schedule.loads import link_loads, rate
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.verify import verify

@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from blinksim.gpu.jobs.group import Group
+from blinksim.gpu.jobs.backend import SharedMemoryBackend
+from blinksim.gpu.jobs.group import FolderStore, Group
 from blinksim.gpu.jobs.job_plan import JobPlan
-from blinksim.gpu.jobs.rendezvous import FolderStore
-from blinksim.gpu.jobs.segment import Segment
-from blinksim.gpu.jobs.shared_memory import SharedMemoryBackend
+from blinksim.gpu.jobs.turns import Segment
 
 # Small: messages of a few hundred KB take several turns.
 SEGMENT = Segment.of(2 << 20)

@@ -19,15 +19,11 @@ import pytest
 import blinksim as bs
 from blinksim.errors import InputError
 from blinksim.gpu.jobs import gpu_backend
-from blinksim.gpu.jobs.call_tables import STATE_WORDS, call_source, call_table
 from blinksim.gpu.jobs.calls import CALLED, Call
-from blinksim.gpu.jobs.faults import GroupError, explain
-from blinksim.gpu.jobs.gpu_backend import GpuBackend
-from blinksim.gpu.jobs.group import Group
+from blinksim.gpu.jobs.gpu_backend import STATE_WORDS, GpuBackend, call_source, call_table
+from blinksim.gpu.jobs.group import FolderStore, Group, GroupError, explain
 from blinksim.gpu.jobs.job_plan import JobPlan, Rule
-from blinksim.gpu.jobs.rendezvous import FolderStore
-from blinksim.gpu.jobs.segment import NOTES_BYTES, Segment
-from blinksim.gpu.jobs.turns import Turns
+from blinksim.gpu.jobs.turns import NOTES_BYTES, Segment, Turns
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "execution"))

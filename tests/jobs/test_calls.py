@@ -16,11 +16,10 @@ from blinksim.errors import InputError
 from blinksim.formats.schedule_json import write_schedule
 from blinksim.gpu.jobs.calls import CALLED, Call, signature_of
 from blinksim.gpu.jobs.job_plan import JobPlan, Rule
-from blinksim.gpu.jobs.segment import Segment
-from blinksim.gpu.jobs.turns import Turns, without_unread
+from blinksim.gpu.jobs.turns import Segment, Turns, without_unread
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
-from blinksim.gpu.programs.layout import SCRATCH
+from blinksim.gpu.programs.program import SCRATCH
 from blinksim.topology.shapes import one_switch
 
 FLOAT = ELEMENT_TYPES["float32"]

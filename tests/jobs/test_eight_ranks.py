@@ -10,12 +10,10 @@ import pytest
 from ranks import run_ranks, small_group
 from test_group import data, expected, run_call
 
-from blinksim.gpu.jobs.call_tables import call_source, call_table
 from blinksim.gpu.jobs.calls import CALLED, Call
-from blinksim.gpu.jobs.gpu_backend import BLOCKS
+from blinksim.gpu.jobs.gpu_backend import BLOCKS, call_source, call_table
 from blinksim.gpu.jobs.job_plan import JobPlan, Rule
-from blinksim.gpu.jobs.segment import Segment
-from blinksim.gpu.jobs.turns import Turns
+from blinksim.gpu.jobs.turns import Segment, Turns
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "execution"))

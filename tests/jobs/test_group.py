@@ -13,13 +13,11 @@ import pytest
 from ranks import DEAD, SEGMENT, run_ranks, small_group
 
 import blinksim as bs
+from blinksim.gpu.jobs.backend import SharedMemoryBackend
 from blinksim.gpu.jobs.calls import CALLED, Call
-from blinksim.gpu.jobs.faults import GroupError
-from blinksim.gpu.jobs.group import Group
+from blinksim.gpu.jobs.group import FolderStore, Group, GroupError
 from blinksim.gpu.jobs.job_plan import JobPlan, Rule
-from blinksim.gpu.jobs.rendezvous import FolderStore
-from blinksim.gpu.jobs.segment import Segment
-from blinksim.gpu.jobs.shared_memory import SharedMemoryBackend
+from blinksim.gpu.jobs.turns import Segment
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, REDUCTIONS, fold
 
 RANKS = 3

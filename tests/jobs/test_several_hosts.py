@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from blinksim.gpu.jobs import hosts
-from blinksim.gpu.jobs.hosts import Hosts, this_host
-from blinksim.gpu.jobs.rendezvous import FolderStore
+from blinksim.gpu.jobs import group
+from blinksim.gpu.jobs.group import FolderStore, Hosts, this_host
 
 
 def test_ranks_of_one_host_share_it(tmp_path: Path) -> None:
@@ -21,14 +20,14 @@ def test_ranks_of_one_host_share_it(tmp_path: Path) -> None:
 def test_ranks_of_several_hosts_all_know_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     groups = []
     for rank in range(4):
-        monkeypatch.setattr(hosts, "this_host", lambda rank=rank: f"node{rank // 2}")
+        monkeypatch.setattr(group, "this_host", lambda rank=rank: f"node{rank // 2}")
         groups.append(Hosts(FolderStore(tmp_path), rank, 4))
     assert {group.several for group in groups} == {"the ranks are on 2 hosts, and schedules run on one"}
 
 
 def test_hosts_of_one_name_differ_by_when_they_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     boot = tmp_path / "boot_id"
-    monkeypatch.setattr(hosts, "_BOOT", boot)
+    monkeypatch.setattr(group, "_BOOT", boot)
     monkeypatch.setattr(socket, "gethostname", lambda: "clone")
     said = {this_host()}
     for text in ("aaaa\n", "bbbb\n"):

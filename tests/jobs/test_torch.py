@@ -116,7 +116,7 @@ def test_without_torch_one_line_says_what_to_install() -> None:
 
 @needs_torch
 def test_settings_come_from_the_environment() -> None:
-    from blinksim.gpu.torch.settings import Settings
+    from blinksim.gpu.torch.process_group import Settings
 
     settings = Settings.read({"BLINKSIM_BUFFER": "64MiB", "BLINKSIM_TIMEOUT": "2.5", "BLINKSIM_BLOCKING": "1"})
     assert 60 << 20 < settings.segment.total <= 64 << 20

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 import blinksim.torch  # noqa: F401 - registers the backends
 from blinksim import machines
-from blinksim.gpu.jobs import hosts
+from blinksim.gpu.jobs import group
 
 warnings.simplefilter("ignore", FutureWarning)  # torch renames its calls
 
@@ -205,7 +205,7 @@ if __name__ == "__main__":
     os.environ["BLINKSIM_PLAN"] = "predict" if case == "predicted" else ""
     if case == "several_hosts":
         own = f"node{min(rank, ranks - 2)}"
-        hosts.this_host = lambda: own
+        group.this_host = lambda: own
     dist.init_process_group(
         "cpu:blinksim_numpy", store=dist.FileStore(f"{folder}/store", ranks), rank=rank, world_size=ranks
     )

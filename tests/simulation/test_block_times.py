@@ -12,9 +12,8 @@ from h200_rates import H200, US
 from blinksim.answers.measurements.execution_fit import with_values
 from blinksim.errors import InputError
 from blinksim.gpu.program_time.block_events import Launches
-from blinksim.gpu.program_time.block_rounds import blocks_of, round_bytes
+from blinksim.gpu.program_time.block_rounds import END, blocks_of, round_bytes, walk
 from blinksim.gpu.program_time.run_time import busiest_port, periods, run_time
-from blinksim.gpu.program_time.walk import END, walk
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, merge_queues, worth_staging

@@ -13,9 +13,8 @@ from h200_rates import H200
 
 import blinksim as bs
 from blinksim.gpu.program_time import run_time as simulated
-from blinksim.gpu.program_time.schedule_times import ScheduleTimes
-from blinksim.gpu.programs.handover import ProtocolName
-from blinksim.gpu.programs.program import Program
+from blinksim.gpu.program_time.closed_form import ScheduleTimes
+from blinksim.gpu.programs.program import Program, ProtocolName
 from blinksim.schedule.model import Schedule
 from blinksim.timing.execution_model import overstated
 from validate.recipes import few_points

@@ -7,7 +7,7 @@ import pytest
 import blinksim as bs
 from blinksim.algorithms.registry import candidates
 from blinksim.errors import BlinksimError
-from blinksim.gpu.program_time.schedule_times import ScheduleTimes
+from blinksim.gpu.program_time.closed_form import ScheduleTimes
 from blinksim.schedule.ways import Parallel
 from blinksim.timing.execution_model import MOST_SENDS, SHORT_OF_PORTS, Executed
 

@@ -22,18 +22,14 @@ import numpy as np
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import ROOTED, Collective
 from blinksim.errors import BlinksimError
-from blinksim.gpu.execution.execution_result import nccl_tests_row, nccl_tests_table
-from blinksim.gpu.execution.gpu_devices import map_devices, require_cupy
-from blinksim.gpu.execution.gpu_run import Kernels, Runner
-from blinksim.gpu.execution.gpu_timing import Stopwatch, measure_pairs
-from blinksim.gpu.execution.nccl_calls import Nccl
+from blinksim.gpu.execution.cupy_executor import Kernels, Runner
+from blinksim.gpu.execution.gpu_devices import Nccl, Stopwatch, map_devices, measure_pairs, require_cupy
 from blinksim.gpu.execution.reference import Reference
-from blinksim.gpu.execution.run import execute
+from blinksim.gpu.execution.run import execute, nccl_tests_row, nccl_tests_table
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit
-from blinksim.gpu.programs.handover import PROTOCOLS
-from blinksim.gpu.programs.program import ExecutionError
+from blinksim.gpu.programs.program import PROTOCOLS, ExecutionError
 from blinksim.schedule.model import Schedule
 from blinksim.topology.shapes import one_switch
 from validate.recipes.arguments import arguments, script

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
 from blinksim.formats.schedule_json import read_schedule
-from blinksim.gpu.execution.options import RunKeywords
 from blinksim.gpu.execution.run import execute
+from blinksim.gpu.execution.task import RunKeywords
 from validate.recipes.arguments import add_steps, arguments, script, take_steps
 from validate.recipes.notes import Notebook, measured, provenance
 
@@ -157,7 +157,7 @@ def half_node() -> Topology:
 def build(case: Case) -> Schedule:
     """The schedule of a case, verified before a control changes it."""
     from blinksim.answers.synthesize import synthesize
-    from blinksim.gpu.execution.lanes import lanes_apart
+    from blinksim.gpu.execution.emulate import lanes_apart
     from blinksim.schedule.verify import verify
 
     machine, collective = machine_of(case), Collective(case.collective)

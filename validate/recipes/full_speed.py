@@ -26,12 +26,10 @@ from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import BlinksimError
 from blinksim.formats.schedule_json import read_schedule, write_schedule
-from blinksim.gpu.execution.gpu_devices import require_cupy
-from blinksim.gpu.execution.gpu_timing import Stopwatch
-from blinksim.gpu.execution.nccl_calls import Nccl
+from blinksim.gpu.execution.gpu_devices import Nccl, Stopwatch, require_cupy
 from blinksim.gpu.execution.run import execute
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, DtypeName
-from blinksim.gpu.programs.handover import PROTOCOLS, ProtocolName
+from blinksim.gpu.programs.program import PROTOCOLS, ProtocolName
 from blinksim.schedule.model import Schedule
 from blinksim.topology.shapes import fully_connected, one_switch
 from validate.recipes.arguments import add_steps, arguments, script

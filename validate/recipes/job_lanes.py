@@ -45,7 +45,7 @@ def make(folder: Path) -> None:
     from blinksim.answers.synthesize import synthesize
     from blinksim.collective import Collective
     from blinksim.formats.schedule_json import write_schedule
-    from blinksim.gpu.execution.lanes import lanes_apart
+    from blinksim.gpu.execution.emulate import lanes_apart
     from validate.recipes.emulated import Case, build
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -18,9 +18,8 @@ from typing import Any
 from blinksim.gpu.execution.gpu_devices import require_cupy
 from blinksim.gpu.jobs.calls import CALLED, Call
 from blinksim.gpu.jobs.gpu_backend import GpuBackend
-from blinksim.gpu.jobs.group import Group
+from blinksim.gpu.jobs.group import FolderStore, Group
 from blinksim.gpu.jobs.job_plan import JobPlan
-from blinksim.gpu.jobs.rendezvous import FolderStore
 from blinksim.gpu.programs.dtypes import element_type
 from validate.recipes.arguments import arguments, script
 from validate.recipes.notes import Notebook, provenance

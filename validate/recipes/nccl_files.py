@@ -74,9 +74,7 @@ def work(gpus: int) -> None:
     """One process with one communicator: timed allreduces, data checked; prints one line of JSON."""
     import numpy as np
 
-    from blinksim.gpu.execution.gpu_devices import require_cupy
-    from blinksim.gpu.execution.gpu_timing import Stopwatch
-    from blinksim.gpu.execution.nccl_calls import Nccl
+    from blinksim.gpu.execution.gpu_devices import Nccl, Stopwatch, require_cupy
     from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 
     cupy = require_cupy()

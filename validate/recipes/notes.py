@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 import blinksim
-from blinksim.gpu.execution.execution_result import Execution
 from blinksim.gpu.execution.gpu_devices import require_cupy
+from blinksim.gpu.execution.run import Execution
 
 # The same in every row of a file.
 CONSTANT = ("machine", "members", "relays", "links", "rates", "root", "executor", "hardware", "checked", "ok")

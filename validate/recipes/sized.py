@@ -56,7 +56,7 @@ def known_lane() -> Lane:
 def machines_for(part: str, size: int) -> tuple[Topology, Topology]:
     """The part with lanes as measured: every lane a link of its own, and links of several lanes."""
     from blinksim import machines
-    from blinksim.gpu.execution.lanes import lane_links
+    from blinksim.gpu.execution.emulate import lane_links
 
     lane, whole = known_lane(), machines.load(MACHINE).select([f"gpu{i}" for i in part])
     rate, overhead, latency = Fraction(round(lane.rate(size))), lane.overhead_s, lane.latency_s

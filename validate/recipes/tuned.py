@@ -18,8 +18,7 @@ from pathlib import Path
 from statistics import median
 
 from blinksim.answers.tuning.tuning_search import SIZES
-from blinksim.gpu.execution.choice_clock import ChoiceClock
-from blinksim.gpu.execution.gpu_clock import GpuClock
+from blinksim.gpu.execution.gpu_clock import ChoiceClock, GpuClock
 from blinksim.nccl.tuner.tuner import COLLECTIVES
 from blinksim.nccl.tuner_files.tuning_rule import DEFAULT, runs
 from validate.recipes.arguments import arguments, script

@@ -1,4 +1,10 @@
-"""The executor on GPUs: chooses how data are handed on, fits the program, times it and checks the data."""
+"""The executor on GPUs: one process, peers' memory mapped, one persistent kernel per GPU and launch.
+
+Devices of the program map to CUDA devices in order, or as the caller says; several may share one GPU, which is slow
+but fine for trials. Memory that peers write is allocated outside CuPy's pool and freed with the runner.
+
+The executor on GPUs: chooses how data are handed on, fits the program, times it and checks the data.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +13,215 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from blinksim.errors import InfeasibleError
+import numpy as np
+
+from blinksim.errors import InfeasibleError, InputError, MissingError
 from blinksim.formats.shipped.known_gpus import execution_rates
-from blinksim.gpu.execution.base import Executor, Outcome, Task
-from blinksim.gpu.execution.gpu_devices import THREADS, keeps_lines_whole, map_devices, require_cupy
-from blinksim.gpu.execution.gpu_run import Kernels, Runner
-from blinksim.gpu.execution.gpu_timing import Stopwatch
-from blinksim.gpu.execution.tables import buffer_bytes
+from blinksim.gpu.execution.gpu_devices import (
+    THREADS,
+    WARP,
+    Stopwatch,
+    keeps_lines_whole,
+    load_kernel,
+    map_devices,
+    require_cupy,
+    resident_blocks,
+)
+from blinksim.gpu.execution.reference import Reference
+from blinksim.gpu.execution.tables import ERROR_WORDS, STRIDE, buffer_bytes, kernel_source, pack
+from blinksim.gpu.execution.task import Executor, Outcome, Task
+from blinksim.gpu.programs.compile import MOST_TARGETS
+from blinksim.gpu.programs.dtypes import POISON_BYTE
 from blinksim.gpu.programs.fit import fit, quicker_protocol, worth_staging
-from blinksim.gpu.programs.program import Program
+from blinksim.gpu.programs.program import INBOX, ExecutionError, Program
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.switch_work import refuse
 from blinksim.timing.execution_model import MOST_SENDS, Executed
 from blinksim.timing.measured.coverage import uncovered
+from blinksim.units import format_size
+
+_NO_MEMORY = 2
+
+
+class Kernels:
+    """The compiled kernel of one element type and reduction, loaded on each of some GPUs.
+
+    threads: of a block. blocks: how many of these run at once for every device of the program. Raises `InputError` for
+    a number of threads that the kernel does not support.
+    """
+
+    def __init__(self, program: Program, op: str, gpus: Sequence[int], threads: int = THREADS) -> None:
+        self.cupy, self.threads = require_cupy(), threads
+        least = WARP if program.packets else 2 * WARP
+        if threads % WARP or not least <= threads <= THREADS:
+            raise InputError(f"a block has {least} to {THREADS} threads, in steps of {WARP}; not {threads}")
+        source = kernel_source(program.kind, op, program.packets)
+        self.run = {gpu: load_kernel(gpu, source, "run_program") for gpu in dict.fromkeys(gpus)}
+        shared = max(list(gpus).count(gpu) for gpu in gpus)
+        self.blocks = (
+            min(resident_blocks(self.cupy, gpu, function, threads) for gpu, function in self.run.items()) // shared
+        )
+
+
+class Runner:
+    """A program with its memory on the GPUs: `load`, any number of `launch`es, `synchronize`, `compare`.
+
+    program: already fitted (`blinksim.gpu.programs.fit`). gpus: from `map_devices`. timeout_s: how long a kernel waits
+    for another before it gives up. lane_rate: bytes/s that a block in charge of a wire moves at most.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        kernels: Kernels,
+        gpus: Sequence[int],
+        timeout_s: float = 5.0,
+        lane_rate: float | None = None,
+    ) -> None:
+        self.cupy = kernels.cupy
+        self.program, self.kernels, self.gpus = program, kernels, list(gpus)
+        self.timeout = np.uint64(int(timeout_s * 1e9))
+        self.epoch = 0
+        self.streams: list[Any] = []
+        self.buffers: list[list[Any]] = []
+        self.flags: list[Any] = []
+        self.heralds: list[Any] = []
+        self.errors: list[Any] = []
+        for device, gpu in enumerate(self.gpus):
+            with self.cupy.cuda.Device(gpu):
+                self._allocate_device(device)
+        # At least one block announces the device to those that store to it.
+        self.grids = [max(1, len(program.queues_of(device)) * program.slices) for device in range(len(self.gpus))]
+        self._check()
+        self.tables: list[Any] = []
+        # What the kernel would have to look up before it can look up its queue.
+        self.heads: list[tuple[Any, Any]] = []
+        self._write_tables(lane_rate)
+        self._settle()
+
+    def _allocate_device(self, device: int) -> None:
+        """Everything that a device of the program needs on the current GPU."""
+        program = self.program
+        buffers = [self._allocate(size, program.kind.storage) for size in program.sizes[device, :INBOX].tolist()]
+        self.streams.append(self.cupy.cuda.Stream(non_blocking=True))
+        self.buffers.append([*buffers, self._allocate(buffer_bytes(program, device)[INBOX], "uint8")])
+        self.flags.append(self._allocate(int(program.flags[device]) * program.slices, "uint64", 0))
+        self.heralds.append(self._allocate(len(self.gpus), "uint64", 0))
+        self.errors.append(self._allocate(ERROR_WORDS, "uint64", 0))
+
+    def _check(self) -> None:
+        """Raises `InputError` if the kernel cannot run the program."""
+        program, kernels = self.program, self.kernels
+        stores = int(np.diff(program.destination_start).max(initial=0))
+        if stores > MOST_TARGETS and not program.packets:
+            raise InputError(f"a GPU would store to {stores} places at once, and the kernel to {MOST_TARGETS} at most")
+        if max(self.grids, default=0) > kernels.blocks:
+            raise InputError(
+                f"the program needs {max(self.grids)} thread blocks on a GPU, and only {kernels.blocks} run at once; "
+                f"take fewer slices"
+            )
+
+    def _write_tables(self, lane_rate: float | None) -> None:
+        """Writes the program for every device, with the addresses of the memory that is allocated by now."""
+        addresses = [[buffer.data.ptr for buffer in row] for row in self.buffers]
+        flags, heralds = ([array.data.ptr for array in arrays] for arrays in (self.flags, self.heralds))
+        tables = pack(self.program, addresses, flags, heralds, self._pace(lane_rate))
+        for gpu, table in zip(self.gpus, tables, strict=True):
+            with self.cupy.cuda.Device(gpu):
+                self.tables.append(self.cupy.asarray(table))
+                self.heads.append((table[0], table[STRIDE]))
+
+    def _allocate(self, size: int, dtype: str, fill: int = POISON_BYTE) -> Any:
+        """An array on the current GPU that does not come from the pool, every byte set to `fill`."""
+        cupy = self.cupy
+        count = max(1, size)
+        nbytes = count * np.dtype(dtype).itemsize
+        try:
+            memory = cupy.cuda.Memory(nbytes)
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            if error.status != _NO_MEMORY:
+                raise
+            raise MissingError(
+                f"GPU {cupy.cuda.Device().id} has no memory left for {format_size(nbytes)}; take a smaller size"
+            ) from None
+        array = cupy.ndarray((count,), dtype=dtype, memptr=cupy.cuda.MemoryPointer(memory, 0))
+        array.view("uint8").fill(fill)
+        return array
+
+    def _pace(self, lane_rate: float | None) -> int:
+        """Clock cycles of these GPUs for a KiB at `lane_rate`; 0 for no limit."""
+        if lane_rate is None:
+            return 0
+        with self.cupy.cuda.Device(self.gpus[0]) as device:
+            return round(1024 * 1000 * int(device.attributes["ClockRate"]) / lane_rate)
+
+    def _settle(self) -> None:
+        for gpu in dict.fromkeys(self.gpus):
+            with self.cupy.cuda.Device(gpu) as device:
+                device.synchronize()
+
+    def load(self, reference: Reference) -> None:
+        """Poisons everything and writes each rank's data into its input."""
+        for device, gpu in enumerate(self.gpus):
+            with self.cupy.cuda.Device(gpu):
+                for array in self.buffers[device]:
+                    array.view("uint8").fill(POISON_BYTE)
+                if device < reference.ranks:
+                    buffer, offset, size = self.program.layout.input_place[device]
+                    reference.write_inputs(device, self.buffers[device][buffer][offset : offset + size], self.cupy)
+        self._settle()
+
+    def launch(self) -> None:
+        """Queues one run of the collective on every GPU and returns at once."""
+        self.epoch += 1
+        for device, gpu in enumerate(self.gpus):
+            numbers = (*self.heads[device], np.uint64(self.epoch), self.timeout)
+            arguments = (self.tables[device], *numbers, self.errors[device])
+            with self.cupy.cuda.Device(gpu), self.streams[device]:
+                self.kernels.run[gpu]((self.grids[device],), (self.kernels.threads,), arguments)
+
+    def synchronize(self) -> None:
+        """Waits for all launches; if a kernel gave up waiting, clears flags and inboxes and raises `ExecutionError`."""
+        for stream in self.streams:
+            stream.synchronize()
+        reports = [self.cupy.asnumpy(errors) for errors in self.errors]
+        failed = [device for device, report in enumerate(reports) if report[0]]
+        if not failed:
+            return
+        for arrays in (self.flags, self.heralds, self.errors):
+            for gpu, array in zip(self.gpus, arrays, strict=True):
+                with self.cupy.cuda.Device(gpu):
+                    array.fill(0)
+        for gpu, buffers in zip(self.gpus, self.buffers, strict=True):
+            with self.cupy.cuda.Device(gpu):
+                # Launches are counted anew, so no packet may say that it belongs to one of them.
+                buffers[INBOX].fill(POISON_BYTE)
+        self._settle()
+        self.epoch = 0
+        raise ExecutionError(explain_timeout(self.program, failed[0], reports[failed[0]], int(self.timeout)))
+
+    def outputs(self) -> list[Any]:
+        """The output of each rank, as CuPy arrays on its GPU."""
+        places = self.program.layout.output_place
+        return [self.buffers[rank][buffer][at : at + size] for rank, (buffer, at, size) in enumerate(places)]
+
+    def compare(self, reference: Reference) -> tuple[int, float]:
+        """(wrong elements, largest error) of all ranks, found on the GPUs."""
+        wrong, worst = 0, 0.0
+        for rank, output in enumerate(self.outputs()):
+            with self.cupy.cuda.Device(self.gpus[rank]):
+                bad, error = reference.compare(rank, output, self.cupy)
+            wrong, worst = wrong + bad, max(worst, error)
+        return wrong, worst
+
+
+def explain_timeout(program: Program, device: int, report: Sequence[int], timeout_ns: int) -> str:
+    """One line about what a kernel left in its error buffer."""
+    _, number, piece, _, wanted, seen = (int(word) for word in report)
+    what = "the other GPUs to begin"
+    if number < program.ops:
+        what = f"piece {piece} (flag at {seen:#x}, needs {wanted:#x}) in {program.describe(number)}"
+    return f"{program.devices[device]} gave up after {timeout_ns / 1e9:g} s of waiting for {what}"
 
 
 class CupyExecutor(Executor):

@@ -1,15 +1,32 @@
-"""The GPUs of this machine: their presence, their access to each other's memory, and what runs on them at once."""
+"""The GPUs of this machine: their presence, their access to each other's memory, and what runs on them at once.
+
+Timing on the GPUs as nccl-tests does it: warm-up launches, then timed ones, measured by events on every GPU.
+
+Before the timed launches every stream is kept busy for a while, so that all of them are queued when the first one
+starts and the host's launch overhead stays out of the figures; one more launch goes before them. Iteration i lasts from
+the end of iteration i - 1 to its own end, averaged over the GPUs (nccl-tests' default). NCCL
+(`blinksim.gpu.execution.gpu_devices`) is timed by the same function.
+
+NCCL's collectives on the same GPUs from the same process: the comparison for a schedule.
+
+Buffers are those of the collective's definition, as in `blinksim.gpu.programs.program`: a vector of `count` elements,
+of which allgather sends and reducescatter receives the rank's part.
+"""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypedDict
+
+import numpy as np
 
 from blinksim.errors import InfeasibleError, InputError, MissingError
-from blinksim.gpu.programs.handover import receivers
-from blinksim.gpu.programs.program import Program
+from blinksim.gpu.programs.dtypes import ElementType
+from blinksim.gpu.programs.program import Program, receivers
 from blinksim.topology.graph import Topology
 
 # The most threads of a block (the number that kernels.cu is compiled for), and of a warp.
@@ -128,3 +145,205 @@ def load_kernel(gpu: int, source: str, name: str) -> Any:
         # Asking for an attribute loads the code, also where the driver loads lazily.
         _ = function.num_regs
         return function
+
+
+WARMUP, ITERATIONS = 5, 20
+_HOLD = """
+extern "C" __global__ void hold(unsigned long long duration) {
+  unsigned long long begin, now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
+  do {
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  } while (now - begin < duration);
+}
+"""
+
+
+class Stopwatch:
+    """Times launches on some GPUs' streams."""
+
+    def __init__(self, gpus: Sequence[int], streams: Sequence[Any]) -> None:
+        self.cupy = require_cupy()
+        self.gpus, self.streams = list(gpus), list(streams)
+        self.hold = {gpu: load_kernel(gpu, _HOLD, "hold") for gpu in dict.fromkeys(self.gpus)}
+
+    def _mark(self) -> list[Any]:
+        marks = []
+        for gpu, stream in zip(self.gpus, self.streams, strict=True):
+            with self.cupy.cuda.Device(gpu):
+                event = self.cupy.cuda.Event()
+                event.record(stream)
+                marks.append(event)
+        return marks
+
+    def _part(self, marks: list[Any], apart: bool) -> None:
+        """Makes every stream wait for the marks of all others, if requested."""
+        for number, (gpu, stream) in enumerate(zip(self.gpus, self.streams, strict=True)):
+            with self.cupy.cuda.Device(gpu):
+                for mark in marks[:number] + marks[number + 1 :] if apart else ():
+                    stream.wait_event(mark)
+
+    def time(
+        self,
+        launch: Callable[[], None],
+        finish: Callable[[], None],
+        warmup: int = WARMUP,
+        iterations: int = ITERATIONS,
+        apart: bool = False,
+    ) -> list[float]:
+        """Seconds of each timed iteration.
+
+        launch: queues one run on every stream. finish: waits for all of them and raises if one failed. apart: no GPU
+        begins an iteration before all have ended the one before, so that iterations do not overlap where data go one
+        way only; the signals between the GPUs are part of the time.
+        """
+        for _ in range(warmup):
+            launch()
+        finish()
+        begin = time.perf_counter()
+        launch()
+        self._part(self._mark(), apart)
+        each = time.perf_counter() - begin
+        finish()
+        busy = np.uint64(int((2 * (iterations + 1) * each + 1e-3) * 1e9))
+        for gpu, stream in zip(self.gpus, self.streams, strict=True):
+            with self.cupy.cuda.Device(gpu), stream:
+                self.hold[gpu]((1,), (1,), (busy,))
+        # The GPUs do not begin at the same moment, which disturbs the first run: it is not timed.
+        launch()
+        marks = [self._mark()]
+        self._part(marks[0], apart)
+        for _ in range(iterations):
+            launch()
+            marks.append(self._mark())
+            self._part(marks[-1], apart)
+        finish()
+        elapsed = self.cupy.cuda.get_elapsed_time
+        table = [[elapsed(a, b) for a, b in zip(before, after, strict=True)] for before, after in pairwise(marks)]
+        return [float(sum(row) / len(row)) * 1e-3 for row in table]
+
+
+class PairRates(TypedDict):
+    """Names of the GPUs, bytes of a copy, and matrices by (from, to), None where there is no peer access."""
+
+    gpus: list[str]
+    size_bytes: int
+    GBps: list[list[float | None]]
+    latency_s: list[list[float | None]]
+
+
+def measure_pairs(gpus: Sequence[int] | None = None, size_bytes: int = 256 << 20, repeats: int = 10) -> PairRates:
+    """Copies between every ordered pair of GPUs by their copy engines, one pair at a time.
+
+    Rates come from the median of `repeats` copies of `size_bytes`, latencies from copies of 4 bytes.
+    """
+    cupy = require_cupy()
+    runtime = cupy.cuda.runtime
+    chosen = list(range(runtime.getDeviceCount())) if gpus is None else list(gpus)
+    buffers = {}
+    for gpu in chosen:
+        with cupy.cuda.Device(gpu):
+            buffers[gpu] = cupy.cuda.Memory(size_bytes)
+    rates: list[list[float | None]] = [[None] * len(chosen) for _ in chosen]
+    latencies: list[list[float | None]] = [[None] * len(chosen) for _ in chosen]
+    for i, src in enumerate(chosen):
+        for j, dst in enumerate(chosen):
+            if src == dst or not runtime.deviceCanAccessPeer(src, dst):
+                continue
+            enable_peer(cupy, src, dst)
+            for size, table in ((size_bytes, rates), (4, latencies)):
+                samples = _copy_times(cupy, buffers, src, dst, size, repeats)
+                middle = float(np.median(samples))
+                table[i][j] = size / middle / 1e9 if size > 4 else middle
+    names = [runtime.getDeviceProperties(gpu)["name"].decode() for gpu in chosen]
+    return {"gpus": names, "size_bytes": size_bytes, "GBps": rates, "latency_s": latencies}
+
+
+def _copy_times(cupy: Any, buffers: dict[int, Any], src: int, dst: int, size: int, repeats: int) -> list[float]:
+    with cupy.cuda.Device(src):
+        stream = cupy.cuda.Stream(non_blocking=True)
+        marks = [cupy.cuda.Event() for _ in range(repeats + 2)]
+        for mark in marks:
+            # Several small copies in a row: a single one is close to the resolution of events.
+            for _ in range(1 if size > 4 else 20):
+                cupy.cuda.runtime.memcpyPeerAsync(buffers[dst].ptr, dst, buffers[src].ptr, src, size, stream.ptr)
+            mark.record(stream)
+        stream.synchronize()
+        each = 1e-3 / (1 if size > 4 else 20)
+        return [cupy.cuda.get_elapsed_time(a, b) * each for a, b in pairwise(marks[1:])]
+
+
+COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
+_TYPES = {"int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5, "float16": 6}
+_TYPES |= {"float32": 7, "float64": 8, "bfloat16": 9}
+_OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3}
+
+
+class Nccl:
+    """One communicator per GPU. Set NCCL_NVLS_ENABLE and the like before the first one is made.
+
+    Raises `MissingError` without NCCL in CuPy.
+    """
+
+    def __init__(self, gpus: Sequence[int]) -> None:
+        self.cupy = require_cupy()
+        from cupy.cuda import nccl
+
+        if not hasattr(nccl, "NcclCommunicator"):
+            raise MissingError("CuPy found no NCCL library: pip install nvidia-nccl-cu12 (or -cu13 for CUDA 13)")
+        self.nccl, self.gpus = nccl, list(gpus)
+        self.communicators = nccl.NcclCommunicator.initAll(self.gpus)
+        self.streams = []
+        for gpu in self.gpus:
+            with self.cupy.cuda.Device(gpu):
+                self.streams.append(self.cupy.cuda.Stream(non_blocking=True))
+
+    @property
+    def version(self) -> str:
+        """Such as 2.28.9."""
+        number = int(self.nccl.get_version())
+        return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+    def launch(
+        self,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        count: int,
+        kind: ElementType,
+        op: str,
+        collective: str = "allreduce",
+        root: int = 0,
+    ) -> None:
+        """Queues one collective on every GPU. count: elements of the vector, a multiple of the ranks where it is cut.
+
+        Raises `InfeasibleError` for a collective that NCCL has no call for.
+        """
+        if collective not in COLLECTIVES:
+            raise InfeasibleError(f"NCCL has no call for {collective}; it has {', '.join(COLLECTIVES)}")
+        part, number, how = count // len(self.gpus), _TYPES[kind.name], _OPS[op]
+        self.nccl.groupStart()
+        for gpu, comm, stream, sent, got in zip(
+            self.gpus, self.communicators, self.streams, inputs, outputs, strict=True
+        ):
+            a, b, queue = sent.data.ptr, got.data.ptr, stream.ptr
+            with self.cupy.cuda.Device(gpu):
+                match collective:
+                    case "allreduce":
+                        comm.allReduce(a, b, count, number, how, queue)
+                    case "allgather":
+                        comm.allGather(a, b, part, number, queue)
+                    case "reducescatter":
+                        comm.reduceScatter(a, b, part, number, how, queue)
+                    case "broadcast":
+                        comm.broadcast(a, b, count, number, root, queue)
+                    case _:
+                        comm.reduce(a, b, count, number, how, root, queue)
+        self.nccl.groupEnd()
+
+    def finish(self) -> None:
+        for stream in self.streams:
+            stream.synchronize()
+
+    def close(self) -> None:
+        for communicator in self.communicators:
+            communicator.destroy()

@@ -1,4 +1,4 @@
-"""What one GPU moves to another, way by way: alpha and beta against the number of thread blocks.
+"""Rates between two GPUs, way by way: alpha and beta against the number of thread blocks.
 
 Ways: the copy engine; a kernel that pushes (stores to the peer), pulls (loads from it), or adds two local vectors on
 the way to it (reduce); one GPU pushing the same data to all others at once (fan-out), and all others pushing to one
@@ -19,8 +19,7 @@ import numpy as np
 
 from blinksim.cost.fitted_line import fit_line
 from blinksim.errors import MissingError
-from blinksim.gpu.execution.gpu_devices import THREADS, enable_peer, load_kernel, require_cupy
-from blinksim.gpu.execution.gpu_timing import Stopwatch
+from blinksim.gpu.execution.gpu_devices import THREADS, Stopwatch, enable_peer, load_kernel, require_cupy
 from blinksim.gpu.execution.tables import kernel_source
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 

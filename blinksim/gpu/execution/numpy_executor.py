@@ -1,4 +1,4 @@
-"""Runs a program on the CPU: one generator per queue and slice, switched wherever an op would wait.
+"""The executor on the CPU: one generator per queue and slice, switched wherever an op would wait.
 
 The order in which the queues take turns comes from a seed, so that many interleavings can be tried; a state in which
 no block can go on is an error that names the op.
@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 
 import numpy as np
 
-from blinksim.gpu.execution.base import Executor, Outcome, Task
+from blinksim.gpu.execution.task import Executor, Outcome, Task
 from blinksim.gpu.programs.dtypes import Array, fold, poison
 from blinksim.gpu.programs.fit import fit
 from blinksim.gpu.programs.program import READY, ExecutionError, Program

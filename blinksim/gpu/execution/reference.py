@@ -1,4 +1,4 @@
-"""What a collective must leave on every rank, computed from its definition alone: no schedule, no chunks, no program.
+"""The definition of a collective: what it must leave on every rank, without schedule, chunks or program.
 
 Inputs are pseudo-random tables whose length is prime, repeated along the vector: element i of rank r is
 table[r][i mod period]. Sums and products are therefore known for a vector of any size from one pass over the tables,

@@ -1,18 +1,27 @@
-"""A schedule compiled, run by an executor, and its data checked."""
+"""Runs: a schedule compiled, run by an executor, its data checked, and what that gave.
+
+A schedule compiled, run by an executor, and its data checked.
+
+What a run gave: whether the data is right, how long it took, and the same as JSON or as a table like nccl-tests'.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Literal, Unpack
+from math import isfinite
+from statistics import mean, median, pstdev
+from typing import Any, Literal, Unpack
 
+from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import unknown
-from blinksim.gpu.execution.base import Executor, Outcome, Task
-from blinksim.gpu.execution.execution_result import Execution
-from blinksim.gpu.execution.options import RunKeywords, RunOptions
+from blinksim.gpu.execution.task import Executor, Outcome, RunKeywords, RunOptions, Task
 from blinksim.gpu.programs.dtypes import DtypeName, ReductionName, element_type
 from blinksim.gpu.programs.program import Program
+from blinksim.results import Result
 from blinksim.schedule.model import ScheduleLike, as_schedule
-from blinksim.units import size_of
+from blinksim.units import in_GBps, size_of
 
 ExecutorName = Literal["numpy", "cupy"]
 # By name, the class that runs a task; its module is imported when it is used.
@@ -54,7 +63,7 @@ def execute(
     check : bool
         Compare the outputs.
     **options
-        The fields of `Cut`, `Transfer`, `Emulation`, `GpuOptions` and `CpuOptions` in `blinksim.gpu.execution.options`,
+        The fields of `Cut`, `Transfer`, `Emulation`, `GpuOptions` and `CpuOptions` in `blinksim.gpu.execution.task`,
         by name.
 
     Returns
@@ -124,3 +133,240 @@ def _report(executor: str, task: Task, program: Program, outcome: Outcome) -> Ex
         times_s=outcome.times_s,
         hardware=outcome.hardware,
     )
+
+
+@dataclass(frozen=True)
+class Execution(Result):
+    """One collective, run and perhaps checked and timed.
+
+    Attributes
+    ----------
+    machine, members, relays, links, rates
+        The machine of the schedule and who took part.
+    collective, algorithm, op, dtype, in_place
+        What ran.
+    executor : str
+        What ran it.
+    size_bytes : int
+        What was asked for; `used_bytes` is what whole elements make of it.
+    count, itemsize : int
+        Elements of the vector, and bytes of one.
+    ops, slices, piece_bytes : int
+        The program: operations, parts of every chunk, and what a block moves at once.
+    protocol, staged
+        How data were handed on.
+    wrong : int, optional
+        Elements outside the tolerance on all ranks; None if not checked.
+    max_error : float, optional
+        The largest absolute error; infinite if a result is no number.
+    tolerance : str
+        What counts as right.
+    times_s : tuple of float
+        Seconds of each timed iteration on GPUs; empty for NumPy, whose time says nothing about a machine.
+    hardware : tuple of str
+        Names of the GPUs, in the order of the devices.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> schedule = bs.synthesize(bs.load("dgx1-v100").select("0-3"), "allreduce", "ring").schedule
+    >>> found = bs.execute(schedule, "64KiB")
+    >>> found.ok, found.count
+    (True, 16384)
+    """
+
+    machine: str
+    collective: Collective
+    algorithm: str
+    members: tuple[str, ...]
+    relays: tuple[str, ...]
+    links: tuple[str, ...]
+    rates: str
+    executor: str
+    op: str
+    dtype: str
+    size_bytes: int
+    count: int
+    itemsize: int
+    in_place: bool
+    ops: int
+    slices: int
+    piece_bytes: int
+    protocol: str = "simple"
+    staged: bool = False
+    wrong: int | None = None
+    max_error: float | None = None
+    tolerance: str = "exact"
+    times_s: tuple[float, ...] = ()
+    hardware: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """True if no element was found wrong (also when nothing was checked)."""
+        return not self.wrong
+
+    @property
+    def used_bytes(self) -> int:
+        return self.count * self.itemsize
+
+    @property
+    def time_s(self) -> float | None:
+        """Median of the timed iterations."""
+        return median(self.times_s) if self.times_s else None
+
+    @property
+    def algbw(self) -> float | None:
+        """Bytes/s of the vector."""
+        return self.used_bytes / self.time_s if self.time_s else None
+
+    @property
+    def busbw(self) -> float | None:
+        """algbw times the collective's factor, comparable with link bandwidth."""
+        factor = float(busbw_factor(self.collective.name, len(self.members)))
+        return None if self.algbw is None else self.algbw * factor
+
+    @property
+    def rate_GBps(self) -> float | None:  # noqa: N802 - GBps is the unit's name
+        """algbw in GB/s; None without a time."""
+        return self.algbw_GBps
+
+    @property
+    def algbw_GBps(self) -> float | None:  # noqa: N802
+        """algbw in GB/s; None without a time."""
+        return None if self.algbw is None else in_GBps(self.algbw)
+
+    @property
+    def busbw_GBps(self) -> float | None:  # noqa: N802
+        """busbw in GB/s; None without a time."""
+        return None if self.busbw is None else in_GBps(self.busbw)
+
+    @property
+    def rounding(self) -> str:
+        """What was done to a size that is not a whole number of elements; empty if nothing."""
+        if self.used_bytes == self.size_bytes:
+            return ""
+        return (
+            f"{self.size_bytes} bytes hold {self.count} elements of {self.dtype} and "
+            f"{self.size_bytes - self.used_bytes} bytes more; ran {self.used_bytes} bytes"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For --json; keys carry their units."""
+        spread = {}
+        if self.times_s:
+            deviation = pstdev(self.times_s)
+            spread = {
+                "min_s": min(self.times_s),
+                "max_s": max(self.times_s),
+                "cv_percent": 100 * deviation / mean(self.times_s),
+                "times_s": list(self.times_s),
+            }
+        return {
+            "machine": self.machine,
+            "collective": self.collective.name,
+            "root": self.collective.root if self.collective.rooted else None,
+            "algorithm": self.algorithm,
+            "members": list(self.members),
+            "relays": list(self.relays),
+            "links": list(self.links),
+            "rates": self.rates,
+            "size_bytes": self.size_bytes,
+            "used_bytes": self.used_bytes,
+            "rounding": self.rounding or None,
+            "count": self.count,
+            "dtype": self.dtype,
+            "op": self.op if self.collective.reduces else None,
+            "in_place": self.in_place,
+            "executor": self.executor,
+            "hardware": list(self.hardware),
+            "ops": self.ops,
+            "slices": self.slices,
+            "piece_bytes": self.piece_bytes,
+            "protocol": self.protocol,
+            "staged": self.staged,
+            "ok": self.ok,
+            "checked": self.wrong is not None,
+            "wrong": self.wrong,
+            "max_error": self.max_error if self.max_error is None or isfinite(self.max_error) else None,
+            "tolerance": self.tolerance,
+            "time_s": self.time_s,
+            "algbw_GBps": self.algbw_GBps,
+            "busbw_GBps": self.busbw_GBps,
+            **spread,
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row with the keys of `to_dict`, without the samples."""
+        row = {key: value for key, value in self.to_dict().items() if key != "times_s"}
+        return [{key: ",".join(v) if isinstance(v, list) else v for key, v in row.items()}]
+
+    def __repr__(self) -> str:
+        checked = "not checked" if self.wrong is None else "correct" if self.ok else f"{self.wrong} elements wrong"
+        timed = ""
+        if self.time_s is not None and self.busbw is not None:
+            timed = f", {self.time_s * 1e6:.1f} us, busbw {self.busbw / 1e9:.1f} GB/s"
+        what = f"{self.algorithm} {self.collective} on {self.machine}, {len(self.members)} ranks"
+        return (
+            f"<Execution {self.executor}: {what}\n"
+            f"  {self.used_bytes} bytes of {self.dtype}{', in place' if self.in_place else ''}: {checked}{timed}>"
+        )
+
+
+_NCCL_NAMES = {"float16": "half", "float32": "float", "float64": "double"}
+
+
+def nccl_tests_row(out_of_place: Execution | None, in_place: Execution | None) -> dict[str, Any]:
+    """One entry of nccl-tests' JSON (version 3): {size, count, type, redop, root, out_of_place, in_place}; times in us.
+
+    As there, the count of a collective that moves slices is that of one slice. Raises `ValueError` without either.
+    """
+    one = out_of_place or in_place
+    if one is None:
+        raise ValueError("a row needs a result")
+    ranks = len(one.members)
+
+    def half(run: Execution | None) -> dict[str, Any] | None:
+        if run is None or run.time_s is None or run.algbw is None or run.busbw is None:
+            return None
+        rates = {"alg_bw": run.algbw / 1e9, "bus_bw": run.busbw / 1e9}
+        return {"time": run.time_s * 1e6, **rates, "nwrong": "N/A" if run.wrong is None else run.wrong}
+
+    return {
+        "size": one.used_bytes,
+        "count": one.count // ranks if one.collective.block_sides else one.count,
+        "type": _NCCL_NAMES.get(one.dtype, one.dtype),
+        "redop": one.op if one.collective.reduces else "none",
+        "root": str(one.collective.root) if one.collective.rooted else "-1",
+        "out_of_place": half(out_of_place),
+        "in_place": half(in_place),
+    }
+
+
+def nccl_tests_table(rows: Sequence[dict[str, Any]]) -> str:
+    """Rows of `nccl_tests_row` as text with nccl-tests' columns; a half that was not run has N/A in its columns."""
+    lines = [
+        "#" + " " * 53 + f"{'out-of-place':>28}" + f"{'in-place':>34}",
+        f"#{'size':>12}  {'count':>12}  {'type':>8}  {'redop':>6}  {'root':>6}" + 2 * _TITLES,
+        f"#{'(B)':>12}  {'(elements)':>12}" + " " * 26 + 2 * _UNITS,
+    ]
+    for row in rows:
+        line = f"{row['size']:>13}  {row['count']:>12}  {row['type']:>8}  {row['redop']:>6}  {row['root']:>6}"
+        for half in (row["out_of_place"], row["in_place"]):
+            cells = ["N/A"] * 4
+            if half is not None:
+                cells = [_fit(half["time"]), _fit(half["alg_bw"]), _fit(half["bus_bw"]), str(half["nwrong"])]
+            line += f"  {cells[0]:>7}  {cells[1]:>6}  {cells[2]:>6}  {cells[3]:>6}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+_TITLES = f"  {'time':>7}  {'algbw':>6}  {'busbw':>6}  {'#wrong':>6}"
+_UNITS = f"  {'(us)':>7}  {'(GB/s)':>6}  {'(GB/s)':>6}  {'':>6}"
+
+
+def _fit(value: float) -> str:
+    """At most six characters: nccl-tests gives up digits behind the point as numbers grow."""
+    for digits, limit in ((2, 1000.0), (1, 10000.0), (0, 1e6)):
+        if value < limit - 0.5 * 10.0**-digits:
+            return f"{value:.{digits}f}"
+    return f"{value:.1e}"

@@ -1,4 +1,4 @@
-"""Packs a program into one table of 64-bit words per device, with the addresses that kernels.cu follows.
+"""The tables of 64-bit words, one per device, in which kernels.cu finds a program and its addresses.
 
 The head has one word each for: queues, slices, order, elements of a unit, units of a piece, told, awaited, 1 if
 the program is staged, the bytes of half an inbox (the same for all devices), the words from one queue to the next, and
@@ -20,9 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.gpu.programs.dtypes import REDUCTIONS, ElementType
-from blinksim.gpu.programs.handover import by_flag, receivers
-from blinksim.gpu.programs.layout import INBOX, LINE_BYTES, PACKET_LINES
-from blinksim.gpu.programs.program import READY, Longs, Program
+from blinksim.gpu.programs.program import INBOX, LINE_BYTES, PACKET_LINES, READY, Longs, Program, by_flag, receivers
 from blinksim.textio import text_files
 
 HEAD_WORDS, OP_WORDS = 11, 7

@@ -1,4 +1,6 @@
-"""What the ranks of a group call, and the turns that a large message is moved in."""
+"""Calls of a group, and the turns that a large message is moved in.
+
+Calls of a group, and the turns that a large message is moved in."""
 
 from __future__ import annotations
 

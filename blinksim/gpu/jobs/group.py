@@ -1,25 +1,199 @@
-"""A group of ranks, one process each, that call collectives in the same order."""
+"""A group of ranks, one process each: how they meet, what they call, and what went wrong.
+
+How the processes of a group find each other: a store of keys, as torch has one, or files in a folder.
+
+On how many hosts the ranks of a group are: memory is shared within one.
+
+What went wrong in a group, read from the notes of a rank.
+
+A group of ranks, one process each, that call collectives in the same order.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import socket
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
 
 from blinksim._version import __version__
-from blinksim.errors import InputError
-from blinksim.gpu.jobs.backend import Backend
+from blinksim.errors import BlinksimError, InputError
+from blinksim.gpu.jobs.backend import Backend, Words
 from blinksim.gpu.jobs.calls import Call
-from blinksim.gpu.jobs.faults import GroupError, explain
 from blinksim.gpu.jobs.job_plan import JobPlan
-from blinksim.gpu.jobs.rendezvous import Store
-from blinksim.gpu.jobs.segment import MOST_RANKS, Segment
-from blinksim.gpu.jobs.turns import Turn, Turns
+from blinksim.gpu.jobs.turns import FIRST_HERALD, GAVE_UP, MISMATCH, MOST_RANKS, Segment, Turn, Turns
+from blinksim.textio import text_files
 from blinksim.textio.strict_json import parse
 from blinksim.units import format_size_about
+
+
+class Store(Protocol):
+    """The part of torch.distributed.Store that a group needs; both raise if a key does not come in time."""
+
+    def set(self, key: str, value: str, /) -> object: ...
+
+    def get(self, key: str, /) -> bytes:
+        """Waits for the key."""
+
+    def check(self, keys: list[str], /) -> bool:
+        """True if all of them are set."""
+
+
+class FolderStore:
+    """Keys as files in a folder that all processes see.
+
+    Parameters
+    ----------
+    folder : path
+        Made if it is missing; one for every run.
+    timeout_s : float
+        How long `get` waits. It then raises `TimeoutError`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from blinksim.gpu.jobs.group import FolderStore
+    >>> store = FolderStore(tempfile.mkdtemp(), timeout_s=1)
+    >>> store.set("answer", "42")
+    >>> store.get("answer")
+    b'42'
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], timeout_s: float = 60.0) -> None:
+        if not timeout_s > 0:
+            raise InputError(f"timeout_s is more than 0, not {timeout_s}")
+        self.folder, self.timeout_s = Path(folder), timeout_s
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def set(self, key: str, value: str, /) -> None:
+        path = self._path(key)
+        part = path.with_suffix(f".{os.getpid()}.part")
+        part.write_text(value, encoding="utf-8")
+        part.replace(path)  # seen as a whole or not at all
+
+    def get(self, key: str, /) -> bytes:
+        path, end = self._path(key), time.monotonic() + self.timeout_s
+        while True:
+            if path.exists():
+                return text_files.read_bytes(path, text_files.MIB)
+            if time.monotonic() > end:
+                raise TimeoutError(f"nobody has set {key} in {self.folder} for {self.timeout_s:g} s")
+            time.sleep(0.002)
+
+    def check(self, keys: list[str], /) -> bool:
+        return all(self._path(key).exists() for key in keys)
+
+    def _path(self, key: str) -> Path:
+        return self.folder / quote(key, safe="")
+
+
+class Section:
+    """The keys of a store that begin with a prefix."""
+
+    def __init__(self, store: Store, prefix: str) -> None:
+        self.store, self.prefix = store, prefix
+
+    def set(self, key: str, value: str, /) -> None:
+        self.store.set(f"{self.prefix}/{key}", value)
+
+    def get(self, key: str, /) -> bytes:
+        return self.store.get(f"{self.prefix}/{key}")
+
+    def check(self, keys: list[str], /) -> bool:
+        return self.store.check([f"{self.prefix}/{key}" for key in keys])
+
+
+# Another one each time that a computer starts: two hosts may have the same name.
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+def this_host() -> str:
+    """What no other host calls itself."""
+    try:
+        boot = text_files.read_text(_BOOT).strip()
+    except (OSError, BlinksimError):
+        boot = ""
+    return f"{socket.gethostname()} {boot}"
+
+
+class Hosts:
+    """Those of the ranks of a group, each of which makes one of these.
+
+    store: of the group, for this alone.
+    """
+
+    def __init__(self, store: Store, rank: int, ranks: int) -> None:
+        self.store, self.ranks = store, ranks
+        store.set(f"{rank}", this_host())
+
+    @cached_property
+    def several(self) -> str:
+        """Why no schedule is run, if there are several; asked for by all ranks, the first time it waits for them."""
+        names = {self.store.get(f"{rank}").decode() for rank in range(self.ranks)}
+        return f"the ranks are on {len(names)} hosts, and schedules run on one" if len(names) > 1 else ""
+
+
+class GroupError(BlinksimError):
+    """A group of ranks cannot go on: one is dead or late, or they did not call the same."""
+
+    exit_code = 1
+
+
+def explain(notes: Words, rank: int, ranks: int, timeout_s: float, name_of: Callable[[int], str]) -> str:
+    """One line about the notes of a rank that has an error.
+
+    name_of: what a signature stands for.
+    """
+    code = int(notes[0])
+    differing = mismatched(notes, rank, ranks)
+    if code == MISMATCH:
+        peer, theirs, ours = (int(word) for word in notes[1:4])
+        differing = [(peer, theirs, ours)]
+    if differing:
+        peer, theirs, ours = differing[0]
+        return (
+            f"call {ours >> 32} of the group is {name_of(ours & 0xFFFFFFFF)} on rank {rank}, and "
+            f"{name_of(theirs & 0xFFFFFFFF)} on rank {peer}; all ranks must call the same, in the same order"
+        )
+    if code != GAVE_UP:
+        return f"rank {int(notes[1])} of the group has failed; its own message says why"
+    failed, ours = _last(notes, rank)
+    late = [other for other in range(ranks) if other != rank and _last(notes, other)[0] < failed]
+    who = f"{_list(late)} had not begun it: dead, or late" if late else "all ranks had begun it, and one did not go on"
+    return f"rank {rank} gave up after {timeout_s:g} s in call {failed} of the group, {name_of(ours)}: {who}"
+
+
+def mismatched(notes: Words, rank: int, ranks: int) -> list[tuple[int, int, int]]:
+    """(other rank, its herald, this rank's) for ranks that called something else in the same launch.
+
+    A rank writes its own heralds into its notes as well.
+    """
+    found = []
+    for other in range(ranks):
+        for parity in (0, 1):
+            theirs, ours = (int(notes[FIRST_HERALD + 2 * who + parity]) for who in (other, rank))
+            if ours and theirs >> 32 == ours >> 32 and theirs != ours:
+                found.append((other, theirs, ours))
+    return sorted(found, key=lambda entry: entry[2] >> 32)
+
+
+def _last(notes: Words, who: int) -> tuple[int, int]:
+    """The last launch that a rank is known to have begun, and its signature."""
+    word = max(int(notes[FIRST_HERALD + 2 * who + parity]) for parity in (0, 1))
+    return word >> 32, word & 0xFFFFFFFF
+
+
+def _list(ranks: Sequence[int]) -> str:
+    names = [str(rank) for rank in ranks]
+    return f"rank {names[0]}" if len(names) == 1 else f"ranks {', '.join(names[:-1])} and {names[-1]}"
+
 
 TIMEOUT_S = 10.0
 # Calls of which the programs are kept.
@@ -67,10 +241,10 @@ class Group:
     >>> from blinksim.gpu.jobs.calls import Call
     >>> from blinksim.gpu.jobs.group import Group
     >>> from blinksim.gpu.jobs.job_plan import JobPlan
-    >>> from blinksim.gpu.jobs.rendezvous import FolderStore
-    >>> from blinksim.gpu.jobs.shared_memory import SharedMemoryBackend
+    >>> from blinksim.gpu.jobs.group import FolderStore
+    >>> from blinksim.gpu.jobs.backend import SharedMemoryBackend
     >>> from blinksim.gpu.programs.dtypes import element_type
-    >>> from blinksim.gpu.jobs.segment import Segment
+    >>> from blinksim.gpu.jobs.turns import Segment
     >>> folder, small = tempfile.mkdtemp(), Segment.of(1 << 20)
     >>> def work(rank):
     ...     group = Group(FolderStore(folder), rank, JobPlan.for_switch(2), SharedMemoryBackend(), small)

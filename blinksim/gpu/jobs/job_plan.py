@@ -1,4 +1,6 @@
-"""Which schedule a group runs for which call: by collective and size, from a file or from rules."""
+"""Rules of a group: which schedule runs for which call, by collective and size, from a file or built in.
+
+Rules of a group: which schedule runs for which call, by collective and size, from a file or built in."""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from blinksim.collective import Collective
 from blinksim.errors import FileError, InputError, unknown
 from blinksim.gpu.jobs.calls import CALLED, Call
 from blinksim.gpu.programs.fit import quicker_protocol
-from blinksim.gpu.programs.handover import PROTOCOLS
+from blinksim.gpu.programs.program import PROTOCOLS
 from blinksim.schedule.model import Schedule
 from blinksim.textio import text_files
 from blinksim.textio.strict_json import Entry, parse

@@ -1,5 +1,7 @@
 """A program as its blocks spend time on it: piece by piece, in the rounds in which the kernel moves data.
 
+The order in which a block of the kernel comes to its pieces, with every op that it looks at on the way.
+
 One slice stands for all. Slices never meet, and the last one has what rounding leaves over, so it is the longest;
 what it sends counts at the ports for the whole chunk. Ports do not share out evenly what they carry, so slices drift
 apart: then two slices stand for a half of them each.
@@ -13,10 +15,66 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from blinksim.cost.execution_rates import ExecutionRates, FlagRates, PacketRates
-from blinksim.gpu.program_time.walk import END, walk
-from blinksim.gpu.programs.handover import by_flag, receivers
-from blinksim.gpu.programs.layout import INBOX, LINE_BYTES, PACKET_BYTES, PACKET_LINES
-from blinksim.gpu.programs.program import ExecutionError, Program
+from blinksim.errors import InputError
+from blinksim.gpu.programs.program import (
+    INBOX,
+    LINE_BYTES,
+    PACKET_BYTES,
+    PACKET_LINES,
+    READY,
+    WAVES,
+    ExecutionError,
+    Program,
+    by_flag,
+    receivers,
+)
+
+# In place of an op and a piece: nothing is left.
+END = -1
+
+
+def walk(program: Program, queue: int, part: int) -> Iterator[tuple[int, int, int]]:
+    """(op, piece, looks) in the order in which slice `part` of a queue runs them.
+
+    looks: ops that the block has looked at since the piece before, this one included. In waves it looks at every op in
+    every wave, also at one whose first piece comes waves later; by key it looks once at each. What it looks at after
+    the last piece comes with op and piece `END`. Raises `InputError` for a program whose order is not fixed.
+    """
+    if program.order == READY:
+        raise InputError("queues that take what is ready have no fixed order")
+    ops = range(int(program.queue_start[queue]), int(program.queue_start[queue + 1]))
+    pieces = {op: program.pieces(int(program.length[op]), part) for op in ops}
+    moving = [op for op in ops if program.destination_start[op] < program.destination_start[op + 1]]
+    looks = 0
+    if program.order == WAVES:
+        keys = {op: int(program.key[op]) for op in moving}
+        wave, more = 0, bool(moving)
+        while more:
+            more = False
+            for op in moving:
+                looks += 1
+                piece = wave - keys[op]
+                more |= piece + 1 < pieces[op]
+                if 0 <= piece < pieces[op]:
+                    yield op, piece, looks
+                    looks = 0
+            wave += 1
+    else:
+        for op in moving:
+            looks += 1
+            for piece in range(pieces[op]):
+                yield op, piece, looks
+                looks = 0
+    moved = set(moving)
+    for op in ops:
+        if op not in moved:
+            looks += 1
+            if pieces[op]:
+                yield op, pieces[op] - 1, looks
+                looks = 0
+    if looks:
+        yield END, END, looks
+
 
 # Bytes of data that the threads of a block move at once, a cell of a packet or a line of 16 bytes each; without packets
 # a warp of the sixteen moves none.

@@ -1,7 +1,7 @@
-"""How long a program takes on GPUs behind a switch: simulated block by block, launch after launch.
+"""The time of a program on GPUs behind a switch: simulated block by block, launch after launch.
 
 Successive calls overlap: a GPU begins the next as soon as it is done with the one before. What is timed is the time
-between a GPU's ends, the mean over the GPUs, as `blinksim.gpu.execution.gpu_timing` measures it.
+between a GPU's ends, the mean over the GPUs, as `blinksim.gpu.execution.gpu_devices` measures it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from blinksim.cost.execution_rates import ExecutionRates
 from blinksim.errors import unknown
 from blinksim.gpu.program_time.block_events import Launches
 from blinksim.gpu.program_time.block_rounds import blocks_of, cached_share, wire
-from blinksim.gpu.programs.handover import receivers
-from blinksim.gpu.programs.layout import INBOX
-from blinksim.gpu.programs.program import BY_KEY, WAVES, Longs, Program
+from blinksim.gpu.programs.program import BY_KEY, INBOX, WAVES, Longs, Program, receivers
 
 CallsName = Literal["successive", "apart"]
 CALLS: tuple[CallsName, ...] = get_args(CallsName)

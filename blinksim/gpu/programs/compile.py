@@ -21,8 +21,7 @@ import numpy as np
 
 from blinksim.errors import InputError
 from blinksim.gpu.programs.dtypes import ElementType
-from blinksim.gpu.programs.layout import INBOX, SCRATCH, Layout, Place, lay_out
-from blinksim.gpu.programs.program import BY_KEY, WAVES, Longs, Program, unit_of
+from blinksim.gpu.programs.program import BY_KEY, INBOX, SCRATCH, WAVES, Layout, Longs, Place, Program, lay_out, unit_of
 from blinksim.schedule.model import COPY, Schedule
 from blinksim.schedule.switch_work import repeated_reads
 

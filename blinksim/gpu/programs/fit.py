@@ -1,4 +1,4 @@
-"""Cuts a program to the size of the machine: how many slices, how large the pieces, which queues share a block.
+"""Cuts of a program to the size of the machine: how many slices, how large the pieces, which queues share a block.
 
 And before there is a program: whether its data should go in packets, or through inboxes.
 

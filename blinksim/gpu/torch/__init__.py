@@ -6,7 +6,7 @@
     torch.distributed.init_process_group("cuda:blinksim")
 
 ``blinksim_numpy`` runs the same programs on CPU tensors through shared memory, for trials and tests without GPUs. What
-a backend does not do goes to NCCL, or to Gloo on the CPU, and is said once. `blinksim.gpu.torch.settings` has the
+a backend does not do goes to NCCL, or to Gloo on the CPU, and is said once. `blinksim.gpu.torch.process_group` has the
 environment variables.
 """
 
@@ -19,7 +19,7 @@ try:
 except ImportError:
     raise MissingError("blinksim.torch needs PyTorch: pip install 'blinksim[torch]'") from None
 
-from blinksim.gpu.jobs.faults import GroupError as GroupError
+from blinksim.gpu.jobs.group import GroupError as GroupError
 from blinksim.gpu.torch.process_group import BlinksimProcessGroup as BlinksimProcessGroup
 from blinksim.gpu.torch.process_group import create, create_on_cpu
 

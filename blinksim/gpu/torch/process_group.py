@@ -1,13 +1,27 @@
 """The process group: collectives of torch.distributed as calls of a `blinksim.gpu.jobs.group.Group`.
 
+What the environment says about the groups of a job; it must be the same on all ranks.
+
+========================  =============================================================================================
+``BLINKSIM_PLAN``         a file of rules: which schedule for which collective and size; or ``predict``, for rules by a
+                          model of this machine (default: built-in rules)
+``BLINKSIM_BUFFER``       the memory that a group allocates on each GPU, such as ``256MiB`` (default: 193 MiB)
+``BLINKSIM_TIMEOUT``      seconds that a rank waits for another before the group fails (default: 10)
+``BLINKSIM_BLOCKS``       thread blocks of a launch, at most (default: 128, or one for each of the GPU's processors)
+``BLINKSIM_BLOCKING``     1: ``wait`` returns when the data are there, or raises (default: it orders streams only)
+``BLINKSIM_LOG``          1: rank 0 says on standard error what runs, once for every kind of call (default: it does not)
+========================  =============================================================================================
+
 As with NCCL, calls are queued on the current stream, or with ``async_op`` on the group's own behind what that one has
 queued, and `wait` makes the current stream wait for them. The memory of a group is allocated at its first call.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -17,18 +31,20 @@ from torch.distributed.distributed_c10d import AllgatherOptions
 
 from blinksim import machines
 from blinksim.errors import InputError
+from blinksim.gpu.jobs.backend import SharedMemoryBackend
 from blinksim.gpu.jobs.calls import Call, call_of
 from blinksim.gpu.jobs.gpu_backend import GpuBackend
-from blinksim.gpu.jobs.group import Group
-from blinksim.gpu.jobs.hosts import Hosts
+from blinksim.gpu.jobs.group import TIMEOUT_S, Group, Hosts, Section
 from blinksim.gpu.jobs.job_plan import JobPlan
-from blinksim.gpu.jobs.rendezvous import Section
-from blinksim.gpu.jobs.shared_memory import SharedMemoryBackend
-from blinksim.gpu.torch.fallback import Fallback
-from blinksim.gpu.torch.settings import PREDICT, Settings
-from blinksim.gpu.torch.vectors import (
+from blinksim.gpu.jobs.turns import Segment
+from blinksim.gpu.torch.works import (
+    Fallback,
+    GroupWork,
+    QueuedOn,
+    RanOn,
     as_bytes,
     cannot_reduce,
+    current_stream,
     dense,
     divide,
     kind_to_move,
@@ -38,8 +54,48 @@ from blinksim.gpu.torch.vectors import (
     stacked,
     unequal,
 )
-from blinksim.gpu.torch.works import GroupWork, QueuedOn, RanOn, current_stream
 from blinksim.topology.shapes import one_switch
+from blinksim.units import size_of
+
+# As a plan: the machine is asked when the group is made.
+PREDICT = "predict"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The values of the variables above; plan is a path, `PREDICT`, or empty."""
+
+    plan: str = ""
+    segment: Segment = field(default_factory=Segment)
+    timeout_s: float = TIMEOUT_S
+    blocks: int | None = None
+    blocking: bool = False
+    log: bool = False
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str] = os.environ) -> Settings:
+        """Raises `InputError` for a value that cannot be used."""
+        buffer = environment.get("BLINKSIM_BUFFER", "")
+        return cls(
+            environment.get("BLINKSIM_PLAN", ""),
+            Segment.of(size_of(buffer)) if buffer else Segment(),
+            _number(environment, "BLINKSIM_TIMEOUT", TIMEOUT_S),
+            int(_number(environment, "BLINKSIM_BLOCKS", 0)) if environment.get("BLINKSIM_BLOCKS") else None,
+            environment.get("BLINKSIM_BLOCKING", "0") not in ("", "0"),
+            environment.get("BLINKSIM_LOG", "0") not in ("", "0"),
+        )
+
+
+def _number(environment: Mapping[str, str], name: str, default: float) -> float:
+    text = environment.get(name, "")
+    try:
+        value = float(text) if text else float(default)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e9:
+        raise InputError(f"{name}={text}: give a number above 0")
+    return value
+
 
 Tensors = Sequence[torch.Tensor]
 

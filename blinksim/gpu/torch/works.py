@@ -1,17 +1,112 @@
-"""Handles of calls, as torch.distributed expects them."""
+"""Tensors as vectors, handles of calls, and the backends that do what no schedule does.
+
+Tensors as the vectors that a group moves.
+
+Handles of calls, as torch.distributed expects them.
+
+What goes to NCCL, or on the CPU to Gloo, because no schedule is run for it.
+"""
 
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
 from blinksim.gpu.jobs.gpu_backend import GpuBackend
+from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, ElementType
+
+_KINDS = {
+    torch.float32: "float32",
+    torch.float16: "float16",
+    torch.bfloat16: "bfloat16",
+    torch.float64: "float64",
+    torch.int8: "int8",
+    torch.uint8: "uint8",
+    torch.int32: "int32",
+    torch.int64: "int64",
+}
+_OPS = {
+    dist.ReduceOp.SUM: "sum",
+    dist.ReduceOp.AVG: "sum",
+    dist.ReduceOp.PRODUCT: "prod",
+    dist.ReduceOp.MIN: "min",
+    dist.ReduceOp.MAX: "max",
+}
+
+
+def kind_to_reduce(tensor: torch.Tensor) -> ElementType | None:
+    """The element type in which a tensor can be reduced; None if there is none."""
+    name = _KINDS.get(tensor.dtype)
+    return ELEMENT_TYPES[name] if name else None
+
+
+def kind_to_move(tensor: torch.Tensor) -> tuple[ElementType, int]:
+    """The element type in which a tensor can be moved, and how many elements that makes: bytes, for unknown types."""
+    kind = kind_to_reduce(tensor)
+    return (kind, tensor.numel()) if kind else (ELEMENT_TYPES["uint8"], tensor.numel() * tensor.element_size())
+
+
+def reduction(op: Any) -> tuple[str, bool] | None:
+    """The reduction for one of torch, and whether the sum is divided by the number of ranks; None if there is none."""
+    for known, name in _OPS.items():
+        if op == known:
+            return name, known == dist.ReduceOp.AVG
+    return None
+
+
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy of it whose elements follow each other in memory."""
+    return tensor if tensor.is_contiguous() else tensor.contiguous()
+
+
+def divide(tensor: torch.Tensor, by: int) -> None:
+    """In place; whole numbers are cut off, as by NCCL."""
+    if tensor.dtype.is_floating_point:
+        tensor.div_(by)
+    else:
+        tensor.div_(by, rounding_mode="trunc")
+
+
+def as_bytes(tensor: torch.Tensor) -> Any:
+    """The memory of a dense CPU tensor as a NumPy array."""
+    flat = tensor.detach().view(-1)
+    return flat.view(torch.uint8).numpy() if flat.numel() else np.empty(0, dtype=np.uint8)
+
+
+def stacked(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The tensors one behind the other, as a vector."""
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+
+def put_back(tensor: torch.Tensor, vector: torch.Tensor) -> None:
+    """What a call left in a dense copy."""
+    if vector is not tensor:
+        tensor.copy_(vector)
+
+
+def cannot_reduce(tensors: Sequence[torch.Tensor], op: Any, known: tuple[str, bool] | None) -> str:
+    """Why no schedule reduces the tensors, or "". known: what `reduction` says of the op."""
+    if known is None:
+        return f"no schedule is run with {op}"
+    kinds = [tensor.dtype for tensor in tensors if kind_to_reduce(tensor) is None]
+    return f"no schedule reduces {kinds[0]}" if kinds else ""
+
+
+def unequal(wholes: Sequence[torch.Tensor], parts: Sequence[torch.Tensor], ranks: int) -> str:
+    """Why the parts of an allgather or reduce_scatter do not make up its whole vectors, or ""."""
+    for whole, part in zip(wholes, parts, strict=True):
+        if whole.numel() != ranks * part.numel() or whole.dtype != part.dtype:
+            return f"tensors of {whole.numel()} and {part.numel()} elements on {ranks} ranks"
+    return ""
+
 
 # As PyTorch's own generated code asks for it; not part of its documented interface.
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
@@ -127,3 +222,45 @@ class GroupWork(dist.Work):
 
     def result(self) -> list[torch.Tensor]:
         return self.results
+
+
+_TYPES = dist.ProcessGroup.BackendType
+
+
+class Fallback:
+    """Process groups over the backends that torch has, made when first needed; why one is needed is said once."""
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+        self.store, self.rank, self.size, self.timeout = store, rank, size, timeout
+        self.made: dict[str, tuple[Any, Any]] = {}
+        self.said: set[str] = set()
+
+    def group(self, device: str, why: str) -> Any:
+        """The one for ``cuda`` or ``cpu``."""
+        name = "NCCL" if device == "cuda" else "Gloo"
+        if why not in self.said and self.rank == 0:
+            warnings.warn(f"blinksim: {why}; {name} does it", stacklevel=4)
+        self.said.add(why)
+        if name not in self.made:
+            store = dist.PrefixStore(name, self.store)
+            if name == "NCCL":
+                options = dist.ProcessGroupNCCL.Options()
+                options._timeout = self.timeout
+                backend = dist.ProcessGroupNCCL(store, self.rank, self.size, options)
+            else:
+                backend = dist.ProcessGroupGloo(store, self.rank, self.size, self.timeout)
+            # A backend alone lacks some forms of calls in Python.
+            group, kind = dist.ProcessGroup(store, self.rank, self.size), getattr(_TYPES, name.upper())
+            group._set_default_backend(kind)
+            group._register_backend(torch.device(device), kind, backend)
+            self.made[name] = group, backend
+        return self.made[name][0]
+
+    def close(self) -> None:
+        """Ends them."""
+        for _, backend in self.made.values():
+            for end in ("shutdown", "_shutdown"):
+                if hasattr(backend, end):
+                    getattr(backend, end)()
+                    break
+        self.made.clear()
