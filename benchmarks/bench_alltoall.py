@@ -29,7 +29,7 @@ import blinksim as bs
 from blinksim.algorithms.registry import candidates
 from blinksim.collective import Collective
 from blinksim.cost.brief.turned_cost import cost_of
-from blinksim.timing.entrants import said_once
+from blinksim.timing.candidates import said_once
 from blinksim.traffic import Traffic
 from blinksim.units import format_time, size_of
 

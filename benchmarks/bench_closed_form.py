@@ -35,7 +35,7 @@ def ratios(part: Topology, found: Ratios) -> None:
     times = ScheduleTimes(part.execution)
     for collective in COLLECTIVES:
         try:
-            entrants = bs.contest(part, collective, model="execution", sizes=SIZES).field.entrants
+            entrants = bs.contest(part, collective, model="execution", sizes=SIZES).entrants
         except BlinksimError as error:
             print(f"{part.ranks} GPUs: {error}")
             continue

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from blinksim.answers.pareto import pareto as pareto
     from blinksim.answers.place import Placements as Placements
     from blinksim.answers.place import place as place
-    from blinksim.answers.project import Contest as Contest
     from blinksim.answers.project import contest as contest
     from blinksim.answers.project import project as project
     from blinksim.answers.ranking import Ranking as Ranking
@@ -84,6 +83,7 @@ if TYPE_CHECKING:
     from blinksim.simulation.simulator import simulate as simulate
     from blinksim.simulation.timeline import Timeline as Timeline
     from blinksim.textio.exported import Exported as Exported
+    from blinksim.timing.contest import Contest as Contest
     from blinksim.timing.model_registry import model as model
     from blinksim.timing.model_registry import register_model as register_model
     from blinksim.timing.projection_result import Projection as Projection
@@ -108,7 +108,7 @@ else:
         "ChoiceTime": "blinksim.answers.tuning.choice_times",
         "Collective": "blinksim.collective",
         "Comparison": "blinksim.answers.compare",
-        "Contest": "blinksim.answers.project",
+        "Contest": "blinksim.timing.contest",
         "Device": "blinksim.topology.graph",
         "Diagnosis": "blinksim.answers.logs.diagnose",
         "Execution": "blinksim.gpu.execution.run",

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from blinksim.answers.loadable import Option, for_msccl, for_nccl, options_of
 from blinksim.answers.logs.expectation import Expectation, Expected, part_and_whole
 from blinksim.answers.nvls_gain import NvlsGain, nvls_gain
-from blinksim.answers.project import contest, with_least_time
-from blinksim.answers.sweeps.made_for_sizes import best_made
+from blinksim.answers.project import contest
+from blinksim.answers.quickest import best_made
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveName, busbw_factor
 from blinksim.machines import MachineLike, as_topology
@@ -24,6 +24,7 @@ from blinksim.question import Question, preferring
 from blinksim.results import Result
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import verify
+from blinksim.timing.contest import ON_LINKS, with_least_time
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName, schedule_model
 from blinksim.timing.projection_result import OF_RUNS
 from blinksim.units import exact_GBps, format_rate, format_size, format_time, in_GBps, size_of
@@ -302,8 +303,9 @@ def advise(
     expected = real or expectation.at(size)
     # By measured constants a graph file is timed as what NCCL makes of it, whatever its schedule takes.
     options = options_of(rivals, expectation, size, math.inf if real else expected.time_s)
-    if size <= _MOST_BYTES and chosen.ranks <= _MOST_RANKS and rivals.on_links:
-        made = best_made(chosen, wanted, size, _SEARCH_S)
+    usual = schedule_model(DEFAULT).on(chosen)
+    if size <= _MOST_BYTES and chosen.ranks <= _MOST_RANKS and rivals.on_links and usual.name in ON_LINKS:
+        made = best_made(replace(rivals, model=usual), size, _SEARCH_S)
         options += [Option(made[1], made[0].time_s, made[0])] if made and verify(made[1]).ok else []
     best = min(options, key=lambda option: option.time_s)
     loadable = [found for option in options if (found := for_nccl(option, expectation, size, measured=bool(real)))]

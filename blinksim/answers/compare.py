@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from blinksim.algorithms.registry import AlgorithmName
-from blinksim.answers.project import Answer, Contest, contest
-from blinksim.answers.sweeps.made_for_sizes import by_simulation, made_for, nothing_made
+from blinksim.algorithms.registry import REGISTRY, AlgorithmName
+from blinksim.answers.project import contest
+from blinksim.answers.quickest import by_simulation, made_for
 from blinksim.collective import Collective, CollectiveName
 from blinksim.cost.nccl_rates import NVLS
 from blinksim.machines import MachineLike
 from blinksim.results import Result
 from blinksim.textio.text_table import count, names, refused_words, table
-from blinksim.timing.entrants import Entrant
+from blinksim.timing.candidates import Entrant
+from blinksim.timing.contest import Answer, Contest
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName
 from blinksim.timing.projection_result import Projection, left_out_words, rates_words
 from blinksim.timing.timing_model import ScheduleModel
@@ -311,7 +312,7 @@ def compare(
     algorithms : sequence of str, path or Schedule, or str, optional
         Names, also as text such as ``"ring,chain"``; schedules, or files of schedules, own and of MSCCL, which must
         fit the machine. Default: all that are
-        found quickly (`blinksim.timing.shortlist`).
+        found quickly (`blinksim.timing.candidates`).
     report : callable, optional
         Called with a progress message.
     others : mapping, optional
@@ -352,9 +353,11 @@ def compare(
     if search is None:
         return compared(candidates, ordered, report)
     candidates.check_on_links("search=")
-    made = made_for(candidates.topology, candidates.collective, ordered, search, report, candidates.model)
+    made = made_for(candidates, ordered, search, report)
     found = compared(by_simulation(candidates) if made else candidates, ordered, report)
-    return replace(found, made=made, left_out=found.left_out | nothing_made(made, search))
+    searched = [] if made else [entry.name for entry in REGISTRY.values() if "size" in entry.options()]
+    nothing = dict.fromkeys(searched, f"no schedule for a size within {search:g} s")
+    return replace(found, made=made, left_out=found.left_out | nothing)
 
 
 def compared(candidates: Contest, ordered: tuple[int, ...], report: Callable[[str], None] | None = None) -> Comparison:
@@ -377,7 +380,7 @@ def compared(candidates: Contest, ordered: tuple[int, ...], report: Callable[[st
 
 def _in_full(candidates: Contest, projections: list[Projection], names: list[str]) -> tuple[Projection, ...]:
     """The same projections, those of some algorithms not by a quicker model in place of the one in force."""
-    full, schedules = candidates.model.name, candidates.field.entrants.keys() & set(names)
+    full, schedules = candidates.model.name, candidates.entrants.keys() & set(names)
     again = [one.algorithm for one in projections if one.algorithm in schedules and one.model != full]
     if not again:
         return tuple(projections)

@@ -15,9 +15,9 @@ from blinksim.topology.cluster import nodes_of
 
 if TYPE_CHECKING:
     from blinksim.answers.logs.expectation import Expectation
-    from blinksim.answers.project import Contest
     from blinksim.schedule.model import Schedule
     from blinksim.textio.exported import Exported
+    from blinksim.timing.contest import Contest
     from blinksim.timing.projection_result import Projection
 
 # Solvers run up to this many ranks; beyond, only algorithms that need none.
@@ -54,8 +54,8 @@ def options_of(rivals: Contest, expectation: Expectation, size: int, within_s: f
     """
     part, collective = expectation.part, expectation.collective
     # Where any time will do to be looked at, only the quickest must be timed exactly.
-    rank = rivals.model.rank_best if math.isinf(within_s) else rivals.model.rank
-    entrants, timed = rivals.field.entrants, rivals.projections(size, best=math.isinf(within_s))
+    best = math.isinf(within_s)
+    entrants, timed = rivals.entrants, rivals.projections(size, best)
     # One that has too many sends to be written out cannot be loaded: the next quickest stands for it.
     ranked = [name for p in timed if entrants[name := p.algorithm].sends <= MOST_SENDS]
     if not ranked:
@@ -74,7 +74,7 @@ def options_of(rivals: Contest, expectation: Expectation, size: int, within_s: f
         except BlinksimError:
             # There is no such schedule for this collective or machine, or nothing that says how long it takes.
             plans.pop(name, None)
-    timed = rank(part, {name: Parallel(plan) for name, plan in plans.items()}, size, rivals.bound)
+    timed = rivals.among({name: Parallel(plan) for name, plan in plans.items()}).projections(size, best)
     projections = {projection.algorithm: projection for projection in timed}
     return [
         Option(plan, projections[name].time_s, projections[name]) for name, plan in plans.items() if verify(plan).ok

@@ -19,7 +19,7 @@ from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result
 from blinksim.textio.text_table import table
 from blinksim.timing import model_registry
-from blinksim.timing.entrants import each
+from blinksim.timing.candidates import each
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import TimingModel
 from blinksim.topology.graph import Topology

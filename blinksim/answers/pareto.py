@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from blinksim.algorithms.building.tradeoffs import tradeoffs
 from blinksim.answers.compare import Comparison, compared
-from blinksim.answers.project import Contest
 from blinksim.budget import asked_to_stop, stoppable
 from blinksim.collective import Collective, CollectiveName
 from blinksim.cost.brief.turned_cost import cost_of
@@ -19,7 +18,7 @@ from blinksim.results import Result
 from blinksim.schedule.ways import Parallel
 from blinksim.textio.text_table import count, names, refused_words, table
 from blinksim.timing.alpha_beta_model import AlphaBeta
-from blinksim.timing.entrants import Entrant, Field, named
+from blinksim.timing.candidates import Entrant, named
 from blinksim.timing.projection_result import Ceiling, left_out_words
 from blinksim.units import SIZES, Sizes, format_rate, format_size, format_size_about, format_time, size_of, sizes_of
 
@@ -264,10 +263,10 @@ def pareto(
     part, wanted = as_topology(machine).selected(), Collective.of(collective)
     ordered = sizes_of(SIZES if sizes is None else sizes)
     model, say = AlphaBeta(), report or _silent
-    field = model.field(part, wanted, None, say, ordered)
-    candidates = dict(field.entrants)
+    contest = model.contest(part, wanted, None, say, ordered)
+    candidates = dict(contest.entrants)
     with stoppable():
-        so_far = _SoFar(candidates, field.ceiling, say)
+        so_far = _SoFar(candidates, contest.bound, say)
         for name, found in tradeoffs(part, wanted, seconds, seed, so_far.say):
             candidates[name] = Parallel(found)
             if asked_to_stop():
@@ -279,14 +278,13 @@ def pareto(
     say("comparing")
     kept, dominated = _front(candidates, ordered)
     entrants = {name: candidates[name] for name in kept}
-    contest = Contest(part, wanted, model, Field(entrants, field.ceiling))
-    comparison = compared(contest, ordered)
+    comparison = compared(contest.among(entrants), ordered)
     spans = _spans(comparison)
     points = [Tradeoff(name, entrants[name], *_terms(entrants[name]), *spans.get(name, (None, None))) for name in kept]
     points.sort(key=lambda point: (point.latency_s, -point.bandwidth))
     built = {entrant.compact.algorithm for entrant in candidates.values()}
-    refused = {name: refused_words({name: why})[0].removeprefix(f"{name} ") for name, why in field.refused.items()}
-    missing = {name: why for name, why in {**refused, **field.left_out}.items() if name not in built}
+    refused = {name: refused_words({name: why})[0].removeprefix(f"{name} ") for name, why in contest.refused.items()}
+    missing = {name: why for name, why in {**refused, **contest.left_out}.items() if name not in built}
     return Pareto(part, wanted, tuple(points), comparison, tuple(dominated), missing, interrupted)
 
 

@@ -1,4 +1,4 @@
-"""Which algorithm is quickest at a size, and how long a schedule takes there beside the others."""
+"""Which algorithm is quickest at a size, also among schedules that are made for it, and how long a schedule takes."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from blinksim.algorithms.registry import REGISTRY
-from blinksim.answers.project import Contest, contest, with_least_time
+from blinksim.answers.project import contest
 from blinksim.budget import asked_to_stop, stoppable, within
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.turned.entrant import Turned
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.ways import Parallel
-from blinksim.simulation.simulation_options import MessagesName, RareOptions, ServiceName
+from blinksim.simulation.simulation_options import MessagesName, ServiceName
 from blinksim.simulation.simulator import simulate
 from blinksim.simulation.time_terms import facts, terms
-from blinksim.simulation.timeline import Timeline
+from blinksim.timing.contest import Contest, ceiling_of, with_least_time
+from blinksim.timing.model_registry import DEFAULT, schedule_model
 from blinksim.timing.projection_result import OF_RUNS, Projection
 from blinksim.topology.graph import Topology
-from blinksim.units import format_time
+from blinksim.units import format_size, format_time
 
 if TYPE_CHECKING:
     from blinksim.bounds.bound_result import Bound
@@ -43,6 +44,8 @@ _FOR_RIVALS, _KEPT, _MOST_KEPT_S = 0.4, 0.15, 2.0
 _PROOF_S = 1.0
 # Sends up to which a schedule is written out, verified and saved in some seconds.
 _MOST_WRITTEN = 2_500_000
+# Sizes that schedules are made for to stand beside a comparison, between these, and on how many ranks.
+_MOST_MADE, _SMALLEST, _LARGEST, _MOST_MADE_RANKS = 8, 2**12, 2**26, 16
 
 
 @dataclass(frozen=True)
@@ -85,8 +88,7 @@ class AtSize:
     @property
     def formula_s(self) -> float | None:
         """What the sums of alpha and beta say of a simulated schedule."""
-        found: float | None = self.projection.details.get("alpha_beta_s")
-        return found
+        return self.projection.details.get("alpha_beta_s")
 
     @property
     def messages(self) -> MessagesName | None:
@@ -134,7 +136,7 @@ class Candidates:
     Ctrl-C ended a search for the size early.
     """
 
-    field: Contest
+    contest: Contest
     size: int
     projections: tuple[Projection, ...]
     messages: MessagesName = "joined"
@@ -143,12 +145,12 @@ class Candidates:
     def quickest(self) -> tuple[Projection, Schedule | SymmetricSchedule]:
         """The schedule that takes the least time, of those that are not too long to write out, and its projection.
 
-        Trees that symmetries turn into all, where these are many, are said once. Raises `InfeasibleError` if all are
-        too long.
+        A large symmetric set of trees is returned as base trees and a group. Raises `InfeasibleError` if all are too
+        long.
         """
         for projection in self.projections:
-            entrant = self.field.field.entrants[projection.algorithm]
-            if _said_once(entrant):
+            entrant = self.contest.entrants[projection.algorithm]
+            if _by_symmetry(entrant):
                 return projection, entrant.whole
             if entrant.sends <= _MOST_WRITTEN:
                 return projection, entrant.schedule
@@ -157,15 +159,34 @@ class Candidates:
             "fewer ranks, or leave out the size"
         )
 
-    def too_long(self, time_s: float) -> dict[str, int]:
-        """The number of sends, by algorithm, of the schedules that take less, and are too long to write out."""
-        entrants = self.field.field.entrants
-        quicker = [one.algorithm for one in self.projections if one.time_s < time_s and one.algorithm in entrants]
-        sends = {name: entrants[name].sends for name in quicker if not _said_once(entrants[name])}
-        return {name: number for name, number in sends.items() if number > _MOST_WRITTEN}
+    def timed(self, schedule: Schedule | SymmetricSchedule, bound: Bound, own: Projection | None = None) -> AtSize:
+        """What a schedule of the same question takes; own: its projection, if that is known.
+
+        Raises `InfeasibleError` if the model in force cannot time it.
+        """
+        name = schedule.algorithm
+        if own is None:
+            entrant: Parallel
+            if isinstance(schedule, SymmetricSchedule):
+                entrant = Turned.of_images(schedule)
+            else:
+                entrant = Parallel(schedule)
+            self.contest.model.check_schedule(entrant)
+            [own] = self.contest.among({name: entrant}).answers(self.size)
+            if own.least is not None and entrant.sends <= MOST_SIMULATED:
+                own = _simulated(self.contest.topology, own, entrant.schedule, self.messages)
+        least = own.least.time_s if own.least else self.size / float(bound.rate)
+        others = tuple(one for one in self.projections if one.algorithm != name)
+        entrants, too_long = self.contest.entrants, dict[str, int]()
+        for one in self.projections:
+            if one.time_s < own.time_s and one.algorithm in entrants:
+                entrant = entrants[one.algorithm]
+                if entrant.sends > _MOST_WRITTEN and not _by_symmetry(entrant):
+                    too_long[one.algorithm] = entrant.sends
+        return AtSize(own, least, others, too_long)
 
 
-def _said_once(entrant: Parallel) -> TypeGuard[Turned]:
+def _by_symmetry(entrant: Parallel) -> TypeGuard[Turned]:
     """True for trees that symmetries turn into many, and that are answered as one of each sort."""
     return isinstance(entrant, Turned) and entrant.sends > MOST_SIMULATED
 
@@ -203,11 +224,11 @@ def candidates(
             left = given - min(_MOST_KEPT_S, _KEPT * given) - (monotonic() - start)
             limit = {} if seconds is None else {"time_limit": max(LEAST_SEARCH_S, left)}
             say = _so_far(simulated[0] if simulated else best, report) if report else None
-            more = dict(searches(part, collective, size, {"report": say, **limit}))
-            rivals = replace(rivals, field=replace(rivals.field, entrants={**rivals.field.entrants, **more}))
-            searched = rivals.only(*more).answers(size) if more else []
+            made = rivals.among(dict(searches(part, collective, size, {"report": say, **limit})))
+            rivals.entrants |= made.entrants
+            searched = made.answers(size)
             answers += searched
-            simulated += of_the_quickest(rivals, searched, MOST_SIMULATED, start + given - _PROOF_S, messages)
+            simulated += of_the_quickest(made, searched, MOST_SIMULATED, start + given - _PROOF_S, messages)
         interrupted = asked_to_stop()
     # In steps, the sums of alpha and beta join what a connection sends.
     others = () if messages == "single" and simulated else answers
@@ -229,17 +250,34 @@ def of_the_quickest(
     """
     found, best = list[Projection](), inf
     for one in sorted(answers, key=lambda one: one.time_s)[:_MOST_RIVALS]:
-        entrant = rivals.field.entrants[one.algorithm]
+        entrant = rivals.entrants[one.algorithm]
         if one.time_s > _TOO_LONG * best:
             break
         if entrant.sends <= sends:
             sends -= entrant.sends
             limit = None if end == inf else max(LEAST_SEARCH_S, end - monotonic())
             with suppress(InfeasibleError):
-                run = partial(_simulated_projection, rivals.topology, one, entrant.schedule, messages)
+                run = partial(_simulated, rivals.topology, one, entrant.schedule, messages)
                 found.append(within(limit, "simulation", run))
                 best = min(best, found[-1].time_s)
     return sorted(found, key=lambda one: one.time_s)
+
+
+def _simulated(part: Topology, projection: Projection, schedule: Schedule, messages: MessagesName) -> Projection:
+    """A projection of a schedule on the links with the time that it takes in a simulation.
+
+    Links serve in the order of steps, or of arrival, whichever is better.
+    """
+    services: tuple[ServiceName, ...] = ("fifo", "ordered") if schedule.form == "steps" else ("fifo",)
+    runs = [
+        simulate(schedule, projection.size, service=service, most_events=_MOST_EVENTS, messages=messages)
+        for service in services
+    ]
+    ran = min(runs, key=lambda run: run.time_s)
+    ways = {"service": ran.service, "messages": ran.options.sent(schedule.form)}
+    details = {**facts(ran), **ways, "alpha_beta_s": projection.time_s}
+    found = replace(projection, model="simulate", terms=terms(ran), bottleneck=ran.uses[0].resource, details=details)
+    return with_least_time(part, found)
 
 
 def searches(
@@ -268,44 +306,74 @@ def _so_far(first: Projection, report: Callable[[str], None]) -> Callable[[float
     return say
 
 
-def timed(
-    rivals: Candidates, schedule: Schedule | SymmetricSchedule, bound: Bound, own: Projection | None = None
-) -> AtSize:
-    """What a schedule of the same question takes; own: its projection, if that is known.
+def by_simulation(rivals: Contest) -> Contest:
+    """The same schedules timed in a simulation, as those that are made for a size; refuses those that are too long.
 
-    Raises `InfeasibleError` if the model in force cannot time it.
+    Raises `InfeasibleError` if all are too long.
     """
-    contest, name = rivals.field, schedule.algorithm
-    if own is None:
-        entrant = _entrant(schedule)
-        contest.model.check_schedule(entrant)
-        [own] = contest.model.rank(contest.topology, {name: entrant}, rivals.size, contest.bound)
-        own = with_least_time(contest.topology, own)
-        if own.least is not None and entrant.sends <= MOST_SIMULATED:
-            own = _simulated_projection(contest.topology, own, entrant.schedule, rivals.messages)
-    least = own.least.time_s if own.least else rivals.size / float(bound.rate)
-    others = tuple(one for one in rivals.projections if one.algorithm != name)
-    return AtSize(own, least, others, rivals.too_long(own.time_s))
+    found = replace(rivals, model=schedule_model("simulate"), entrants={}, refused=dict(rivals.refused))
+    for name, entrant in rivals.entrants.items():
+        try:
+            found.model.check_schedule(entrant)
+            found.entrants[name] = entrant
+        except InfeasibleError as error:
+            found.refused[name] = str(error)
+    if not found.entrants:
+        reasons = [found.refused[name] for name in rivals.entrants]
+        raise InfeasibleError(reasons[0] if reasons else "no schedule can be simulated")
+    return found
 
 
-def _entrant(schedule: Schedule | SymmetricSchedule) -> Parallel:
-    return Turned.of_images(schedule) if isinstance(schedule, SymmetricSchedule) else Parallel(schedule)
+def made_for(
+    rivals: Contest, sizes: Sequence[int], seconds: float, report: Callable[[str], None] | None = None
+) -> dict[int, Projection]:
+    """Projections of schedules that are made for one size, by size in bytes, searched for so many seconds each.
+
+    Message by message on the links; nothing where another model than that of links is in force. report: called with a
+    progress message. Ctrl-C ends the searches with those that are found.
+    """
+    found = dict[int, Projection]()
+    with stoppable():
+        for size in sizes:
+            if report is not None:
+                report(f"a schedule for {format_size(size)}")
+            made = best_made(rivals, size, seconds)
+            if made is not None:
+                found[size] = made[0]
+            if asked_to_stop():
+                break
+    return found
 
 
-def _simulated_projection(
-    part: Topology, projection: Projection, schedule: Schedule, messages: MessagesName
-) -> Projection:
-    """A projection of a schedule on the links with the time that it takes in a simulation."""
-    ran = _simulated(schedule, projection.size, messages)
-    ways = {"service": ran.service, "messages": ran.options.sent(schedule.form)}
-    details = {**facts(ran), **ways, "alpha_beta_s": projection.time_s}
-    found = replace(projection, model="simulate", terms=terms(ran), bottleneck=ran.uses[0].resource, details=details)
-    return with_least_time(part, found)
+def best_made(rivals: Contest, size: int, seconds: float) -> tuple[Projection, Schedule] | None:
+    """The best of the schedules that a search of so many seconds makes for a size, and its simulated projection.
+
+    None where there is none, or where another model than that of links is in force.
+    """
+    if not rivals.on_links:
+        return None
+    made = rivals.among(dict(searches(rivals.topology, rivals.collective, size, {"time_limit": seconds})))
+    found = of_the_quickest(made, made.answers(size), MOST_SIMULATED)
+    return (found[0], made.entrants[found[0].algorithm].schedule) if found else None
 
 
-def _simulated(schedule: Schedule, size: int, messages: MessagesName) -> Timeline:
-    """A run on the links alone; in the order of steps, or of arrival, whichever is better."""
-    services: tuple[ServiceName, ...] = ("fifo", "ordered") if schedule.form == "steps" else ("fifo",)
-    given: RareOptions = {"most_events": _MOST_EVENTS, "messages": messages}
-    runs = [simulate(schedule, size, service=service, **given) for service in services]
-    return min(runs, key=lambda run: run.time_s)
+def quicker_made(
+    part: Topology,
+    collective: Collective,
+    sizes: Sequence[int],
+    seconds: float,
+    report: Callable[[str], None] | None = None,
+) -> dict[int, Projection]:
+    """As `made_for`, those that are quicker than all that need no search, which are simulated as well."""
+    model = schedule_model(DEFAULT).on(part)
+    made = made_for(Contest(part, collective, model, ceiling_of(part, collective)), sizes, seconds, report)
+    rivals = {size: candidates(part, collective, size).projections[0].time_s for size in made}
+    return {size: one for size, one in made.items() if one.time_s < rivals[size]}
+
+
+def some_sizes(part: Topology, sizes: Sequence[int]) -> list[int]:
+    """The sizes for which schedules are made within seconds, to stand in a picture."""
+    if part.ranks > _MOST_MADE_RANKS:
+        return []
+    inside = [size for size in sizes if _SMALLEST <= size <= _LARGEST]
+    return inside[:: -(-len(inside) // _MOST_MADE) or 1]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from blinksim.algorithms.registry import AlgorithmName
-from blinksim.answers.project import Contest, contest
+from blinksim.answers.project import contest
 from blinksim.collective import Collective, CollectiveName
 from blinksim.errors import BlinksimError
 from blinksim.formats.shipped.machine_names import MEASURED, measured_rates
@@ -16,6 +16,7 @@ from blinksim.question import Question
 from blinksim.results import Result
 from blinksim.textio.text_table import refused_words, table
 from blinksim.timing import model_registry
+from blinksim.timing.contest import Contest
 from blinksim.timing.measured.interval import Interval, catalogued, over_links
 from blinksim.timing.model_registry import DEFAULT, ModelName
 from blinksim.timing.projection_result import Projection, labelled, left_out_words
@@ -207,7 +208,7 @@ def rank(
             launches = _with_launches(entrants, best) if best.model == LINKS_ONLY else ""
             beside = _beside(entrants, best, launches)
         refused, left_out = entrants.refused, entrants.left_out
-        edits, slower = question.edits, entrants.slower
+        edits, slower = question.edits, tuple(entrants.slower)
         return Ranking(found, algorithms, None, refused, edits, left_out, beside, interval, bool(launches), slower)
     asked = timing.best if algorithms == BEST else names
     found = tuple(timing.times(topology, wanted, [count], asked, report))
@@ -257,11 +258,7 @@ def _with_launches(entrants: Contest, best: Projection) -> str:
     from blinksim.timing.execution_model import Executed
 
     try:
-        [found] = (
-            Executed()
-            .on(part)
-            .rank(part, {best.algorithm: entrants.field.entrants[best.algorithm]}, best.size, entrants.bound)
-        )
+        [found] = Executed().on(part).rank(entrants.only(best.algorithm), best.size)
     except BlinksimError:
         return ""
     library = found.details.get("library")

@@ -16,7 +16,7 @@ from blinksim.algorithms.building.symmetric_trees import FEW_SENDS, symmetric_pa
 from blinksim.algorithms.rail_aligned import large
 from blinksim.algorithms.registry import AlgorithmName
 from blinksim.algorithms.registry import algorithm as registered
-from blinksim.answers.quickest import LEAST_SEARCH_S, AtSize, candidates, timed
+from blinksim.answers.quickest import LEAST_SEARCH_S, AtSize, candidates
 from blinksim.budget import within
 from blinksim.collective import Collective, CollectiveName, busbw_factor
 from blinksim.errors import InputError, unknown
@@ -30,7 +30,7 @@ from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.schedule.turned.verify_symmetric import verify_symmetric
 from blinksim.schedule.verify import Verdict, verify
 from blinksim.simulation.simulation_options import MessagesName
-from blinksim.timing.entrants import said_once
+from blinksim.timing.candidates import said_once
 from blinksim.topology.selection import require_served
 from blinksim.units import exact_GBps, in_GBps, size_of
 
@@ -312,7 +312,7 @@ def _synthesize(
         if not schedule.bound:
             schedule = with_gap(schedule, bounds, divided=False)
         made = Synthesis(schedule, verify(schedule), bounds, seconds, front, interrupted)
-    return made if rivals is None else replace(made, at=timed(rivals, made.compact, made.bound, own))
+    return made if rivals is None else replace(made, at=rivals.timed(made.compact, made.bound, own))
 
 
 def _rest(options: dict[str, Any], seconds: float) -> dict[str, Any]:

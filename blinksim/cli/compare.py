@@ -31,9 +31,9 @@ from blinksim.units import parse_sizes
 if TYPE_CHECKING:
     from blinksim.answers.compare import Comparison
     from blinksim.answers.models import Models
-    from blinksim.answers.project import Answer
     from blinksim.collective import Collective
     from blinksim.question import Question
+    from blinksim.timing.contest import Answer
     from blinksim.timing.timing_model import TimingModel
     from blinksim.topology.graph import Topology
 
@@ -103,7 +103,7 @@ Examples:
 def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
     """Which algorithm of COLLECTIVE is best on MACHINE at which size?"""
     from blinksim.answers import compare as study
-    from blinksim.answers.sweeps.made_for_sizes import quicker_made, some_sizes
+    from blinksim.answers.quickest import quicker_made, some_sizes
     from blinksim.timing import model_registry as registry
     from blinksim.timing.projection_result import Projection
 

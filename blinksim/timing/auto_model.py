@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from blinksim.errors import InputError
@@ -14,8 +13,6 @@ if TYPE_CHECKING:
     from blinksim.gpu.program_time.run_time import CallsName
     from blinksim.gpu.programs.program import ProtocolName
     from blinksim.schedule.model import Schedule
-    from blinksim.schedule.ways import Parallel
-    from blinksim.timing.projection_result import Ceiling, Projection
     from blinksim.topology.graph import Topology
 
 # Rates that nobody measured: who asks for them asks what the links allow.
@@ -60,16 +57,6 @@ class Auto(ScheduleModel):
 
     def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:
         return self.on(schedule.topology).breakdown(schedule, size, gamma)
-
-    def rank(
-        self, part: Topology, entrants: Mapping[str, Parallel], size: int, ceiling: Ceiling, gamma: float = 0.0
-    ) -> list[Projection]:
-        return self.on(part).rank(part, entrants, size, ceiling, gamma)
-
-    def rank_best(
-        self, part: Topology, entrants: Mapping[str, Parallel], size: int, ceiling: Ceiling, gamma: float = 0.0
-    ) -> list[Projection]:
-        return self.on(part).rank_best(part, entrants, size, ceiling, gamma)
 
 
 def _at_measured_rates(part: Topology, rates: ExecutionRates) -> bool:

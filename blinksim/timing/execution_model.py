@@ -19,7 +19,7 @@ from blinksim.gpu.program_time.run_time import CALLS, CallsName, RunTime
 from blinksim.gpu.programs.program import PROTOCOLS, ProtocolName
 from blinksim.schedule.switch_work import refuse
 from blinksim.timing.measured.coverage import uncovered
-from blinksim.timing.projection_result import Ceiling, Projection
+from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
 from blinksim.units import format_rate, format_size, format_size_about
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from blinksim.cost.execution_rates import ExecutionRates
     from blinksim.schedule.model import Schedule
     from blinksim.schedule.ways import Parallel
+    from blinksim.timing.contest import Contest
     from blinksim.topology.graph import Topology
 
 # Schedules with more sends take seconds.
@@ -104,23 +105,21 @@ class Executed(ScheduleModel):
         """The protocol by which the schedule takes less time."""
         return self.run(self._times(schedule), schedule, size).protocol
 
-    def rank_best(
-        self, part: Topology, entrants: Mapping[str, Parallel], size: int, ceiling: Ceiling, gamma: float = 0.0
-    ) -> list[Projection]:
+    def rank_best(self, contest: Contest, size: int) -> list[Projection]:
         """The projections; those that the closed form finds much slower than the best are its own."""
-        estimated = Estimated(self.protocol, self.calls).on(part)
-        estimated.known = self._times_at(part)
+        estimated = Estimated(self.protocol, self.calls).on(contest.topology)
+        estimated.known = self._times_at(contest.topology)
         found: list[Projection] = []
-        for projection in estimated.rank(part, entrants, size, ceiling, gamma):
+        for projection in estimated.rank(contest, size):
             name = projection.algorithm
+            schedule = contest.entrants[name].compact
             program = "protocol" in projection.details
-            most = overstated(entrants[name].compact.form, size) if program else math.inf
+            most = overstated(schedule.form, size) if program else math.inf
             near = not found or projection.time_s <= most * found[0].time_s
             if near and found and program:
-                least_s = estimated.known.least_s(entrants[name].compact, size)
-                near = least_s <= SHORT_OF_PORTS * found[0].time_s
+                near = estimated.known.least_s(schedule, size) <= SHORT_OF_PORTS * found[0].time_s
             if near:
-                found += self.rank(part, {name: entrants[name]}, size, ceiling, gamma)
+                found += self.rank(contest.only(name), size)
             else:
                 found.append(projection)
             found.sort(key=lambda projection: projection.time_s)
@@ -186,10 +185,8 @@ class Estimated(Executed):
     def run(self, times: ScheduleTimes, schedule: Schedule, size: int) -> Run:
         return self.estimates(times, schedule, size)[0]
 
-    def rank_best(
-        self, part: Topology, entrants: Mapping[str, Parallel], size: int, ceiling: Ceiling, gamma: float = 0.0
-    ) -> list[Projection]:
-        return self.rank(part, entrants, size, ceiling, gamma)
+    def rank_best(self, contest: Contest, size: int) -> list[Projection]:
+        return self.rank(contest, size)
 
     def details(self, run: Run, schedule: Schedule, rates: ExecutionRates) -> dict[str, Any]:
         """Without the errors of the simulation, which are not those of the formula."""

@@ -18,7 +18,7 @@ from blinksim.bounds.assumptions import (
 )
 from blinksim.collective import Collective
 from blinksim.nccl.tuner.prediction import Prediction
-from blinksim.timing.entrants import ceiling_of
+from blinksim.timing.contest import ceiling_of
 from blinksim.timing.projection_result import Ceiling, Projection, reduces_in_switches
 from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology

@@ -12,10 +12,9 @@ from blinksim import plugins
 from blinksim.algorithms.registry import candidates
 from blinksim.cost.terms import Term
 from blinksim.errors import InputError
-from blinksim.timing.entrants import GIVEN, Entrants, Field, ceiling_of, each, named
-from blinksim.timing.projection_result import Ceiling, Projection
-from blinksim.timing.shortlist import best_of
-from blinksim.topology.elements import BRANCHING
+from blinksim.timing.candidates import Entrants, enter_best, enter_named
+from blinksim.timing.contest import Contest, able_of, ceiling_of
+from blinksim.timing.projection_result import Projection
 
 if TYPE_CHECKING:
     from blinksim.collective import Collective
@@ -27,29 +26,6 @@ if TYPE_CHECKING:
 Report = Callable[[str], None]
 # Bytes of a large collective.
 LARGE = 2**30
-
-
-def _granted(entrant: Parallel, part: Topology) -> tuple[str, ...]:
-    """What the switches of a machine can do beside forwarding, if the schedule has them do some of it."""
-    from blinksim.schedule.outlines.outline import Outlined
-    from blinksim.schedule.switch_work import abilities_used
-
-    if isinstance(entrant, Outlined) or entrant.collective.personalized:
-        return ()
-    if not abilities_used(entrant.compact):
-        return ()
-    able = part.in_network
-    return tuple(ability for ability in BRANCHING if ability in able)
-
-
-def _ceiling_for(entrant: Parallel, part: Topology, ceiling: Ceiling) -> Ceiling:
-    """What no algorithm exceeds that has switches do as much as this one does."""
-    from blinksim.bounds.assumptions import granted_to_switches
-
-    grants = _granted(entrant, part)
-    if not grants:
-        return ceiling
-    return ceiling_of(part, entrant.collective, (granted_to_switches(grants),), grants)
 
 
 class TimingModel(ABC):
@@ -186,7 +162,7 @@ class ScheduleModel(TimingModel):
         """The algorithms that have the collective and need no solver; `times` takes the others by name."""
         return tuple(entry.name for entry in candidates(collective.name))
 
-    def field(
+    def contest(
         self,
         part: Topology,
         collective: Collective,
@@ -195,8 +171,8 @@ class ScheduleModel(TimingModel):
         sizes: Collection[int] = (LARGE,),
         *,
         only_best: bool = False,
-    ) -> Field:
-        """The schedules of the named algorithms, or of all that `blinksim.timing.shortlist.best_of` considers.
+    ) -> Contest:
+        """The named algorithms, or all that `blinksim.timing.candidates` considers, built to be timed by this model.
 
         names: of algorithms and of files of schedules, or schedules. One that cannot run raises; of those that are not
         named the reason is kept. Raises `InfeasibleError` if none is left. sizes: for how many bytes they are to be
@@ -205,30 +181,29 @@ class ScheduleModel(TimingModel):
         collective.check_ranks(part.ranks)
         if part.ranks < 2:
             raise InputError(f"{part.name}: a collective needs at least two ranks; name two members or more")
-        say = report or _silent
+        model, say = self.on(part), report or _silent
+        found = Contest(part, collective, model, ceiling_of(part, collective))
         if names is None:
-            brief = only_best and self.by_alpha_and_beta
-            return best_of(part, collective, self.check_schedule, ceiling_of(part, collective), sizes, say, brief)
-        entrants: dict[str, Parallel] = {}
-        for name in each(names):
-            label, build = named(name, part, collective, sizes)
-            if label in entrants and label.endswith(GIVEN):
-                label = f"{label} {sum(other.startswith(label) for other in entrants) + 1}"
-            say(f"building {label}")
-            entrants[label] = build()
-            self.check_schedule(entrants[label])
-        return Field(entrants, ceiling_of(part, collective))
+            enter_best(found, sizes, say, only_best=only_best and model.by_alpha_and_beta)
+        else:
+            enter_named(found, names, sizes, say)
+        return found
 
-    def rank(
-        self, part: Topology, entrants: Mapping[str, Parallel], size: int, ceiling: Ceiling, gamma: float = 0.0
-    ) -> list[Projection]:
-        """The projections of schedules on `part` for `size` bytes, quickest first.
+    def rank(self, contest: Contest, size: int) -> list[Projection]:
+        """The projections of all schedules for `size` bytes, quickest first."""
+        from blinksim.bounds.assumptions import granted_to_switches
+        from blinksim.schedule.outlines.outline import Outlined
+        from blinksim.schedule.switch_work import abilities_used
 
-        entrants: by the name that the answer gives them. gamma: seconds per byte reduced, on top of the model's.
-        """
-        found = []
-        for name, entrant in entrants.items():
-            cost = self._checked(entrant, size, self.gamma + gamma)
+        part, found = contest.topology, list[Projection]()
+        for name, entrant in contest.entrants.items():
+            cost = self._checked(entrant, size, self.gamma)
+            # What switches can do beside forwarding, if the schedule has them do some of it, raises the ceiling.
+            forwards = isinstance(entrant, Outlined) or entrant.collective.personalized
+            grants = () if forwards or not abilities_used(entrant.compact) else able_of(part)
+            bound = contest.bound
+            if grants:
+                bound = ceiling_of(part, entrant.collective, (granted_to_switches(grants),), grants)
             found.append(
                 self.projection(
                     machine=part.name,
@@ -243,17 +218,15 @@ class ScheduleModel(TimingModel):
                     terms=cost.terms,
                     bottleneck=cost.bottleneck,
                     details=cost.details,
-                    bound=_ceiling_for(entrant, part, ceiling),
-                    grants=_granted(entrant, part),
+                    bound=bound,
+                    grants=grants,
                 )
             )
         return sorted(found, key=lambda projection: projection.time_s)
 
-    def rank_best(
-        self, part: Topology, entrants: Mapping[str, Parallel], size: int, ceiling: Ceiling, gamma: float = 0.0
-    ) -> list[Projection]:
+    def rank_best(self, contest: Contest, size: int) -> list[Projection]:
         """As `rank`, where only the quickest is asked for: the others may be by a quicker model."""
-        return self.rank(part, entrants, size, ceiling, gamma)
+        return self.rank(contest, size)
 
     def _checked(self, entrant: Parallel, size: int, gamma: float) -> Breakdown:
         """What the model says; a model from outside the package may say what is no time."""
@@ -282,11 +255,9 @@ class ScheduleModel(TimingModel):
         report: Report | None = None,
     ) -> list[Projection]:
         """As `TimingModel.times`; of a whole machine the default members and links take part."""
-        part = topology.selected()
-        sizes, model = list(sizes), self.on(part)
-        field = model.field(part, collective, algorithms, report, sizes)
-        timed = model.rank_best if algorithms is None else model.rank
-        return [found for size in sizes for found in timed(part, field.entrants, size, field.ceiling)]
+        sizes = list(sizes)
+        contest = self.contest(topology.selected(), collective, algorithms, report, sizes)
+        return [found for size in sizes for found in contest.projections(size, best=algorithms is None)]
 
 
 def _silent(message: str) -> None:

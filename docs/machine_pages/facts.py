@@ -15,7 +15,7 @@ from blinksim.formats.shipped import machine_names
 from blinksim.nccl.tuner.constants import DEFAULT_VERSION
 from blinksim.sources import public_tables, usable_rates
 from blinksim.sources.public_tables import Cell, Set
-from blinksim.timing.entrants import ceiling_of
+from blinksim.timing.contest import ceiling_of
 from blinksim.timing.measured.library_time import LibraryJob
 from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_time, in_GBps

@@ -17,7 +17,7 @@ from blinksim.errors import InfeasibleError
 from blinksim.packing.rails import choose_places, place_sums
 from blinksim.schedule.outlines.step_sums import Summed
 from blinksim.schedule.ways import Parallel
-from blinksim.timing.entrants import said_once
+from blinksim.timing.candidates import said_once
 from blinksim.topology.graph import Topology
 from blinksim.traffic import Traffic
 

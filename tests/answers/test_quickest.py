@@ -95,7 +95,7 @@ def simulated(schedule: bs.Schedule, size: int) -> float:
 def test_the_choice_is_the_quickest_in_a_simulation(machine: str, nodes: int, collective: str, size: int) -> None:
     part = bs.load(machine, nodes=nodes).selected()
     rivals = candidates(part, bs.Collective(collective), size)
-    times = {name: simulated(entrant.schedule, size) for name, entrant in rivals.field.field.entrants.items()}
+    times = {name: simulated(entrant.schedule, size) for name, entrant in rivals.contest.entrants.items()}
     own, schedule = rivals.quickest()
     assert own.algorithm == min(times, key=times.__getitem__)
     assert own.model == "simulate"
@@ -147,7 +147,7 @@ def test_what_is_quicker_and_too_long_to_write_is_named(monkeypatch: pytest.Monk
     monkeypatch.setattr(quickest, "_MOST_WRITTEN", 50)
     rivals = quickest.candidates(part, Collective("allreduce"), 2**26)
     own, schedule = rivals.quickest()
-    found = quickest.timed(rivals, schedule, bs.bound(part, "allreduce").headline, own)
+    found = rivals.timed(schedule, bs.bound(part, "allreduce").headline, own)
     assert schedule.sends <= 50
     assert found.too_long
     assert found.to_dict()["too_long"] == found.too_long

@@ -60,10 +60,10 @@ def check_simulated(topology: Topology, collective: Collective, size: int, *, se
     part = topology.selected()
     found = theorems(part, collective, size)
     names = [name for name, entry in REGISTRY.items() if entry.supports(collective.name) and not entry.in_network]
-    fields = [contest(part, collective).field.entrants]
+    fields = [contest(part, collective).entrants]
     for name in names if searches else ():
         try:
-            fields.append(contest(part, collective, [name]).field.entrants)
+            fields.append(contest(part, collective, [name]).entrants)
         except BlinksimError:
             continue
     for name, entrant in ((name, entrant) for field in fields for name, entrant in field.items()):

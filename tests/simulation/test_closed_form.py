@@ -123,7 +123,7 @@ def test_calls_apart_take_as_long_as_simulated() -> None:
 
 def test_programs_that_differ_in_names_alone_are_simulated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both reduce to every GPU and broadcast from it, and read what they add in another order."""
-    built = bs.contest("hgx-h200", "allreduce", ["packed", "blink_hierarchical"]).field.entrants
+    built = bs.contest("hgx-h200", "allreduce", ["packed", "blink_hierarchical"]).entrants
     schedules = [entrant.compact for entrant in built.values()]
     once, twice = (ScheduleTimes(H200).simulate(schedule, 3 * MIB, "simple") for schedule in schedules)
     assert once == twice

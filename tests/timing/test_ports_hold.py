@@ -32,10 +32,10 @@ def _hold(part: bs.Topology, collective: str, size: int) -> None:
     assert part.execution is not None
     schedules, model, times = _schedules(part, collective), Executed().on(part), ScheduleTimes(part.execution)
     entrants = {name: Parallel(schedule) for name, schedule in schedules.items()}
-    ceiling = bs.contest(part, collective).bound
-    every = model.rank(part, entrants, size, ceiling)
+    contest = bs.contest(part, collective, model=model).among(entrants)
+    every = model.rank(contest, size)
     assert times.least_s(schedules[every[0].algorithm], size) <= SHORT_OF_PORTS * every[0].time_s
-    best = model.rank_best(part, entrants, size, ceiling)
+    best = model.rank_best(contest, size)
     assert (best[0].algorithm, best[0].time_s) == (every[0].algorithm, every[0].time_s)
     assert {projection.algorithm for projection in best} == {projection.algorithm for projection in every}
 

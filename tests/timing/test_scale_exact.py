@@ -16,7 +16,7 @@ import blinksim as bs
 from blinksim.bounds import best_known, compute, quick
 from blinksim.collective import Collective
 from blinksim.schedule import kept, ways
-from blinksim.timing.entrants import ceiling_of
+from blinksim.timing.contest import ceiling_of
 from blinksim.topology import cluster, group
 from blinksim.topology.graph import Topology
 

@@ -19,7 +19,7 @@ from blinksim.cost.brief.turned_cost import cost_of
 from blinksim.errors import BlinksimError
 from blinksim.schedule.outlines import outline
 from blinksim.schedule.outlines.outline import Outline
-from blinksim.timing import shortlist
+from blinksim.timing import candidates
 from blinksim.topology.graph import Topology
 
 SIZES = (1, 2**20, 2**33)
@@ -90,8 +90,8 @@ def test_no_steps_of_clusters_take_less(machine: str, nodes: int) -> None:
 @pytest.fixture
 def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Algorithms tell outlines of any number of sends, and lose by them on any number of ranks."""
-    monkeypatch.setattr(shortlist, "_MOST_TIMED", 1)
-    monkeypatch.setattr(shortlist, "_SOLVED", {})
+    monkeypatch.setattr(candidates, "_MOST_TIMED", 1)
+    monkeypatch.setattr(candidates, "_SOLVED", {})
     monkeypatch.setattr(outline, "_MANY_SENDS", 0)
 
 

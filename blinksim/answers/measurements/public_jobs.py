@@ -18,7 +18,7 @@ from blinksim.nccl.tuner.tuner import Timing
 from blinksim.question import Question
 from blinksim.sources import usable_rates
 from blinksim.sources.public_tables import Cell
-from blinksim.timing.entrants import ceiling_of
+from blinksim.timing.contest import ceiling_of
 from blinksim.timing.measured.library_time import NCCL, LibraryJob, LibraryTime, library_time, nccl_time
 from blinksim.timing.nccl_model import NcclTuner, most_channels
 from blinksim.timing.projection_result import Ceiling

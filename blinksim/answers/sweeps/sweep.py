@@ -30,7 +30,7 @@ from blinksim.question import Question
 from blinksim.results import Result, paragraph
 from blinksim.textio.text_table import count
 from blinksim.timing import model_registry as models
-from blinksim.timing.entrants import asked_as, each
+from blinksim.timing.candidates import asked_as, each
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
 from blinksim.topology.graph import Topology

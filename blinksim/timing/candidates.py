@@ -1,0 +1,364 @@
+"""Candidates by name, and those that ``best`` considers, with the reasons of the ones that it leaves out.
+
+All that need no solver take part, unless their schedules take seconds to build. Packed trees and Blink's three phases
+take part where the others leave a gap to what any algorithm can reach, and where they are found within about a second:
+trees for large messages, three phases for small ones. The others do not: CP-SAT, which chooses them, takes a second to
+load, and packed trees reach every rate that chains reach.
+
+Where only the quickest is asked for, on thousands of ranks, what runs in many steps need not be built to see that it is
+slower: its steps, and what they put on the links out of each node, say so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from fractions import Fraction
+from functools import cache, partial
+from importlib import import_module
+from math import inf
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from blinksim import budget
+from blinksim.algorithms.registry import REGISTRY, Algorithm, algorithm, candidates
+from blinksim.bounds.best_known import best_known
+from blinksim.cost.brief.turned_cost import cost_of
+from blinksim.errors import BlinksimError, InfeasibleError, PluginError
+from blinksim.timing.projection_result import left_out_words
+
+if TYPE_CHECKING:
+    from blinksim.collective import Collective
+    from blinksim.schedule.model import ScheduleLike
+    from blinksim.schedule.turned.entrant import Turned
+    from blinksim.schedule.turned.symmetric import SymmetricSchedule
+    from blinksim.schedule.ways import Parallel
+    from blinksim.timing.contest import Contest
+    from blinksim.topology.graph import Topology
+
+Entrant: TypeAlias = "str | os.PathLike[str] | ScheduleLike"
+"""An algorithm by its name, a schedule by its file or its name, or a schedule."""
+Entrants: TypeAlias = "Iterable[Entrant] | Entrant"
+"""Several of them, as a list or as text such as ``ring,chain``."""
+Say = Callable[[str], None]
+# How the label of a schedule that is no file ends.
+_GIVEN = "(given)"
+NEARLY = 0.985
+"""Within this share of the ceiling, no other algorithm gains anything worth a search."""
+# Sends from which on schedules are timed by symmetry.
+_FEW_SENDS = 250_000
+# Trees per rank up to which fewer ones are not looked for, and which part of the rate these may lose.
+_FEW_TREES, _LESS = 3, Fraction(1, 100)
+# Sends, and pairs of ranks that need a route each, up to which a schedule is built unasked.
+MOST_SENDS = 2_500_000
+MOST_PAIRS = 20_000
+# Algorithms with a solver that may be considered, and the ranks up to which that takes about a second.
+_SOLVED = {"packed": 80, "blink_hierarchical": 64}
+# Ranks from which packed trees are tried first.
+_MANY = 32
+# Seconds that the routes of an algorithm may take unasked.
+_QUICK_S = 0.5
+# Ranks up to which everything is built and timed, however slow it is.
+_MOST_TIMED = 4096
+
+
+def each(entrants: Entrants) -> tuple[Entrant, ...]:
+    """The entrants one by one: text is divided at its commas, and a single path or schedule is one.
+
+    >>> each("ring, chain")
+    ('ring', 'chain')
+    """
+    if isinstance(entrants, str):
+        return tuple(name.strip() for name in entrants.split(","))
+    return tuple(entrants) if isinstance(entrants, Iterable) else (entrants,)
+
+
+def asked_as(name: str) -> str:
+    """How any process finds what a name stands for: an algorithm as it is registered, or the file of a schedule.
+
+    Raises `InputError` for text that is neither an algorithm nor a file by its ending.
+    """
+    from blinksim import plugins
+    from blinksim.formats.schedule_files import names_a_file
+
+    if names_a_file(name):
+        return name
+    entry = algorithm(name)
+    return name if plugins.split(name) else entry.asked_as
+
+
+def enter_named(contest: Contest, names: Entrants, sizes: Collection[int], say: Say) -> None:
+    """Enters algorithms, files of schedules and schedules; raises if one cannot run or cannot be timed."""
+    for entrant in each(names):
+        label, build = named(entrant, contest.topology, contest.collective, sizes)
+        if label in contest.entrants and label.endswith(_GIVEN):
+            label = f"{label} {sum(other.startswith(label) for other in contest.entrants) + 1}"
+        say(f"building {label}")
+        contest.entrants[label] = build()
+        contest.model.check_schedule(contest.entrants[label])
+
+
+def named(
+    entrant: Entrant, part: Topology, collective: Collective, sizes: Collection[int] = ()
+) -> tuple[str, Callable[[], Parallel]]:
+    """What the answer calls an entrant, and how to build its schedule.
+
+    Algorithms go by their name in the registry, files by their path, schedules by their algorithm. sizes: in bytes, for
+    which it is to be built; building what serves one size raises `InfeasibleError` for several. Raises `InputError` for
+    text that is neither an algorithm nor a file by its ending.
+    """
+    from blinksim.formats import schedule_files
+    from blinksim.schedule.model import as_schedule
+
+    if not isinstance(entrant, (str, os.PathLike)):
+        given = as_schedule(entrant)
+        return f"{given.algorithm} {_GIVEN}", partial(schedule_files.entrant, given, part, collective)
+    name = os.fspath(entrant).strip()
+    if schedule_files.names_a_file(name):
+        return name, partial(schedule_files.entrant, name, part, collective)
+    entry = algorithm(name)
+    return entry.name, partial(_built, entry, part, collective, sizes)
+
+
+def _built(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> Parallel:
+    """The schedule of a named algorithm; where it has very many sends, by symmetry."""
+    if entry.name == "packed":
+        return symmetric(part, collective) or packed_for(entry, part, collective, sizes)
+    if "size" in entry.options() and sizes:
+        if len(sizes) > 1:
+            raise InfeasibleError(f"{entry.name} makes a schedule for one size; ask for one size, or leave it out")
+        return entry.parallel(part, collective, size=next(iter(sizes)))
+    return said_once(entry, part, collective) or entry.parallel(part, collective)
+
+
+def packed_for(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> Parallel:
+    """The trees at the best rate, or low ones from those of single hosts if they are quicker even at the largest size.
+
+    Where only many trees reach the best rate, few ones that lose up to a hundredth of it send fewer messages.
+    """
+    from blinksim.algorithms.packed import from_hosts
+    from blinksim.schedule.ways import Parallel
+
+    best = entry.parallel(part, collective)
+    if part.nodes < 2 or not sizes or not best.rate or best.compact.chunks <= _FEW_TREES * part.ranks:
+        return best
+    ready = from_hosts(part, collective, best.rate * (1 - _LESS))
+    if ready is None:
+        return best
+    return min(best, Parallel(ready), key=lambda entrant: cost_of(entrant, max(sizes)).time_s)
+
+
+def symmetric(
+    part: Topology, collective: Collective, rate: Fraction | None = None, least: float = NEARLY
+) -> Turned | None:
+    """Packed trees by symmetry; None where they have few sends, or reach less than `least` of what any algorithm can.
+
+    rate: the latter in bytes/s, if it is known.
+    """
+    from blinksim.algorithms.building.symmetric_trees import many_sends, symmetric_trees
+    from blinksim.schedule.turned.entrant import Turned
+
+    if not many_sends(part, collective, _FEW_SENDS):
+        return None
+    aim = rate or best_known(part, collective).rate
+    found = symmetric_trees(part, collective, aim)
+    return Turned.of_images(found) if found is not None and (found.rate or 0) >= least * aim else None
+
+
+def said_once(entry: Algorithm, part: Topology, collective: Collective, few: int = _FEW_SENDS) -> Parallel | None:
+    """Its schedule by symmetry or sums; None where it has `few` sends, or its module knows of nothing shorter."""
+    from blinksim.schedule.kept import kept
+    from blinksim.schedule.turned.entrant import Turned
+    from blinksim.schedule.turned.symmetric import SymmetricSchedule
+
+    if not entry.turned or entry.sends_on(part, collective.name) < few:
+        return None
+
+    def build() -> Parallel:
+        found: Parallel | SymmetricSchedule | None
+        found = import_module(f"blinksim.algorithms.{entry.name}").symmetric(part, collective)
+        if found is None:
+            raise InfeasibleError(f"no turns make {entry.name} on {part.name} out of a part of it")
+        return Turned.of_images(found) if isinstance(found, SymmetricSchedule) else found
+
+    try:
+        return kept(("said once", entry, part, part.loaded_from, collective), build)
+    except InfeasibleError:
+        return None
+
+
+def enter_best(contest: Contest, sizes: Collection[int], say: Say, *, only_best: bool = False) -> None:
+    """Enters what ``best`` considers at these sizes; raises `InfeasibleError` if no algorithm is left.
+
+    only_best: of thousands of ranks, only what may be the quickest by alpha and beta is built; the rest is `slower`.
+    """
+    part, collective, entrants = contest.topology, contest.collective, contest.entrants
+    brief, rate, smallest = only_best and part.ranks > _MOST_TIMED, float(contest.bound.rate), min(sizes)
+    # Packed trees first where those of one host or device serve all: they then cost less than anything else.
+    packed, floor = REGISTRY["packed"], 0.0
+    if part.ranks > _MANY and packed.supports(collective.name):
+        trees = _from_hosts(part, collective, contest.bound.rate)
+        if trees is not None:
+            _enter(contest, packed, sizes, say, trees)
+    if brief and "packed" in entrants:
+        floor = _floor_of_trees(entrants["packed"], smallest, rate)
+    leader = "" if floor else _leader(contest, sizes)
+    # Then all that need no solver; last those of which it is known how long they take at least, the quickest first.
+    entries = candidates(collective.name)
+    known = {entry.name: _floor(entry, part, collective) for entry in entries if brief and not leader}
+    floors = {name: least for name, least in known.items() if least is not None}
+    for entry in sorted(entries, key=lambda entry: floors[entry.name](smallest) if entry.name in floors else -1.0):
+        turned = None if leader else said_once(entry, part, collective)
+        why = _nearly(leader) or ("" if turned else _too_large(entry, part, collective))
+        if why:
+            contest.left_out[entry.name] = why
+        elif turned is None and entry.name in floors and _loses(contest, floors[entry.name], sizes, floor):
+            contest.slower.append(entry.name)
+        else:
+            _enter(contest, entry, sizes, say, turned)
+    if floor and _loses(contest, lambda size: floor + size / rate, sizes, floor):
+        del entrants["packed"]
+        contest.slower.append("packed")
+    if floors:
+        order = {"packed": -1} | {name: place for place, name in enumerate(REGISTRY) if name != "packed"}
+        tables: tuple[dict[str, Any], ...] = (contest.refused, contest.left_out, entrants)
+        for by_name in tables:
+            for name in sorted(by_name, key=order.__getitem__):
+                by_name[name] = by_name.pop(name)
+    leader = leader or _leader(contest, sizes)
+    # Last those with a solver that find their schedules quickly.
+    for entry in REGISTRY.values():
+        there = entry.name in entrants or entry.name in contest.slower
+        if not entry.solver or entry.in_network or there or not entry.supports(collective.name):
+            continue
+        most = _SOLVED.get(entry.name)
+        why = "search" if most is None else _nearly(leader)
+        if most is not None and part.ranks > most:
+            why = why or f"search on more than {most} ranks"
+        if why:
+            contest.left_out[entry.name] = why
+        else:
+            _enter(contest, entry, sizes, say)
+    if not entrants:
+        [(common, times)] = Counter(contest.refused.values()).most_common(1) or [("", 0)]
+        # What holds for most of them is about the model or the machine, not about algorithms.
+        reasons = (common,) if times > 1 else (*contest.refused.values(), *left_out_words(contest.left_out))
+        raise InfeasibleError(f"no algorithm runs {collective} on {part.name}: {'; '.join(reasons)}")
+
+
+def _enter(contest: Contest, entry: Algorithm, sizes: Collection[int], say: Say, ready: Parallel | None = None) -> None:
+    """Enters an algorithm, or why it cannot run. ready: its schedule, if that is built."""
+    part, collective = contest.topology, contest.collective
+    say(f"building {entry.name}")
+    try:
+        if ready is None and entry.name == "packed":
+            ready = packed_for(entry, part, collective, sizes)
+        entrant = entry.parallel(part, collective) if ready is None else ready
+        contest.model.check_schedule(entrant)
+    except PluginError as error:  # code of the user's own: not a property of the machine
+        raise PluginError(
+            f"{error} (it takes part unless it is registered with only_named=True, or raises InfeasibleError there)"
+        ) from error
+    except BlinksimError as error:
+        contest.refused[entry.name] = str(error)
+    else:
+        contest.entrants[entry.name] = entrant
+
+
+def _from_hosts(part: Topology, collective: Collective, rate: Fraction) -> Parallel | None:
+    """Packed trees from those of a single host or device; None where these are not alike."""
+    from blinksim.algorithms.packed import from_hosts
+    from blinksim.schedule.kept import kept
+    from blinksim.schedule.ways import Parallel
+
+    def build() -> Parallel:
+        # Written out they would be the same trees, at the same rate.
+        turned = symmetric(part, collective, rate, 0.0)
+        if turned is not None:
+            return turned
+        ready = from_hosts(part, collective, rate)
+        if ready is None:
+            raise InfeasibleError(f"{part.name} is no cluster of alike hosts")
+        return Parallel(ready)
+
+    try:
+        return kept(("from hosts", part, part.loaded_from, collective), build)
+    except InfeasibleError:
+        return None
+
+
+def _floor_of_trees(trees: Parallel, size: int, rate: float) -> float:
+    """Seconds that packed trees take at least besides passing all bytes; 0 where their time can be summed at once."""
+    from blinksim.cost.brief.least import least_of_tree
+
+    if trees.spread is not None or trees.held < trees.sends:
+        return 0.0
+    least = least_of_tree(trees.compact)
+    return least if NEARLY * (least + size / rate) > size / rate else 0.0
+
+
+def _floor(entry: Algorithm, part: Topology, collective: Collective) -> Callable[[int], float] | None:
+    """How long an algorithm takes at least, by the size, before its routes are known; None for some."""
+    from blinksim.algorithms.building.plan import Sketch
+    from blinksim.cost.brief.least import least_of_messages, least_of_outline, least_of_steps
+    from blinksim.schedule.outlines.outline import Outlined
+
+    if entry.fill is not None or _too_large(entry, part, collective):
+        return None
+    hops = least_of_steps(part, entry.hops(part.ranks, collective.name))
+    try:
+        if entry.outlines(part, collective):
+            entrant = None if hops else entry.parallel(part, collective)
+            least = partial(least_of_outline, entrant.outline) if isinstance(entrant, Outlined) else None
+            return (lambda _: hops) if least is None else cache(least)
+        fill = getattr(import_module(f"blinksim.algorithms.{entry.name}"), "fill", None)
+        if fill is None:
+            return None
+        sketch = Sketch(part, collective, entry.name, "forest")
+        fill(sketch)
+    except BlinksimError:  # entering it says why
+        return None
+    bytes_s = least_of_messages(part, sketch.messages(), 1)
+    return lambda size: max(hops, bytes_s * size)
+
+
+def _loses(contest: Contest, least: Callable[[int], float], sizes: Collection[int], floor: float) -> bool:
+    """True for what takes longer at all sizes, by its least time, than others that were built.
+
+    floor: where it is above 0, packed trees are not timed.
+    """
+    rate, ends = float(contest.bound.rate), (min(sizes), max(sizes))
+    timed = [entrant for name, entrant in contest.entrants.items() if name != "packed" or not floor]
+    quickest = {size: min((cost_of(other, size).time_s for other in timed), default=inf) for size in sizes}
+    return all(least(size) > time for size, time in quickest.items()) and any(
+        NEARLY * least(size) > size / rate for size in ends
+    )
+
+
+def _too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:
+    """Why an algorithm without a solver is left out, empty if it is not."""
+    from blinksim.topology.group import alike_nodes
+
+    if entry.outlines(part, collective):
+        # Of alike nodes, few ranks need a search.
+        alike = part.nodes > 1 and part.symmetries and alike_nodes(part) is not None
+        if alike or budget.of_routes(len(part.links), part.ranks) < _QUICK_S:
+            return ""
+    pairs = part.ranks * (part.ranks - 1)
+    if entry.every_pair and pairs > MOST_PAIRS:
+        return f"a route for each of {pairs:,} pairs of ranks"
+    sends = entry.sends_on(part, collective.name)
+    return f"more than {MOST_SENDS:,} sends" if sends > MOST_SENDS else ""
+
+
+def _nearly(leader: str) -> str:
+    return f"{leader} comes within 1.5 % of what any algorithm can reach" if leader else ""
+
+
+def _leader(contest: Contest, sizes: Collection[int]) -> str:
+    """The algorithm whose time nearly is the least that any could take, for all sizes; empty if there is none."""
+    rate, ends = float(contest.bound.rate), {min(sizes), max(sizes)}
+    for name, entrant in contest.entrants.items():
+        if all(size / rate >= NEARLY * cost_of(entrant, size).time_s for size in ends):
+            return name
+    return ""
