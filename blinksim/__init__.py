@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from blinksim.schedule.verify import Verdict as Verdict
     from blinksim.simulation.simulator import simulate as simulate
     from blinksim.simulation.timeline import Timeline as Timeline
-    from blinksim.textio.exported import Exported as Exported
+    from blinksim.textio.whole_files import Exported as Exported
     from blinksim.timing.contest import Contest as Contest
     from blinksim.timing.model_registry import model as model
     from blinksim.timing.model_registry import register_model as register_model
@@ -112,7 +112,7 @@ else:
         "Device": "blinksim.topology.graph",
         "Diagnosis": "blinksim.answers.logs.diagnose",
         "Execution": "blinksim.gpu.execution.run",
-        "Exported": "blinksim.textio.exported",
+        "Exported": "blinksim.textio.whole_files",
         "FileError": "blinksim.errors",
         "FileVerdict": "blinksim.answers.checks.file_verdict",
         "Finding": "blinksim.topology.rules",

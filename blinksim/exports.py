@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from blinksim.formats.rate_tables import RateTable
     from blinksim.schedule.model import Schedule, ScheduleLike
     from blinksim.simulation.timeline import Timeline
-    from blinksim.textio.exported import Exported
+    from blinksim.textio.whole_files import Exported
     from blinksim.topology.graph import Topology
 
 FormatName = Literal["nccl-graph", "nccl-graph-set", "msccl-xml", "mscclpp-json"]
@@ -150,8 +150,7 @@ def write(
     from blinksim.formats.schedule_json import write_schedule
     from blinksim.schedule.model import Schedule
     from blinksim.simulation.timeline import Timeline
-    from blinksim.textio.exported import Exported
-    from blinksim.textio.whole_files import write_text
+    from blinksim.textio.whole_files import Exported, write_text
     from blinksim.topology.graph import Topology
 
     name = os.fspath(path)
@@ -243,7 +242,7 @@ def export(
 
 def _machine(topology: Topology, name: str, bus_ids: Sequence[str] | None) -> Exported:
     from blinksim.nccl.files import topo_write
-    from blinksim.textio.exported import Exported
+    from blinksim.textio.whole_files import Exported
 
     known = get_args(MachineFormatName)
     if name.lower().replace("_", "-") not in known:

@@ -16,7 +16,7 @@ from blinksim.topology.cluster import nodes_of
 if TYPE_CHECKING:
     from blinksim.answers.logs.expectation import Expectation
     from blinksim.schedule.model import Schedule
-    from blinksim.textio.exported import Exported
+    from blinksim.textio.whole_files import Exported
     from blinksim.timing.contest import Contest
     from blinksim.timing.projection_result import Projection
 

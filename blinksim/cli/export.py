@@ -16,7 +16,7 @@ from blinksim.cli.tuned_job import JobOptions, job_options, tuned
 from blinksim.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
-    from blinksim.textio.exported import Exported
+    from blinksim.textio.whole_files import Exported
 
 
 class Options(JobOptions):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from blinksim.nccl.logs.log_records import Run
+    from blinksim.nccl.logs.log_rows import Run
     from blinksim.question import Question
     from blinksim.topology.graph import Topology
 

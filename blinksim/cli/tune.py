@@ -108,11 +108,11 @@ def command(machine: str | None, times: str | None, **options: Unpack[Options]) 
 
 
 def _build(options: Options) -> None:
-    from blinksim.nccl.tuner_files import plugin_build
+    from blinksim.nccl.tuner import tuner_files
 
-    place = plugin_build.build(str(options["plugin"]), force=options["force"])
+    place = tuner_files.build(str(options["plugin"]), force=options["force"])
     if options["as_json"]:
-        print_json({"command": "tune", "plugin": str(place), "source": str(plugin_build.SOURCE)})
+        print_json({"command": "tune", "plugin": str(place), "source": str(tuner_files.SOURCE)})
     else:
         click.echo(f"{place}: the plugin, for NCCL 2.21 and later and RCCL")
         click.echo(f"    export NCCL_TUNER_PLUGIN={shlex.quote(str(place.resolve()))}")
@@ -121,7 +121,7 @@ def _build(options: Options) -> None:
 def _on_gpus(machine: str, options: Options) -> Tuning:
     from blinksim.answers.tuning.tune import tune_here
     from blinksim.gpu.execution.gpu_clock import ChoiceClock
-    from blinksim.nccl.tuner_files.tuning_rule import Choice
+    from blinksim.nccl.tuner.tuner_files import Choice
 
     if options["nodes"] > 1 or options["members"]:
         raise InputError("--gpus times the first GPUs of this machine; leave --nodes and --members out")
@@ -151,7 +151,7 @@ def _on_gpus(machine: str, options: Options) -> Tuning:
 
 def _write(found: Tuning, text: str, options: Options) -> None:
     from blinksim.answers.tuning.times_file import times_text
-    from blinksim.nccl.tuner_files import plugin_build
+    from blinksim.nccl.tuner import tuner_files
     from blinksim.textio.whole_files import write_text
 
     if options["times_to"] is not None:
@@ -159,7 +159,7 @@ def _write(found: Tuning, text: str, options: Options) -> None:
     if options["output"] is not None:
         write_text(options["output"], text, options["force"])
     if options["plugin"] is not None:
-        plugin_build.build(options["plugin"], force=options["force"])
+        tuner_files.build(options["plugin"], force=options["force"])
 
 
 def _show(found: Tuning) -> None:

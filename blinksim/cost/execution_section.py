@@ -38,8 +38,7 @@ from typing import Any, TypeVar
 from blinksim.cost.execution_rates import ExecutionRates, FlagRates, PacketRates, PortRates
 from blinksim.cost.nccl_rates import LINES, NcclLine, NcclRates, NvlsLine
 from blinksim.cost.origin import FitError, Origin
-from blinksim.textio.yaml_nodes import Entry
-from blinksim.textio.yaml_text import rate_text, time_text
+from blinksim.textio.yaml_nodes import Entry, rate_text, time_text
 
 Rates = TypeVar("Rates", PortRates, PacketRates, FlagRates, NcclLine, NvlsLine, FitError)
 Both = tuple[ExecutionRates | None, NcclRates | None]

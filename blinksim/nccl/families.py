@@ -1,10 +1,20 @@
-"""NCCL's numbers and words for channels: families, patterns and path types, and which release spells which.
+"""Words and numbers of NCCL: channels, path types, and the elements of a topology file.
+
+NCCL's numbers and words for channels: families, patterns and path types, and which release spells which.
 
 A family says what channels are for (the ``id`` of a graph in a file), a pattern how they are shaped (its ``pattern``):
 two numberings that share most names but no meaning (NCCL 2.28.3, include/graph.h).
+
+The elements of an NCCL topology file as NCCL parses them: one a line, double quotes, indented by blanks.
 """
 
 from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from blinksim.errors import InputError
 
 RING, TREE, COLLNET, NVLS, COLLNET_DIRECT = range(5)
 """Families."""
@@ -56,3 +66,37 @@ PORTABLE_PATH_TYPES = tuple(kind for kind in FILE_PATH_TYPES if kind not in _SIN
 def file_path_types(minor: int) -> tuple[str, ...]:
     """The path types that NCCL 2.`minor` knows in a graph file, nearest first."""
     return tuple(kind for kind in FILE_PATH_TYPES if minor >= _SINCE.get(kind, 0))
+
+
+GPU_KINDS = ("gpu", "tile")
+"""The kinds of devices that are GPUs in NCCL's files."""
+BUS_ID = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,4}):([0-9a-f]{1,4})\.([0-9a-f]{1,2})")
+"""Domain, bus, device and function, in small letters; the domain may be left out."""
+_SAFE = re.compile(r"[^\"'<>&\x00-\x1f]{0,254}")
+
+
+@dataclass
+class Element:
+    """An element with its attributes, in the order in which they are written."""
+
+    tag: str
+    attributes: dict[str, str]
+    children: list[Element] = field(default_factory=list)
+
+    def lines(self, indent: int = 0) -> Iterator[str]:
+        """The text, line by line; raises `InputError` for a value that NCCL would not read as it is."""
+        for name, value in self.attributes.items():
+            if not _SAFE.fullmatch(value):
+                raise InputError(f"{self.tag} {name}={value[:40]!r} cannot stand in a file that NCCL reads")
+        words = " ".join((self.tag, *(f'{name}="{value}"' for name, value in self.attributes.items())))
+        if not self.children:
+            yield f"{' ' * indent}<{words}/>"
+            return
+        yield f"{' ' * indent}<{words}>"
+        for child in self.children:
+            yield from child.lines(indent + 2)
+        yield f"{' ' * indent}</{self.tag}>"
+
+    def count(self) -> int:
+        """The number of elements, this one included."""
+        return 1 + sum(child.count() for child in self.children)

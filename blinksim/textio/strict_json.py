@@ -1,12 +1,22 @@
 """JSON read without surprises: no key twice, no NaN, no number beyond a double, a limit on size and on nesting.
 
+Where in a JSON document something stands: looked up after something was found wrong, which is rare.
+
+Python's parser keeps no places, and a parser that does takes ten times as long for every sound document.
+
+
 The grammar is RFC 8259; what it leaves to readers (repeated keys, large numbers, depth) is refused here with the place.
+
+Data compressed in the xz format, in base64, as fields of JSON: written, and read with a limit on its length.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import gzip
 import json
+import lzma
 import math
 import os
 import re
@@ -17,8 +27,107 @@ from fractions import Fraction
 from typing import Any, NoReturn
 
 from blinksim.errors import FileError, unknown
-from blinksim.textio import json_places
 from blinksim.textio.text_files import MIB, decode, read_bytes
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_NUMBER = re.compile(r"\[([0-9]+)\]")
+_ANY = json.JSONDecoder()
+# Behind a string, the colon that makes it a key. What stands between values is left out.
+_TOKEN = re.compile(r'(?P<text>"(?:[^"\\]|\\.)*")(?P<key>[ \t\n\r]*:)?|[{}\[\]]|[^ \t\n\r{}\[\]:,"]+', re.DOTALL)
+# Characters that are searched: a plain parser takes seconds for more.
+LONGEST = 5_000_000
+
+
+def place_of(text: str, place: str) -> tuple[int, int] | None:
+    """Line and column, from 1, of a value such as ``machine.links[3].lanes``, or of the nearest one around it.
+
+    None for a text that is no JSON.
+
+    >>> place_of('{"links": [{"lanes": 2},\\n {"lanes": true}]}', "links[1].lanes")
+    (2, 12)
+    """
+    try:
+        return None if len(text) > LONGEST else line_and_column(text, _start(text, _after_space(text, 0), place))
+    except (ValueError, IndexError, RecursionError):
+        return None
+
+
+def line_and_column(text: str, at: int) -> tuple[int, int]:
+    """Both from 1, of a character by its number from 0."""
+    return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+
+
+def _after_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    assert found is not None
+    return found.end()
+
+
+def _start(text: str, at: int, place: str) -> int:
+    """Where the value begins that `place` leads to from the value at `at`; as near as it gets."""
+    if text[at] == "{" and place:
+        return _in_object(text, at, place.removeprefix("."))
+    number = _NUMBER.match(place)
+    if text[at] == "[" and number:
+        return _in_list(text, at, int(number[1]), place[number.end() :])
+    return at
+
+
+def _in_object(text: str, at: int, place: str) -> int:
+    here = _after_space(text, at + 1)
+    while text[here] == '"':
+        key, here = _ANY.raw_decode(text, here)
+        here = _after_space(text, _after_space(text, here) + 1)
+        rest = place[len(key) :]
+        # A key may hold a dot.
+        if place.startswith(key) and (not rest or rest[0] in ".["):
+            return _start(text, here, rest)
+        here = _next(text, here)
+    return at
+
+
+def _in_list(text: str, at: int, number: int, place: str) -> int:
+    here = _after_space(text, at + 1)
+    while text[here] != "]":
+        if not number:
+            return _start(text, here, place)
+        here, number = _next(text, here), number - 1
+    return at
+
+
+def _next(text: str, at: int) -> int:
+    """Behind the value at `at`, and the comma that follows it."""
+    here = _after_space(text, _ANY.raw_decode(text, at)[1])
+    return _after_space(text, here + 1) if text[here] == "," else here
+
+
+def place_of_refusal(text: str, refused: type[Exception], **hooks: Any) -> tuple[int, int] | None:
+    """Line and column of the first key that its object has twice, or number for which a hook raises `refused`.
+
+    hooks: `parse_constant`, `parse_float` and `parse_int` of `json.loads`. None for a text without either.
+    """
+    keys: list[set[str]] = []
+    for token in _TOKEN.finditer(text) if len(text) <= LONGEST else ():
+        first = token[0][0]
+        if first in "{[":
+            keys.append(set())
+        elif first in "}]" and keys:
+            keys.pop()
+        elif first == '"':
+            if keys and token["key"]:
+                key = json.loads(token["text"], strict=False)
+                if key in keys[-1]:
+                    return line_and_column(text, token.start())
+                keys[-1].add(key)
+        else:
+            try:
+                json.loads(token[0], **hooks)
+            except refused:
+                return line_and_column(text, token.start())
+            except ValueError:
+                break
+    return None
+
 
 _GZIP = b"\x1f\x8b"
 # Each separator can cost about 100 bytes as a Python object.
@@ -71,7 +180,7 @@ def parse(path: str | os.PathLike[str], data: bytes, what: str = "file") -> Any:
         raise FileError(path, f"has more than {MOST_ENTRIES:,} entries; that is no {what}")
     half = _HALF.search(text) if "\\u" in text else None
     if half:
-        place = json_places.line_and_column(text, half.start())
+        place = line_and_column(text, half.start())
         raise FileError(path, f"holds {half.group()}, which is half a character", *place)
     numbers: dict[str, Any] = {"parse_constant": _constant, "parse_float": _float, "parse_int": _int}
     try:
@@ -81,7 +190,7 @@ def parse(path: str | os.PathLike[str], data: bytes, what: str = "file") -> Any:
         hint = "; YAML files are machines and rates, of which blinksim synth makes schedules" if other else ""
         raise FileError(path, f"is not JSON: {error.msg}{hint}", error.lineno, error.colno) from None
     except _Refused as fault:
-        raise FileError(path, str(fault), *(json_places.place_of_refusal(text, _Refused, **numbers) or ())) from None
+        raise FileError(path, str(fault), *(place_of_refusal(text, _Refused, **numbers) or ())) from None
     except RecursionError:
         raise FileError(path, f"is nested too deeply; that is no {what}") from None
     if _depth_exceeds(value, MAX_DEPTH):
@@ -202,9 +311,9 @@ class Entry:
 
 def _look_up(path: str | os.PathLike[str], place: str) -> tuple[int, int] | None:
     """Line and column of a place in the file that a document came from; None where it came from none."""
-    most = json_places.LONGEST
+    most = LONGEST
     try:
-        return json_places.place_of(decode(path, unpack(path, read_bytes(path, most), most)), place)
+        return place_of(decode(path, unpack(path, read_bytes(path, most), most)), place)
     except FileError:
         return None
 
@@ -213,3 +322,28 @@ def _shown(value: Any) -> str:
     text = json.dumps(value) if isinstance(value, str | int | float) or value is None else type(value).__name__
     names = {"dict": "an object", "list": "a list"}
     return names.get(text, text if len(text) <= 60 else f"{text[:57]}…")
+
+
+_MOST_TEXT = 2**26
+# What unpacking may use: the dictionary of the strongest preset.
+_MOST_MEMORY = 2**27
+# Names and columns repeat from node to node: stronger presets are ten times slower here and find no more.
+_PRESET = 2
+
+
+def compressed(data: bytes) -> str:
+    """The data, compressed (xz, LZMA2), in base64."""
+    return base64.b64encode(lzma.compress(data, preset=_PRESET)).decode("ascii")
+
+
+def decompressed(entry: Entry, most: int) -> bytes:
+    """The data of such a field; raises `FileError` for what is none, or unpacks to more than `most` bytes."""
+    try:
+        data = base64.b64decode(entry.text(_MOST_TEXT), validate=True)
+        unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, _MOST_MEMORY)
+        plain = unpacker.decompress(data, most + 1)
+    except (binascii.Error, ValueError, lzma.LZMAError):
+        raise entry.wrong("is not xz data in base64") from None
+    if len(plain) > most or not unpacker.eof:
+        raise entry.wrong(f"does not unpack to at most {most} bytes")
+    return plain

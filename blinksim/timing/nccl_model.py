@@ -16,9 +16,8 @@ from blinksim.collective import Collective, busbw_factor
 from blinksim.cost.nccl_rates import NVLS
 from blinksim.cost.terms import Term
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.nccl import channel_graph
-from blinksim.nccl.channel_graph import Graph
 from blinksim.nccl.files import graph_file
+from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.tuner.constants import DEFAULT_VERSION
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import Timing
@@ -50,7 +49,7 @@ def graphs_of(path: str | Path) -> dict[str, Graph]:
 
     Raises `FileError` if the file cannot be read, `InputError` if it has none of them.
     """
-    found = channel_graph.graphs_of(graph_file.read(path))
+    found = graph_file.graphs_of(graph_file.read(path))
     if not found:
         raise InputError(f"{path}: has no ring, tree or NVLS channels; NCCL would search as if it were not there")
     return found

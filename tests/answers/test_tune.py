@@ -25,9 +25,9 @@ from blinksim.errors import FileError, InputError, MissingError
 from blinksim.gpu.execution import gpu_clock
 from blinksim.gpu.execution.gpu_clock import ChoiceClock
 from blinksim.machines import load
+from blinksim.nccl.tuner import tuner_files
 from blinksim.nccl.tuner.prediction import predict
-from blinksim.nccl.tuner_files import plugin_build
-from blinksim.nccl.tuner_files.tuning_rule import MOST_BYTES, Choice
+from blinksim.nccl.tuner.tuner_files import MOST_BYTES, Choice
 
 RESULTS = ROOT / "validate" / "results"
 TIMES = RESULTS / "nccl-tuning-4gpu.csv"
@@ -374,7 +374,7 @@ def test_the_clock_puts_each_choice_in_force(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(gpu_clock, "require_cupy", lambda: fake)
     monkeypatch.setattr(gpu_clock, "Nccl", FakeNccl)
     monkeypatch.setattr(gpu_clock, "Stopwatch", FakeWatch)
-    monkeypatch.setattr(plugin_build, "build", lambda target: target)
+    monkeypatch.setattr(tuner_files, "build", lambda target: target)
     for name in ("NCCL_TUNER_PLUGIN", "NCCL_TUNER_CONFIG_FILE", "NCCL_MIN_NCHANNELS", "NCCL_NVLS_ENABLE"):
         monkeypatch.setenv(name, "")
     FakeNccl.made.clear()

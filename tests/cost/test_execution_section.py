@@ -19,7 +19,7 @@ from blinksim.errors import FileError
 from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import RateTable
 from blinksim.textio import yaml_nodes
-from blinksim.textio.yaml_text import dump
+from blinksim.textio.yaml_nodes import dump
 
 ROOT = Path(__file__).resolve().parents[2]
 H200 = (ROOT / "topologies" / "hgx-h200.yaml").read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ from blinksim import data_files
 from blinksim.cost import execution_section
 from blinksim.errors import BlinksimError, FileError, InputError
 from blinksim.formats import machine_yaml
-from blinksim.formats.link_table import LinkClass
+from blinksim.formats.rate_tables import LinkClass
 from blinksim.textio import name_ranges
 from blinksim.topology.fabric import SHAPES, Fabric, Level
 from blinksim.topology.graph import Device, Link, Topology

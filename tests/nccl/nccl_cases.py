@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from blinksim.nccl.channel_graph import Graph
 from blinksim.nccl.files import topo_read
+from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.search.system import System, system_of
 from blinksim.nccl.tuner.constants import load
 from blinksim.nccl.tuner.prediction import Prediction, job_of

@@ -8,9 +8,8 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blinksim.nccl.channel_graph import Graph, graphs_of
 from blinksim.nccl.families import FAMILIES, PATH_TYPES, PORTABLE_PATH_TYPES, RING, TREE, file_path_types
-from blinksim.nccl.files.graph_file import Channel, GraphElement, GraphFile, read_text, to_text
+from blinksim.nccl.files.graph_file import Channel, Graph, GraphElement, GraphFile, graphs_of, read_text, to_text
 
 FILE = """<graphs version="1">
   <graph id="0" pattern="4" crossnic="2" nchannels="2" speedintra="20.1" speedinter="12.7" latencyinter="1.5"

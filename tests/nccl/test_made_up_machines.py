@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 import pytest
 from nccl_cases import TESTS
 
-from blinksim.nccl.channel_graph import Graph
 from blinksim.nccl.files import topo_read
+from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.tuner.prediction import predict
 
 DIFFERENT = {9, 111, 161, 205, 207, 223, 287}

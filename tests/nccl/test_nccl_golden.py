@@ -9,8 +9,8 @@ import pytest
 from nccl_cases import TESTS
 
 from blinksim import machines
-from blinksim.nccl.channel_graph import Graph
 from blinksim.nccl.families import PATH_TYPES
+from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.search.paths import Paths
 from blinksim.nccl.search.system import GRAIN, system_of
 from blinksim.nccl.tuner.prediction import Prediction, predict

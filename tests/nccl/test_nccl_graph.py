@@ -19,9 +19,8 @@ from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.nccl import families
-from blinksim.nccl.export.devices import communicator, path_type
-from blinksim.nccl.export.graph_export import export, graph_export
-from blinksim.nccl.export.graph_schedule import as_run
+from blinksim.nccl.export.graph_export import as_run, export, graph_export
+from blinksim.nccl.export.lines import communicator, path_type
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.files.graph_file import Channel, GraphElement, GraphFile, check, read, read_text, to_text
 from blinksim.nccl.files.graph_rules import Communicator, judge

@@ -16,9 +16,9 @@ from nccl_cases import TESTS, VERSIONS, answer, cases, graph, machine, members, 
 from blinksim import machines
 from blinksim.errors import InfeasibleError
 from blinksim.nccl import families
-from blinksim.nccl.channel_graph import Graph
 from blinksim.nccl.families import PATH_TYPES, PATTERNS
 from blinksim.nccl.files import graph_file, topo_read
+from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.search.paths import Paths
 from blinksim.nccl.search.system import GRAIN, system_of
 from blinksim.nccl.tuner.prediction import Prediction, predict

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from blinksim.cli.main import run
 from blinksim.errors import InputError, MissingError
-from blinksim.nccl.tuner_files import dialects, plugin_build
-from blinksim.nccl.tuner_files.dialects import DialectName
-from blinksim.nccl.tuner_files.tuning_rule import MOST_BYTES, Choice, TuningRule, rules_of, runs
+from blinksim.nccl.tuner import tuner_files
+from blinksim.nccl.tuner.tuner_files import MOST_BYTES, Choice, DialectName, TuningRule, rules_of, runs
 
 # Their places in NCCL's enumerations (nccl_common.h, nccl_tuner.h of 2.28).
 COLLECTIVES = ("broadcast", "reduce", "allgather", "reducescatter", "allreduce")
@@ -99,7 +98,7 @@ class Caller:
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("cc") is None:
         pytest.skip("no C compiler")
-    return plugin_build.build(tmp_path_factory.mktemp("plugin") / "libnccl-tuner.so", compiler="cc")
+    return tuner_files.build(tmp_path_factory.mktemp("plugin") / "libnccl-tuner.so", compiler="cc")
 
 
 @pytest.fixture
@@ -124,7 +123,7 @@ def caller(
 
 @pytest.mark.parametrize("version", [3, 4, 5])
 def test_the_plugin_follows_the_file_that_is_exported(caller: Callable[..., Caller], version: int) -> None:
-    text = dialects.export(RULES, "nccl", head=["for a test"], least_channels=32).files[""]
+    text = tuner_files.export(RULES, "nccl", head=["for a test"], least_channels=32).files[""]
     found = caller(text, version)
     assert found.result == 0
     assert found.ask("allreduce", 0) == found.ask("allreduce", 65536) == ("tree", "ll", 4)
@@ -199,9 +198,9 @@ def test_the_command_builds_the_plugin(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_a_compiler_that_is_not_there_or_fails_is_named(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="there is no C compiler 'no-such-cc'"):
-        plugin_build.build(tmp_path / "a.so", compiler="no-such-cc")
+        tuner_files.build(tmp_path / "a.so", compiler="no-such-cc")
     with pytest.raises(MissingError, match=r"false cannot build tuner_plugin\.c"):
-        plugin_build.build(tmp_path / "a.so", compiler="false")
+        tuner_files.build(tmp_path / "a.so", compiler="false")
     assert not list(tmp_path.iterdir())
 
 
@@ -244,18 +243,18 @@ def test_all_dialects_say_the_same(rules: list[TuningRule], per_rank: int) -> No
     size = 16 * per_rank
     expected = next((rule.choice for rule in rules if rule.least <= size <= rule.most), None)
     for dialect in ("nccl", "rccl", "ncclx"):
-        text = dialects.export(rules, dialect).files[""]
+        text = tuner_files.export(rules, dialect).files[""]
         assert matched(text, dialect, "allgather", size, 2, 16) == expected
         assert matched(text, dialect, "reduce", size, 2, 16) is None
         assert matched(text, dialect, "allgather", size, 1, 8) is None
 
 
 def test_an_export_says_what_to_set() -> None:
-    found = dialects.export(RULES, "ncclx", least_channels=32)
+    found = tuner_files.export(RULES, "ncclx", least_channels=32)
     assert found.variables("/etc/t.csv") == {"NCCLX_TUNER_CONFIG_FILE": "/etc/t.csv", "NCCL_MIN_NCHANNELS": "32"}
-    assert set(dialects.export(RULES, "rccl").environment) == {"NCCL_TUNER_PLUGIN", "NCCL_TUNER_CONFIG_FILE"}
+    assert set(tuner_files.export(RULES, "rccl").environment) == {"NCCL_TUNER_PLUGIN", "NCCL_TUNER_CONFIG_FILE"}
     with pytest.raises(InputError, match="did you mean 'nccl'"):
-        dialects.export(RULES, "ncc")  # type: ignore[arg-type]
+        tuner_files.export(RULES, "ncc")  # type: ignore[arg-type]
 
 
 # --- rules ------------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from statistics import median
 from blinksim.answers.tuning.tuning_search import SIZES
 from blinksim.gpu.execution.gpu_clock import ChoiceClock, GpuClock
 from blinksim.nccl.tuner.tuner import COLLECTIVES
-from blinksim.nccl.tuner_files.tuning_rule import DEFAULT, runs
+from blinksim.nccl.tuner.tuner_files import DEFAULT, runs
 from validate.recipes.arguments import arguments, script
 
 TURNS = 3

@@ -94,7 +94,7 @@ def _families(found: Judgement, nodes: int) -> Iterator[str]:
 
 def _graph(file: str, text: str, question: Question, release: str) -> FileVerdict:
     """What NCCL does with a graph file, in words."""
-    from blinksim.nccl.export.devices import communicator
+    from blinksim.nccl.export.lines import communicator
     from blinksim.nccl.files.graph_rules import judge
     from blinksim.nccl.files.nccl_xml import Release
 

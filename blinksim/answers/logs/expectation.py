@@ -17,8 +17,7 @@ from blinksim.collective import Collective
 from blinksim.cost.nccl_rates import NVLS
 from blinksim.errors import BlinksimError
 from blinksim.machines import MachineLike, as_topology
-from blinksim.nccl.channel_graph import graphs_of
-from blinksim.nccl.files.graph_file import GraphFile
+from blinksim.nccl.files.graph_file import GraphFile, graphs_of
 from blinksim.nccl.tuner.constants import DEFAULT_VERSION, nearest
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import COLLECTIVES

@@ -6,7 +6,7 @@ from blinksim.errors import InputError
 from blinksim.formats import machine_yaml
 from blinksim.formats.shipped.known_gpus import named
 from blinksim.formats.shipped.machine_names import catalogue_file
-from blinksim.nccl.logs.log_records import Run
+from blinksim.nccl.logs.log_rows import Run
 from blinksim.topology.graph import Topology
 
 

@@ -12,7 +12,7 @@ from blinksim.machines import MachineLike, as_topology
 from blinksim.nccl.logs import tests_log
 
 if TYPE_CHECKING:
-    from blinksim.nccl.logs.log_records import Run
+    from blinksim.nccl.logs.log_rows import Run
     from blinksim.topology.graph import Topology
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from blinksim.cost.nccl_rates import NcclRates
 from blinksim.errors import InputError
 from blinksim.nccl.tuner.prediction import Prediction
-from blinksim.nccl.tuner_files.tuning_rule import DEFAULT, Choice, runs
+from blinksim.nccl.tuner.tuner_files import DEFAULT, Choice, runs
 
 # Octaves around a measured size in which channels that NCCL would not take by itself keep their factor: how many
 # channels are best depends on the size.

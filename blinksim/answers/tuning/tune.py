@@ -12,15 +12,14 @@ from blinksim.answers.tuning.times_file import TimedJob, read_times
 from blinksim.answers.tuning.tuning_search import MOST_MEASUREMENTS, Job, Measure, search
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike
+from blinksim.nccl.tuner import tuner_files
 from blinksim.nccl.tuner.constants import DEFAULT_VERSION
 from blinksim.nccl.tuner.prediction import Prediction, predict
-from blinksim.nccl.tuner_files import dialects
-from blinksim.nccl.tuner_files.dialects import DialectName
-from blinksim.nccl.tuner_files.tuning_rule import DEFAULT, MOST_BYTES, Choice, TuningRule, rules_of
+from blinksim.nccl.tuner.tuner_files import DEFAULT, MOST_BYTES, Choice, DialectName, TuningRule, rules_of
 from blinksim.question import Question
 from blinksim.results import Result
-from blinksim.textio.exported import Exported
 from blinksim.textio.text_files import shown
+from blinksim.textio.whole_files import Exported
 from blinksim.topology.selection import Names
 from blinksim.units import format_size
 
@@ -98,7 +97,7 @@ class Tuning(Result):
 
     def export(self, dialect: DialectName = "nccl") -> Exported:
         """The rules as a file for NCCL (with blinksim's plugin or NCCL's example plugin), RCCL or NCCLX."""
-        found = dialects.export(self.rules, dialect, head=self._head(), least_channels=self.least_channels)
+        found = tuner_files.export(self.rules, dialect, head=self._head(), least_channels=self.least_channels)
         return replace(found, caution=self.caution)
 
     def _head(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from blinksim.answers.tuning.choice_times import ChoiceTime, ChoiceTimes
 from blinksim.nccl.tuner.tuner import ALGORITHMS_OF, COLLECTIVES
-from blinksim.nccl.tuner_files.tuning_rule import DEFAULT, Choice, runs
+from blinksim.nccl.tuner.tuner_files import DEFAULT, Choice, runs
 
 SIZES = tuple(2**power for power in range(10, 31))
 MOST_MEASUREMENTS = 40

@@ -21,8 +21,8 @@ from blinksim.formats.msccl.msccl_check import (
     check_text,
 )
 from blinksim.schedule.model import Schedule
-from blinksim.textio.exported import Exported, most_channels
 from blinksim.textio.text_table import count as counted_as
+from blinksim.textio.whole_files import Exported, most_channels
 from blinksim.topology.elements import RCCL
 
 SEND, RECEIVE, REDUCE_IN, COPY, NOTHING = "s", "r", "rrc", "cpy", "nop"

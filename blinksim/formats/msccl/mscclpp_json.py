@@ -22,8 +22,8 @@ from blinksim.formats.msccl.moves import SCRATCH, Move, Moves, Place, moves
 from blinksim.formats.msccl.mscclpp_check import MOST_BARRIERS, MOST_OPERATIONS, check_text
 from blinksim.schedule.model import Schedule
 from blinksim.structures.union_find import UnionFind
-from blinksim.textio.exported import Exported
 from blinksim.textio.text_table import count as counted_as
+from blinksim.textio.whole_files import Exported
 
 Connection = tuple[int, int, int]
 Numbered = tuple[int, Move]

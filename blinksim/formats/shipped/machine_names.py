@@ -8,8 +8,7 @@ from typing import Literal
 from blinksim import data_files
 from blinksim.errors import InputError, unknown
 from blinksim.formats import machine_yaml, rate_tables
-from blinksim.formats.link_table import Outline
-from blinksim.formats.rate_tables import RateTable
+from blinksim.formats.rate_tables import Outline, RateTable
 
 MachineName = Literal[
     "a3-highgpu-8g",

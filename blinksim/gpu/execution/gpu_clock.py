@@ -21,8 +21,8 @@ from blinksim.errors import MissingError
 from blinksim.gpu.execution.gpu_devices import COLLECTIVES, ITERATIONS, Nccl, Stopwatch, require_cupy
 from blinksim.gpu.execution.run import execute
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
-from blinksim.nccl.tuner_files import dialects, plugin_build
-from blinksim.nccl.tuner_files.tuning_rule import MOST_BYTES, Choice, TuningRule, runs
+from blinksim.nccl.tuner import tuner_files
+from blinksim.nccl.tuner.tuner_files import MOST_BYTES, Choice, TuningRule, runs
 from blinksim.schedule.model import Schedule
 
 _KIND = ELEMENT_TYPES["float32"]
@@ -111,7 +111,7 @@ class ChoiceClock:
         self.folder = tempfile.TemporaryDirectory(prefix="blinksim-tune-")
         place = Path(self.folder.name)
         self.rules = place / "rules.csv"
-        os.environ["NCCL_TUNER_PLUGIN"] = str(plugin_build.build(place / dialects.PLUGIN))
+        os.environ["NCCL_TUNER_PLUGIN"] = str(tuner_files.build(place / tuner_files.PLUGIN))
         os.environ["NCCL_TUNER_CONFIG_FILE"] = str(self.rules)
         if least_channels:
             os.environ["NCCL_MIN_NCHANNELS"] = str(least_channels)
@@ -171,4 +171,4 @@ def rules_text(choice: Choice | None) -> str:
     if choice is not None:
         allowed = [name for name in COLLECTIVES if runs(name, *choice[:2])]
         rules = [TuningRule(name, 0, MOST_BYTES, *choice) for name in allowed]
-    return dialects.export(rules, "nccl").files[""]
+    return tuner_files.export(rules, "nccl").files[""]

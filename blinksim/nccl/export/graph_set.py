@@ -15,13 +15,11 @@ from math import gcd
 from pathlib import Path
 
 from blinksim.errors import InfeasibleError
-from blinksim.nccl.channel_graph import Graph
-from blinksim.nccl.export.devices import farthest, has_nvswitch, number, path_type
-from blinksim.nccl.export.graph_export import CAUTION, RELEASES
-from blinksim.nccl.export.line_graphs import BLOCK_RATE
-from blinksim.nccl.export.lines import Line, lines
+from blinksim.nccl.export.graph_export import BLOCK_RATE, CAUTION, RELEASES
+from blinksim.nccl.export.lines import Line, farthest, has_nvswitch, lines, number, path_type
 from blinksim.nccl.families import PATTERN_BALANCED_TREE, PATTERN_RING, RING, TREE
 from blinksim.nccl.files.graph_file import (
+    Graph,
     GraphFile,
     check,
     log_lines,
@@ -32,7 +30,7 @@ from blinksim.nccl.files.nccl_xml import Release
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
 from blinksim.textio import text_files
-from blinksim.textio.exported import Exported, most_channels
+from blinksim.textio.whole_files import Exported, most_channels
 from blinksim.units import exact_GBps
 
 MOST_COMMUNICATORS = 32

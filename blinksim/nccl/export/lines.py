@@ -1,13 +1,28 @@
-"""A schedule as the lines that NCCL can run: chains through GPUs, used up and down, and rings.
+"""Lines of a schedule that NCCL can run, on one node or several, and what NCCL calls the devices on them.
+
+What NCCL calls the devices of a machine: GPUs and network devices by number, paths between them by type.
+
+GPUs go by their NVML number, which is the order on the PCIe bus and what nvidia-smi shows; network devices by the order
+of NCCL's plugin. A topology file says both (``dev``); in the catalogue's machines ``gpu3`` is number 3 of its node.
+
+A schedule as the lines that NCCL can run: chains through GPUs, used up and down, and rings.
 
 NCCL's tree allreduce makes every channel a chain, up and then down; everything else runs on rings (NCCL 2.28.3
 graph/connect.cc; Broadcast and Reduce follow a ring from or to the root). Anything else has no graph file; it is
 refused, with what to do instead.
+
+Chains and rings over several nodes, as the one file that every node loads.
+
+NCCL goes from node to node along rings, and between the nodes' first GPUs along its own double binary trees (NCCL
+2.28.3 graph/trees.cc), through the network devices that a file names. Chains and rings that differ between nodes, or
+take another way between them, are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
@@ -15,11 +30,119 @@ from itertools import pairwise
 
 import numpy as np
 
+from blinksim.algorithms.double_binary import two_trees
 from blinksim.errors import InfeasibleError
-from blinksim.nccl.files.graph_file import MOST_CHANNELS
-from blinksim.nccl.files.topo_elements import GPU_KINDS
-from blinksim.schedule.model import REDUCE, Schedule
+from blinksim.nccl.families import GPU_KINDS, PATH_TYPES
+from blinksim.nccl.files.graph_file import MOST_CHANNELS, Channel
+from blinksim.nccl.files.graph_rules import Communicator
+from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.structures.arrays import distinct
+from blinksim.topology.cluster import nodes_of
+from blinksim.topology.graph import Device, Topology
+
+_NUMBERED = re.compile(r"(?:n[0-9]+\.)?(?:gpu|net|nic)([0-9]{1,4})")
+
+
+def number(device: Device) -> int:
+    """The number of a GPU or network device; raises `InfeasibleError` if neither name nor attributes give it."""
+    given = device.attributes.get("dev")
+    if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
+        return given
+    match = _NUMBERED.fullmatch(device.name)
+    if match is None:
+        raise InfeasibleError(
+            f"{device.name} has no number that NCCL knows; give the {device.kind} the attribute dev in the machine file"
+        )
+    return int(match[1])
+
+
+def net_number(topology: Topology, device: Device) -> int:
+    """The number of a network device: its own, or its position among those of its node."""
+    if "dev" in device.attributes or _NUMBERED.fullmatch(device.name):
+        return number(device)
+    ports = [d.name for d in topology.devices if d.node == device.node and is_port(topology, d)]
+    return ports.index(device.name)
+
+
+def local_gpus(topology: Topology) -> list[list[int]]:
+    """The numbers of the members of every node that has any, in rank order.
+
+    Raises `InfeasibleError` for two members with one number in a node, and as `number`.
+    """
+    nodes: dict[int, list[int]] = {}
+    for name in topology.members:
+        device = topology.device(name)
+        nodes.setdefault(device.node, []).append(number(device))
+    for node, gpus in nodes.items():
+        if len(set(gpus)) < len(gpus):
+            raise InfeasibleError(f"two ranks of node {node} have the same GPU number; NCCL runs one rank on each GPU")
+    return list(nodes.values())
+
+
+def compute_capability(topology: Topology) -> int | None:
+    """The lowest compute capability of the members, times ten; None if no member says it."""
+    known = [topology.device(name).attributes.get("sm") for name in topology.members]
+    return min((sm for sm in known if isinstance(sm, int)), default=None)
+
+
+def has_nvswitch(topology: Topology) -> bool:
+    return any(device.kind == "switch" for device in topology.devices if device.node >= 0 or topology.nodes == 1)
+
+
+def path_type(topology: Topology, links: Iterable[int]) -> str:
+    """NCCL's name for a route (indices into topology.links): the farthest of the devices that it passes."""
+    route = [topology.links[i] for i in links]
+    kinds = [topology.device(link.src).kind for link in route[1:]]
+    gpus, cpus, pcie = sum(k in GPU_KINDS for k in kinds), kinds.count("cpu"), kinds.count("pcie")
+    if cpus or gpus > 1:
+        return "PHB" if cpus == 1 and not gpus else "SYS"
+    if gpus:
+        return "NVB"
+    ends = {topology.device(route[0].src).kind, topology.device(route[-1].dst).kind} if route else set()
+    if pcie:
+        return "PIX" if pcie == 1 else "PXB"
+    # A NIC drawn at its GPU sits on the same PCIe switch.
+    return "PIX" if "nic" in ends else "NVL"
+
+
+def farthest(types: Iterable[str], default: str) -> str:
+    """The farthest of some path types, `default` without any."""
+    return max(types, key=PATH_TYPES.index, default=default)
+
+
+def communicator(topology: Topology) -> Communicator:
+    """The members of `topology` as NCCL sees them, for `graph_rules.judge`.
+
+    Raises `InfeasibleError` if the nodes do not have the same GPUs in the same order: a graph file is for one node.
+    """
+    nodes = local_gpus(topology)
+    if any(gpus != nodes[0] for gpus in nodes):
+        raise InfeasibleError("the nodes have different GPUs in the job; a graph file describes one node for all")
+    first = topology.device(topology.members[0]).node
+    here = {d.name: d for d in topology.devices if d.node == first}
+    linked: set[tuple[int, int]] = set()
+    for link in topology.links:
+        if link.src in here and link.dst in here and link.kind == "nvlink":
+            src, dst = here[link.src], here[link.dst]
+            if src.kind in GPU_KINDS and dst.kind in GPU_KINDS:
+                linked.add((number(src), number(dst)))
+    if has_nvswitch(topology):
+        linked |= {(a, b) for a in nodes[0] for b in nodes[0] if a != b}
+    nets = frozenset(net_number(topology, d) for d in here.values() if d.kind == "nic" and is_port(topology, d))
+    known = any(link.kind == "nvlink" for link in topology.links)
+    sm = compute_capability(topology) or 0
+    return Communicator(
+        tuple(nodes[0]), len(nodes), sm, has_nvswitch(topology), frozenset(linked) if known else None, nets or None
+    )
+
+
+def is_port(topology: Topology, device: Device) -> bool:
+    """True for what NCCL counts as a network device; an adapter with ports of its own is none."""
+    if device.kind != "nic":
+        return False
+    ports = [topology.device(topology.links[i].dst) for i in topology.out_links[topology.index[device.name]]]
+    return not any(port.kind == "nic" and port.node == device.node for port in ports)
+
 
 Pair = tuple[str, str]
 
@@ -160,3 +283,127 @@ def repeated(found: list[Line], most: int) -> list[Line]:
             "the schedule with algorithm=chains, which keeps to few equal channels, or take the format nccl-graph-set"
         )
     return [line for line in found for _ in range(int(line.share / unit))]
+
+
+_BUILD = "Build it with algorithm=chain_tree (chains in the nodes, NCCL's trees between them) or algorithm=ring"
+_ELSEWHERE = f"between nodes NCCL runs double binary trees of the first GPUs, which no file changes. {_BUILD}"
+
+
+def ring_on_nodes(topology: Topology, line: Line) -> Channel:
+    """What a node sees of a ring; raises `InfeasibleError` unless all nodes see the same, in turn."""
+    node = [topology.device(name).node for name in line.devices]
+    starts = [i for i in range(len(node)) if node[i] != node[i - 1]]
+    turned = line.devices[starts[0] :] + line.devices[: starts[0]]
+    parts: list[list[str]] = []
+    for name in turned:
+        if parts and topology.device(parts[-1][-1]).node == topology.device(name).node:
+            parts[-1].append(name)
+        else:
+            parts.append([name])
+    order = [topology.device(part[0]).node for part in parts]
+    first = order.index(min(order))
+    alike = {tuple(number(topology.device(name)) for name in part) for part in parts}
+    turn = order[first:] + order[:first]
+    # Descending order equals ascending order with the nodes renamed.
+    one_by_one = turn == sorted(turn) or turn[:1] + turn[:0:-1] == sorted(turn)
+    if len(parts) != len(set(node)) or not one_by_one or len(alike) > 1:
+        raise InfeasibleError(
+            f"the ring {' '.join(line.devices[:6])} … does not pass the nodes one after another in the same way, and "
+            "NCCL's file describes one node for all. Build it with algorithm=ring and alike=True"
+        )
+    hops = [(parts[i][-1], parts[(i + 1) % len(parts)][0]) for i in range(len(parts))]
+    return Channel(next(iter(alike)), _nets(topology, hops))
+
+
+def chains_on_nodes(schedule: Schedule, most: int) -> list[Channel]:
+    """The chains inside the nodes of trees that are NCCL's own between them: the two of its double binary tree."""
+    topology = schedule.topology
+    nodes = nodes_of(topology, topology.members)
+    trees = [parents for parents, _ in two_trees(len(nodes))]
+    shares: dict[Channel, list[Fraction]] = {}
+    for chunk in range(schedule.chunks):
+        mine = (schedule.chunk == chunk) & (schedule.op == COPY)
+        ranks = schedule.rank_of[schedule.src[mine]].tolist(), schedule.rank_of[schedule.dst[mine]].tolist()
+        channel, across = _chain_of_nodes(topology, nodes, dict(zip(ranks[1], ranks[0], strict=True)))
+        if across not in trees:
+            raise InfeasibleError(_ELSEWHERE)
+        shares.setdefault(channel, [Fraction(0)] * 2)[trees.index(across)] += schedule.share(chunk)
+        # Of two nodes both trees have one edge; they differ in the root only where there are more.
+        if trees[0] == trees[1]:
+            shares[channel] = [sum(shares[channel], start=Fraction(0)) / 2] * 2
+    if any(a != b for a, b in shares.values()):
+        raise InfeasibleError(f"NCCL gives both trees between the nodes the same share. {_BUILD}")
+    # `repeated` looks at shares only, so the channel's number stands for its devices.
+    numbered = [Line((str(number),), sum(two, start=Fraction(0))) for number, two in enumerate(shares.values())]
+    channels = list(shares)
+    return [channels[int(line.devices[0])] for line in repeated(numbered, most)]
+
+
+def _chain_of_nodes(
+    topology: Topology, nodes: list[list[int]], parent: dict[int, int]
+) -> tuple[Channel, dict[int, int]]:
+    """The chain that every node has in one tree, and the tree over the nodes; raises `InfeasibleError` otherwise."""
+    home = {rank: node for node, ranks in enumerate(nodes) for rank in ranks}
+    below = {a: b for b, a in parent.items() if home[a] == home[b]}
+    inside = sum(home[a] == home[b] for b, a in parent.items())
+    heads = [[r for r in ranks if r not in parent or home[parent[r]] != home[r]] for ranks in nodes]
+    if len(below) != inside or any(len(found) != 1 for found in heads):
+        raise InfeasibleError(f"a tree branches inside a node, where NCCL runs chains. {_BUILD}")
+    chains = []
+    for (head,) in heads:
+        chain = [head]
+        while chain[-1] in below:
+            chain.append(below[chain[-1]])
+        chains.append(tuple(number(topology.device(topology.members[rank])) for rank in chain))
+    across = {home[b]: home[a] for b, a in parent.items() if home[a] != home[b]}
+    top = {found[0] for found in heads}
+    if len(set(chains)) > 1 or any(a not in top for b, a in parent.items() if home[a] != home[b]):
+        raise InfeasibleError(_ELSEWHERE)
+    hops = [(topology.members[heads[b][0]], topology.members[heads[a][0]]) for b, a in across.items()]
+    nets = {net for hop in hops for net in _nets(topology, [hop, hop[::-1]])}
+    if len(nets) > 1:
+        raise InfeasibleError(f"the first GPU of a chain uses different NICs ({sorted(nets)}) on different nodes")
+    (net,) = nets
+    return Channel(chains[0], (net, net)), across
+
+
+def _nets(topology: Topology, hops: list[tuple[str, str]]) -> tuple[int, int]:
+    """(way in, way out) by network device number, the same on every node; raises `InfeasibleError` otherwise."""
+    found = set()
+    for a, b in hops:
+        route = topology.router.route(topology.index[a], topology.index[b])
+        passed = [topology.device(topology.links[i].dst) for i in route]
+        ports = [device for device in passed if is_port(topology, device)]
+        if len(ports) < 2:
+            raise InfeasibleError(f"{a} reaches {b} without NICs on the way; NCCL's files name the network devices")
+        found.add((net_number(topology, ports[-1]), net_number(topology, ports[0])))
+    if len(found) > 1:
+        raise InfeasibleError(
+            f"the nodes take different NICs ({sorted(found)}); NCCL's file describes one node for all"
+        )
+    return found.pop()
+
+
+def network_speed(topology: Topology, channels: Sequence[Channel]) -> Fraction:
+    """Bytes/s of a channel between nodes: what a NIC sends, over the channels that leave by it."""
+    leaving = Counter(channel.nets[1] for channel in channels)
+    speeds = [
+        link.bandwidth / leaving[net_number(topology, topology.device(link.src))]
+        for link in topology.links
+        if is_port(topology, topology.device(link.src))
+        and topology.device(link.dst).node != topology.device(link.src).node
+        and leaving[net_number(topology, topology.device(link.src))]
+    ]
+    return min(speeds, default=Fraction(10**10))
+
+
+def network_type(topology: Topology, channels: Sequence[Channel]) -> str:
+    first = topology.device(topology.members[0]).node
+    here = [device for device in topology.devices if device.node == first]
+    gpus = {number(d): d.name for d in here if d.holds}
+    nets = {net_number(topology, d): d.name for d in here if is_port(topology, d)}
+    ends = {(c.gpus[-1], c.nets[1]) for c in channels} | {(c.gpus[0], c.nets[0]) for c in channels}
+    index = topology.index
+    types = [path_type(topology, topology.router.route(index[gpus[g]], index[nets[n]])) for g, n in ends]
+    # P2C and the like are not written; PIX is what NCCL says of a NIC at the same switch.
+    return farthest(("PIX" if kind == "NVL" else kind for kind in types), "PIX")

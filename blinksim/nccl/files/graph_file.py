@@ -1,8 +1,16 @@
-"""NCCL's graph files (NCCL_GRAPH_FILE, NCCL_GRAPH_DUMP_FILE): the chains and rings of every channel, GPU by GPU.
+"""Graph files of NCCL, and the channels that they or its search give.
+
+NCCL's graph files (NCCL_GRAPH_FILE, NCCL_GRAPH_DUMP_FILE): the chains and rings of every channel, GPU by GPU.
 
 A file lists one node's GPUs: by their NVML number, in ring or chain order, between the network devices where traffic
 enters and leaves. Reading is strict XML (`graph_rules` judges as NCCL does); writing keeps to what NCCL 2.8 to
 2.30 all load correctly: no prolog, blanks, double quotes, numbers in hexadecimal.
+
+The channels of NCCL, found by its search or read from a graph file.
+
+NCCL keeps one graph per algorithm family: the number of channels, the bandwidth that it counts for one, the worst path
+inside a node and to a network port, and for every channel the order of the node's GPUs. The tuner reads nothing else
+(NCCL 2.28.3, graph/tuning.cc).
 """
 
 from __future__ import annotations
@@ -10,10 +18,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 
 from blinksim.errors import InputError
-from blinksim.nccl.families import FAMILY_NAMES, FILE_PATH_TYPES, PORTABLE_PATH_TYPES, RING, TREE
+from blinksim.nccl.families import FAMILIES, FAMILY_NAMES, FILE_PATH_TYPES, PORTABLE_PATH_TYPES, RING, TREE
 from blinksim.textio import safe_xml
 from blinksim.textio.safe_xml import Element, fault, integer, number, word
 
@@ -33,7 +42,7 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class GraphElement:
-    """One ``<graph>`` of a file, as it is written; `blinksim.nccl.channel_graph.Graph` is what it means.
+    """One ``<graph>`` of a file, as it is written; `blinksim.nccl.files.graph_file.Graph` is what it means.
 
     number: its family (`FAMILY_NAMES`). channel_count: ``nchannels``, which need not be the number of channels listed.
     speed_intra, speed_inter: GB/s that NCCL's tuner counts per channel, inside a node and between nodes.
@@ -210,3 +219,83 @@ def log_lines(file: GraphFile, gpus: Iterable[int], copies: int = 1) -> list[str
             parts.append(f"[{number}] {down}/-1/-1->0->{up}")
         lines.append(f"Trees {' '.join(parts)}")
     return lines
+
+
+_GIGA = 10**9
+_MICRO = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """The channels of one algorithm family.
+
+    pattern: one of `families.PATTERNS`. nchannels: channels before NCCL doubles them.
+    bw_intra, bw_inter: bytes/s that NCCL counts for a channel inside a node and between nodes.
+    type_intra, type_inter: the worst path between GPUs, and to a network port, one of `families.PATH_TYPES`.
+    same_channels: True if all channels were searched as copies of the first. latency_inter: seconds.
+    cross_nic: 0 if a channel enters and leaves a node by the same port.
+    channels: for each channel the numbers (``dev``) of the node's GPUs in the order of the ring or chain; for NVLS the
+    head comes first. nets: for each channel the numbers of the ports by which it enters and leaves; empty on one node.
+    """
+
+    pattern: int
+    nchannels: int
+    bw_intra: Fraction
+    bw_inter: Fraction
+    type_intra: str
+    type_inter: str
+    same_channels: bool
+    latency_inter: float = 0.0
+    cross_nic: int = 0
+    channels: tuple[tuple[int, ...], ...] = ()
+    nets: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def bandwidth(self) -> Fraction:
+        """Bytes/s of all channels together, inside a node."""
+        return self.nchannels * self.bw_intra
+
+    @classmethod
+    def from_file(cls, element: GraphElement) -> Graph:
+        """What a ``<graph>`` of a file means.
+
+        Speeds are the decimal numbers of the file, not the binary ones nearest to them. Channels listed beyond
+        ``nchannels`` do not count.
+        """
+        listed = element.channels[: element.channel_count]
+        return cls(
+            pattern=element.pattern,
+            nchannels=element.channel_count,
+            bw_intra=Fraction(repr(element.speed_intra)) * _GIGA,
+            bw_inter=Fraction(repr(element.speed_inter)) * _GIGA,
+            type_intra=element.type_intra,
+            type_inter=element.type_inter,
+            same_channels=bool(element.same_channels),
+            latency_inter=(element.latency_inter or 0.0) * _MICRO,
+            cross_nic=element.cross_nic,
+            channels=tuple(channel.gpus for channel in listed),
+            nets=tuple((channel.nets[0], channel.nets[-1]) for channel in listed if channel.nets),
+        )
+
+    def to_file(self, family: int) -> GraphElement:
+        """The ``<graph>`` that makes NCCL use these channels for a `family`."""
+        nets: tuple[tuple[int, ...], ...] = self.nets or ((),) * len(self.channels)
+        return GraphElement(
+            number=family,
+            pattern=self.pattern,
+            channel_count=self.nchannels,
+            speed_intra=float(self.bw_intra / _GIGA),
+            speed_inter=float(self.bw_inter / _GIGA),
+            type_intra=self.type_intra,
+            type_inter=self.type_inter,
+            same_channels=int(self.same_channels),
+            cross_nic=self.cross_nic,
+            latency_inter=self.latency_inter / _MICRO,
+            channels=tuple(Channel(gpus, ports) for gpus, ports in zip(self.channels, nets, strict=True)),
+        )
+
+
+def graphs_of(file: GraphFile) -> dict[str, Graph]:
+    """The ring, tree and NVLS channels of a graph file by family, as far as it has them."""
+    found = {family: file.graph(number) for family, number in FAMILIES.items()}
+    return {family: Graph.from_file(element) for family, element in found.items() if element is not None}

@@ -56,7 +56,7 @@ class Communicator:
 class LoadedGraph:
     """One graph in NCCL's memory after loading, mistakes of the file included.
 
-    That need not make sense, unlike a `blinksim.nccl.channel_graph.Graph`: speeds may be zero, infinite or negative,
+    That need not make sense, unlike a `blinksim.nccl.files.graph_file.Graph`: speeds may be zero, infinite or negative,
     and GPUs missing, repeated or unknown.
 
     in_force: True if NCCL takes the graph instead of searching. elements: channel elements read.

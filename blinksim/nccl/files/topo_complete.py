@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from blinksim.errors import FileError, InputError
-from blinksim.nccl.files.topo_elements import BUS_ID, GPU_KINDS
+from blinksim.nccl.families import BUS_ID, GPU_KINDS
 from blinksim.textio.safe_xml import Element
 from blinksim.topology.elements import IN_NETWORK_FACTS, Device
 from blinksim.topology.graph import Link, Topology

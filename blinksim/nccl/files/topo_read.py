@@ -16,8 +16,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from blinksim.errors import FileError
+from blinksim.nccl.families import BUS_ID
 from blinksim.nccl.files import topo_complete
-from blinksim.nccl.files.topo_elements import BUS_ID
 from blinksim.textio import link_rates, safe_xml
 from blinksim.textio.safe_xml import Element, fault, integer, number, word
 from blinksim.topology.elements import UNLIMITED, machine_name, nvswitch

@@ -1,4 +1,10 @@
-"""A machine as an NCCL topology file (NCCL_TOPO_FILE), so that NCCL plans for that machine, wherever it runs.
+"""A machine as an NCCL topology file (NCCL_TOPO_FILE), with its PCIe tree and bus ids.
+
+PCI bus ids of the devices of a node: those given, those of the machine, and made-up ones for the rest.
+
+The PCIe tree of a node: the parent of every GPU, PCIe switch and NIC.
+
+A machine as an NCCL topology file (NCCL_TOPO_FILE), so that NCCL plans for that machine, wherever it runs.
 
 NCCL takes what the file says over what it detects (NCCL 2.28.3 graph/topo.cc), so a job on other GPUs chooses the rings
 and trees of the machine described, if the bus ids are those of the GPUs that it runs on. What a machine file leaves out
@@ -8,16 +14,115 @@ and trees of the machine described, if the bus ids are those of the GPUs that it
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from blinksim.errors import InfeasibleError
-from blinksim.nccl.files.bus_ids import BusIds
-from blinksim.nccl.files.pcie_tree import PcieTree
-from blinksim.nccl.files.topo_elements import GPU_KINDS, Element
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.nccl.families import BUS_ID, GPU_KINDS, Element
 from blinksim.textio import link_rates
-from blinksim.topology.graph import Device, Topology
+from blinksim.topology.graph import Device, Link, Topology
+
+
+class BusIds:
+    """Bus ids by name of the device; `gpus` in the order in which `given` lists theirs.
+
+    Raises `InputError` for bus ids that are malformed, repeated or too few.
+    """
+
+    def __init__(self, topology: Topology, gpus: Sequence[Device], given: Sequence[str] | None) -> None:
+        self._of: dict[str, str] = _given(gpus, given) if given is not None else {}
+        known = {str(d.attributes["busid"]).lower() for d in topology.devices if "busid" in d.attributes}
+        self._taken = {*self._of.values(), *known}
+        self._made = 0
+        self.invents_gpus = False
+        """True if the bus id of a GPU is made up."""
+        for device in (*gpus, *(d for d in topology.devices if d.kind in ("pcie", "nic"))):
+            if device.name in self._of:
+                continue
+            if "busid" in device.attributes:
+                self._of[device.name] = str(device.attributes["busid"])
+            else:
+                self._of[device.name] = self.new()
+                self.invents_gpus |= device.kind in GPU_KINDS
+
+    def __getitem__(self, name: str) -> str:
+        return self._of[name]
+
+    def get(self, name: str) -> str:
+        """The bus id of a device, empty if it has none."""
+        return self._of.get(name, "")
+
+    def new(self) -> str:
+        """A bus id that no device has."""
+        while True:
+            self._made += 1
+            bus = f"{self._made >> 8:04x}:{self._made & 255:02x}:00.0"
+            if bus not in self._taken:
+                self._taken.add(bus)
+                return bus
+
+
+def _given(gpus: Sequence[Device], given: Sequence[str]) -> dict[str, str]:
+    lowered = [bus.strip().lower() for bus in given]
+    for bus in lowered:
+        if not BUS_ID.fullmatch(bus):
+            raise InputError(f"{bus[:40]!r} is not a bus id such as 0000:1b:00.0")
+    if len(lowered) != len(gpus) or len(set(lowered)) < len(lowered):
+        raise InputError(f"{len(gpus)} different bus ids are needed, one for each GPU, not {len(given)}")
+    return dict(zip((gpu.name for gpu in gpus), lowered, strict=True))
+
+
+_IN_TREE = ("pcie", "nic", *GPU_KINDS)
+
+
+class PcieTree:
+    """Every device below the nearest to a CPU along links that do not belong to GPUs.
+
+    parent: by device. below: the children of a device, in the machine's order.
+    """
+
+    def __init__(self, topology: Topology, cpus: Sequence[str], local: Fraction) -> None:
+        """cpus: the roots. local: the bandwidth of a link between PCIe switches that is no branch of the tree."""
+        self.parent: dict[str, str] = {}
+        self.below: dict[str, list[str]] = {}
+        near: dict[str, list[str]] = {}
+        for link in topology.links:
+            if _is_branch(topology, link, local):
+                near.setdefault(link.src, []).append(link.dst)
+        self._seen, self._front = set(cpus), deque(cpus)
+        self._walk(topology, near)
+        # Nothing leads from these to a CPU: they go below the first one, with everything that they lead to. Switches
+        # come first, because GPUs hang below them.
+        for device in sorted(topology.devices, key=lambda device: device.kind != "pcie"):
+            if device.kind in _IN_TREE and device.name not in self._seen:
+                self._attach(device.name, cpus[0])
+                self._walk(topology, near)
+        for children in self.below.values():
+            children.sort(key=topology.index.__getitem__)
+
+    def _walk(self, topology: Topology, near: dict[str, list[str]]) -> None:
+        """Breadth first from the devices that were attached last."""
+        while self._front:
+            place = self._front.popleft()
+            for name in near.get(place, ()):
+                if name not in self._seen and topology.device(name).kind in _IN_TREE:
+                    self._attach(name, place)
+
+    def _attach(self, name: str, place: str) -> None:
+        self._seen.add(name)
+        self._front.append(name)
+        self.parent[name] = place
+        self.below.setdefault(place, []).append(name)
+
+
+def _is_branch(topology: Topology, link: Link, local: Fraction) -> bool:
+    kinds = [topology.device(end).kind for end in (link.src, link.dst)]
+    crosslink = kinds == ["pcie", "pcie"] and link.bandwidth == local
+    peers = all(kind in GPU_KINDS for kind in kinds)
+    return {*kinds} <= {*_IN_TREE, "cpu"} and link.kind not in ("nvlink", "c2c") and not crosslink and not peers
+
 
 MOST_ELEMENTS = 256
 """The elements of a topology file that NCCL 2.21 and later have room for."""

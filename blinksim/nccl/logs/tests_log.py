@@ -16,9 +16,19 @@ from dataclasses import dataclass, field, replace
 
 from blinksim.collective import COLLECTIVES
 from blinksim.errors import FileError, InputError
-from blinksim.nccl.logs.log_checks import check_ranks, check_rate, collective_of, counted, inferred
-from blinksim.nccl.logs.log_columns import Columns, Number, read_heading
-from blinksim.nccl.logs.log_records import RankPlace, Row, Run
+from blinksim.nccl.logs.log_rows import (
+    Columns,
+    Number,
+    RankPlace,
+    Row,
+    Run,
+    check_ranks,
+    check_rate,
+    collective_of,
+    counted,
+    inferred,
+    read_heading,
+)
 from blinksim.textio import strict_json, text_files
 from blinksim.textio.strict_json import Entry
 

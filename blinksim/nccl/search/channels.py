@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 
 from blinksim.nccl.families import PATTERN_BALANCED_TREE, PATTERN_NVLS, PATTERN_RING, PATTERN_SPLIT_TREE, PATTERN_TREE
 from blinksim.nccl.search.paths import Paths
-from blinksim.nccl.search.reach import GB, Demand, Reach
-from blinksim.nccl.search.target import Found, Target
+from blinksim.nccl.search.reach import GB, Demand, Found, Reach, Target
 
 VISITS = 1 << 14
 VISITS_SAME_CHANNELS = 1 << 8

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from blinksim.nccl.channel_graph import Graph
 from blinksim.nccl.families import PATTERN_SPLIT_TREE, PATTERN_TREE
+from blinksim.nccl.files.graph_file import Graph
 
 MORE_CHANNELS_ABOVE = 45 * 10**9
 """Bytes/s of a channel above which Hopper and later use each channel four times on several nodes."""

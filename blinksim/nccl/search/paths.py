@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from blinksim.nccl.families import C2C, DIS, LOC, NET, NVB, NVL, P2C, PHB, PIX, PXB, PXN, SYS
-from blinksim.nccl.search.merged import CPU_KIND, GPU_KIND, PCI_KIND, PORT_KIND
-from blinksim.nccl.search.system import GRAIN, System
+from blinksim.nccl.search.system import CPU_KIND, GPU_KIND, GRAIN, PCI_KIND, PORT_KIND, System
 
 LOCAL_BANDWIDTH = 5_000_000_000_000 // GRAIN
 

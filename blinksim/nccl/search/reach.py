@@ -1,4 +1,8 @@
-"""What one attempt of the search may use, and in which order it tries it: paths, GPUs and network ports.
+"""Targets of one attempt of the search: what it looks for, what it may use, and in which order.
+
+What one attempt of the search looks for, and the best channels found so far.
+
+What one attempt of the search may use, and in which order it tries it: paths, GPUs and network ports.
 
 Neighbours are tried by bandwidth, then by nearness; behind NVSwitches only the GPUs next to each other in index order
 are. A channel takes its bandwidth from every link of a path; through an Intel root complex peer-to-peer traffic takes
@@ -9,12 +13,79 @@ graph/search.cc).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from blinksim.nccl.families import NVL, PATTERN_BALANCED_TREE, PATTERN_RING, PATTERN_SPLIT_TREE, PHB, PIX
-from blinksim.nccl.search.merged import CPU_KIND, GPU_KIND
+from blinksim.nccl.families import (
+    NVL,
+    PATTERN_BALANCED_TREE,
+    PATTERN_NVLS,
+    PATTERN_RING,
+    PATTERN_SPLIT_TREE,
+    PATTERN_TREE,
+    PHB,
+    PIX,
+)
 from blinksim.nccl.search.paths import Path, Paths
-from blinksim.nccl.search.system import GRAIN
-from blinksim.nccl.search.target import Target
+from blinksim.nccl.search.system import CPU_KIND, GPU_KIND, GRAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The demands of one attempt; the search relaxes them one after another.
+
+    type_intra, type_inter: the worst kinds of paths allowed, between GPUs and to a port.
+    bw_intra, bw_inter: of a channel, in `system.GRAIN`. same: True if all channels must be copies of the first.
+    cross: 2 if two channels may exchange their ports, else 0. least, most: number of channels.
+    hops: where the count of links crossed starts; NCCL's second pass goes on from that of the first.
+    """
+
+    pattern: int
+    type_intra: int
+    type_inter: int
+    bw_intra: int
+    bw_inter: int
+    same: bool
+    cross: int
+    least: int
+    most: int
+    hops: int = 0
+
+    @property
+    def is_tree(self) -> bool:
+        return self.pattern in (PATTERN_BALANCED_TREE, PATTERN_SPLIT_TREE, PATTERN_TREE)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The channels that meet a target; at first none.
+
+    channels: GPUs by index, for each channel. nets: ports by index, by which each channel enters and leaves.
+    hops: links crossed. latency: of the last port, seconds.
+    """
+
+    target: Target
+    channels: tuple[tuple[int, ...], ...] = ()
+    nets: tuple[tuple[int, int], ...] = ()
+    hops: int = 0
+    latency: float = 0.0
+
+    @property
+    def nchannels(self) -> int:
+        return len(self.channels)
+
+    def beaten_by(self, target: Target, nchannels: int, hops: int, gpus: int) -> bool:
+        """True if `nchannels` channels that meet `target`, over `hops` links, are worth more than these."""
+        if nchannels < target.least:
+            return False
+        mine = self.target
+        if target.pattern == PATTERN_NVLS:
+            more = self.nchannels < nchannels <= gpus
+            return more or nchannels * target.bw_inter > self.nchannels * mine.bw_inter
+        gain = nchannels * target.bw_intra - self.nchannels * mine.bw_intra
+        if gain:
+            return gain > 0
+        return target.pattern == mine.pattern and target.cross == mine.cross and hops < self.hops
+
 
 GB = 10**9 // GRAIN
 Demand = tuple[tuple[int, int], ...]

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from blinksim.nccl.channel_graph import Graph
 from blinksim.nccl.families import (
     DIS,
     LOC,
@@ -23,11 +22,11 @@ from blinksim.nccl.families import (
     PXN,
     SYS,
 )
+from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.search.channels import VISITS, VISITS_SAME_CHANNELS, Attempt
 from blinksim.nccl.search.paths import Paths
-from blinksim.nccl.search.reach import GB
+from blinksim.nccl.search.reach import GB, Found, Target
 from blinksim.nccl.search.system import GRAIN
-from blinksim.nccl.search.target import Found, Target
 
 ALL_VISITS = 1 << 19
 MOST_CHANNELS = 32

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.nccl.channel_graph import Graph
 from blinksim.nccl.families import DIS, FAMILIES, PATH_TYPES, PATTERN_BALANCED_TREE, PATTERN_NVLS, PATTERN_RING
+from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.search.paths import Paths
 from blinksim.nccl.search.search import MOST_CHANNELS, Rules, search
 from blinksim.nccl.search.system import System, system_of

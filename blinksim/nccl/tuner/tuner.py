@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from blinksim.errors import InfeasibleError
-from blinksim.nccl.channel_graph import Graph
 from blinksim.nccl.families import NVB, PATH_TYPES, PATTERN_TREE, PXB, PXN
+from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.tuner.constants import PROTOCOLS, Constants
 
 COLLECTIVES = ("broadcast", "reduce", "allgather", "reducescatter", "allreduce")

@@ -1,16 +1,84 @@
-"""The columns of an nccl-tests table: its heading says which there are, and a row is split accordingly.
+"""Rows of a log of nccl-tests: their columns, the collective and ranks, and whether the numbers agree.
+
+What a log of nccl-tests holds: runs, their rows, and where their ranks ran.
+
+The columns of an nccl-tests table: its heading says which there are, and a row is split accordingly.
 
 Times and rates are printed to a width: 123.45, 1234.5, 12345, 1.2e+06. A `Number` remembers how far its digits go.
+
+The collective and ranks of a log of nccl-tests, and whether its numbers agree.
+
+Size over time is algbw, and busbw over algbw is a factor of the collective and the number of ranks (nccl-tests,
+doc/PERFORMANCE.md). Together they show what a log leaves out, and whether it is a single log.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
+from blinksim.collective import COLLECTIVES, REDUCING, ROOTED, busbw_factor
 from blinksim.errors import FileError
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measurement. size: bytes; time_s: seconds; algbw, busbw: bytes/s as the log states them.
+
+    op, root: ``none`` and -1 where the collective has none. wrong: elements found wrong (or the largest error, in old
+    releases), None if not checked. line: its place in the log (in JSON the number of the result, from 1).
+    """
+
+    size: int
+    count: int
+    dtype: str
+    op: str
+    root: int
+    in_place: bool
+    time_s: float
+    algbw: float
+    busbw: float
+    wrong: float | None
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankPlace:
+    """Where a rank ran: host name, CUDA device number, PCI address, name of the device."""
+
+    rank: int
+    host: str
+    device: int
+    busid: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """One test of a log.
+
+    collective: as blinksim calls it, or empty if the log does not say and its numbers leave it open.
+    ranks: 0 where the log neither lists them nor shows their number in busbw / algbw.
+    version, nccl: of nccl-tests and of NCCL itself, empty where the log does not say.
+    complete: True if the last lines of the test are there.
+    """
+
+    path: str
+    collective: str
+    ranks: int
+    rows: tuple[Row, ...]
+    places: tuple[RankPlace, ...] = ()
+    version: str = ""
+    nccl: str = ""
+    complete: bool = True
+
+    def __repr__(self) -> str:
+        sizes = f"{len({row.size for row in self.rows})} sizes, {len(self.rows)} measurements"
+        return f"<Run {self.collective or 'unknown collective'} on {self.ranks or '?'} ranks: {sizes} ({self.path})>"
+
 
 _CLOCKS = ("time", "cputime")
 _HEAD = ("size", "count", "type", "redop", "root")
@@ -201,3 +269,80 @@ def _half(path: str, given: dict[str, str], number: int, unit: float) -> Half | 
     wrong = values.get("#wrong", values.get("error"))
     time = Number(values[clock].value * unit, values[clock].half * unit)
     return Half(time, values["algbw"], values["busbw"], None if wrong is None else wrong.value)
+
+
+def collective_of(program: str) -> str:
+    """``allreduce`` for ``./build/all_reduce_perf_mpi``; other tests keep the name of their program."""
+    stem = re.sub(r"_perf(_mpi)?(\.exe)?$", "", program.replace("\\", "/").rpartition("/")[2])
+    plain = stem.replace("_", "").lower()
+    return plain if plain in COLLECTIVES else stem
+
+
+def factor_of(rows: Iterable[Row]) -> float | None:
+    """busbw / algbw of the row that shows it most exactly, None if none does."""
+    # Beyond that, two digits are printed.
+    best = max((row for row in rows if row.algbw < 1e14), key=lambda row: row.algbw, default=None)
+    return best.busbw / best.algbw if best is not None and best.algbw >= 1e9 else None
+
+
+def inferred(run: Run) -> str:
+    """The one collective that fits operation, root and busbw / algbw; empty if several do."""
+    factor, first = factor_of(run.rows), run.rows[0]
+    if factor is None or run.ranks < 2:
+        return ""
+    fits = [
+        name
+        for name in COLLECTIVES
+        if abs(float(busbw_factor(name, run.ranks)) - factor) < 0.02
+        and (name in REDUCING) == (first.op != "none")
+        and (name in ROOTED) == (first.root >= 0)
+    ]
+    return fits[0] if len(fits) == 1 else ""
+
+
+def counted(collective: str, numbers: list[tuple[Number, Number, Number]]) -> int:
+    """The number of ranks that busbw / algbw implies, as far as the digits go; 0 where several fit."""
+    if collective not in COLLECTIVES or busbw_factor(collective, 2) == busbw_factor(collective, 3):
+        return 0
+    _, algbw, busbw = max(numbers, key=lambda row: row[1].value)
+    if algbw.value <= 2 * algbw.half:
+        return 0
+    low = (busbw.value - busbw.half) / (algbw.value + algbw.half)
+    high = (busbw.value + busbw.half) / (algbw.value - algbw.half)
+    fits = [ranks for ranks in range(2, 1025) if low <= float(busbw_factor(collective, ranks)) <= high]
+    return fits[0] if len(fits) == 1 else 0
+
+
+def check_ranks(run: Run) -> None:
+    """A log whose busbw is not that of its own number of ranks is a mixture of logs."""
+    factor = factor_of(run.rows)
+    if factor is None or run.ranks < 2:
+        return
+    expected = busbw_factor(run.collective, run.ranks)
+    if abs(factor - float(expected)) > 0.03:
+        raise FileError(
+            run.path,
+            f"busbw / algbw is {factor:.3f}, but an {run.collective} on {run.ranks} ranks has {_text(expected)}; "
+            f"is this one log?",
+        )
+
+
+def _text(factor: Fraction) -> str:
+    return str(factor) if factor.denominator == 1 else f"{factor} = {float(factor):.3f}"
+
+
+def check_rate(path: str, row: Row, numbers: tuple[Number, Number, Number]) -> None:
+    """Raises `FileError` if size / time is not the algbw that the row states, as far as its digits go."""
+    time, algbw, _ = numbers
+    if not row.size:
+        return
+    low, high = (
+        row.size / (time.value + sign * time.half) / 1e3 if time.value > time.half else math.inf for sign in (1, -1)
+    )
+    if not low * 0.97 - algbw.half <= algbw.value <= high * 1.03 + algbw.half:
+        raise FileError(
+            path,
+            f"{row.size} bytes in {time.value:g} us are {row.size / time.value / 1e3:.4g} GB/s, "
+            f"but the row says algbw {algbw.value:g}",
+            row.line,
+        )

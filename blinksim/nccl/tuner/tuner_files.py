@@ -1,0 +1,286 @@
+"""Files of rules for the tuners of NCCL, RCCL and NCCLX, and the plugin that follows them.
+
+Rules by which NCCL's tuner plugins choose: for a collective and a range of sizes, what runs it and on how many
+channels.
+
+Files of rules as the tuners of NCCL, RCCL and NCCLX read them.
+
+NCCL and RCCL: rows of NVIDIA/nccl, ext-tuner/example (2.28), which RCCL has taken over: sizes in bytes of the larger of
+one rank's buffers. NCCLX: rows of meta-pytorch/torchcomms, comms/ncclx/meta/tuner, with sizes by rank as intervals,
+read by a tuner that is part of the library.
+
+Builds the tuner plugin with the system's C compiler.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from blinksim.errors import InputError, MissingError, unknown
+from blinksim.nccl.tuner.constants import PROTOCOLS
+from blinksim.nccl.tuner.tuner import ALGORITHMS, ALGORITHMS_OF, COLLECTIVES
+from blinksim.textio.text_files import MIB, read_bytes
+from blinksim.textio.text_table import count
+from blinksim.textio.whole_files import Exported, check_target, write_bytes
+
+DEFAULT = -1
+"""As a number of channels, NCCL's own; as one of nodes or ranks, any."""
+MOST_BYTES = 2**63 - 1
+MOST_CHANNELS = 64
+# NCCL runs the others with one protocol only (2.28.3, graph/tuning.cc).
+_ALL_PROTOCOLS = ("tree", "ring")
+
+
+def runs(collective: str, algorithm: str, protocol: str) -> bool:
+    """True if some release of NCCL runs the collective so; protocol in small letters, as in files of rules.
+
+    >>> runs("allgather", "ring", "ll128"), runs("allgather", "tree", "ll"), runs("allreduce", "nvls", "ll")
+    (True, False, False)
+    """
+    if algorithm.startswith("collnet"):
+        return protocol == "simple" and collective not in ("broadcast", "reduce")
+    return algorithm in ALGORITHMS_OF[collective] and (protocol == "simple" or algorithm in _ALL_PROTOCOLS)
+
+
+@dataclass(frozen=True, slots=True)
+class TuningRule:
+    """What to take for a collective of `least` to `most` bytes.
+
+    Parameters
+    ----------
+    collective : str
+        One of broadcast, reduce, allgather, reducescatter, allreduce.
+    least, most : int
+        Bytes, both included; of the larger of one rank's buffers, as NCCL counts.
+    algorithm, protocol : str
+        NCCL's names in small letters.
+    channels : int
+        How many, or `DEFAULT`.
+    nodes, ranks : int
+        Of the communicators that it is for, or `DEFAULT`.
+
+    Raises
+    ------
+    InputError
+        For what NCCL cannot run, or numbers out of range.
+
+    Examples
+    --------
+    >>> TuningRule("allgather", 0, 65536, "tree", "ll")
+    Traceback (most recent call last):
+    blinksim.errors.InputError: NCCL does not run allgather by tree with ll
+    """
+
+    collective: str
+    least: int
+    most: int
+    algorithm: str
+    protocol: str
+    channels: int = DEFAULT
+    nodes: int = DEFAULT
+    ranks: int = DEFAULT
+
+    def __post_init__(self) -> None:
+        protocols = tuple(name.lower() for name in PROTOCOLS)
+        for what, value, known in (
+            ("collective of NCCL's tuner", self.collective, COLLECTIVES),
+            ("algorithm of NCCL", self.algorithm, ALGORITHMS),
+            ("protocol of NCCL", self.protocol, protocols),
+        ):
+            if value not in known:
+                raise unknown(what, value, known)
+        if not runs(self.collective, self.algorithm, self.protocol):
+            raise InputError(f"NCCL does not run {self.collective} by {self.algorithm} with {self.protocol}")
+        if not 0 <= self.least <= self.most <= MOST_BYTES:
+            raise InputError(f"a rule for {self.least} to {self.most} bytes: give whole numbers, the smaller first")
+        if self.channels != DEFAULT and not 1 <= self.channels <= MOST_CHANNELS:
+            raise InputError(f"channels={self.channels}: give 1 to {MOST_CHANNELS}, or {DEFAULT} for NCCL's own number")
+
+    @property
+    def choice(self) -> tuple[str, str, int]:
+        """What it takes: algorithm, protocol, channels."""
+        return self.algorithm, self.protocol, self.channels
+
+
+Choice = tuple[str, str, int]
+
+
+def rules_of(
+    collective: str, cells: Sequence[tuple[int, Choice | None, frozenset[Choice | None]]], nodes: int, ranks: int
+) -> tuple[TuningRule, ...]:
+    """The fewest rules that give every size the choice of its cell, or one that is as good.
+
+    cells: ascending sizes, each with its choice (None: no rule) and all that lose nothing there, itself among them.
+    A range ends half way between two sizes, by their ratio; the first begins at 0 and the last never ends.
+    """
+    found = []
+    for first, last, choice in _merged(cells):
+        if choice is None:
+            continue
+        least = 0 if first == 0 else _between(cells[first - 1][0], cells[first][0]) + 1
+        most = MOST_BYTES if last == len(cells) - 1 else _between(cells[last][0], cells[last + 1][0])
+        found.append(TuningRule(collective, least, most, *choice, nodes=nodes, ranks=ranks))
+    return tuple(found)
+
+
+def _between(low: int, high: int) -> int:
+    return math.isqrt(low * high)
+
+
+def _merged(
+    cells: Sequence[tuple[int, Choice | None, frozenset[Choice | None]]],
+) -> list[tuple[int, int, Choice | None]]:
+    """Neighbours under one choice, from the left, each run as long as some choice is good enough for all of it."""
+    found: list[tuple[int, int, Choice | None]] = []
+    start = 0
+    while start < len(cells):
+        common, end = cells[start][2], start
+        while end + 1 < len(cells) and common & cells[end + 1][2]:
+            end += 1
+            common &= cells[end][2]
+        own = [choice for _, choice, _ in cells[start : end + 1] if choice in common]
+        # No rule at all is the least that a file can say.
+        best = None if None in common else max(own or sorted(common, key=str), key=own.count)
+        first, last = start, end
+        while best is not None and None in cells[first][2]:
+            first += 1
+        while best is not None and None in cells[last][2]:
+            last -= 1
+        found.append((first, last, best))
+        start = end + 1
+    return found
+
+
+DialectName = Literal["nccl", "rccl", "ncclx"]
+PLUGIN = "libnccl-tuner-blinksim.so"
+"""What the plugin is called here."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Dialect:
+    head: str
+    row: Callable[[TuningRule], str | None]
+    variable: str
+    proof: str
+    plugin: bool
+    note: str
+
+
+def _nccl_row(rule: TuningRule) -> str:
+    numbers = (rule.channels, rule.nodes, rule.ranks, DEFAULT, DEFAULT)
+    return ",".join(map(str, (rule.collective, rule.least, rule.most, rule.algorithm, rule.protocol, *numbers)))
+
+
+def _ncclx_row(rule: TuningRule) -> str | None:
+    """None for a range that holds no multiple of a byte per rank."""
+    ranks = max(rule.ranks, 1)
+    least = -(-rule.least // ranks)
+    most = rule.most // ranks
+    if least > most:
+        return None
+    sizes = f"[{least},)" if rule.most == MOST_BYTES else f"[{least},{most}]"
+    known = DEFAULT not in (rule.nodes, rule.ranks)
+    where = (str(rule.nodes), str(rule.ranks // rule.nodes)) if known else ("*", "*")
+    return ",".join((rule.collective, sizes, rule.algorithm, rule.protocol, str(rule.channels), *where, "-1", "-1"))
+
+
+_NCCL = _Dialect(
+    "collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks,numPipeOps,regBuff",
+    _nccl_row,
+    "NCCL_TUNER_CONFIG_FILE",
+    "TUNER/blinksim: {file}:",
+    True,
+    "NCCL's own example plugin reads the file too, but gives one channel to calls without a row",
+)
+_DIALECTS = {
+    "nccl": _NCCL,
+    "rccl": _NCCL,
+    "ncclx": _Dialect(
+        "collective,bytesPerRank,algorithm,protocol,channels,nNodes,nLocalRanks,numPipeOps,regBuff",
+        _ncclx_row,
+        "NCCLX_TUNER_CONFIG_FILE",
+        "NCCLX TUNER: using built-in tuner",
+        False,
+        "NCCLX reads the file itself; leave NCCL_TUNER_PLUGIN unset",
+    ),
+}
+
+
+def export(
+    rules: Sequence[TuningRule], dialect: DialectName, *, head: Sequence[str] = (), least_channels: int | None = None
+) -> Exported:
+    """The rules as one file of a dialect, with the variables that put it in force.
+
+    head: lines of comment. least_channels: NCCL_MIN_NCHANNELS that the rules need. Raises `InputError` for an unknown
+    dialect.
+    """
+    if dialect not in _DIALECTS:
+        raise unknown("dialect of tuner files", dialect, _DIALECTS)
+    form = _DIALECTS[dialect]
+    needs = [f"needs NCCL_MIN_NCHANNELS={least_channels}"] if least_channels else []
+    comments = [f"# {line}" for line in (*head, *needs, form.head)]
+    rows = [row for rule in rules if (row := form.row(rule)) is not None]
+    # Without a slash it would be looked for among the system's libraries.
+    environment = {"NCCL_TUNER_PLUGIN": f"./{PLUGIN}"} if form.plugin else {}
+    environment[form.variable] = "{file}"
+    if least_channels:
+        environment["NCCL_MIN_NCHANNELS"] = str(least_channels)
+    return Exported(
+        {"": "\n".join([*comments, *rows]) + "\n"},
+        summary=f"{count(len(rows), 'rule')} for {dialect}",
+        facts=tuple(head),
+        environment=environment,
+        proof=(form.proof,),
+        notes=(form.note,),
+    )
+
+
+SOURCE = Path(__file__).with_name("tuner_plugin.c")
+# A build of this file has 20 kB.
+_MOST_BYTES = 8 * MIB
+_FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-fvisibility=hidden")
+
+
+def compile_command(compiler: str, target: str | Path) -> list[str]:
+    """What builds the plugin: one command, also without blinksim."""
+    return [compiler, *_FLAGS, "-o", os.fspath(target), os.fspath(SOURCE)]
+
+
+def build(target: str | Path, *, compiler: str | None = None, force: bool = False) -> Path:
+    """Writes the plugin to `target`.
+
+    Parameters
+    ----------
+    target : path
+        A file name, such as ``libnccl-tuner-blinksim.so``.
+    compiler : str, optional
+        Default: ``$CC``, else ``cc``.
+    force : bool
+        Replace a file that exists.
+
+    Raises
+    ------
+    MissingError
+        Without a compiler, or if it fails.
+    InputError, FileError
+        As `check_target` does.
+    """
+    place = check_target(target, force)
+    name = compiler or os.environ.get("CC") or "cc"
+    if shutil.which(name) is None:
+        raise MissingError(f"there is no C compiler {name!r}; install one (apt install gcc), or name one with CC=…")
+    with tempfile.TemporaryDirectory() as folder:
+        built = Path(folder) / "plugin.so"
+        done = subprocess.run(compile_command(name, built), capture_output=True, text=True, check=False)
+        if done.returncode != 0 or not built.exists():
+            raise MissingError(f"{name} cannot build {SOURCE.name}: {(done.stderr or done.stdout).strip()[:500]}")
+        write_bytes(place, read_bytes(built, _MOST_BYTES), force)
+    return place

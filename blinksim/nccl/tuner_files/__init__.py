@@ -1,1 +1,0 @@
-"""Files of rules for the tuners of NCCL, RCCL and NCCLX, and the plugin that follows them."""
