@@ -77,6 +77,8 @@ if TYPE_CHECKING:
     from blinksim.machines import check as check
     from blinksim.machines import load as load
     from blinksim.machines import this_machine as this_machine
+    from blinksim.papers.tables import Reproduction as Reproduction
+    from blinksim.papers.tables import reproduce as reproduce
     from blinksim.question import Question as Question
     from blinksim.schedule.model import Schedule as Schedule
     from blinksim.schedule.verify import Verdict as Verdict
@@ -130,6 +132,7 @@ else:
         "PublicMeasurements": "blinksim.answers.measurements.public",
         "Question": "blinksim.question",
         "Ranking": "blinksim.answers.ranking",
+        "Reproduction": "blinksim.papers.tables",
         "Schedule": "blinksim.schedule.model",
         "ScheduleModel": "blinksim.timing.timing_model",
         "Series": "blinksim.answers.logs.series",
@@ -171,6 +174,7 @@ else:
         "read_traffic": "blinksim.formats.traffic_files",
         "register_algorithm": "blinksim.algorithms.registry",
         "register_model": "blinksim.timing.model_registry",
+        "reproduce": "blinksim.papers.tables",
         "simulate": "blinksim.simulation.simulator",
         "sweep": "blinksim.answers.sweeps.sweep",
         "synthesize": "blinksim.answers.synthesize",
@@ -233,6 +237,7 @@ __all__ = [
     "PublicMeasurements",
     "Question",
     "Ranking",
+    "Reproduction",
     "Schedule",
     "ScheduleModel",
     "Series",
@@ -275,6 +280,7 @@ __all__ = [
     "read_traffic",
     "register_algorithm",
     "register_model",
+    "reproduce",
     "simulate",
     "sweep",
     "synthesize",

@@ -356,6 +356,6 @@ def test_a_file_is_found_by_its_name_only() -> None:
     write("ours.yaml", PRESET)
     with pytest.raises(bs.InputError, match=r"unknown model 'ours'.*or the file ours\.yaml"):
         bs.project(CLUSTER, "allreduce", "1GiB", model="ours")
-    with pytest.raises(bs.InputError, match=r"models/host-path\.yaml is not searched.*projection\.yaml"):
-        bs.project(CLUSTER, "allreduce", "1GiB", model="host-path")
+    with pytest.raises(bs.InputError, match=r"models/gpus\.yaml is not searched.*projection\.yaml"):
+        bs.project(CLUSTER, "allreduce", "1GiB", model="gpus")
     assert not os.path.exists("journal")

@@ -44,7 +44,7 @@ ROWS = (
     ("gpu.jobs",),
     ("gpu.torch",),
     ("torch",),
-    ("plots",),
+    ("plots", "papers"),
     ("cli",),
     ("__main__",),
 )

@@ -37,6 +37,7 @@ COMMANDS = {
     "calibrate": ("blinksim.cli.calibrate", "What do my links really carry? Fit rates to a log of nccl-tests."),
     "tune": ("blinksim.cli.tune", "Make stock NCCL quicker: time its choices, write a file for its tuner."),
     "measured": ("blinksim.cli.measured", "What was measured and published, beside what the model says?"),
+    "reproduce": ("blinksim.cli.reproduce", "What do the papers behind it say, and what comes out here?"),
     "traffic": ("blinksim.cli.traffic", "What do experts send to whom? Make, show and draw traffic for alltoallv."),
     "place": ("blinksim.cli.place", "Which GPUs should I ask for?"),
     "sweep": ("blinksim.cli.sweep", "What if? Every combination of edits, nodes, sizes and algorithms."),

@@ -77,7 +77,7 @@ def _next(found: Measured | PublicMeasurements) -> str:
     from blinksim.answers.measurements.measured import Measured
 
     if isinstance(found, Measured):
-        cell = found.cells[-1].cell
+        cell = found.cells[-1]
         size = format_size(cell.size).replace(" ", "")
         return (
             f"project {found.machine} allreduce {size} --nodes {cell.nodes} "
@@ -91,14 +91,13 @@ def _next(found: Measured | PublicMeasurements) -> str:
 
 def _list(options: Options) -> None:
     """The machines with tables, and how many cells each has."""
-    from blinksim.answers.measurements.measured import SOURCES, measured_machines
+    from blinksim.answers.measurements.measured import SOURCES, measured_machines, projected_cells
     from blinksim.sources import public_tables
-    from blinksim.sources.published_tables import published
 
     rows = []
     for name in measured_machines():
         if name in SOURCES:
-            rows.append({"machine": name, "cells": len(published()), "sets": 1, "quality": "A"})
+            rows.append({"machine": name, "cells": len(projected_cells()), "sets": 1, "quality": "A"})
             continue
         cells = public_tables.cells(name)
         used = {cell.set for cell in cells}

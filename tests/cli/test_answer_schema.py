@@ -44,6 +44,7 @@ LINES = {
     "advise": "advise dgx1-v100 --members 0-3",
     "schedules": "schedules",
     "measured": "measured aurora",
+    "reproduce": "reproduce aurora",
     "topo list": "topo list",
     "topo show": "topo show dgx1-v100",
     "topo check": "topo check dgx1-v100",

@@ -23,7 +23,6 @@ from blinksim.cost.presets import read_presets
 from blinksim.formats import machine_yaml
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.logs import tests_log
-from blinksim.sources.host_constants import read_host_constants
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 
@@ -74,7 +73,7 @@ def rates() -> list[str]:
 
 @cache
 def models() -> list[str]:
-    names = ("aurora-projection.yaml", "projection.yaml", "host-path.yaml")
+    names = ("aurora-projection.yaml", "projection.yaml")
     return [(data_files.folder("models") / name).read_text(encoding="utf-8") for name in names]
 
 
@@ -169,7 +168,6 @@ READERS = {
     "machine": Reader(machines, "m.yaml", _machine),
     "rates": Reader(rates, "r.yaml", lambda path: bs.load("dgx1-v100", rates=str(path))),
     "presets": Reader(models, "p.yaml", lambda path: read_presets(path)),
-    "constants": Reader(models, "h.yaml", lambda path: read_host_constants(path)),
     "topology": Reader(topologies, "t.xml", _machine),
     "graph": Reader(graphs, "g.xml", _graph),
     "algorithm": Reader(algorithms, "a.xml", lambda path: bs.verify_file(path, bs.Question("dgx1-v100"))),

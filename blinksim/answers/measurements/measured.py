@@ -3,21 +3,75 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from blinksim import data_files
+from blinksim.cost.presets import load_preset
+from blinksim.cost.projection import equations
+from blinksim.cost.terms import total
 from blinksim.errors import InputError, unknown
 from blinksim.formats.shipped.machine_names import catalogue_file
 from blinksim.results import Result
 from blinksim.sources import public_tables, usable_rates
-from blinksim.sources.published_tables import Reproduction, reproduce
+from blinksim.textio.csv_rows import read_rows
 from blinksim.textio.text_table import table
-from blinksim.units import format_size
+from blinksim.units import format_size, parse_size
 
 if TYPE_CHECKING:
     from blinksim.answers.measurements.public import PublicMeasurements
 
 # Machines of which tables with measurements are published, and where.
 SOURCES = {"aurora": "Aurora allreduce projection, 2025; models/aurora-measured.csv"}
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectedCell:
+    """A cell of a table of the Aurora projection: times in milliseconds and the efficiency in percent as printed.
+
+    size: bytes. flags: what is wrong with the cell (`model-slip`, `efficiency-inconsistent`, `efficiency-rounding`).
+    """
+
+    table: str
+    equation: str
+    preset: str
+    nodes: int
+    ranks_per_node: int
+    size: int
+    model_ms: float
+    measured_ms: float
+    efficiency_pct: str
+    flags: tuple[str, ...]
+    note: str
+
+    @property
+    def time_ms(self) -> float:
+        """The time that the equations of its preset give."""
+        return 1e3 * total(equations(load_preset(self.preset), self.size, self.nodes, self.ranks_per_node))
+
+    @classmethod
+    def of(cls, row: dict[str, str]) -> ProjectedCell:
+        """The cell of a row of ``models/aurora-measured.csv``."""
+        return cls(
+            table=row["table"],
+            equation=row["equation"],
+            preset=row["preset"],
+            nodes=int(row["nodes"]),
+            ranks_per_node=int(row["ranks_per_node"]),
+            size=parse_size(row["size"]),
+            model_ms=float(row["model_ms"]),
+            measured_ms=float(row["measured_ms"]),
+            efficiency_pct=row["efficiency_pct"],
+            flags=tuple(row["flags"].split()),
+            note=row["note"],
+        )
+
+
+@cache
+def projected_cells() -> tuple[ProjectedCell, ...]:
+    """The published cells of the Aurora projection, in the order of its tables."""
+    path = data_files.folder("models") / "aurora-measured.csv"
+    return tuple(read_rows(path, ProjectedCell.of, "cell of a projection"))
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,7 +82,7 @@ class Measured(Result):
     ----------
     machine : str
         ``aurora``.
-    cells : tuple of Reproduction
+    cells : tuple of ProjectedCell
         In the order of the published tables.
 
     Examples
@@ -40,23 +94,23 @@ class Measured(Result):
     """
 
     machine: str
-    cells: tuple[Reproduction, ...]
+    cells: tuple[ProjectedCell, ...]
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per cell; times in milliseconds, as published."""
         return [
             {
-                "table": found.cell.table,
-                "nodes": found.cell.nodes,
-                "ranks_per_node": found.cell.ranks_per_node,
-                "size_bytes": found.cell.size,
-                "model": found.cell.preset,
+                "table": found.table,
+                "nodes": found.nodes,
+                "ranks_per_node": found.ranks_per_node,
+                "size_bytes": found.size,
+                "model": found.preset,
                 "model_ms": found.time_ms,
-                "published_model_ms": found.cell.model_ms,
-                "measured_ms": found.cell.measured_ms,
-                "efficiency_pct": 100 * found.time_ms / found.cell.measured_ms,
-                "published_efficiency_pct": found.cell.efficiency_pct,
-                "note": found.cell.note,
+                "published_model_ms": found.model_ms,
+                "measured_ms": found.measured_ms,
+                "efficiency_pct": 100 * found.time_ms / found.measured_ms,
+                "published_efficiency_pct": found.efficiency_pct,
+                "note": found.note,
             }
             for found in self.cells
         ]
@@ -76,19 +130,19 @@ class Measured(Result):
     def text(self) -> str:
         """The sentence, a table for each published table, and the source."""
         lines = [self.sentence()]
-        for name in dict.fromkeys(found.cell.table for found in self.cells):
+        for name in dict.fromkeys(found.table for found in self.cells):
             cells = [
                 (
-                    str(found.cell.nodes),
-                    str(found.cell.ranks_per_node),
-                    format_size(found.cell.size),
+                    str(found.nodes),
+                    str(found.ranks_per_node),
+                    format_size(found.size),
                     f"{found.time_ms:.4g}",
-                    f"{found.cell.measured_ms:.4g}",
-                    f"{100 * found.time_ms / found.cell.measured_ms:.3g} %",
-                    found.cell.note,
+                    f"{found.measured_ms:.4g}",
+                    f"{100 * found.time_ms / found.measured_ms:.3g} %",
+                    found.note,
                 )
                 for found in self.cells
-                if found.cell.table == name
+                if found.table == name
             ]
             heading = ("nodes", "ranks a node", "size", "model ms", "measured ms", "efficiency", "note")
             lines += [f"\n{name}", table(heading, cells, left=(6,))]
@@ -140,7 +194,7 @@ def measured(machine: str, quality: str = "ABC") -> Measured | PublicMeasurement
             cure = f"the nearest machine with some is {near[0]}; " if near else ""
             raise InputError(f"no measurements of {name} are known; {cure}there are those of {', '.join(known)}")
     if name in SOURCES:
-        return Measured(name, reproduce())
+        return Measured(name, projected_cells())
     from blinksim.answers.measurements.public import public_measurements
 
     return public_measurements(name, quality)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import pytest
 
@@ -11,36 +10,14 @@ import blinksim as bs
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InputError
+from blinksim.papers.mxnet import push_pulls, resnet50, vgg16
 from blinksim.schedule.model import Schedule
 from blinksim.simulation.together import Job, together
-from blinksim.sources.push_pulls import push_pulls
 from blinksim.topology.graph import Topology
 
 
 def built(name: str, topology: Topology) -> Schedule:
     return algorithm(name).build(topology, Collective("allreduce"))
-
-
-def resnet50() -> list[int]:
-    """Elements of every key: convolutions, batch normalizations (2 keys each), the classifier (He et al. 2016)."""
-    keys, width = [3 * 64 * 49, 64, 64], 64
-    for channels, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
-        for block in range(blocks):
-            shapes = [(width, channels, 1), (channels, channels, 9), (channels, 4 * channels, 1)]
-            shapes += [(width, 4 * channels, 1)] * (block == 0)
-            for inputs, outputs, kernel in shapes:
-                keys += [inputs * outputs * kernel, outputs, outputs]
-            width = 4 * channels
-    return [*keys, 2048 * 1000, 1000]
-
-
-def vgg16() -> list[int]:
-    """Elements of every key: 13 convolutions and 3 full layers, each with its biases (Simonyan and Zisserman 2015)."""
-    widths = [3, 64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512]
-    keys = [n for a, b in pairwise(widths) for n in (9 * a * b, b)]
-    for inputs, outputs in ((512 * 49, 4096), (4096, 4096), (4096, 1000)):
-        keys += [inputs * outputs, outputs]
-    return keys
 
 
 def bytes_of(keys: Sequence[int]) -> list[int]:

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import csv
-from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 import blinksim as bs
-from blinksim.algorithms.registry import algorithm
-from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.schedule.model import Schedule
-from blinksim.simulation.contention import with_cap
-from blinksim.sources.fitted_cap import fitted_cap
+from blinksim.papers import blinkplus
+from blinksim.papers.blinkplus import OWN, fitted, fitted_cap, speedup
 
 LOGS = Path(__file__).resolve().parents[1] / "golden" / "blinkplus_measured.csv"
 LARGE = 2**30
 # Operation, tenant, channels: the logs with two to four channels, and the speedups at 1 GiB that they show.
 THREE = {("broadcast", "0,1"): 2.91, ("broadcast", "0,3"): 1.39, ("allreduce", "0,1"): 2.59, ("allreduce", "0,3"): 1.29}
-OWN = {"0,1": 1, "0,3": 2}
 
 
 @cache
@@ -35,29 +30,15 @@ def measured() -> dict[tuple[str, str, int, int], float]:
         }
 
 
-def fitted() -> tuple[float, Fraction]:
-    """A lane and the cap, bytes/s, from the logs of tenant 0-1 at 1 GiB alone."""
-    mine = {(op, n): rate for (op, tenant, n, mib), rate in measured().items() if (tenant, mib) == ("0,1", 1024)}
-    lane = sum(rate for (_, n), rate in mine.items() if n == 1) / 2
-    return lane, fitted_cap(rate for (_, n), rate in mine.items() if n > 1)
+def test_the_logs_are_the_golden_ones() -> None:
+    assert {
+        (*key, size >> 20): size / time for key, times in blinkplus.logs().items() for size, time in times.items()
+    } == pytest.approx(measured(), rel=1e-6)
 
 
-@cache
-def side_channels(operation: str, tenant: str, channels: int) -> Schedule:
-    """So many chains between two GPUs of half a DGX-1V, through its other two."""
-    machine = bs.load("dgx1-v100").edit(f"replace nvlink bandwidth={fitted()[0] / 1e9:.6f}GB/s")
-    ends = [f"gpu{i}" for i in tenant.split(",")]
-    idle = [f"gpu{i}" for i in range(4) if f"gpu{i}" not in ends]
-    part = machine.select(ends, idle if channels > OWN[tenant] else [], relays_reduce=True)
-    found = algorithm("blinkplus").build(part, Collective(operation), channels=channels)
-    assert bs.verify(found).ok
-    return found
-
-
-def speedup(operation: str, tenant: str, channels: int, size: int, cap: Fraction | None) -> float:
-    few, many = (side_channels(operation, tenant, n) for n in (OWN[tenant], channels))
-    times = [bs.simulate(with_cap(schedule, cap), size, most_events=200_000).time_s for schedule in (few, many)]
-    return times[0] / times[1]
+def test_the_schedules_are_right() -> None:
+    for operation, tenant in THREE:
+        assert bs.verify(blinkplus.side_channels(operation, tenant, 3)).ok
 
 
 @pytest.mark.parametrize(("operation", "tenant"), THREE)

@@ -8,14 +8,13 @@ import pytest
 
 import blinksim as bs
 from blinksim.errors import InputError
-from blinksim.sources.host_constants import host_constants
-from blinksim.sources.key_value_store import WAYS, KeyValueStore
+from blinksim.papers.mxnet import OPERATION_S, WAYS, KeyValueStore
 
 MILLION = 10**6
 
 
 @cache
-def store(operation_s: float | None = None) -> KeyValueStore:
+def store(operation_s: float = OPERATION_S) -> KeyValueStore:
     return KeyValueStore(bs.load("p3.16xlarge").select(), operation_s)
 
 
@@ -30,7 +29,7 @@ def test_multi_tree_overtakes_between_1m_and_10m_float32(keys: int, before_wait:
 
 def test_the_crossover_is_found_from_copies_and_links() -> None:
     """By hand for one key: 98 copies more to issue against what the busiest links of a level carry."""
-    each = host_constants().seconds("operation")
+    each = OPERATION_S
     assert [store().operations(way) for way in WAYS] == [14, 112, 14, 8]
     found = store().crossover()
     # Twice the cost of a copy, twice the crossover; without it multi-tree is quicker from far smaller arrays on.

@@ -1,0 +1,1 @@
+"""The documents that blinksim builds on, one module each: their tables beside what blinksim computes."""

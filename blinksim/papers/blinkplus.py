@@ -1,0 +1,121 @@
+"""Blink+ (student project, UC Berkeley, 2022): side channels through idle GPUs, by links alone and as its logs have it.
+
+The report computes with 20 GB/s a link. Its logs of two V100 show 22.9, and with several channels a limit that is none
+of links: one cap, fitted to the logs of tenant 0-1 at 1 GiB, also gives those of tenant 0-3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from functools import cache
+from statistics import geometric_mean
+
+from blinksim.algorithms import blinkplus
+from blinksim.collective import Collective
+from blinksim.cost.fitted_line import fit_line
+from blinksim.errors import InputError
+from blinksim.machines import load
+from blinksim.papers.tables import Figure, Table, published_rows
+from blinksim.schedule.loads import rate
+from blinksim.schedule.model import Schedule
+from blinksim.simulation.contention import with_cap
+from blinksim.simulation.simulator import simulate
+
+TITLE = "Blink+, 2022"
+SLIPS = (
+    "the section on buffers names the chain 0-2-3-1: beside 0-2-1 and 0-3-1 it would use 0-2 and 1-3 twice, which have "
+    "one link each; 0-3-2-1 fits",
+    "'theoretical maximum' of 60 GB/s: the logs reach 66.6 with three channels, as a link carries 22.9 and not 20",
+    "allreduce gains 'the same percentage' as broadcast (200 and 50 %): its logs show 158 and 29 %",
+)
+OWN = {"0,1": 1, "0,3": 2}
+"""The links between the two GPUs of each tenant."""
+# Operation, tenant and channels with which speedup the report claims, where it does (section 4.3).
+_CLAIMS = {("broadcast", "0,1", 3): 3.0, ("broadcast", "0,3", 3): 1.5, ("allreduce", "0,1", 3): 3.0,
+           ("allreduce", "0,3", 3): 1.5, ("broadcast", "0,1", 4): 4.0, ("broadcast", "0,3", 4): 2.0}  # fmt: skip
+_MIB = 2**20
+
+
+def fitted_cap(rates: Iterable[float]) -> Fraction:
+    """The cap, in whole bytes/s, that fits what several channels reached together (bytes/s): their geometric mean.
+
+    So that too much and too little, as ratios, weigh the same. Raises `InputError` without a positive rate.
+    """
+    positive = [rate for rate in rates if rate > 0]
+    if not positive:
+        raise InputError("a cap is fitted to the rates of runs with several channels; give one at least")
+    return Fraction(round(geometric_mean(positive)))
+
+
+@cache
+def logs() -> dict[tuple[str, str, int], dict[int, float]]:
+    """Seconds by bytes, for each operation, tenant and number of channels (section 4.2, raw logs)."""
+    found: dict[tuple[str, str, int], dict[int, float]] = {}
+    for row in published_rows("blinkplus_measured.csv"):
+        key = row["operation"], row["tenant"], OWN[row["tenant"]] + int(row["n_side_channels"])
+        found.setdefault(key, {})[int(row["size_MiB"]) * _MIB] = float(row["time_us"]) / 1e6
+    return found
+
+
+@cache
+def fitted() -> tuple[float, Fraction]:
+    """A link and the cap in bytes/s, from the logs of tenant 0-1 at 1 GiB alone."""
+    mine = [(channels, 2**30 / times[2**30]) for (_, tenant, channels), times in logs().items() if tenant == "0,1"]
+    alone = [rate for channels, rate in mine if channels == 1]
+    return sum(alone) / len(alone), fitted_cap(rate for channels, rate in mine if channels > 1)
+
+
+@cache
+def side_channels(operation: str, tenant: str, channels: int) -> Schedule:
+    """So many chains between two GPUs of half a DGX-1V, through its other two; its links as the logs have them."""
+    machine = load("dgx1-v100").edit(f"replace nvlink bandwidth={fitted()[0] / 1e9:.6f}GB/s")
+    ends = [f"gpu{number}" for number in tenant.split(",")]
+    idle = [f"gpu{number}" for number in range(4) if f"gpu{number}" not in ends]
+    part = machine.select(ends, idle if channels > OWN[tenant] else [], relays_reduce=True)
+    return blinkplus.build(part, Collective(operation), channels=channels)
+
+
+def speedup(operation: str, tenant: str, channels: int, size: int, cap: Fraction | None) -> float:
+    """How much quicker `size` bytes are over so many channels than over the tenant's own links."""
+    few, many = (side_channels(operation, tenant, number) for number in (OWN[tenant], channels))
+    times = [simulate(with_cap(one, cap), size, most_events=200_000).time_s for one in (few, many)]
+    return times[0] / times[1]
+
+
+def tables() -> Iterator[Table]:
+    """Channels that fit, what the report claims, what its logs show, and lines through the logs."""
+    machine, rows = load("dgx1-v100"), []
+    for row in published_rows("blinkplus_tenants.csv"):
+        ends = [f"gpu{number}" for number in row["tenant"].split(",")]
+        for gpus in (4, 8):
+            idle = [f"gpu{number}" for number in range(gpus) if f"gpu{number}" not in ends]
+            made = blinkplus.build(machine.select(ends, idle, relays_reduce=True), Collective("broadcast"))
+            said = float(row[f"chains_max_{gpus}gpu"])
+            rows.append(Figure(f"tenant {row['tenant']}, {gpus} GPUs", said, float(blinkplus.lanes(made)), "channels"))
+    yield Table("Channels that fit", "section 4.1 for 0,1 and 0,3; the others by counting links", tuple(rows))
+    theory, shown = [], []
+    for (operation, tenant, channels), claim in _CLAIMS.items():
+        name = f"{operation} {tenant}, {channels} channels"
+        few, many = (side_channels(operation, tenant, number) for number in (OWN[tenant], channels))
+        rates = [float(rate(one) or 0) for one in (few, many)]
+        theory.append(Figure(name, claim, rates[1] / rates[0], "times"))
+        alone, times = logs()[operation, tenant, OWN[tenant]], logs()[operation, tenant, channels]
+        ours = speedup(operation, tenant, channels, 2**30, fitted()[1])
+        shown.append(Figure(name, alone[2**30] / times[2**30], ours, "times"))
+    yield Table("Speedup in theory", "sections 4.1 and 4.3; ours: the rate of the chains by links alone", tuple(theory))
+    link, cap = (float(value) / 1e9 for value in fitted())
+    source = f"section 4.2, raw logs; ours: simulated with {link:.1f} GB/s a link and at most {cap:.1f} GB/s for a GPU"
+    yield Table("Measured speedup at 1 GiB", source, tuple(shown))
+    small = [Figure(f"{operation} {tenant}, 3 channels", None, speedup(operation, tenant, 3, 64, fitted()[1]), "times",
+                    "a broadcast through a neighbour takes two sends instead of one" * (operation == "broadcast"))
+             for operation, tenant, channels in _CLAIMS if channels == 3]  # fmt: skip
+    yield Table("Speedup at 64 bytes", "no log is of such sizes; ours as above", tuple(small))
+    lines = []
+    for row in published_rows("blinkplus_alphabeta_fit.csv"):
+        key = row["operation"], row["tenant"], OWN[row["tenant"]] + int(row["n_side_channels"])
+        alpha, beta, _ = fit_line(list(logs()[key].items()))
+        name = f"{key[0]} {key[1]}, {key[2]} channels"
+        lines.append(Figure(f"{name}: start", float(row["alpha_us"]), 1e6 * alpha, "us"))
+        lines.append(Figure(f"{name}: rate", float(row["beta_inv_GBps"]), 1e-9 / beta, "GB/s"))
+    yield Table("A start and a rate through the logs", "fitted to the raw logs, relative errors", tuple(lines))

@@ -1,0 +1,215 @@
+"""MXNet's tree allreduce (2018, wiki page): its trees, and which way adds up keys of which size and number quickest.
+
+A push-pull is the allreduce of one key (an array of parameters); a program issues some before it waits, and those
+overlap. A host thread issues the copies of a key one after another, and trees and servers move an array whole, level by
+level. So many small keys want few copies, and few large ones want all links busy (figures 2, 6 and 7). What issuing a
+copy takes is an assumption, `OPERATION_S`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from blinksim.algorithms import mxnet
+from blinksim.algorithms.registry import algorithm
+from blinksim.collective import Collective
+from blinksim.errors import InputError, unknown
+from blinksim.machines import load
+from blinksim.packing import balanced
+from blinksim.papers.tables import Figure, Table, published_rows
+from blinksim.schedule.model import Schedule
+from blinksim.simulation.together import Job, together
+from blinksim.textio.text_table import count
+from blinksim.topology.graph import Topology
+
+TITLE = "MXNet's multi-tree allreduce, 2018"
+SLIPS = (
+    "the speed-up table does not say how many GPUs took part, nor whether its figures are of fp32 or fp16",
+    "the unit test of halving (TestKLGenerateBinaryTree) has 3 for links 0-2 and 4-6 one way, 2 the other",
+)
+WAYS = ("single_tree", "multi_tree", "parameter_server", "ring")
+FLOAT32 = 4
+OPERATION_S = 10e-6
+"""Seconds in which a host thread issues one copy or kernel with its dependencies, assumed: 5 to 50 us put the crossover
+of single and multi-tree where the page has it (1M to 10M float32)."""
+_MOST_ELEMENTS = 2**30
+
+
+def push_pulls(
+    schedules: Schedule | Sequence[Schedule],
+    sizes: Sequence[int],
+    *,
+    before_wait: int = 1,
+    launch: float = 0.0,
+    pieces: int | None = None,
+) -> float:
+    """Seconds for one allreduce per key of `sizes` bytes, with `before_wait` of them issued before the program waits.
+
+    schedules: what runs; several take turns (parameter servers on different ranks). launch: seconds that issuing one
+    takes; they are issued one after another. pieces: of every chunk, as in `Job`. Raises `InputError`
+    for no keys or less than one before a wait.
+    """
+    if not sizes or before_wait < 1:
+        raise InputError("give at least one key, and at least one push-pull before a wait")
+    turns = [schedules] if isinstance(schedules, Schedule) else list(schedules)
+    total = 0.0
+    known: dict[tuple[int, int], float] = {}
+    for first in range(0, len(sizes), before_wait):
+        batch = range(first, min(first + before_wait, len(sizes)))
+        jobs = [Job(turns[k % len(turns)], sizes[k], pieces, start_s=(k - first + 1) * launch) for k in batch]
+        key = (first % len(turns), sizes[first])
+        if before_wait == 1 and key in known:
+            total += known[key]
+            continue
+        found = together(jobs, alone=False)
+        spent = max(end + job.start_s for end, job in zip(found.finish_s, jobs, strict=True))
+        known[key] = spent
+        total += spent
+    return total
+
+
+@dataclass(frozen=True)
+class KeyValueStore:
+    """The GPUs that add up gradients. topology: a selected machine of two ranks or more.
+
+    operation_s: seconds of the host thread for each copy or kernel.
+    """
+
+    topology: Topology
+    operation_s: float = OPERATION_S
+
+    @cached_property
+    def schedules(self) -> Mapping[str, tuple[Schedule, ...]]:
+        """By way: what runs, in turns; the keys of the parameter server are spread over all GPUs."""
+        wanted = Collective("allreduce")
+        names = list(self.topology.members)
+        tree = algorithm("mxnet").build
+        server = algorithm("parameter_server").build
+        # A server of each key: the ranks in another order, so that rank 0 is another GPU.
+        servers = tuple(server(self.topology.select(names[r:] + names[:r]), wanted) for r in range(len(names)))
+        return {
+            "single_tree": (tree(self.topology, wanted, trees="single"),),
+            "multi_tree": (tree(self.topology, wanted, trees="multi"),),
+            "parameter_server": servers,
+            "ring": (algorithm("ring").build(self.topology, wanted),),
+        }
+
+    def operations(self, way: str) -> int:
+        """What a host thread issues for a key: a copy for every send; one kernel on every GPU for the ring (NCCL)."""
+        if way not in WAYS:
+            raise unknown("way", way, WAYS)
+        return self.topology.ranks if way == "ring" else self.schedules[way][0].sends
+
+    def time(self, way: str, elements: Sequence[int], before_wait: int = 1) -> float:
+        """Seconds to push and pull keys of these numbers of float32, `before_wait` of them before the program waits.
+
+        Raises `InputError` for another way, no keys, or keys without an element.
+        """
+        if any(count < 1 for count in elements):
+            raise InputError("a key has 1 element or more")
+        sizes = [FLOAT32 * count for count in elements]
+        launch = self.operation_s * self.operations(way)
+        if way == "ring":
+            return push_pulls(self.schedules[way], sizes, before_wait=before_wait, launch=launch)
+        # Copies of whole arrays, or of whole slices.
+        return push_pulls(self.schedules[way], sizes, before_wait=before_wait, launch=launch, pieces=1)
+
+    def times(self, elements: Sequence[int], before_wait: int = 1) -> dict[str, float]:
+        """`time` by every way, quickest first."""
+        found = {way: self.time(way, elements, before_wait) for way in WAYS}
+        return dict(sorted(found.items(), key=lambda item: item[1]))
+
+    def crossover(
+        self, low: str = "single_tree", high: str = "multi_tree", *, keys: int = 1, before_wait: int = 1
+    ) -> int:
+        """Elements of a key from which `high` is quicker for `keys` equal keys, to within 1 %.
+
+        Raises `InputError` if it is quicker for 1 element already, or never up to 2^30.
+        """
+
+        def gains(count: int) -> bool:
+            return self.time(high, [count] * keys, before_wait) < self.time(low, [count] * keys, before_wait)
+
+        small, large = 1, _MOST_ELEMENTS
+        if gains(small) or not gains(large):
+            raise InputError(f"{low} and {high} do not cross between 1 and {large:,} elements")
+        while large - small > max(1, small // 100):
+            # Halfway on a logarithmic scale.
+            middle = min(max(round((small * large) ** 0.5), small + 1), large - 1)
+            small, large = (small, middle) if gains(middle) else (middle, large)
+        return large
+
+
+def resnet50() -> list[int]:
+    """Elements of every key: convolutions, batch normalizations (2 keys each), the classifier (He et al. 2016)."""
+    keys, width = [3 * 64 * 49, 64, 64], 64
+    for channels, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        for block in range(blocks):
+            shapes = [(width, channels, 1), (channels, channels, 9), (channels, 4 * channels, 1)]
+            shapes += [(width, 4 * channels, 1)] * (block == 0)
+            for inputs, outputs, kernel in shapes:
+                keys += [inputs * outputs * kernel, outputs, outputs]
+            width = 4 * channels
+    return [*keys, 2048 * 1000, 1000]
+
+
+def vgg16() -> list[int]:
+    """Elements of every key: 13 convolutions and 3 full layers with their biases (Simonyan and Zisserman 2015)."""
+    widths = [3, 64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512]
+    keys = [number for a, b in pairwise(widths) for number in (9 * a * b, b)]
+    for inputs, outputs in ((512 * 49, 4096), (4096, 4096), (4096, 1000)):
+        keys += [inputs * outputs, outputs]
+    return keys
+
+
+def tables() -> Iterator[Table]:
+    """The trees, where many overtake one, whom keys suit, and what training gained."""
+    machine = load("p3.16xlarge").select()
+    weights, trees = mxnet.weighted(mxnet.link_matrix(machine)), []
+    for penalty, links, most, total in ((0.7, 16, 5, 145), (1.0, 12, 8, 160)):
+        grown = mxnet.grow(weights, range(machine.ranks), penalty=penalty, backtrack=True)
+        uses = Counter(frozenset(send[1:]) for tree in grown for send in tree.sends)
+        weight = sum(balanced.tree_weight(weights, tree.leaves) for tree in grown)
+        name = f"penalty {penalty}"
+        trees.append(Figure(f"{name}: links used", links, len(uses)))
+        trees.append(Figure(f"{name}: most uses", most, max(uses.values())))
+        trees.append(Figure(f"{name}: weight of all trees", total, float(weight)))
+    yield Table("Trees of a p3.16xlarge", "from comm_tree.h by exhaustive search, a tree from every GPU", tuple(trees))
+    store, crossings = KeyValueStore(machine), []
+    for keys, before_wait in ((1, 1), (12, 1), (12, 150)):
+        elements = store.crossover(keys=keys, before_wait=before_wait)
+        name = f"{count(keys, 'key')}, {before_wait} before a wait"
+        crossings.append(Figure(name, (1e6, 1e7), elements, "float32", f"with {1e6 * OPERATION_S:.0f} us a copy"))
+    yield Table("Many trees overtake one from", "figures 6 and 7", tuple(crossings))
+    networks = {"ResNet-50": resnet50(), "VGG-16": vgg16()}
+    times = {name: {way: _of_links(store, way, keys) for way in WAYS} for name, keys in networks.items()}
+    many, few = times.values()
+    issued = "150 before a wait, by links alone"
+    yield Table(
+        "Which keys suit whom",
+        "figure 2",
+        (
+            Figure("ResNet-50: push-pulls", (157, None), len(networks["ResNet-50"])),
+            Figure("ResNet-50: largest key", (0, 2.4e6), max(networks["ResNet-50"]), "float32", "'not exceeding 2M'"),
+            Figure("ResNet-50: ring over server", (1, None), many["ring"] / many["parameter_server"], "times", issued),
+            Figure("VGG-16: push-pulls", (0, 32), len(networks["VGG-16"])),
+            Figure("VGG-16: largest key", (1e7, None), max(networks["VGG-16"]), "float32"),
+            Figure("VGG-16: server over ring", (1, None), few["parameter_server"] / few["ring"], "times", issued),
+        ),
+    )
+    gains = []
+    for row in published_rows("mxnet_speedups.csv"):
+        found = times.get(row["network"])
+        note = "communication alone, by links alone" if found else "not modelled layer by layer"
+        for way, column, words in (("parameter_server", "vs_parameter_server", "server"), ("ring", "vs_nccl", "NCCL")):
+            ours = None if found is None else found[way] / found["multi_tree"]
+            gains.append(Figure(f"{row['network']}, over {words}", float(row[column]), ours, "times", note))
+    yield Table("Speedup of training by trees", "whole steps on synthetic data", tuple(gains))
+
+
+def _of_links(store: KeyValueStore, way: str, keys: Sequence[int]) -> float:
+    return push_pulls(store.schedules[way], [FLOAT32 * elements for elements in keys], before_wait=150)

@@ -1,0 +1,186 @@
+"""Published tables beside what blinksim computes: one row per figure, and the difference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal, get_args
+
+from blinksim import data_files
+from blinksim.errors import unknown
+from blinksim.results import Result
+from blinksim.textio.csv_rows import read_rows
+from blinksim.textio.text_table import count, table
+
+DocumentName = Literal["blink", "blinkplus", "cubedo", "mxnet", "aurora"]
+DOCUMENTS: tuple[DocumentName, ...] = get_args(DocumentName)
+Published = float | tuple[float, float | None] | None
+"""A figure, a range that may have no upper end, or None where the document prints none."""
+# Rows from which on the text of a table leaves out those that agree, and by how much in percent those may differ.
+_MANY_ROWS, _AGREE_PCT = 30, 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A row of a table: what the document says, and what blinksim computes, None for what it does not model."""
+
+    what: str
+    published: Published
+    ours: float | None
+    unit: str = ""
+    note: str = ""
+
+    @property
+    def difference_pct(self) -> float | None:
+        """By how much ours is above what is published, as a percentage; of a range the nearer end, 0 inside."""
+        if self.published is None or self.ours is None:
+            return None
+        low, high = self.published if isinstance(self.published, tuple) else (self.published, self.published)
+        nearest = max(low, self.ours if high is None else min(self.ours, high))
+        if self.ours == nearest:
+            return 0.0
+        return 100 * (self.ours / nearest - 1) if nearest else None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Figures of one table or section. source: where they are published, and how ours come about."""
+
+    name: str
+    source: str
+    rows: tuple[Figure, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class Reproduction(Result):
+    """The tables of a document beside what blinksim computes.
+
+    Attributes
+    ----------
+    document, title : str
+        Its short name, and its authors and year.
+    tables : tuple of Table
+        In the order of the document.
+    slips : tuple of str
+        What the document prints that cannot be, with the proof.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.reproduce("aurora")
+    >>> row = found.tables[0].rows[0]
+    >>> row.what, row.published, round(row.ours, 3), row.unit
+    ('2 nodes, 1 rank each', 108.7, 108.696, 'ms')
+    """
+
+    document: str
+    title: str
+    tables: tuple[Table, ...]
+    slips: tuple[str, ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per figure; a range is a list, its upper end None where it has none."""
+        return [
+            {
+                "table": one.name,
+                "what": row.what,
+                "unit": row.unit,
+                "published": list(row.published) if isinstance(row.published, tuple) else row.published,
+                "ours": row.ours,
+                "difference_pct": row.difference_pct,
+                "note": row.note,
+            }
+            for one in self.tables
+            for row in one.rows
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The rows, where each table is from, and the slips."""
+        return {
+            "document": self.document,
+            "title": self.title,
+            "sources": {one.name: one.source for one in self.tables},
+            "rows": self.rows(),
+            "slips": list(self.slips),
+        }
+
+    def sentence(self) -> str:
+        """The answer in one line."""
+        told = [
+            (abs(row.difference_pct), f"{one.name}, {row.what}")
+            for one in self.tables
+            for row in one.rows
+            if row.difference_pct is not None
+        ]
+        near, (far, what) = sum(difference <= 1 for difference, _ in told), max(told)
+        return f"{self.title}: {near} of {len(told)} figures within 1 %; farthest off by {far:.3g} %: {what}"
+
+    def text(self) -> str:
+        """The sentence, every table, and the slips; of long tables the rows that differ."""
+        lines = [self.sentence()]
+        for one in self.tables:
+            odd = [row for row in one.rows if abs(row.difference_pct or 0) > _AGREE_PCT]
+            shown = odd if len(one.rows) > _MANY_ROWS else one.rows
+            lines += [f"\n{one.name}", f"  {one.source}"]
+            if len(shown) < len(one.rows):
+                lines.append(f"  {len(one.rows) - len(shown)} of {len(one.rows)} rows agree and are left out")
+            cells = [
+                (row.what, _words(row.published), _words(row.ours), row.unit, _percent(row.difference_pct), row.note)
+                for row in shown
+            ]
+            if cells:
+                lines.append(table(("", "published", "ours", "unit", "difference", "note"), cells, left=(0, 3, 5)))
+        if self.slips:
+            lines += [f"\n{count(len(self.slips), 'slip')} of the document", *(f"  - {slip}" for slip in self.slips)]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<Reproduction {self.sentence()}>"
+
+
+def _words(value: Published) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, tuple):
+        low, high = value
+        return f"above {_words(low)}" if high is None else f"{_words(low)} to {_words(high)}"
+    return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else "0 %" if abs(value) < 5e-3 else f"{value:+.2f} %"
+
+
+def published_rows(name: str) -> list[dict[str, str]]:
+    """The rows of a table in ``models/papers``."""
+    return read_rows(data_files.folder("models") / "papers" / name, dict, "published row")
+
+
+def reproduce(document: DocumentName | str) -> Reproduction:
+    """The tables of a document that blinksim builds on, beside what it computes.
+
+    Parameters
+    ----------
+    document : str
+        ``blink``, ``blinkplus``, ``cubedo`` (the SISCI-NCCL thesis), ``mxnet`` or ``aurora``.
+
+    Returns
+    -------
+    Reproduction
+        One row per published figure with ours and the difference, and the slips of the document.
+
+    Raises
+    ------
+    InputError
+        For another document.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> len(bs.reproduce("aurora").slips)
+    3
+    """
+    if document not in DOCUMENTS:
+        raise unknown("document", document, DOCUMENTS)
+    module = import_module(f"blinksim.papers.{document}")
+    return Reproduction(document, module.TITLE, tuple(module.tables()), module.SLIPS)
