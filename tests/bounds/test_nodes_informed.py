@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import blinksim as bs
-from blinksim.bounds.time.spreading import Port, _spread
+from blinksim.bounds.time.spreading import Port, spread
 
 
 def test_two_nodes_of_eight_by_hand() -> None:
@@ -31,7 +31,7 @@ def test_no_order_of_messages_is_quicker(delays: list[int], inside: int) -> None
     near, far, back = near + spacing, far + spacing, back + spacing
     ports = [[Port(spacing, near, far)], [Port(spacing, back, near)]]
     least = min(max(heard) for order in permutations(range(1, 4)) for heard in ways(order, ports, inside))
-    assert max(map(max, _spread(ports, [inside, 4 - inside]))) <= least
+    assert max(map(max, spread(ports, [inside, 4 - inside]))) <= least
 
 
 def ways(order: tuple[int, ...], ports: list[list[Port]], inside: int) -> list[list[int]]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blinksim.bounds.time.delays import SECOND
+from blinksim.bounds.time.delays import SECOND, delays
 from blinksim.bounds.time.priced import Potentials
 from blinksim.collective import Collective
 from blinksim.topology.graph import Device, Link, Topology
@@ -96,7 +96,7 @@ def check(ranks: int, name: str, seed: int) -> None:
     rng = random.Random(seed)
     part, collective, size = machine(rng, ranks), Collective(name), rng.choice(SIZES)
     ends = [finished(rng, part, name, size) for _ in range(4)]
-    for place in Potentials.places(part, collective):
+    for place in Potentials.places(delays(part, collective)):
         theorem = Potentials.stated(part, collective, size, place)
         for steps in (7, 32):
             for time in ends:

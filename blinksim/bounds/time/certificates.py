@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from blinksim.bounds.assumptions import assumed_by
 from blinksim.bounds.certificates import Certificate, Cut, Partition, differing, shown
@@ -264,31 +264,61 @@ def _limited(links: tuple[Link, ...], device: str, way: str) -> list[int]:
 
 
 MESSAGES = "messages go whole from rank to rank, no coding, and switches only forward"
+Place = tuple[tuple[str, ...], ...]
+"""Lists of devices."""
 
 
 class Theorem(ABC):
-    """What it takes to finish a collective of one size, and what is there.
+    """What it takes to finish a collective of one size, and what is there: two functions of the time.
+
+    What can be done grows with the time and what must be done does not, so one time at which it falls short rules out
+    every earlier one. The witness says where to look.
 
     Attributes
     ----------
     kind : str
         Its name in JSON.
+    anywhere : bool
+        It may be about other parts of the machine than those of `places`.
     most : int or None
         It speaks of times up to this one only, femtoseconds.
+    facts, size, n : Delays, int, int
+        The problem, with the number of ranks.
+    part : frozenset of int
+        The devices that it is about; mostly none, as it is about all.
+    all : int
+        The bytes of the size, in the units of `Delays`.
     """
 
     kind: ClassVar[str]
+    anywhere: ClassVar[bool] = False
     most: int | None = None
 
+    def __init__(self, facts: Delays, size: int, part: frozenset[int]) -> None:
+        """Raises `InputError` where it says nothing."""
+        self.facts, self.size, self.part, self.n = facts, size, part, facts.topology.ranks
+        self.all = facts.block(size) * self.n
+
     @classmethod
-    @abstractmethod
-    def stated(cls, topology: Topology, collective: Collective, size: int, where: Iterable[Iterable[str]]) -> Theorem:
-        """The theorem at a place, which is lists of devices. Raises `InputError` where it says nothing."""
+    def stated(cls, topology: Topology, collective: Collective, size: int, where: Iterable[Iterable[str]]) -> Self:
+        """The theorem at a place. Raises `InputError` where it says nothing."""
+        facts, place = delays(topology, collective), tuple(tuple(names) for names in where)
+        names = [name for part in place for name in part]
+        if not cls.applies(facts) or not (cls.anywhere or place in cls.places(facts)):
+            raise InputError(f"{cls.kind} says nothing about {collective} on {topology.name}")
+        if any(name not in topology.index for name in names) or len({*names}) != len(names):
+            raise InputError(f"{cls.kind}: the part is no list of devices of {topology.name}")
+        return cls(facts, size, frozenset(topology.index[name] for name in names))
 
     @classmethod
     @abstractmethod
-    def places(cls, topology: Topology, collective: Collective) -> list[tuple[tuple[str, ...], ...]]:
+    def applies(cls, facts: Delays) -> bool:
+        """True if it says something about the collective on the machine."""
+
+    @classmethod
+    def places(cls, facts: Delays) -> list[Place]:
         """Where it is worth trying; nothing where it does not apply."""
+        return [()] if cls.applies(facts) else []
 
     @abstractmethod
     def there(self, time: int) -> int:
@@ -304,7 +334,7 @@ class Theorem(ABC):
 
     def unit(self) -> int:
         """How many of its units a number in the certificate has."""
-        return 1
+        return self.facts.units
 
     def table(self, time: int) -> dict[str, Any]:
         """What helps a reader to add up, for the certificate."""
@@ -345,7 +375,7 @@ class Stated(TimeCertificate):
     theorem: type[Theorem]
     size: int
     time: int
-    where: tuple[tuple[str, ...], ...]
+    where: Place
     there: Fraction
     needed: Fraction
     sentence: str
@@ -390,19 +420,3 @@ class Stated(TimeCertificate):
             "there_exact": str(self.there),
             "needed_exact": str(self.needed),
         }
-
-
-def block(facts: Delays, size: int) -> int:
-    """The bytes of one rank's block, in units of n * scale * bytes/s * fs; see `units`."""
-    return size * facts.scale * SECOND
-
-
-def units(facts: Delays) -> int:
-    """How many units a byte has: rates of links times femtoseconds, for each of n ranks, so that blocks are whole."""
-    return facts.topology.ranks * facts.scale * SECOND
-
-
-def only_ranks_hold(facts: Delays) -> bool:
-    """True if no relay can keep data and send it on."""
-    members = set(facts.topology.members)
-    return all(device.name in members for device in facts.topology.devices if device.holds)

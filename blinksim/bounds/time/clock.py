@@ -8,7 +8,7 @@ sources and sinks the flow does not depend on the size, so one search serves all
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -33,7 +33,7 @@ def window(facts: Delays, clocks: Mapping[int, int] | list[int], link: int) -> i
     start = clocks[facts.src[link]]
     through = facts.passing[facts.src[link]]
     begin = None if through is None else max(start, through)
-    if facts.owners[facts.src[link]]:
+    if facts.src[link] in facts.owners:
         own = start + facts.overhead[link]
         begin = own if begin is None else min(own, begin)
     return 0 if begin is None else max(0, clocks[facts.dst[link]] - facts.latency[link] - begin)
@@ -166,128 +166,100 @@ Pair = tuple[tuple[int, ...], tuple[int, ...]]
 
 def best_clock(topology: Topology, collective: Collective, size: int) -> Clock | None:
     """The latest time that clocks prove, of all sources and sinks that are tried; None for large machines."""
-    search = _search(topology, collective)
-    first = sorted(search.promising(size), key=lambda entry: -entry.time(size))
+    promising = sorted(_flows(topology, collective), key=lambda entry: -entry.estimate(size))[:_PAIRS]
+    first = sorted(promising, key=lambda entry: -entry.time(size))
     second = sorted(first[:_REFINED], key=lambda entry: -entry.refined(size)[0])
     found = [clock for clock in (entry.clock(size) for entry in second[:_RAISED]) if clock is not None]
     return max(found, key=lambda clock: clock.time, default=None)
 
 
 @lru_cache(maxsize=_KEPT)
-def _search(topology: Topology, collective: Collective) -> _Search:
-    return _Search(delays(topology, collective))
+def _flows(topology: Topology, collective: Collective) -> tuple[_Flow, ...]:
+    """Flows between all pairs of one question."""
+    if len(topology.devices) > _MOST_DEVICES:
+        return ()
+    facts = delays(topology, collective)
+    return tuple(
+        _Flow(facts, given, taken)
+        for given, taken in dict.fromkeys(_pairs(facts))
+        if collective.between(given, taken, topology.ranks)
+    )
 
 
-@dataclass(frozen=True, eq=False)
-class _Search:
-    """All pairs of one question."""
-
-    facts: Delays
-
-    @cached_property
-    def entries(self) -> list[_Flow]:
-        topology, collective = self.facts.topology, self.facts.collective
-        if len(topology.devices) > _MOST_DEVICES:
-            return []
-        apart = self.facts.apart
-        return [
-            _Flow(self.facts, given, taken, min(apart[a][self.facts.ranks[b]] for a in given for b in taken))
-            for given, taken in dict.fromkeys(_pairs(self.facts, apart))
-            if collective.between(given, taken, topology.ranks)
-        ]
-
-    def promising(self, size: int) -> list[_Flow]:
-        """The pairs with the latest times by a sum that is quickly done."""
-        return sorted(self.entries, key=lambda entry: -entry.estimate(size))[:_PAIRS]
-
-
-def _pairs(facts: Delays, apart: list[list[int]]) -> Iterator[Pair]:
+def _pairs(facts: Delays) -> Iterator[Pair]:
     """For every rank that takes, the ranks at least so far away; for every one that gives, those it takes so long to.
 
     One of each where what must pass does not depend on how many there are.
     """
-    collective, n = facts.collective, facts.topology.ranks
-    givers = [rank for rank, device in enumerate(facts.ranks) if facts.owners[device]]
-    takers = [rank for rank, device in enumerate(facts.ranks) if facts.takers[device]]
+    collective, apart = facts.collective, facts.apart
+    givers = [rank for rank, device in enumerate(facts.ranks) if device in facts.owners]
+    takers = [rank for rank, device in enumerate(facts.ranks) if device in facts.takers]
     for taker in takers if collective.starts == OWN else ():
         far = {rank: apart[rank][facts.ranks[taker]] for rank in givers if rank != taker}
-        for level in sorted({far[rank] for rank in far}):
+        for level in sorted({*far.values()}):
             yield tuple(rank for rank in far if far[rank] >= level), (taker,)
     for giver in givers if collective.ends == OWN else ():
         far = {rank: apart[giver][facts.ranks[rank]] for rank in takers if rank != giver}
-        for level in sorted({far[rank] for rank in far}):
+        for level in sorted({*far.values()}):
             yield (giver,), tuple(rank for rank in far if far[rank] >= level)
-    if collective.starts != OWN and collective.ends != OWN:
-        for giver in givers:
-            yield from (((giver,), (taker,)) for taker in takers if giver != taker)
+    if OWN not in (collective.starts, collective.ends):
+        yield from (((giver,), (taker,)) for giver in givers for taker in takers if giver != taker)
     hosts = [facts.topology.devices[device].node for device in facts.ranks]
     if len({*hosts}) > 1 and EVERY not in (collective.starts, collective.ends):
         for host in dict.fromkeys(hosts):
-            inside = tuple(rank for rank in range(n) if hosts[rank] == host)
-            outside = tuple(rank for rank in range(n) if hosts[rank] != host)
+            inside = tuple(rank for rank, own in enumerate(hosts) if own == host)
+            outside = tuple(rank for rank, own in enumerate(hosts) if own != host)
             yield inside, outside
             yield outside, inside
 
 
-@dataclass(frozen=True, eq=False)
 class _Flow:
-    """What can get from some ranks to others, and by when. apart: the least delay of anything between them."""
+    """What can get from some ranks to others, and by when."""
 
-    facts: Delays
-    given: tuple[int, ...]
-    taken: tuple[int, ...]
-    apart: int
-
-    def estimate(self, size: int) -> float:
-        """A time that is about right: what must pass over the rate into the sinks, and the least delay."""
-        return float(self.needed(size)) / self._narrow + self.apart
+    def __init__(self, facts: Delays, given: tuple[int, ...], taken: tuple[int, ...]) -> None:
+        self.facts, self.given, self.taken = facts, given, taken
+        self.sources, self.sinks = [facts.ranks[rank] for rank in given], [facts.ranks[rank] for rank in taken]
+        # The devices of ranks whose clocks are taken to show less than when data of others can pass; at first, all.
+        self.late = frozenset(device for device in self.sources if device in facts.owners)
+        self._found: dict[frozenset[int], _Paths] = {}
 
     def needed(self, size: int) -> Fraction:
         """What must pass, in the unit of a rate times a femtosecond."""
         part = self.facts.collective.between(self.given, self.taken, self.facts.topology.ranks)
         return part * size * self.facts.scale * SECOND
 
+    def estimate(self, size: int) -> float:
+        """A time that is about right: what must pass over the rate into the sinks, and the least delay."""
+        narrow, apart = self._narrow
+        return float(self.needed(size)) / narrow + apart
+
     @cached_property
-    def _narrow(self) -> int:
-        """The least of the rates out of the sources and into the sinks."""
-        inside = {self.facts.ranks[rank] for rank in self.given}
-        outside = {self.facts.ranks[rank] for rank in self.taken}
-        every = list(zip(self.facts.src, self.facts.dst, self.facts.rate, strict=True))
+    def _narrow(self) -> tuple[int, int]:
+        """The least of the rates out of the sources and into the sinks; the least delay of anything between them."""
+        inside, outside, facts = {*self.sources}, {*self.sinks}, self.facts
+        every = list(zip(facts.src, facts.dst, facts.rate, strict=True))
         out = sum(rate for src, dst, rate in every if src in inside and dst not in inside)
-        return max(1, min(out, sum(rate for src, dst, rate in every if dst in outside and src not in outside)))
+        into = sum(rate for src, dst, rate in every if dst in outside and src not in outside)
+        return max(1, min(out, into)), min(facts.apart[a][b] for a in self.given for b in self.sinks)
 
-    @cached_property
-    def _rounds(self) -> dict[frozenset[int], _Paths]:
-        return {}
-
-    def _paths(self, late: frozenset[int]) -> _Paths:
-        if late not in self._rounds:
-            self._rounds[late] = _Paths.of(self.facts, self.given, self.taken, late)
-        return self._rounds[late]
-
-    @property
-    def _sources(self) -> list[int]:
-        return [self.facts.ranks[rank] for rank in self.given]
+    def _clocks(self, late: frozenset[int], needed: Fraction) -> tuple[int, list[int]]:
+        if late not in self._found:
+            self._found[late] = _Paths(self.facts, self.sources, {*self.sinks}, late)
+        return self._found[late].clocks(needed)
 
     def time(self, size: int) -> int:
         """A time that clocks prove, found at once."""
-        late = frozenset(device for device in self._sources if self.facts.owners[device])
-        return self._paths(late).clocks(self.needed(size))[0]
+        return self._clocks(self.late, self.needed(size))[0]
 
     def refined(self, size: int) -> tuple[int, list[int]]:
         """A later time where there is one, and its clocks: with what is known of when data of others can pass."""
-        facts, needed = self.facts, self.needed(size)
-        late = frozenset(device for device in self._sources if facts.owners[device])
-        best = 0, [0] * len(facts.topology.devices)
+        facts, late, best = self.facts, self.late, (0, [0] * len(self.facts.topology.devices))
         for _ in range(_ROUNDS):
-            time, clocks = self._paths(late).clocks(needed)
+            time, clocks = self._clocks(late, self.needed(size))
             if time > best[0]:
                 best = time, clocks
-            again = frozenset(
-                device
-                for device in facts.ranks
-                if facts.owners[device] and _before(clocks[device], facts.passing[device])
-            )
+            passing = {device: facts.passing[device] for device in facts.ranks if device in facts.owners}
+            again = frozenset(device for device, then in passing.items() if then is None or clocks[device] < then)
             if again == late:
                 break
             late = again
@@ -295,112 +267,54 @@ class _Flow:
 
     def clock(self, size: int) -> Clock | None:
         """The certificate of the latest time for the best clocks."""
-        facts = self.facts
-        sinks = [facts.ranks[rank] for rank in self.taken]
-        time, clocks = self.refined(size)
+        facts, needed, (time, clocks) = self.facts, self.needed(size), self.refined(size)
         if time <= 0:
             return None
-        for device in self._sources:
+        for device in self.sources:
             clocks[device] = 0
-        time = _raised(facts, clocks, sinks, time, self.needed(size))
-        names = [device.name for device in facts.topology.devices]
-        members = facts.topology.members
-        return Clock.of(
-            facts.topology,
-            facts.collective,
-            size,
-            [members[rank] for rank in self.given],
-            [members[rank] for rank in self.taken],
-            dict(zip(names, clocks, strict=True)),
-            time,
-        )
+        # All clocks that show the time, or stand at a sink, are set to a later one.
+        ends = {*self.sinks, *(device for device, value in enumerate(clocks) if value >= time)}
+
+        def shown(then: int) -> list[int]:
+            return [then if device in ends else min(value, then) for device, value in enumerate(clocks)]
+
+        def passing(then: int) -> int:
+            at = shown(then)
+            return sum(rate * window(facts, at, link) for link, rate in enumerate(facts.rate))
+
+        def short(then: int) -> bool:
+            return passing(then) < needed
+
+        time = latest(short, time if short(time) else 0, None, lambda then: passing(then) <= needed)
+        topology, names = facts.topology, [device.name for device in facts.topology.devices]
+        sources, sinks = ([topology.members[rank] for rank in ranks] for ranks in (self.given, self.taken))
+        values = dict(zip(names, shown(time), strict=True))
+        return Clock.of(topology, facts.collective, size, sources, sinks, values, time)
 
 
-def _before(clock: int, passing: int | None) -> bool:
-    return passing is None or clock < passing
-
-
-def _raised(facts: Delays, clocks: list[int], sinks: Sequence[int], time: int, needed: Fraction) -> int:
-    """The latest time for these clocks: all that show the old one, or stand at a sink, are set to it."""
-    ends = {*sinks, *(device for device, value in enumerate(clocks) if value >= time)}
-
-    def passing(then: int) -> int:
-        shown = [then if device in ends else min(value, then) for device, value in enumerate(clocks)]
-        return sum(rate * window(facts, shown, link) for link, rate in enumerate(facts.rate))
-
-    def short(then: int) -> bool:
-        return passing(then) < needed
-
-    found = latest(short, time if short(time) else 0, None, lambda then: passing(then) <= needed)
-    clocks[:] = [found if device in ends else min(value, found) for device, value in enumerate(clocks)]
-    return found
-
-
-@dataclass(frozen=True, eq=False)
 class _Paths:
-    """The paths of a flow over time, in the order of their delays.
+    """Successive shortest paths from sources to sinks: those of a flow over time, in the order of their delays.
 
-    delays, rates: of each path. ahead, behind: the distances of every device from the sources and from the sinks, in
-    what the paths before left.
+    Arcs are in pairs, each the other's reverse; devices are the first vertices, then the origin of all sources, then
+    one vertex per late device and overhead. ahead, behind: the distances of every device from the sources and from the
+    sinks, in what the paths before left.
     """
 
-    delays: tuple[int, ...]
-    rates: tuple[int, ...]
-    ahead: tuple[tuple[int, ...], ...]
-    behind: tuple[tuple[int, ...], ...]
-
-    def clocks(self, needed: Fraction) -> tuple[int, list[int]]:
-        """By when this much has come at the earliest, and the clocks of every device that prove it."""
-        flow, gone, used, time = 0, 0, 0, 0
-        for delay, rate in zip(self.delays, self.rates, strict=True):
-            if flow and flow * delay - gone >= needed:
-                break
-            used += 1
-            flow += rate
-            gone += rate * delay
-            # Just before it may all have come.
-            time = ceil((needed + gone) / flow) - 1
-        pairs = zip(self.ahead[used], self.behind[used], strict=True)
-        return time, [max(0, min(time, ahead, time + behind)) for ahead, behind in pairs]
-
-    @classmethod
-    def of(cls, facts: Delays, given: Sequence[int], taken: Sequence[int], late: frozenset[int]) -> _Paths:
-        """Successive shortest paths from the ranks `given` to `taken`.
-
-        late: devices of ranks whose clocks are taken to show less than when data of others can pass; their own data
+    def __init__(self, facts: Delays, sources: list[int], sinks: set[int], late: frozenset[int]) -> None:
+        """late: devices of ranks whose clocks are taken to show less than when data of others can pass; their own data
         pays the overhead.
         """
-        network = _Network(facts, [facts.ranks[rank] for rank in given], {facts.ranks[rank] for rank in taken}, late)
-        lengths, rates = list[int](), list[int]()
-        ahead, behind = list[tuple[int, ...]](), list[tuple[int, ...]]()
-        devices = len(facts.topology.devices)
-        while True:
-            reached, came = network.distances(network.origin)
-            ahead.append(tuple(reached[:devices]))
-            behind.append(tuple(network.distances(network.sink)[0][:devices]))
-            if reached[network.sink] >= FAR:
-                return cls(tuple(lengths), tuple(rates), tuple(ahead), tuple(behind))
-            lengths.append(reached[network.sink])
-            rates.append(network.fill(came))
-            network.settle(reached)
-
-
-class _Network:
-    """Arcs in pairs, each the other's reverse; devices first, then one vertex per late device and overhead."""
-
-    def __init__(self, facts: Delays, sources: list[int], sinks: set[int], late: frozenset[int]) -> None:
         count = len(facts.topology.devices)
-        self.origin, self.sink = count, min(sinks)
         self.out: list[list[int]] = [[] for _ in range(count + 1)]
         self.head, self.room, self.cost = list[int](), list[int](), list[int]()
-        endless = sum(facts.rate) + 1
+        origin, sink, endless = count, min(sinks), sum(facts.rate) + 1
         for device in sources:
-            self._arc(count, device, endless, 0)
+            self._arc(origin, device, endless, 0)
         doors: dict[tuple[int, int], int] = {}
         for link, (src, end, rate) in enumerate(zip(facts.src, facts.dst, facts.rate, strict=True)):
             if src in sinks:
                 continue
-            dst = self.sink if end in sinks else end
+            dst = sink if end in sinks else end
             if src not in late:
                 self._arc(src, dst, rate, facts.latency[link])
                 continue
@@ -411,9 +325,37 @@ class _Network:
                 self._arc(src, doors[door], endless, facts.overhead[link])
                 through = facts.passing[src]
                 if through is not None:
-                    self._arc(count, doors[door], endless, through)
+                    self._arc(origin, doors[door], endless, through)
             self._arc(doors[door], dst, rate, facts.latency[link])
         self.potential = [0] * len(self.out)
+        self.paths: list[tuple[int, int]] = []
+        self.ahead, self.behind = list[list[int]](), list[list[int]]()
+        while True:
+            reached, came = self._distances(origin)
+            self.ahead.append(reached[:count])
+            self.behind.append(self._distances(sink)[0][:count])
+            if reached[sink] >= FAR:
+                return
+            self.paths.append((reached[sink], self._fill(origin, sink, came)))
+            # Distances from the origin as potentials leave no arc with a negative length. What is not reached any more
+            # keeps its place behind all that is.
+            pairs = list(zip(reached, self.potential, strict=True))
+            most = max(far - old for far, old in pairs if far < FAR)
+            self.potential = [old + most if far >= FAR else far for far, old in pairs]
+
+    def clocks(self, needed: Fraction) -> tuple[int, list[int]]:
+        """By when this much has come at the earliest, and the clocks of every device that prove it."""
+        flow, gone, used, time = 0, 0, 0, 0
+        for delay, rate in self.paths:
+            if flow and flow * delay - gone >= needed:
+                break
+            used += 1
+            flow += rate
+            gone += rate * delay
+            # Just before it may all have come.
+            time = ceil((needed + gone) / flow) - 1
+        pairs = zip(self.ahead[used], self.behind[used], strict=True)
+        return time, [max(0, min(time, ahead, time + behind)) for ahead, behind in pairs]
 
     def _arc(self, src: int, dst: int, room: int, cost: int) -> None:
         for tail, head, capacity, length in ((src, dst, room, cost), (dst, src, 0, -cost)):
@@ -422,7 +364,7 @@ class _Network:
             self.room.append(capacity)
             self.cost.append(length)
 
-    def distances(self, start: int) -> tuple[list[int], list[int]]:
+    def _distances(self, start: int) -> tuple[list[int], list[int]]:
         """The distance of every vertex from `start` in what is left, and the arc that each is reached by."""
         distance, came = [FAR] * len(self.out), [-1] * len(self.out)
         distance[start] = 0
@@ -442,22 +384,14 @@ class _Network:
                         came[there] = arc
                         heappush(queue, (length, there))
         own = potential[start]
-        real = [FAR if far >= FAR else far + potential[v] - own for v, far in enumerate(distance)]
-        return real, came
+        return [FAR if far >= FAR else far + potential[v] - own for v, far in enumerate(distance)], came
 
-    def settle(self, reached: list[int]) -> None:
-        """Takes distances from the origin as potentials, so that no arc that is left has a negative length."""
-        # What is not reached any more keeps its place behind all that is.
-        most = max(far - old for far, old in zip(reached, self.potential, strict=True) if far < FAR)
-        self.potential = [old + most if far >= FAR else far for far, old in zip(reached, self.potential, strict=True)]
-
-    def fill(self, came: list[int]) -> int:
+    def _fill(self, origin: int, sink: int, came: list[int]) -> int:
         """Fills the path to the sink; returns its rate."""
-        path, here = [], self.sink
-        while here != self.origin:
-            arc = came[here]
-            path.append(arc)
-            here = self.head[arc ^ 1]
+        path, here = [], sink
+        while here != origin:
+            path.append(came[here])
+            here = self.head[came[here] ^ 1]
         amount = min(self.room[arc] for arc in path)
         for arc in path:
             self.room[arc] -= amount

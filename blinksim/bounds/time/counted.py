@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections import Counter
+from collections.abc import Container
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import combinations
 from typing import Any
 
-from blinksim.bounds.time.certificates import Theorem, amount, block, carried, in_words, only_ranks_hold, units
-from blinksim.bounds.time.delays import Delays, delays
-from blinksim.bounds.time.spreading import Spreading
-from blinksim.collective import Collective
+import numpy as np
+
+from blinksim.bounds.time.certificates import Place, Theorem, amount, carried, in_words
+from blinksim.bounds.time.delays import Delays
+from blinksim.bounds.time.spreading import spreading
 from blinksim.errors import InputError
 from blinksim.topology.graph import Topology
 
-Place = Iterable[Iterable[str]]
-Places = list[tuple[tuple[str, ...], ...]]
-
-
-def direct(facts: Delays) -> bool:
-    """True if all devices are ranks."""
-    return len(facts.topology.devices) == facts.topology.ranks
+# Ranks up to which the ways between all of them are looked for, and up to which any part of them may be the place.
+_MOST_CROSSING, _ANY = 64, 8
+# Longer than any bound, and far from the largest number of 64 bits even if a few are added up.
+_LONG = 2**58
+# Ranks up to which all pairs of sets of ranks are tried: 65,536 for 8.
+_MOST_STRADDLING = 8
+Row = tuple[int, int, int]
+"""Messages for one element, further hops of them, and how many can be under way at once."""
 
 
 class SecondMessage(Theorem):
@@ -33,34 +36,23 @@ class SecondMessage(Theorem):
 
     kind = "second-message"
 
-    def __init__(self, facts: Delays, size: int) -> None:
-        n = facts.topology.ranks
-        self.facts, self.block, self.bytes = facts, block(facts, size), Fraction(size, n)
+    def __init__(self, facts: Delays, size: int, part: frozenset[int]) -> None:
+        super().__init__(facts, size, part)
+        self.block = facts.block(size)
         self.links: list[tuple[int, int, int]] = []
-        backwards = facts.collective.name == "reducescatter"
         for link, rate in enumerate(facts.rate):
             idle = facts.overhead[link] + (facts.closes(link) or 0)
-            late = self._onward(facts.dst[link]) if backwards else facts.passing[facts.src[link]]
+            late = facts.passing[facts.src[link]]
+            if facts.collective.name == "reducescatter":
+                # The least time of a message from the end of the link.
+                onward = (facts.overhead[e] + (facts.closes(e) or 0) for e in facts.first_hops(facts.dst[link]))
+                late = min(onward, default=None)
             again = facts.overhead[link] if late is None else min(facts.overhead[link], late)
-            self.links.append((rate * n, idle, again))
-
-    def _onward(self, device: int) -> int | None:
-        """The least time of a message from a device."""
-        facts = self.facts
-        return min((facts.overhead[e] + (facts.closes(e) or 0) for e in facts.first_hops(device)), default=None)
+            self.links.append((rate * self.n, idle, again))
 
     @classmethod
-    def stated(cls, topology: Topology, collective: Collective, size: int, where: Place) -> SecondMessage:
-        """where: nothing, it is about all links."""
-        facts = delays(topology, collective)
-        if [*where] or not cls.places(topology, collective):
-            raise InputError(f"second-message says nothing about {collective} on {topology.name}")
-        return cls(facts, size)
-
-    @classmethod
-    def places(cls, topology: Topology, collective: Collective) -> Places:
-        named = collective.name in ("allgather", "reducescatter")
-        return [()] if named and direct(delays(topology, collective)) else []
+    def applies(cls, facts: Delays) -> bool:
+        return facts.collective.name in ("allgather", "reducescatter") and facts.direct
 
     def there(self, time: int) -> int:
         return sum(
@@ -69,17 +61,13 @@ class SecondMessage(Theorem):
         )
 
     def needed(self, time: int) -> int:
-        n = self.facts.topology.ranks
-        return n * (n - 1) * self.block
-
-    def unit(self) -> int:
-        return units(self.facts)
+        return self.n * (self.n - 1) * self.block
 
     def words(self, time: int) -> str:
-        n = self.facts.topology.ranks
+        n = self.n
         return (
-            f"{n} ranks must get {n - 1} blocks of {amount(self.bytes)} each; a link carries more than one of them "
-            f"only with a second message, and all links together do not carry them within {in_words(time)}"
+            f"{n} ranks must get {n - 1} blocks of {amount(Fraction(self.size, n))} each; a link carries more than one "
+            f"of them only with a second message, and all links together do not carry them within {in_words(time)}"
         )
 
 
@@ -92,30 +80,19 @@ class ServedTwice(Theorem):
 
     kind = "served-twice"
 
-    def __init__(self, facts: Delays, size: int) -> None:
-        n = facts.topology.ranks
-        self.facts, self.bytes = facts, Fraction(size, n)
-        self.links: list[tuple[int, int]] = []
-        self.total = 0
-        one = block(facts, size)
+    def __init__(self, facts: Delays, size: int, part: frozenset[int]) -> None:
+        super().__init__(facts, size, part)
+        n, self.links, self.total = self.n, list[tuple[int, int]](), 0
         for device in facts.ranks:
             links = facts.first_hops(device)
             self.links += [(facts.rate[e] * n, facts.closes(e) or 0) for e in links]
             least = min(facts.overhead[e] * facts.rate[e] * n for e in links)
             # The sum is linear in k, so the least is at one end.
-            self.total += min(k * least + (2 * (n - 1) - k) * one for k in (1, n - 1))
+            self.total += min(k * least + (2 * (n - 1) - k) * facts.block(size) for k in (1, n - 1))
 
     @classmethod
-    def stated(cls, topology: Topology, collective: Collective, size: int, where: Place) -> ServedTwice:
-        """where: nothing, it is about all ranks."""
-        if [*where] or not cls.places(topology, collective):
-            raise InputError(f"served-twice says nothing about {collective} on {topology.name}")
-        return cls(delays(topology, collective), size)
-
-    @classmethod
-    def places(cls, topology: Topology, collective: Collective) -> Places:
-        applies = collective.name == "alltoall" and only_ranks_hold(delays(topology, collective))
-        return [()] if applies else []
+    def applies(cls, facts: Delays) -> bool:
+        return facts.collective.name == "alltoall" and facts.only_ranks_hold
 
     def there(self, time: int) -> int:
         return sum(rate * max(0, time - idle) for rate, idle in self.links)
@@ -123,79 +100,67 @@ class ServedTwice(Theorem):
     def needed(self, time: int) -> int:
         return self.total
 
-    def unit(self) -> int:
-        return units(self.facts)
-
     def words(self, time: int) -> str:
-        n = self.facts.topology.ranks
+        n = self.n
         return (
-            f"every rank sends {n - 1} blocks of {amount(self.bytes)}, each in a message of its own or twice; "
-            f"overheads and bytes do not fit on the links out of the ranks within {in_words(time)}"
+            f"every rank sends {n - 1} blocks of {amount(Fraction(self.size, n))}, each in a message of its own or "
+            f"twice; overheads and bytes do not fit on the links out of the ranks within {in_words(time)}"
         )
 
 
-# Ranks up to which the ways between all of them are looked for, and up to which any part of them may be the place.
-_MOST, _ANY = 64, 8
-# Longer than any bound, and far from the largest number of 64 bits even if a few are added up.
-_LONG = 2**58
-
-
 class CrossingPairs(Theorem):
-    """Every pair of a rank outside and one inside needs a crossing of its own, or shares one with other pairs.
+    """Allreduce: every pair of a rank outside and one inside needs a crossing of its own, or shares one with others.
 
-    Follow what a rank outside contributes to an element on its way to a rank inside, and take the last link on which it
-    crosses. A message that can be on the link at t started at some rank a while before, with what this rank can have
-    heard by then from ranks outside: N(t) of them at most. It ends at some rank a while later; from there, messages
-    inside reach M(T - t) ranks at most. So a byte that crosses at t serves N(t) M(T - t) pairs at most.
+    Early, few contributions can have come together in what crosses; late, what crosses can still reach a few ranks
+    only. Follow what a rank outside contributes to an element on its way to a rank inside, and take the last link on
+    which it crosses. A message that can be on the link at t started at some rank a while before, with what this rank
+    can have heard by then from ranks outside: N(t) of them at most. It ends at some rank a while later; from there,
+    messages inside reach M(T - t) ranks at most. So a byte that crosses at t serves N(t) M(T - t) pairs at most.
     """
 
     kind = "crossing-pairs"
+    anywhere = True
 
-    def __init__(self, facts: Delays, size: int, inside: set[int]) -> None:
-        self.facts, self.size = facts, size
-        self.takers = [rank for rank, device in enumerate(facts.ranks) if device in inside]
-        self.givers = [rank for rank, device in enumerate(facts.ranks) if device not in inside]
+    def __init__(self, facts: Delays, size: int, part: frozenset[int]) -> None:
+        super().__init__(facts, size, part)
+        self.takers = [rank for rank, device in enumerate(facts.ranks) if device in part]
+        self.givers = [rank for rank, device in enumerate(facts.ranks) if device not in part]
         if not self.takers or not self.givers:
             raise InputError("crossing-pairs: the ranks are all on one side")
-        self.inside = inside
 
     @classmethod
-    def stated(cls, topology: Topology, collective: Collective, size: int, where: Place) -> CrossingPairs:
-        """where: the devices of the part inside."""
-        names = [name for part in where for name in part]
-        if any(name not in topology.index for name in names) or len({*names}) != len(names):
-            raise InputError(f"crossing-pairs: the part is no list of devices of {topology.name}")
-        facts = delays(topology, collective)
-        if collective.name != "allreduce" or topology.ranks > _MOST or not only_ranks_hold(facts):
-            raise InputError(f"crossing-pairs says nothing about {collective} on {topology.name}")
-        return cls(facts, size, {topology.index[name] for name in names})
+    def applies(cls, facts: Delays) -> bool:
+        several = 1 < facts.topology.ranks <= _MOST_CROSSING
+        return facts.collective.name == "allreduce" and several and facts.only_ranks_hold
 
     @classmethod
-    def places(cls, topology: Topology, collective: Collective) -> list[tuple[tuple[str, ...], ...]]:
-        facts = delays(topology, collective)
-        if collective.name != "allreduce" or not 1 < topology.ranks <= _MOST or not only_ranks_hold(facts):
-            return []
-        names = [device.name for device in topology.devices]
-        return [(tuple(name for device, name in enumerate(names) if device in part),) for part in _parts(facts)]
+    def places(cls, facts: Delays) -> list[Place]:
+        names = [device.name for device in facts.topology.devices]
+        parts = _parts(facts) if cls.applies(facts) else ()
+        return [(tuple(name for device, name in enumerate(names) if device in part),) for part in parts]
 
     @cached_property
     def waits(self) -> tuple[list[int], list[int]]:
         """Rates, and how long each has nothing to carry: the k-th contribution and the j-th rank with every link."""
-        import numpy as np
-
-        facts, everyone = self.facts, range(len(self.facts.ranks))
-        links = _crossing(facts, self.inside)
-        apart = np.array([[min(facts.apart[a][b], _LONG) for b in facts.ranks] for a in everyone], dtype=np.int64)
+        facts, links = self.facts, _crossing(self.facts, self.part)
+        apart = np.minimum(np.array([[row[b] for b in facts.ranks] for row in facts.apart], dtype=object), _LONG)
+        apart = apart.astype(np.int64)
         np.fill_diagonal(apart, 0)
         ends = {facts.dst[link]: facts.onward(facts.dst[link]) for link in links}
         # start (link, rank): from a rank to the link. end (link, rank): from the link to a rank inside.
-        start = [[self._start(rank, link) for rank in everyone] for link in links]
+        start = [
+            [
+                facts.overhead[link] if device == facts.src[link] else min(row[facts.src[link]], _LONG)
+                for device, row in zip(facts.ranks, facts.apart, strict=True)
+            ]
+            for link in links
+        ]
         end = [
             [min(facts.latency[link] + ends[facts.dst[link]][facts.ranks[rank]], _LONG) for rank in self.takers]
             for link in links
         ]
-        spreading = Spreading.among(facts, self.inside)
-        jumps = [0] if spreading is None else spreading.jumps(len(self.takers))
+        messages = spreading(facts, self.part)
+        jumps = [0] if messages is None else messages.jumps(len(self.takers))
         jumps += [_LONG] * (len(self.takers) - len(jumps))
         # heard (k, rank): until a rank has heard from k + 1 outside. reached (rank, j): until it has told j inside.
         heard = np.sort(apart[self.givers], axis=0)
@@ -203,24 +168,17 @@ class CrossingPairs(Theorem):
         before = (np.array(start, dtype=np.int64)[:, None, :] + heard).min(axis=2)
         after = (np.array(end, dtype=np.int64)[:, :, None] + reached).min(axis=1)
         total = np.minimum((before[:, :, None] + after[:, None, :]).reshape(len(links), -1), _LONG)
-        waits = dict[int, int]()
+        waits = Counter[int]()
         for link, row in zip(links, total.tolist(), strict=True):
             for wait in row:
-                waits[wait] = waits.get(wait, 0) + facts.rate[link] * facts.topology.ranks
+                waits[wait] += facts.rate[link] * self.n
         return [*waits.values()], [*waits]
-
-    def _start(self, rank: int, link: int) -> int:
-        facts, src = self.facts, self.facts.src[link]
-        return facts.overhead[link] if facts.ranks[rank] == src else min(facts.apart[rank][src], _LONG)
 
     def there(self, time: int) -> int:
         return carried(*self.waits, time)
 
     def needed(self, time: int) -> int:
-        return block(self.facts, self.size) * self.facts.topology.ranks * len(self.givers) * len(self.takers)
-
-    def unit(self) -> int:
-        return units(self.facts)
+        return self.all * len(self.givers) * len(self.takers)
 
     def words(self, time: int) -> str:
         return (
@@ -262,50 +220,33 @@ def _kind(facts: Delays, inside: frozenset[int]) -> tuple[object, ...]:
     return tuple(links), str(ways)
 
 
-# Ranks up to which all pairs of sets of ranks are tried: 65,536 for 8.
-_MOST_STRADDLING = 8
-Row = tuple[int, int, int]
-"""Messages for one element, further hops of them, and how many can be under way at once."""
-
-
 class Straddling(Theorem):
-    """An element's messages cannot all be long, as they cannot all be under way at once.
+    """Allreduce: an element's messages cannot all be long, as they cannot all be under way at once.
 
-    At any moment let k1 of an element's M messages have arrived, k2 not have started, and q be under way. At least
-    n - k1 ranks sent none that arrived, and at least n - k2 ranks get none that starts later. From each of the first to
-    each of the second, other than itself, a message is under way: what the one contributes is nowhere else, and nothing
-    later reaches the other. `under_way` gives the largest q for which that is possible. So all M messages together are
-    under way for Q times the time at most, each for its stay on its first link, d, and the least latency. A byte of a
-    message takes d/(d - o) of a link's time for a byte, which is convex in d; further hops of a route cost 1 each.
+    Gossip takes 2(n-1) messages one after another (Harary and Schwenk 1974); fewer in a row need more at once, and many
+    short messages pay many overheads. At any moment let k1 of an element's M messages have arrived, k2 not have
+    started, and q be under way. At least n - k1 ranks sent none that arrived, and at least n - k2 ranks get none that
+    starts later. From each of the first to each of the second, other than itself, a message is under way: what the one
+    contributes is nowhere else, and nothing later reaches the other. `under_way` gives the largest q for which that is
+    possible. So all M messages together are under way for Q times the time at most, each for its stay on its first
+    link, d, and the least latency. A byte of a message takes d/(d - o) of a link's time for a byte, which is convex in
+    d; further hops of a route cost 1 each.
     """
 
     kind = "straddling"
 
-    def __init__(self, facts: Delays, size: int) -> None:
-        self.facts, self.size, self.n = facts, size, facts.topology.ranks
-        self.overhead, self.latency = min(facts.overhead), min(facts.latency)
-        self.links = [(rate * self.n, facts.closes(link) or 0) for link, rate in enumerate(facts.rate)]
-        self.all = block(facts, size) * self.n
+    @classmethod
+    def applies(cls, facts: Delays) -> bool:
+        few = 2 < facts.topology.ranks <= _MOST_STRADDLING
+        return facts.collective.name == "allreduce" and few and facts.direct and min(facts.overhead) > 0
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
         return under_way(self.facts.topology)
 
-    @classmethod
-    def stated(cls, topology: Topology, collective: Collective, size: int, where: Place) -> Straddling:
-        """where: nothing, it is about all ranks."""
-        if [*where] or not cls.places(topology, collective):
-            raise InputError(f"straddling says nothing about {collective} on {topology.name}")
-        return cls(delays(topology, collective), size)
-
-    @classmethod
-    def places(cls, topology: Topology, collective: Collective) -> list[tuple[tuple[str, ...], ...]]:
-        facts = delays(topology, collective)
-        applies = collective.name == "allreduce" and 2 < topology.ranks <= _MOST_STRADDLING and direct(facts)
-        return [()] if applies and min(facts.overhead) else []
-
     def there(self, time: int) -> int:
-        return sum(rate * max(0, time - idle) for rate, idle in self.links)
+        facts = self.facts
+        return sum(rate * self.n * max(0, time - (facts.closes(link) or 0)) for link, rate in enumerate(facts.rate))
 
     def needed(self, time: int) -> Fraction:
         """The bytes of the size times the least that each costs; more than there ever is where nothing is possible."""
@@ -314,25 +255,19 @@ class Straddling(Theorem):
 
     def _best(self, time: int) -> tuple[Fraction, Row] | None:
         """The least byte times that a byte needs, and the messages that it takes then; None if nothing is possible."""
+        overhead, latency = min(self.facts.overhead), min(self.facts.latency)
         best: tuple[Fraction, Row] | None = None
         for row in self.rows:
+            messages, further, together = row
+            spent = together * time - messages * latency
+            data = spent - messages * overhead
             # No message costs less than 1.
-            if best is not None and row[0] + row[1] >= best[0]:
+            if data <= 0 or (best is not None and messages + further >= best[0]):
                 continue
-            cost = self._cost(row, time)
-            if cost is not None and (best is None or cost < best[0]):
+            cost = Fraction(messages * spent, data) + further
+            if best is None or cost < best[0]:
                 best = cost, row
         return best
-
-    def _cost(self, row: Row, time: int) -> Fraction | None:
-        """Byte times that a byte needs on links if it takes these messages; None if they cannot be done."""
-        messages, further, together = row
-        spent = together * time - messages * self.latency
-        data = spent - messages * self.overhead
-        return Fraction(messages * spent, data) + further if data > 0 else None
-
-    def unit(self) -> int:
-        return units(self.facts)
 
     def table(self, time: int) -> dict[str, Any]:
         best = self._best(time)
@@ -357,15 +292,20 @@ def under_way(topology: Topology) -> tuple[Row, ...]:
     From 2(n-1) messages to one for every ordered pair of ranks; only rows that no other one betters, those with the
     fewest messages and hops first. Tries every two sets of ranks.
     """
-    import numpy as np
-
     n = topology.ranks
-    hops = _hops(topology)
+    # Links on the shortest way between two ranks, less 1; 0 from a rank to itself.
+    place = {name: rank for rank, name in enumerate(topology.members)}
+    away = np.full((n, n), 10**6, dtype=np.int64)
+    np.fill_diagonal(away, 0)
+    for link in topology.links:
+        away[place[link.src], place[link.dst]] = 1
+    for middle in range(n):
+        away = np.minimum(away, away[:, [middle]] + away[[middle], :])
     sets = np.arange(1, 2**n)
     bits = (sets[:, None] >> np.arange(n)) & 1
     sizes = bits.sum(axis=1)
     pairs = (sizes[:, None] * sizes[None, :] - bits @ bits.T).ravel()
-    further = (bits @ hops @ bits.T).ravel()
+    further = (bits @ np.maximum(away - 1, 0) @ bits.T).ravel()
     both = (sizes[:, None] + sizes[None, :]).ravel()
     most = n * (n - 1)
     found = list[Row]()
@@ -379,32 +319,11 @@ def under_way(topology: Topology) -> tuple[Row, ...]:
         for messages in range(2 * n - 2, most + 1):
             possible = np.flatnonzero(lacking[: messages + 1] <= messages - 2 * n)
             found += [(messages, int(level), int(possible[-1]))] if len(possible) else []
-    return _not_bettered(found)
-
-
-def _not_bettered(rows: list[Row]) -> tuple[Row, ...]:
-    """Rows than which no other one has fewer messages, fewer hops and more under way for each message."""
-    import numpy as np
-
-    messages, hops, together = np.array(sorted(rows, key=lambda row: (row[0] + row[1], row[0])), dtype=np.int64).T
+    # Rows than which no other one has fewer messages, fewer hops and more under way for each message.
+    rows = sorted(found, key=lambda row: (row[0] + row[1], row[0]))
+    messages, hops, together = np.array(rows, dtype=np.int64).T
     share = together[:, None] * messages
     better = (messages[:, None] <= messages) & (hops[:, None] <= hops) & (share >= share.T)
     # Of equal ones the first is kept.
     better &= ~(better.T & (np.arange(len(hops))[:, None] >= np.arange(len(hops))))
-    kept = ~better.any(axis=0)
-    return tuple(zip(messages[kept].tolist(), hops[kept].tolist(), together[kept].tolist(), strict=True))
-
-
-def _hops(topology: Topology) -> Any:
-    """Links on the shortest way between two ranks, less 1; 0 from a rank to itself."""
-    import numpy as np
-
-    n = topology.ranks
-    place = {name: rank for rank, name in enumerate(topology.members)}
-    away = np.full((n, n), 10**6, dtype=np.int64)
-    np.fill_diagonal(away, 0)
-    for link in topology.links:
-        away[place[link.src], place[link.dst]] = 1
-    for middle in range(n):
-        away = np.minimum(away, away[:, [middle]] + away[[middle], :])
-    return np.maximum(away - 1, 0)
+    return tuple(row for row, worse in zip(rows, better.any(axis=0).tolist(), strict=True) if not worse)

@@ -7,12 +7,10 @@ passes through a device pays no overhead there.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from math import lcm
 
 from blinksim.collective import ROOT, Collective
@@ -35,7 +33,6 @@ def femtoseconds(seconds: float) -> int:
     return int(Fraction(repr(float(seconds))) * SECOND)
 
 
-@dataclass(frozen=True, eq=False)
 class Delays:
     """The delays of one collective on a topology, by the index of a link or device; femtoseconds.
 
@@ -43,42 +40,43 @@ class Delays:
     ----------
     topology, collective
         The part that takes part, and what runs on it.
-    latency, overhead : tuple of int
+    latency, overhead : list of int
         Of every link.
-    src, dst : tuple of int
+    src, dst : list of int
         The devices that every link joins.
-    rate : tuple of int
+    rate : list of int
         Bandwidth of every link in bytes/s, times `scale`.
     scale : int
         Makes every bandwidth whole.
-    owners : tuple of bool
-        For every device: has a rank data there that others need?
-    takers : tuple of bool
-        For every device: must a rank there get data of others?
-    passing : tuple of int or None
+    ranks : list of int
+        The device of every rank.
+    owners, takers : set of int
+        Devices where a rank has data that others need, and where one must get data of others.
+    passing : list of int or None
         The earliest that data of another device's rank can pass a device, or arrive there; None for never.
-    left : tuple of int or None
-        The least latency from a device to one that must get data; 0 there, None if there is no way.
     """
 
-    topology: Topology
-    collective: Collective
-    latency: tuple[int, ...]
-    overhead: tuple[int, ...]
-    src: tuple[int, ...]
-    dst: tuple[int, ...]
-    rate: tuple[int, ...]
-    scale: int
-    owners: tuple[bool, ...]
-    takers: tuple[bool, ...]
-    passing: tuple[int | None, ...]
-    left: tuple[int | None, ...]
-
-    @cached_property
-    def ranks(self) -> list[int]:
-        """The device of every rank."""
-        found: list[int] = self.topology.member_places.tolist()
-        return found
+    def __init__(self, topology: Topology, collective: Collective) -> None:
+        links, index = topology.links, topology.index
+        self.topology, self.collective = topology, collective
+        self.latency = [femtoseconds(link.latency) for link in links]
+        self.overhead = [femtoseconds(link.overhead) for link in links]
+        self.src, self.dst = [index[link.src] for link in links], [index[link.dst] for link in links]
+        self.scale = lcm(*{link.bandwidth.denominator for link in links})
+        self.rate = [int(link.bandwidth * self.scale) for link in links]
+        self.ranks: list[int] = topology.member_places.tolist()
+        self._out: list[list[int]] = [[] for _ in topology.devices]
+        self._into: list[list[int]] = [[] for _ in topology.devices]
+        for link, (src, dst) in enumerate(zip(self.src, self.dst, strict=True)):
+            self._out[src].append(link)
+            self._into[dst].append(link)
+        root = {self.ranks[collective.root]} if collective.rooted else set[int]()
+        from_root, to_root = collective.starts == ROOT, collective.ends == ROOT
+        self.owners = root if from_root else {*self.ranks} - (root if to_root else set())
+        self.takers = root if to_root else {*self.ranks} - (root if from_root else set())
+        self.passing = self._passing()
+        # The least latency from every device to one that must get data.
+        self._left = self._reached([(0, device) for device in self.takers], back=True)
 
     @cached_property
     def apart(self) -> list[list[int]]:
@@ -96,40 +94,62 @@ class Delays:
         """The least latency from a device to every one; `FAR` where there is no way."""
         return self._reached([(0, device)])
 
-    def beyond(self, link: int) -> list[int]:
-        """The least latency from the end of a link to every device, not back through its start; `FAR` for no way."""
-        return self._reached([(0, self.dst[link])], self.src[link])
+    def beyond(self, link: int, within: Collection[int] | None = None) -> list[int]:
+        """The least latency from the end of a link to every device, not back through its start; `FAR` for no way.
 
-    @cached_property
-    def _out(self) -> list[list[int]]:
-        out: list[list[int]] = [[] for _ in self.topology.devices]
-        for link, start in enumerate(self.src):
-            out[start].append(link)
-        return out
+        within: the devices that are passed; default: all.
+        """
+        return self._reached([(0, self.dst[link])], self.src[link], within)
 
-    def _reached(self, first: list[tuple[int, int]], but: int | None = None) -> list[int]:
+    def _reached(
+        self,
+        first: list[tuple[int, int]],
+        but: int | None = None,
+        within: Collection[int] | None = None,
+        back: bool = False,
+    ) -> list[int]:
         """When every device is reached by latencies from what is reached first; not through one of them."""
-        reached, queue = [FAR] * len(self._out), sorted(first)
+        along, ends = (self._into, self.src) if back else (self._out, self.dst)
+        reached, queue = [FAR] * len(along), sorted(first)
         while queue:
             time, here = heappop(queue)
-            if reached[here] <= time or here == but:
+            if reached[here] <= time or here == but or (within is not None and here not in within):
                 continue
             reached[here] = time
-            for link in self._out[here]:
-                heappush(queue, (time + self.latency[link], self.dst[link]))
+            for link in along[here]:
+                heappush(queue, (time + self.latency[link], ends[link]))
         return reached
+
+    def _passing(self) -> list[int | None]:
+        """Shortest paths from the two nearest owners to every device: one of them is another than the device itself."""
+        queue = [
+            (self.overhead[link] + self.latency[link], self.dst[link], owner)
+            for owner in self.owners
+            for link in self._out[owner]
+        ]
+        heapify(queue)
+        found: list[dict[int, int]] = [{} for _ in self._out]
+        while queue:
+            time, device, owner = heappop(queue)
+            here = found[device]
+            if owner in here or owner == device or len(here) == 2:
+                continue
+            here[owner] = time
+            for link in self._out[device]:
+                heappush(queue, (time + self.latency[link], self.dst[link], owner))
+        return [min(here.values(), default=None) for here in found]
 
     def opens(self, link: int) -> int | None:
         """The earliest that a byte can be on the link; None if none ever is."""
-        device = self.src[link]
-        own = self.overhead[link] if self.owners[device] else None
-        through = self.passing[device]
-        return through if own is None else own if through is None else min(own, through)
+        through = self.passing[self.src[link]]
+        if self.src[link] not in self.owners:
+            return through
+        return self.overhead[link] if through is None else min(self.overhead[link], through)
 
     def closes(self, link: int) -> int | None:
         """How long before the end a byte must have passed the link; None if it leads nowhere."""
-        left = self.left[self.dst[link]]
-        return None if left is None else self.latency[link] + left
+        left = self._left[self.dst[link]]
+        return None if left >= FAR else self.latency[link] + left
 
     def idle(self, link: int) -> int | None:
         """How much of any schedule's time the link cannot carry what counts; None if it never can."""
@@ -138,90 +158,33 @@ class Delays:
 
     def first_hops(self, device: int) -> list[int]:
         """The links out of a device that lead to one that must get data."""
-        return [link for link, src in enumerate(self.src) if src == device and self.closes(link) is not None]
+        return [link for link in self._out[device] if self.closes(link) is not None]
+
+    @cached_property
+    def only_ranks_hold(self) -> bool:
+        """True if no relay can keep data and send it on."""
+        members = {*self.ranks}
+        return all(place in members for place, device in enumerate(self.topology.devices) if device.holds)
+
+    @property
+    def direct(self) -> bool:
+        """True if all devices are ranks."""
+        return len(self.topology.devices) == self.topology.ranks
+
+    @property
+    def units(self) -> int:
+        """How many units a byte has: rates of links times femtoseconds, for each of n ranks, so that blocks are whole.
+
+        `block` has the bytes of one rank's block in them.
+        """
+        return self.topology.ranks * self.scale * SECOND
+
+    def block(self, size: int) -> int:
+        """The bytes of one rank's block, in `units`."""
+        return size * self.scale * SECOND
 
 
 @lru_cache(maxsize=_KEPT)
 def delays(topology: Topology, collective: Collective) -> Delays:
     """The delays of `collective` on a selected topology."""
-    links, index = topology.links, topology.index
-    latency = tuple(femtoseconds(link.latency) for link in links)
-    overhead = tuple(femtoseconds(link.overhead) for link in links)
-    src, dst = tuple(index[link.src] for link in links), tuple(index[link.dst] for link in links)
-    scale = lcm(*{link.bandwidth.denominator for link in links})
-    rate = tuple(int(link.bandwidth * scale) for link in links)
-    ranks = [index[name] for name in topology.members]
-    owners, takers = _at_first(ranks, collective), _at_last(ranks, collective)
-    every = range(len(topology.devices))
-    return Delays(
-        topology,
-        collective,
-        latency,
-        overhead,
-        src,
-        dst,
-        rate,
-        scale,
-        tuple(device in owners for device in every),
-        tuple(device in takers for device in every),
-        _passing(len(every), owners, src, dst, latency, overhead),
-        _left(len(every), takers, src, dst, latency),
-    )
-
-
-def _at_first(ranks: list[int], collective: Collective) -> set[int]:
-    """The devices whose own data others need."""
-    root = {ranks[collective.root]} if collective.rooted else set()
-    return root if collective.starts == ROOT else {*ranks} - (root if collective.ends == ROOT else set())
-
-
-def _at_last(ranks: list[int], collective: Collective) -> set[int]:
-    """The devices that must get data of others."""
-    root = {ranks[collective.root]} if collective.rooted else set()
-    return root if collective.ends == ROOT else {*ranks} - (root if collective.starts == ROOT else set())
-
-
-def _passing(
-    count: int,
-    owners: Iterable[int],
-    src: tuple[int, ...],
-    dst: tuple[int, ...],
-    latency: tuple[int, ...],
-    overhead: tuple[int, ...],
-) -> tuple[int | None, ...]:
-    """Shortest paths from the two nearest owners to every device: one of them is another than the device itself."""
-    out = defaultdict[int, list[int]](list)
-    for link, start in enumerate(src):
-        out[start].append(link)
-    queue: list[tuple[int, int, int]] = []
-    for owner in owners:
-        for link in out[owner]:
-            heappush(queue, (overhead[link] + latency[link], dst[link], owner))
-    found: list[dict[int, int]] = [{} for _ in range(count)]
-    while queue:
-        time, device, owner = heappop(queue)
-        here = found[device]
-        if owner in here or owner == device or len(here) == 2:
-            continue
-        here[owner] = time
-        for link in out[device]:
-            heappush(queue, (time + latency[link], dst[link], owner))
-    return tuple(min(here.values(), default=None) for here in found)
-
-
-def _left(
-    count: int, takers: Iterable[int], src: tuple[int, ...], dst: tuple[int, ...], latency: tuple[int, ...]
-) -> tuple[int | None, ...]:
-    into = defaultdict[int, list[int]](list)
-    for link, end in enumerate(dst):
-        into[end].append(link)
-    found: list[int | None] = [None] * count
-    queue = [(0, device) for device in takers]
-    while queue:
-        time, device = heappop(queue)
-        if found[device] is not None:
-            continue
-        found[device] = time
-        for link in into[device]:
-            heappush(queue, (time + latency[link], src[link]))
-    return tuple(found)
+    return Delays(topology, collective)

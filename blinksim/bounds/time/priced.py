@@ -1,34 +1,32 @@
-"""Theorems with prices of link time: the best of a few choices of prices proves the time.
+"""Theorems with prices of link time: what all links are worth by a time does not pay for what all bytes need.
 
-Every choice is sound by itself. A coarse sum finds the time and the choice, a fine one proves it.
+Any prices are sound, as any lengths of links are for a rate. Each theorem has a family of them with a few free numbers
+and tries some choices: a coarse sum finds the time and the choice, a fine one proves it.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import combinations, pairwise
 from math import ceil, exp, log
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.bounds.time.certificates import Theorem, block, in_words, microseconds, only_ranks_hold, units
-from blinksim.bounds.time.counted import direct
-from blinksim.bounds.time.delays import FAR, SECOND, Delays, delays
-from blinksim.bounds.time.spreading import Spreading
-from blinksim.collective import Collective
-from blinksim.errors import InputError
-from blinksim.topology.graph import Topology
+from blinksim.bounds.time.certificates import Place, Theorem, in_words, microseconds
+from blinksim.bounds.time.delays import FAR, SECOND, Delays
+from blinksim.bounds.time.spreading import spreading
 
 Choice = tuple[float, ...]
-# Ranks up to which the sums are done.
-_MOST_RANKS = 16
+Floats = npt.NDArray[np.float64]
+# Ranks up to which the sums are done, and those of potentials: with more ranks on the same links, distances differ
+# less, and other theorems say more.
+_MOST_RANKS, _MOST_POTENTIALS = 16, 6
 # Sums of floats are off by far less than this part, and the searches for a time stop at the others, of what is needed.
 _SAFE, _ROUGH, _CLOSE = 2.0**-30, 2.0**-5, 2.0**-8
 # Times that are tried: whole nanoseconds, so many of them, at first as if what is brought grew by this power, and no
@@ -42,6 +40,17 @@ _LEAST = 2.0**-8
 _COARSE = 1.2
 # How often another choice is taken when the last one has led further than this part of the time, by shifts.
 _AGAIN, _NEAR = 3, 3
+# Distances that are told apart: the least one from rank to rank, the next one, all others.
+_CLASSES = 3
+# More bytes times femtoseconds than ever are.
+_ENDLESS = 1e300
+# For what a byte costs on ports: the steps that a time is cut into, and the part at which the search for it stops.
+_PORT_STEPS, _PORT_CLOSE = 192, 11
+
+
+def _pays_overheads(facts: Delays) -> bool:
+    """True if ranks alone hold data, and pay an overhead on every link."""
+    return facts.only_ranks_hold and all(facts.overhead[e] for rank in facts.ranks for e in facts.first_hops(rank))
 
 
 class Searched(Theorem):
@@ -49,19 +58,21 @@ class Searched(Theorem):
 
     Attributes
     ----------
+    kinds : tuple of str
+        The collectives that it speaks of.
     choices : tuple of tuple of float
         What is tried.
     coarse, fine : int
         Steps that the time is cut into, for the search and for the proof.
     """
 
+    kinds: ClassVar[tuple[str, ...]] = ("broadcast", "allreduce")
     choices: ClassVar[tuple[Choice, ...]]
     coarse: ClassVar[int]
     fine: ClassVar[int]
 
-    def __init__(self, facts: Delays, size: int, part: Sequence[str]) -> None:
-        self.facts, self.size, self.n = facts, size, facts.topology.ranks
-        self.all = block(facts, size) * self.n
+    def __init__(self, facts: Delays, size: int, part: frozenset[int]) -> None:
+        super().__init__(facts, size, part)
         self.message = min(facts.overhead[e] + facts.latency[e] for rank in facts.ranks for e in facts.first_hops(rank))
         # By which power what is brought has grown with the time of late.
         self._rises = _RISES
@@ -69,30 +80,16 @@ class Searched(Theorem):
         self._sums = dict[tuple[int, Choice, int], int]()
 
     @classmethod
-    def stated(cls, topology: Topology, collective: Collective, size: int, where: Iterable[Iterable[str]]) -> Searched:
-        """where: the ranks whose data must get to all others."""
-        place = tuple(tuple(names) for names in where)
-        if place not in cls.places(topology, collective):
-            raise InputError(f"{cls.kind} says nothing about {collective} on {topology.name}")
-        return cls(delays(topology, collective), size, place[0])
+    def applies(cls, facts: Delays) -> bool:
+        few = 2 < facts.topology.ranks <= _MOST_RANKS
+        reach = all(facts.first_hops(rank) for rank in facts.ranks)
+        return facts.collective.name in cls.kinds and few and reach and _pays_overheads(facts)
 
     @classmethod
-    def speaks(cls, facts: Delays, kinds: Sequence[str] = ("broadcast", "allreduce")) -> bool:
-        """True if the collective is one of `kinds`, of ranks that alone hold data and pay an overhead on every link."""
-        topology = facts.topology
-        if facts.collective.name not in kinds or not 2 < topology.ranks <= _MOST_RANKS or not only_ranks_hold(facts):
-            return False
-        links = [facts.first_hops(rank) for rank in facts.ranks]
-        return all(links) and all(facts.overhead[e] for firsts in links for e in firsts)
-
-    @classmethod
-    def places(cls, topology: Topology, collective: Collective) -> list[tuple[tuple[str, ...], ...]]:
-        facts = delays(topology, collective)
-        return cls.ranks(facts) if cls.speaks(facts) else []
-
-    @classmethod
-    def ranks(cls, facts: Delays) -> list[tuple[tuple[str, ...], ...]]:
+    def places(cls, facts: Delays) -> list[Place]:
         """The root, or the rank with the least bandwidth out of it."""
+        if not cls.applies(facts):
+            return []
         rates = [sum(facts.rate[e] for e in facts.first_hops(rank)) for rank in facts.ranks]
         rank = facts.collective.root if facts.collective.name == "broadcast" else rates.index(min(rates))
         return [((facts.topology.members[rank],),)]
@@ -106,9 +103,6 @@ class Searched(Theorem):
 
     def needed(self, time: int) -> int:
         return self.all
-
-    def unit(self) -> int:
-        return units(self.facts)
 
     def best(self, time: int) -> Choice:
         """The choice that proves the time, if one does."""
@@ -134,10 +128,6 @@ class Searched(Theorem):
             self._orders[time] = [self.choices[place] for place in sorted(range(len(brought)), key=brought.__getitem__)]
         return self._orders[time]
 
-    def proves(self, time: int) -> bool:
-        """True if less can be brought by `time` than must be: then nothing ends by then, or sooner."""
-        return self.short(time)
-
     def _most(self, time: int, choice: Choice, steps: int) -> int:
         """What links bring by a time, rounded up; all of it by a time that is too late to say."""
         if time > _LATEST:
@@ -146,6 +136,10 @@ class Searched(Theorem):
             (brought,) = self.brings(time, [choice], steps)
             self._sums[time, choice, steps] = ceil(brought * (1 + _SAFE))
         return self._sums[time, choice, steps]
+
+    def proves(self, time: int) -> bool:
+        """True if less can be brought by `time` than must be: then nothing ends by then, or sooner."""
+        return self.short(time)
 
     def latest(self, low: int = 0) -> int:
         """The latest time before which nothing ends, but for some parts in a thousand; 0 if none is after `low`."""
@@ -195,33 +189,30 @@ class Searched(Theorem):
         return good
 
 
-Floats = npt.NDArray[np.float64]
-# Distances that are told apart: the least one from rank to rank, the next one, all others.
-_CLASSES = 3
-# With more ranks on the same links, distances differ less, and other theorems say more.
-_MOST_POTENTIALS = 6
-_KINDS = ("broadcast", "allreduce", "allgather")
+# --- prices that fall with what ranks still wait for ------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Port:
-    """Links out of ranks that are of use to the same ranks.
+class _Distances(NamedTuple):
+    """Classes of distances between ranks: the least time, the next one, and all others.
 
-    Attributes
-    ----------
-    count : int
-        How many there are.
-    rate, overhead : int
-        Of each of them, as in `Delays`.
-    heard : tuple of int
-        When the sender can first have heard from each rank of the part.
-    rows : tuple
-        For every rank that a message may be for: the latency to it, and how many destinations are so far (0: no way,
-        as it is the source or the destination, else the class and 1) from the sender and from it, by their class of
-        distances from the source.
+    away: the least time of each class, femtoseconds. kinds (n, n): the class and 1, from rank to rank; 0 from one to
+    itself. far: how many ranks are so far from the source.
     """
 
-    count: int
+    away: tuple[int, ...]
+    kinds: npt.NDArray[np.int64]
+    far: tuple[int, ...]
+
+
+class _Port(NamedTuple):
+    """Links out of ranks that are of use to the same ranks.
+
+    rate, overhead: of each of them, as in `Delays`. heard: when the sender can first have heard from each rank of the
+    part. rows: for every rank that a message may be for, the latency to it, and how many destinations are so far (0: no
+    way, as it is the source or the destination, else the class and 1) from the sender and from it, by their class of
+    distances from the source.
+    """
+
     rate: int
     overhead: int
     heard: tuple[int, ...]
@@ -229,9 +220,19 @@ class Port:
 
 
 class Potentials(Searched):
-    """All links together earn less than all bytes need."""
+    """What messages are worth to ranks that still wait, by how late it is and how far they are.
+
+    A broadcast, the data of some ranks in an allreduce, or a block of an allgather must get to all others. Every rank
+    has a potential for every destination, which only grows with time: 1 at the source, 0 at the destination, and
+    between them the closer to 1 the later it is. A byte in a message from u at time s that arrives at w at time y is
+    worth what the potential falls by, added up over all destinations where it falls. On its way to a destination a byte
+    goes through messages of which each one starts after the last one arrived; so they are worth 1 together. And no link
+    earns more than the best sequence of messages on it. This is the dual of a flow over time (Ford and Fulkerson 1958),
+    with messages that go whole and pay overheads.
+    """
 
     kind = "potentials"
+    kinds = ("broadcast", "allreduce", "allgather")
     # From which to which part of the time the potential rises, for each class of distances, then the weights of
     # destinations by their distance from the source.
     # Of 25 that a search found at single points, those of which one is within 2 % of the best on parts of a DGX-1.
@@ -245,25 +246,22 @@ class Potentials(Searched):
     )
     coarse, fine = 32, 96
 
-    def __init__(self, facts: Delays, size: int, part: Sequence[str]) -> None:
+    def __init__(self, facts: Delays, size: int, part: frozenset[int]) -> None:
         super().__init__(facts, size, part)
-        self.part = frozenset(facts.topology.members.index(name) for name in part)
         # Of an allreduce a byte in a message is a sum of what some ranks contribute, of others it is of one of them.
         self.summed = facts.collective.name == "allreduce"
         if facts.collective.name == "allgather":
-            self.all = block(facts, size) * len(part)
+            self.all = facts.block(size) * len(part)
 
     @classmethod
-    def places(cls, topology: Topology, collective: Collective) -> list[tuple[tuple[str, ...], ...]]:
-        """The root or a rank, or for sums parts with the least bandwidth out of them."""
-        facts = delays(topology, collective)
-        if not cls.speaks(facts, _KINDS) or not direct(facts) or topology.ranks > _MOST_POTENTIALS:
-            return []
-        return _narrow(facts) if collective.name == "allreduce" else cls.ranks(facts)
+    def applies(cls, facts: Delays) -> bool:
+        return super().applies(facts) and facts.direct and facts.topology.ranks <= _MOST_POTENTIALS
 
-    @cached_property
-    def ports(self) -> tuple[Port, ...]:
-        return _ports(self.facts, self.part)
+    @classmethod
+    def places(cls, facts: Delays) -> list[Place]:
+        """The root or a rank, or for sums parts with the least bandwidth out of them."""
+        summed = facts.collective.name == "allreduce" and cls.applies(facts)
+        return _narrow(facts) if summed else super().places(facts)
 
     def brings(self, time: int, choices: Sequence[Choice], steps: int) -> list[float]:
         """What the best sequences of messages on all links are worth, over what one byte needs.
@@ -272,10 +270,11 @@ class Potentials(Searched):
         in the times, and the limits on them are differences of marks, so it is largest with all times at marks: a start
         then belongs to the step after it, an end to the one before.
         """
-        step, ports = -(-time // steps), self.ports
-        distances, numbers = _distances(self.facts, self.part), np.array(choices)[:, :, None, None]
+        step, (distances, alike) = -(-time // steps), _ports(self.facts, self.part)
+        ports, numbers = list(alike), np.array(choices)[:, :, None, None]
         risen, weights = _Risen(step, steps, distances.away, numbers[:, :, 0]), numbers[:, 2 * _CLASSES :]
-        rate, overhead = (np.array([float(getattr(port, name)) for port in ports]) for name in ("rate", "overhead"))
+        rate = np.array([float(port.rate) for port in ports])
+        overhead = np.array([float(port.overhead) for port in ports])
         # How many steps a message can take; one of more than all data is of no more use.
         longest = -(-(self.all / (self.n * rate) + overhead) // step)
         least, most = int(overhead.min() // step) + 1, min(int(longest.max()), steps)
@@ -295,11 +294,9 @@ class Potentials(Searched):
         for begin in range(steps - 1, -1, -1):
             later = worth[:, :, begin] + earned[:, :, begin + least : begin + most + 1]
             np.maximum(later.max(axis=2), earned[:, :, begin + 1], out=earned[:, :, begin])
-        total = (rate * np.array([port.count for port in ports])) @ earned[:, :, 0] * self.n
-        return [
-            float(one)
-            for one in total / ((len(self.part) if self.summed else 1) * _weighed(distances.far, weights)[:, 0, 0])
-        ]
+        total = (rate * np.array([*alike.values()])) @ earned[:, :, 0] * self.n
+        needed = (len(self.part) if self.summed else 1) * _weighed(distances.far, weights)[:, 0, 0]
+        return [float(one) for one in total / needed]
 
     def table(self, time: int) -> dict[str, Any]:
         choice = self.best(time)
@@ -324,8 +321,7 @@ class _Risen:
     def __init__(self, step: int, steps: int, away: tuple[int, ...], numbers: Floats) -> None:
         self.step, self.steps = step, steps
         middle = np.arange(2 * steps + 1) + 0.5
-        over = middle > steps
-        self.risen = [over.astype(np.float64)[None, :]]
+        self.risen = [(middle > steps).astype(np.float64)[None, :]]
         for kind, time in enumerate(away):
             begin, end = numbers[:, 2 * kind], numbers[:, 2 * kind + 1]
             line = np.clip((middle / steps - begin) / (end - begin), 0.0, 1.0)
@@ -347,31 +343,15 @@ class _Risen:
         return self.fallen[pair, late]
 
 
-@dataclass(frozen=True, eq=False)
-class _Distances:
-    """Classes of distances between ranks: the least time, the next one, and all others.
-
-    away: the least time of each class, femtoseconds. kinds (n, n): the class and 1, from rank to rank; 0 from one to
-    itself. far (3,): how many ranks are so far from the source.
-    """
-
-    away: tuple[int, ...]
-    kinds: npt.NDArray[np.int64]
-    far: tuple[int, ...]
-
-
 @lru_cache(maxsize=64)
-def _narrow(facts: Delays) -> list[tuple[tuple[str, ...], ...]]:
+def _narrow(facts: Delays) -> list[Place]:
     """Of each number of ranks, a part with the least bandwidth out of it; those with the least of all."""
-    ranks, found = facts.ranks, dict[int, tuple[int, tuple[str, ...]]]()
-    for count in range(1, len(ranks) // 2 + 1):
-        for part in combinations(range(len(ranks)), count):
-            inside = {ranks[rank] for rank in part}
-            out = sum(
-                rate
-                for rate, src, dst in zip(facts.rate, facts.src, facts.dst, strict=True)
-                if src in inside and dst not in inside
-            )
+    found = dict[int, tuple[int, tuple[str, ...]]]()
+    for count in range(1, len(facts.ranks) // 2 + 1):
+        for part in combinations(range(len(facts.ranks)), count):
+            inside = {facts.ranks[rank] for rank in part}
+            ends = zip(facts.rate, facts.src, facts.dst, strict=True)
+            out = sum(rate for rate, src, dst in ends if src in inside and dst not in inside)
             if count not in found or out < found[count][0]:
                 found[count] = out, tuple(facts.topology.members[rank] for rank in part)
     least = min(out for out, _ in found.values())
@@ -379,50 +359,51 @@ def _narrow(facts: Delays) -> list[tuple[tuple[str, ...], ...]]:
 
 
 @lru_cache(maxsize=64)
-def _distances(facts: Delays, part: frozenset[int]) -> _Distances:
-    n = len(facts.ranks)
+def _ports(facts: Delays, inside: frozenset[int]) -> tuple[_Distances, Counter[_Port]]:
+    """The distances of ranks from those of a part, and the kinds of links, with how many there are of each."""
+    n, part = len(facts.ranks), [rank for rank, device in enumerate(facts.ranks) if device in inside]
     apart = [[facts.apart[a][b] for b in facts.ranks] for a in range(n)]
     outside = [rank for rank in range(n) if rank not in part]
     known = sorted({apart[a][b] for a in range(n) for b in outside if a != b})
     kinds = np.zeros((n, n), dtype=np.int64)
     for a, b in ((a, b) for a in range(n) for b in outside if a != b):
         kinds[a, b] = min(known.index(apart[a][b]), _CLASSES - 1) + 1
+    near = {b: min(int(kinds[a, b]) for a in part) for b in outside}
     away = tuple(known[min(place, len(known) - 1)] for place in range(_CLASSES))
-    near = [min(int(kinds[a, b]) for a in part) for b in outside]
-    return _Distances(away, kinds, tuple(near.count(kind + 1) for kind in range(_CLASSES)))
-
-
-@lru_cache(maxsize=64)
-def _ports(facts: Delays, part: frozenset[int]) -> tuple[Port, ...]:
-    ranks, kinds = facts.ranks, _distances(facts, part).kinds
-    alike = Counter[tuple[object, ...]]()
-    for sender, device in enumerate(ranks):
-        heard = tuple(sorted(0 if a == sender else facts.apart[a][device] for a in part))
+    distances = _Distances(away, kinds, tuple([*near.values()].count(kind + 1) for kind in range(_CLASSES)))
+    ports = Counter[_Port]()
+    for sender, device in enumerate(facts.ranks):
+        heard = tuple(sorted(0 if a == sender else apart[a][sender] for a in part))
         for link in facts.first_hops(device):
-            reached, rows = facts.beyond(link), set[object]()
-            for receiver, other in enumerate(ranks):
-                if receiver not in part and receiver != sender and reached[other] < FAR:
-                    rows.add((facts.latency[link] + reached[other], _waiting(kinds, part, sender, receiver)))
+            reached = facts.beyond(link)
+            rows = set[tuple[int, tuple[tuple[tuple[int, int], tuple[int, ...]], ...]]]()
+            for receiver in outside:
+                if receiver != sender and reached[facts.ranks[receiver]] < FAR:
+                    # Destinations by their distances from sender and receiver, and how many are so far from the part.
+                    waiting = dict[tuple[int, int], list[int]]()
+                    for other in outside:
+                        if other != sender:
+                            pair = 0 if sender in part else int(kinds[sender, other]), int(kinds[receiver, other])
+                            waiting.setdefault(pair, [0] * _CLASSES)[near[other] - 1] += 1
+                    late = facts.latency[link] + reached[facts.ranks[receiver]]
+                    rows.add((late, tuple(sorted((pair, tuple(counts)) for pair, counts in waiting.items()))))
             if rows:
-                alike[facts.rate[link], facts.overhead[link], heard, tuple(sorted(rows))] += 1  # type: ignore[type-var]
-    return tuple(Port(count, *port) for port, count in alike.items())  # type: ignore[arg-type]
+                ports[_Port(facts.rate[link], facts.overhead[link], heard, tuple(sorted(rows)))] += 1
+    return distances, ports
 
 
-def _waiting(
-    kinds: npt.NDArray[np.int64], part: frozenset[int], sender: int, receiver: int
-) -> tuple[tuple[tuple[int, int], tuple[int, ...]], ...]:
-    """Destinations by their distances from sender and receiver, and how many of them are so far from the part."""
-    found = dict[tuple[int, int], list[int]]()
-    for other in range(len(kinds)):
-        if other not in part and other != sender:
-            pair = 0 if sender in part else int(kinds[sender, other]), int(kinds[receiver, other])
-            near = min(int(kinds[a, other]) for a in part)
-            found.setdefault(pair, [0] * _CLASSES)[near - 1] += 1
-    return tuple(sorted((pair, tuple(counts)) for pair, counts in found.items()))
+# --- prices on either side of a clock ---------------------------------------------------------------------------
 
 
 class RandomClock(Searched):
-    """All links together earn less than n - 1 for every byte."""
+    """Broadcast: many short pieces pay many overheads, a few long ones come late to whoever passes them on.
+
+    All ranks but the root share a clock, drawn at random. A byte of a message from the root that arrives before the
+    clock is worth n - 1, and 1 later; a byte that another rank sends is worth 1 if it starts after the clock, and
+    nothing before. Whatever the clock shows, every byte collects n - 1: if none of its messages from the root is early,
+    all others start after the clock too, and each rank is reached by one message. So the mean over all clocks is n - 1
+    at least, and no link earns more than the best sequence of messages on it.
+    """
 
     kind = "random-clock"
     # Between which parts of the time the clock may be: what was best on machines of 3 to 16 ranks.
@@ -441,29 +422,29 @@ class RandomClock(Searched):
     )
     coarse, fine = 40, 160
 
-    def __init__(self, facts: Delays, size: int, part: Sequence[str]) -> None:
-        super().__init__(facts, size, part)
-        (root,) = (facts.topology.index[name] for name in part)
+    @classmethod
+    def applies(cls, facts: Delays) -> bool:
+        return facts.collective.name == "broadcast" and facts.topology.ranks > 2 and _pays_overheads(facts)
+
+    @cached_property
+    def ways(self) -> tuple[int, int, int, int]:
+        """Rates of the root and of all others, and the least overhead and latency."""
+        facts, (root,) = self.facts, self.part
         own = facts.first_hops(root)
         # What is sent towards the root only goes on through the root's links, where it counts.
         others = [e for rank in facts.ranks if rank != root for e in facts.first_hops(rank) if facts.dst[e] != root]
-        self.from_root = sum(facts.rate[e] for e in own) * self.n
-        self.from_others = sum(facts.rate[e] for e in others) * self.n
-        self.overhead = min(facts.overhead[e] for e in (*own, *others))
-        self.latency = min(facts.closes(e) or 0 for e in (*own, *others))
-
-    @classmethod
-    def places(cls, topology: Topology, collective: Collective) -> list[tuple[tuple[str, ...], ...]]:
-        if collective.name != "broadcast" or topology.ranks < 3:
-            return []
-        facts = delays(topology, collective)
-        paid = all(facts.overhead[e] for rank in facts.ranks for e in facts.first_hops(rank))
-        return [((topology.members[collective.root],),)] if paid and only_ranks_hold(facts) else []
+        overhead = min(facts.overhead[e] for e in (*own, *others))
+        latency = min(facts.closes(e) or 0 for e in (*own, *others))
+        rates = [sum(facts.rate[e] for e in links) * self.n for links in (own, others)]
+        return rates[0], rates[1], overhead, latency
 
     def brings(self, time: int, choices: Sequence[Choice], steps: int) -> list[float]:
         """What all links earn by a time at the most, over what a byte needs."""
-        root, others = _best_of(time, self.n, float(self.overhead), float(self.latency), tuple(choices), steps)
-        return [float(one) for one in (self.from_root * root + self.from_others * others) / (self.n - 1)]
+        from_root, from_others, overhead, latency = self.ways
+        times = np.full(len(choices), float(time))
+        clocks = np.array(choices) * times[:, None]
+        root, others = _best_sequences(times, self.n, float(overhead), float(latency), clocks, steps)
+        return [float(one) for one in (from_root * root + from_others * others) / (self.n - 1)]
 
     def table(self, time: int) -> dict[str, Any]:
         return {"clock_us": [microseconds(int(part * time)) for part in self.best(time)], "steps": self.fine}
@@ -473,14 +454,6 @@ class RandomClock(Searched):
             f"pieces that are short pay overheads and pieces that are long come late: within {in_words(time)} messages "
             f"on all links together bring the data to fewer than {self.n - 1} other ranks"
         )
-
-
-def _best_of(
-    time: int, n: int, overhead: float, latency: float, clocks: tuple[Choice, ...], steps: int
-) -> tuple[Floats, Floats]:
-    """`_best_sequences` of one time."""
-    times = np.full(len(clocks), float(time))
-    return _best_sequences(times, n, overhead, latency, np.array(clocks) * times[:, None], steps)
 
 
 def _best_sequences(
@@ -513,15 +486,17 @@ def _best_sequences(
     return root[:, 0], other[:, 0]
 
 
-# More bytes times femtoseconds than ever are.
-_ENDLESS = 1e300
+# --- prices that pay for trees ----------------------------------------------------------------------------------
 
 
 class TimedPrices(Searched):
-    """All links are worth less than what the cheapest trees of all bytes cost.
+    """Broadcast: what the trees of all bytes cost, with links of the root that cost most at first, others at last.
 
-    A message that keeps its first link busy from s to x carries what takes x - s - o, so a byte in it costs the price's
-    integral from s to x over that. A rank that has a byte sends it in one message after another on every link.
+    In an allreduce the data of every rank is broadcast, with that of others in the same messages. What the root sends
+    late reaches few others in time, and what others send early is little. With prices for the time on links, every
+    byte's tree costs at least what the cheapest tree does, and all links together are worth so much. A message that
+    keeps its first link busy from s to x carries what takes x - s - o, so a byte in it costs the price's integral from
+    s to x over that. A rank that has a byte sends it in one message after another on every link.
     """
 
     kind = "timed-prices"
@@ -540,28 +515,28 @@ class TimedPrices(Searched):
     )
     coarse, fine = 48, 208
 
-    def __init__(self, facts: Delays, size: int, part: Sequence[str]) -> None:
-        super().__init__(facts, size, part)
-        (source,) = (facts.topology.index[name] for name in part)
-        spreading = Spreading.among(facts)
-        assert spreading is not None
-        self.spreading = spreading
-        firsts = [(rank, e) for rank in facts.ranks for e in facts.first_hops(rank)]
-        self.rates = tuple(
-            sum(facts.rate[e] * self.n for rank, e in firsts if (rank == source) == own) for own in (True, False)
-        )
-        # No message with more than `size` bytes is of use, and the link is busy so long for one of them.
-        self.longest = max(facts.overhead[e] + -(-size * facts.scale * SECOND // facts.rate[e]) for _, e in firsts)
-
     @classmethod
-    def places(cls, topology: Topology, collective: Collective) -> list[tuple[tuple[str, ...], ...]]:
-        return super().places(topology, collective) if Spreading.among(delays(topology, collective)) else []
+    def applies(cls, facts: Delays) -> bool:
+        return super().applies(facts) and spreading(facts) is not None
 
     def brings(self, time: int, choices: Sequence[Choice], steps: int) -> list[float]:
-        """What all links are worth by a time over what a byte costs."""
-        one = self.spreading
-        late = one.message - one.spacing
-        return _worth(self.n, one.ports, time, (one.spacing, late, self.longest), self.rates, tuple(choices), steps)
+        """What all links are worth by a time over what a byte costs, in bytes times femtoseconds per rate."""
+        facts, messages = self.facts, spreading(self.facts)
+        assert messages is not None
+        firsts = [(rank, e) for rank in facts.ranks for e in facts.first_hops(rank)]
+        own, others = (
+            sum(facts.rate[e] * self.n for rank, e in firsts if (rank in self.part) == inside)
+            for inside in (True, False)
+        )
+        # No message with more than `size` bytes is of use, and the link is busy so long for one of them.
+        scaled = self.size * facts.scale * SECOND
+        longest = max(facts.overhead[e] + -(-scaled // facts.rate[e]) for _, e in firsts)
+        late, step = messages.message - messages.spacing, -(-time // steps)
+        root, other = _priced(time - late, step, tuple(choices), steps)
+        worth = (own * root.sum(axis=1) + others * other.sum(axis=1)) * step
+        cost = _least(self.n, messages.ports, root, other, step, (messages.spacing, late, longest))
+        # At prices by which some tree is free, everything may be brought.
+        return [float(one) for one in np.divide(worth, cost, out=np.full(len(cost), _ENDLESS), where=cost > 0)]
 
     def table(self, time: int) -> dict[str, Any]:
         root, since, others = self.best(time)
@@ -572,27 +547,6 @@ class TimedPrices(Searched):
             f"with prices for time on links that fall for those of the root and rise for others, what all links are "
             f"worth within {in_words(time)} does not pay for trees that bring all bytes to {self.n} ranks"
         )
-
-
-def _worth(
-    n: int,
-    ports: int,
-    time: int,
-    message: tuple[int, int, int],
-    rates: tuple[int, ...],
-    prices: tuple[Choice, ...],
-    steps: int,
-) -> list[float]:
-    """Bytes times femtoseconds per rate: what links are worth over the cost of a byte, for each of the prices.
-
-    message: the overhead and the latency of one, and how long it keeps a link busy at the most.
-    """
-    step = -(-time // steps)
-    root, other = _priced(time - message[1], step, prices, steps)
-    worth = (rates[0] * root.sum(axis=1) + rates[1] * other.sum(axis=1)) * step
-    cost = _least(n, ports, root, other, step, message)
-    # At prices by which some tree is free, everything may be brought.
-    return [float(one) for one in np.divide(worth, cost, out=np.full(len(cost), _ENDLESS), where=cost > 0)]
 
 
 def _priced(end: int, step: int, prices: tuple[Choice, ...], steps: int) -> tuple[Floats, Floats]:
@@ -609,8 +563,11 @@ def _priced(end: int, step: int, prices: tuple[Choice, ...], steps: int) -> tupl
 
 
 def _least(n: int, ports: int, root: Floats, other: Floats, step: int, message: tuple[int, int, int]) -> Floats:
-    """(prices,): the least cost of a byte that the root brings to all others, in femtoseconds."""
-    overhead, longest, late = message[0], message[2], message[1] // step
+    """(prices,): the least cost of a byte that the root brings to all others, in femtoseconds.
+
+    message: the overhead and the latency of one, and how long it keeps a link busy at the most.
+    """
+    overhead, late, longest = message[0], message[1] // step, message[2]
     paid = _trees(n, ports, _cells(other, step, overhead, longest), late)
     return _trees(n, ports, _cells(root, step, overhead, longest), late, paid)[:, n - 1, 0]
 
@@ -624,9 +581,8 @@ def _cells(price: Floats, step: int, overhead: int, longest: int) -> Floats:
     spent = np.concatenate((np.zeros((len(price), 1)), np.cumsum(price, axis=1)), axis=1) * step
     marks = np.arange(spent.shape[1])
     data = (marks - marks[:, None]) * float(step) - overhead
-    carries = data > 0
     corner = np.full((len(price), *data.shape), np.inf)
-    np.divide(spent[:, None, :] - spent[:, :, None], data, out=corner, where=carries)
+    np.divide(spent[:, None, :] - spent[:, :, None], data, out=corner, where=data > 0)
     cells = np.minimum(
         np.minimum(corner[:, :-1, :-1], corner[:, 1:, :-1]), np.minimum(corner[:, :-1, 1:], corner[:, 1:, 1:])
     )
@@ -658,16 +614,13 @@ def _trees(n: int, ports: int, cells: Floats, late: int, others: Floats | None =
     return np.asarray(total)
 
 
-Place = Iterable[Iterable[str]]
-# Ranks up to which the recursion is done, and the steps that a time is cut into.
-_STEPS = 192
-# Sums of floats are off by far less than this part, and the search for a time stops at the other one.
-_CLOSE_COSTS = 11
-_GATHERED = ("allgather", "allreduce")
-
-
 class TreeCost(Theorem):
-    """All ports together have no more time than what the messages of all bytes cost.
+    """What it costs to bring a byte to all ranks where every rank sends over one port: many short messages or few long.
+
+    Every port's time has the same price. A message that keeps a port busy for d carries what takes d - o: it costs
+    d/(d - o) of the time of its bytes. A rank that has a byte sends it in one message after another. So the least cost
+    within a time h, from one rank to k, is the least of d/(d - o) + C_j(h - d - L) + C_{k-j}(h - d) over d and j, and
+    says how much time all ports need.
 
     Allreduce: what one rank contributes must reach all, and the other messages, of 2(n - 1) or more (Harary and
     Schwenk 1974), cost something too; a byte has one message on each port at a time, so not all of them can be long.
@@ -677,65 +630,33 @@ class TreeCost(Theorem):
 
     kind = "tree-cost"
 
-    def __init__(self, facts: Delays, size: int) -> None:
-        topology = facts.topology
-        self.facts, self.n, self.name = facts, topology.ranks, facts.collective.name
-        spreading = Spreading.among(facts)
-        assert spreading is not None
-        self.overhead, self.latency = spreading.spacing, spreading.message - spreading.spacing
-        self.rates = {rank: sum(facts.rate[e] for e in facts.first_hops(rank)) for rank in facts.ranks}
-        self.all = block(facts, size) * self.n
-
     @classmethod
-    def stated(cls, topology: Topology, collective: Collective, size: int, where: Place) -> TreeCost:
-        """where: nothing, it is about all ranks."""
-        if [*where] or not cls.places(topology, collective):
-            raise InputError(f"tree-cost says nothing about {collective} on {topology.name}")
-        return cls(delays(topology, collective), size)
+    def applies(cls, facts: Delays) -> bool:
+        few = 2 < facts.topology.ranks <= _MOST_RANKS
+        if facts.collective.name not in ("allgather", "allreduce") or not few or not facts.only_ranks_hold:
+            return False
+        messages = spreading(facts)
+        single = all(facts.src.count(rank) == 1 for rank in facts.ranks)
+        return single and messages is not None and messages.spacing > 0
 
-    @classmethod
-    def places(cls, topology: Topology, collective: Collective) -> list[tuple[tuple[str, ...], ...]]:
-        facts = delays(topology, collective)
-        if collective.name not in _GATHERED or not 2 < topology.ranks <= _MOST_RANKS or not only_ranks_hold(facts):
-            return []
-        spreading = Spreading.among(facts)
-        ports = all(sum(src == rank for src in facts.src) == 1 for rank in facts.ranks)
-        return [()] if ports and spreading is not None and spreading.spacing else []
+    @cached_property
+    def message(self) -> tuple[int, int]:
+        """The overhead and the latency of one."""
+        found = spreading(self.facts)
+        assert found is not None
+        return found.spacing, found.message - found.spacing
 
     def there(self, time: int) -> int:
-        return sum(self.rates.values()) * self.n * max(0, time - self.latency)
+        rate = sum(self.facts.rate[e] for rank in self.facts.ranks for e in self.facts.first_hops(rank))
+        return rate * self.n * max(0, time - self.message[1])
 
     def needed(self, time: int) -> Fraction:
         return self.all * self._cost(time)
 
     def _cost(self, time: int) -> Fraction:
         """Byte times of ports that a byte of the size needs, as if all of `there` were as good; rounded down."""
-        step = max(1, -(-time // _STEPS))
-        trees = _tree_costs(self.n, time, step, self.overhead, self.latency)
-        cost = float(trees[self.n, -1])
-        if self.name == "allreduce":
-            cost = max(self._twice(time, cost), self._in_turn(time, step, trees))
-        return _down(cost)
-
-    def _in_turn(self, time: int, step: int, trees: Any) -> float:
-        """The least cost of n first messages and of what tells of the last one's rank, whenever that one arrives."""
-        import numpy as np
-
-        n, late = self.n, min(-(-self.latency // step), _STEPS)
-        # Within i steps after that message arrives: of its receiver, and of the rank itself, which is free earlier.
-        own = np.concatenate((trees[:, late:], np.repeat(trees[:, -1:], late, axis=1)), axis=1)
-        rest = (trees[1:n] + own[n - 1 : 0 : -1]).min(axis=0)
-        # It arrives after more than a - 1 steps and within a, so that at most steps - a + 1 are left.
-        first = np.array([_stretch(a * step - self.latency, self.overhead) for a in range(1, _STEPS + 1)])
-        return float((n * first + rest[_STEPS:0:-1]).min())
-
-    def _twice(self, time: int, cost: float) -> float:
-        left = time - self.latency
-        n, best = self.n, float("inf")
-        for messages in range(2 * n - 2, n * n):
-            short = _stretch(n * left / messages, self.overhead)
-            best = min(best, max(messages * short, cost + (messages - n + 1) * _stretch(left, self.overhead)))
-        return best
+        cost = _port_time(self.n, time, *self.message, self.facts.collective.name == "allreduce")
+        return Fraction(int(cost * (1 - _SAFE) * 2**30), 2**30) if cost < 2**30 else Fraction(2**30)
 
     def latest(self, low: int = 0) -> int:
         """The latest time before which nothing ends, but for a part in some thousands; 0 if none is after `low`."""
@@ -744,14 +665,11 @@ class TreeCost(Theorem):
         good, bad = low + 1, max(2 * low, 10**6)
         while self.short(bad):
             good, bad = bad, 2 * bad
-        while bad - good > good >> _CLOSE_COSTS:
+        while bad - good > good >> _PORT_CLOSE:
             middle = (good + bad) // 2
             good, bad = (middle, bad) if self.short(middle) else (good, middle)
-        rounded = good - good % 10**6
+        rounded = good - good % _STEP
         return next((time for time in (rounded, good) if time > low and self.proves(time)), 0)
-
-    def unit(self) -> int:
-        return units(self.facts)
 
     def table(self, time: int) -> dict[str, Any]:
         return {"byte_times_exact": str(self._cost(time))}
@@ -763,34 +681,35 @@ class TreeCost(Theorem):
         )
 
 
-def _down(cost: float) -> Fraction:
-    """As an exact number, rounded down."""
-    return Fraction(int(cost * (1 - _SAFE) * 2**30), 2**30) if cost < 2**30 else Fraction(2**30)
+@lru_cache(maxsize=16)
+def _port_time(n: int, time: int, overhead: int, latency: int, summed: bool) -> float:
+    """The least time on ports that the messages of a byte take within a time, over the time of the byte."""
+    steps, step = _PORT_STEPS, max(1, -(-time // _PORT_STEPS))
 
+    def stretch(busy: float) -> float:
+        """Port time of a message over the time of its bytes."""
+        return busy / (busy - overhead) if busy > overhead else float("inf")
 
-def _stretch(busy: float, overhead: int) -> float:
-    """Port time of a message over the time of its bytes."""
-    return busy / (busy - overhead) if busy > overhead else float("inf")
-
-
-@lru_cache(maxsize=8)
-def _tree_costs(n: int, time: int, step: int, overhead: int, latency: int) -> Any:
-    """C (n + 1, steps + 1): the least cost from one rank to k within i steps of time, rounded down.
-
-    The first message keeps the port busy for more than a - 1 steps and up to a.
-    """
-    import numpy as np
-
-    late = min(latency // step, _STEPS + 1)
-    stretch = np.array([_stretch(a * step, overhead) for a in range(1, _STEPS + 1)])
-    cost, theirs = np.full((2, n + 1, _STEPS + 1), np.inf)
-    padded = np.full(2 * _STEPS + 1, np.inf)
-    # With i steps and a message of a steps, i - a + 1 are left.
-    left = np.lib.stride_tricks.sliding_window_view(padded, _STEPS)[1:, ::-1]
-    cost[1] = 0.0
-    for k in range(2, n + 1):
-        theirs[k - 1, late:] = cost[k - 1, : _STEPS + 1 - late]
-        # What both cost with m steps left for the sender, and as many less the latency for the other one.
-        padded[_STEPS:] = (cost[k - 1 : 0 : -1] + theirs[1:k]).min(axis=0)
-        cost[k] = (left + stretch).min(axis=1)
-    return cost
+    # A message that keeps the port busy for more than a - 1 steps, and up to a, leaves one step more than the time
+    # less a. trees (n, steps + 1): the cost to serve so many others within i steps.
+    costs = np.array([float("inf"), *(stretch(a * step) for a in range(1, steps + 1)), float("inf")])
+    marks = np.arange(steps + 1)
+    cells = costs[np.maximum(marks - marks[:, None] + 1, 0)]
+    late = min(latency // step, steps + 1)
+    trees = _trees(n, 1, cells[None], late)[0, :, steps::-1]
+    cost = float(trees[n - 1, -1])
+    if not summed:
+        return cost
+    # All messages, of which not all can be long.
+    left, twice = time - latency, float("inf")
+    for messages in range(2 * n - 2, n * n):
+        short = stretch(n * left / messages)
+        twice = min(twice, max(messages * short, cost + (messages - n + 1) * stretch(left)))
+    # n first messages and what tells of the last one's rank, whenever that one arrives: within i steps after that, of
+    # its receiver, and of the rank itself, which is free earlier.
+    late = min(-(-latency // step), steps)
+    own = np.concatenate((trees[:, late:], np.repeat(trees[:, -1:], late, axis=1)), axis=1)
+    rest = (trees[: n - 1] + own[n - 2 :: -1]).min(axis=0)
+    # It arrives after more than a - 1 steps and within a, so that at most steps - a + 1 are left.
+    first = np.array([stretch(a * step - latency) for a in range(1, steps + 1)])
+    return max(twice, float((n * first + rest[steps:0:-1]).min()))

@@ -6,7 +6,7 @@ divisible, and what passes through a device goes on while it arrives. They say n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -14,9 +14,10 @@ from blinksim.bounds.assumptions import NOTHING
 from blinksim.bounds.best_known import best_known
 from blinksim.bounds.certificates import Certificate, Phases, differing, shown
 from blinksim.bounds.claims import proved
-from blinksim.bounds.time.certificates import Stated, Theorem, TimeCertificate, Windows, from_microseconds
+from blinksim.bounds.time.certificates import Place, Stated, Theorem, TimeCertificate, Windows, from_microseconds
 from blinksim.bounds.time.clock import Clock, best_clock
 from blinksim.bounds.time.counted import CrossingPairs, SecondMessage, ServedTwice, Straddling
+from blinksim.bounds.time.delays import delays
 from blinksim.bounds.time.priced import Potentials, RandomClock, TimedPrices, TreeCost
 from blinksim.bounds.time.spreading import Coverage, Informed, NodesInformed, OneStep
 from blinksim.collective import Collective
@@ -50,12 +51,9 @@ def best_time(
     proofs: certificates of rates. grants: what switches may do beside forwarding; what counts messages then says
     nothing.
     """
-    best: TimeCertificate | None = None
-    for found in fluid_times(topology, collective, size, proofs):
-        best = found if best is None or _order(found) < _order(best) else best
-    for theorem in () if grants or topology.ranks > _COUNTED else THEOREMS:
-        best = _stated(theorem, topology, collective, size, 0 if best is None else best.time) or best
-    assert best is not None, "a certificate of a rate has windows"
+    best = min(_fluid(topology, collective, size, proofs), key=_order)
+    for theorem in _counted(topology, grants):
+        best = _stated(theorem, topology, collective, size, best.time) or best
     return best
 
 
@@ -63,37 +61,35 @@ def all_times(
     topology: Topology, collective: Collective, size: int, proofs: Sequence[Certificate], grants: Sequence[str] = ()
 ) -> tuple[TimeCertificate, ...]:
     """The certificate of the latest time of every kind, as `best_time` takes it: the latest first."""
-    counted = () if grants or topology.ranks > _COUNTED else THEOREMS
-    stated = (_stated(theorem, topology, collective, size) for theorem in counted)
+    stated = (_stated(theorem, topology, collective, size, 0) for theorem in _counted(topology, grants))
+    found = sorted((*_fluid(topology, collective, size, proofs), *filter(None, stated)), key=_order)
     best: dict[str, TimeCertificate] = {}
-    for found in (*fluid_times(topology, collective, size, proofs), *(entry for entry in stated if entry)):
-        if found.kind not in best or _order(found) < _order(best[found.kind]):
-            best[found.kind] = found
-    return tuple(sorted(best.values(), key=_order))
+    for entry in found:
+        best.setdefault(entry.kind, entry)
+    return tuple(best.values())
 
 
 def _order(certificate: TimeCertificate) -> tuple[int, bool]:
     return -certificate.time, certificate.assumes != NOTHING
 
 
-def fluid_times(
+def _counted(topology: Topology, grants: Sequence[str]) -> tuple[type[Theorem], ...]:
+    return () if grants or topology.ranks > _COUNTED else THEOREMS
+
+
+def _fluid(
     topology: Topology, collective: Collective, size: int, proofs: Sequence[Certificate]
-) -> Iterator[TimeCertificate]:
+) -> list[TimeCertificate]:
     """What holds for bytes that flow, however many messages they are in."""
-    for proof in proofs:
-        if not isinstance(proof, Phases):
-            yield Windows.of(topology, collective, size, proof)
+    rates = [proof for proof in proofs if not isinstance(proof, Phases)]
     clock = best_clock(topology, collective, size)
-    if clock is not None:
-        yield clock
+    return [*(Windows.of(topology, collective, size, proof) for proof in rates), *([clock] if clock else [])]
 
 
-def _stated(
-    theorem: type[Theorem], topology: Topology, collective: Collective, size: int, low: int = 0
-) -> Stated | None:
+def _stated(theorem: type[Theorem], topology: Topology, collective: Collective, size: int, low: int) -> Stated | None:
     """The latest time after `low` by a theorem that counts messages, of all places where it says something."""
-    best: tuple[tuple[str, ...], ...] | None = None
-    for place in theorem.places(topology, collective):
+    best: Place | None = None
+    for place in theorem.places(delays(topology, collective)):
         time = theorem.stated(topology, collective, size, place).latest(low)
         if time:
             low, best = time, place
