@@ -11,8 +11,6 @@ Hosts whose ports end at the same switches are a leaf. Copies for every host of 
 the switches, while one copy for the leaf, which one of its hosts passes on to the others, seldom does. The hosts then
 forward as much in all as before, because every byte enters every host once either way.
 
-Why a machine is no cluster of alike hosts, link by link.
-
 Clusters of alike hosts around a fabric: the trees of one host are packed once and used in every host like it.
 
 What a member sends reaches every other host through one of its ports and spreads there. So a host sees two kinds of
@@ -26,7 +24,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from math import gcd, lcm
@@ -40,7 +38,7 @@ from blinksim.graphs.rooted_trees import depths
 from blinksim.packing.forest import pack_forest
 from blinksim.packing.scaling import Arcs, Split, best_split
 from blinksim.structures.arrays import distinct
-from blinksim.topology.graph import Link, Topology
+from blinksim.topology.graph import Topology
 
 # Hosts that may lack something; of more, they are looked at as they are.
 _MOST_LACKING = 256
@@ -253,119 +251,6 @@ class FabricWays:
         return any(carried > most * self._inner[link][2] for link, carried in load.items())
 
 
-class NotAlikeError(Exception):
-    """Why a machine is no cluster of alike hosts. Not an error for users: `read_hosts` catches it."""
-
-
-# The ends of a link in local numbers (or a device of the fabric), its kind and its number.
-_Entry = tuple[int, int, str, int]
-
-
-@dataclass
-class _Host:
-    """The devices of one host, and its links: inside, from the fabric down into it, and up out of it."""
-
-    devices: list[int]
-    inner: list[_Entry] = field(default_factory=list)
-    down: list[_Entry] = field(default_factory=list)
-    up: list[_Entry] = field(default_factory=list)
-
-    @property
-    def links(self) -> tuple[list[_Entry], list[_Entry], list[_Entry]]:
-        return self.inner, self.down, self.up
-
-
-def why_unlike(topology: Topology) -> str:
-    """The first reason that is found."""
-    try:
-        return _differing(topology, _grouped(topology))
-    except NotAlikeError as error:
-        return str(error)
-
-
-def _grouped(topology: Topology) -> list[_Host]:
-    """Devices and links by host, in local numbers, the links of each host sorted; raises `NotAlikeError`."""
-    hosts: dict[int, _Host] = {}
-    place: dict[int, tuple[_Host, int]] = {}
-    for number, device in enumerate(topology.devices):
-        if device.capacity is not None:
-            raise NotAlikeError(f"{device.name} has a capacity of its own")
-        if device.node >= 0:
-            host = hosts.setdefault(device.node, _Host([]))
-            place[number] = (host, len(host.devices))
-            host.devices.append(number)
-    if len(hosts) < 2:
-        raise NotAlikeError("there is only one host")
-    index = topology.index
-    inner: list[tuple[int, int]] = []
-    for number, link in enumerate(topology.links):
-        if link.bus is not None:
-            raise NotAlikeError(f"{link.name} shares a bus")
-        a, b = index[link.src], index[link.dst]
-        if a in place or b in place:
-            _add_link(place, a, b, link, number)
-        else:
-            inner.append((a, b))
-    if len(set(inner)) < len(inner):
-        raise NotAlikeError("switches of the fabric are joined by parallel links")
-    # Hosts without a member, such as those that are out of order, only stand there.
-    ranked = {index[name] for name in topology.members}
-    used = [host for host in hosts.values() if not ranked.isdisjoint(host.devices)]
-    if len(used) < 2:
-        raise NotAlikeError("there is only one host")
-    for host in used:
-        for part in host.links:
-            part.sort()
-    return used
-
-
-def _add_link(place: Mapping[int, tuple[_Host, int]], a: int, b: int, link: Link, number: int) -> None:
-    """Put a link from device a to device b among those of its host; raises `NotAlikeError` if it belongs to two."""
-    tail, head = place.get(a), place.get(b)
-    if tail and head:
-        if tail[0] is not head[0]:
-            raise NotAlikeError(f"{link.name} joins two hosts without a fabric between them")
-        tail[0].inner.append((tail[1], head[1], link.kind, number))
-    elif head:
-        head[0].down.append((head[1], a, link.kind, number))
-    elif tail:
-        tail[0].up.append((tail[1], b, link.kind, number))
-
-
-def _differing(topology: Topology, hosts: Sequence[_Host]) -> str:
-    """How hosts differ."""
-    ranked = {topology.index[name] for name in topology.members}
-    first, *others = hosts
-    members, wiring = _members(first, ranked), _wiring(first)
-    node = topology.devices[first.devices[0]].node
-    for host in others:
-        other = topology.devices[host.devices[0]].node
-        if len(host.devices) != len(first.devices):
-            return f"node {other} has {len(host.devices)} devices, node {node} has {len(first.devices)}"
-        if _wiring(host) != wiring:
-            return f"the links of node {other} differ from those of node {node}"
-        if _members(host, ranked) != members:
-            return f"node {other} has other members than node {node}"
-    # A port is one link each way between the same two devices.
-    if not first.down or [entry[:2] for entry in first.down] != [entry[:2] for entry in first.up]:
-        return f"node {node} is not joined to the fabric by pairs of links, one each way"
-    return "its hosts differ"
-
-
-def _wiring(host: _Host) -> list[list[tuple[int, int, str]]]:
-    """The links of a host but for their numbers; a switch of the fabric goes by the place where it comes first."""
-    switch: dict[int, int] = {}
-    for _, end, *_ in (*host.down, *host.up):
-        switch.setdefault(end, len(switch))
-    ports = [[(local, switch[end], kind) for local, end, kind, _ in part] for part in (host.down, host.up)]
-    return [[entry[:3] for entry in host.inner], *ports]
-
-
-def _members(host: _Host, ranked: set[int]) -> tuple[int, ...]:
-    """The local numbers of the devices that hold a rank."""
-    return tuple(local for local, number in enumerate(host.devices) if number in ranked)
-
-
 Rates = tuple[tuple[tuple[Fraction, ...], tuple[Fraction, ...], tuple[Fraction, ...]], ...]
 
 
@@ -431,25 +316,12 @@ class LocalTree:
 
 def read_hosts(topology: Topology) -> Hosts | None:
     """The cluster as alike hosts, or None: there is one host only, or hosts differ in more than bandwidths."""
-    try:
-        found = _in_arrays(topology)
-    except NotAlikeError:
-        return None
+    found = _in_arrays(topology)
     return None if found is None or found.fabric.apart() else found
 
 
-def explained_hosts(topology: Topology) -> Hosts:
-    """The cluster as alike hosts; raises `NotAlikeError` with the reason if it is none."""
-    found = _in_arrays(topology)
-    if found is None:
-        raise NotAlikeError(why_unlike(topology))
-    if found.fabric.apart():
-        raise NotAlikeError("the fabric does not join every port of a host to the same port of the others")
-    return found
-
-
 def _in_arrays(topology: Topology) -> Hosts | None:
-    """The cluster as alike hosts, all of them compared at once; None where there is something to explain."""
+    """The cluster as alike hosts, all of them compared at once; None if it is none."""
     if topology.link_columns.shared or any(device.capacity is not None for device in topology.devices):
         return None
     parts = parts_of(topology)
@@ -499,9 +371,10 @@ def _in_arrays(topology: Topology) -> Hosts | None:
     members = tuple(np.flatnonzero(ranked[device[0]]).tolist())
     wires = tuple(tail[0].tolist()), tuple(head[0].tolist())
     doors = tuple(ports[0].tolist())
-    shape = Shape(device.shape[1], *wires, members, doors, _feeds(*wires, members, doors))
-    if len({ends[:2] for ends in inner.values()}) < len(inner):
+    feeds = _feeds(*wires, members, doors)
+    if feeds is None or len({ends[:2] for ends in inner.values()}) < len(inner):
         return None
+    shape = Shape(device.shape[1], *wires, members, doors, feeds)
     rates = _rates(parts, link, into, outof)
     device[device >= parts.devices] = -1
     for table in (link, into, outof):
@@ -530,10 +403,10 @@ def _rates(parts: Parts, link: Array, into: Array, outof: Array) -> Rates:
 
 def _feeds(
     tail: Sequence[int], head: Sequence[int], members: Sequence[int], ports: Sequence[int]
-) -> tuple[tuple[int, Path], ...]:
+) -> tuple[tuple[int, Path], ...] | None:
     """For every port the nearest member that reaches it over forwarders alone, and the links, ports shared evenly.
 
-    Raises `NotAlikeError` for a port that no member reaches.
+    None if no member reaches some port.
     """
     found: list[tuple[int, Path]] = []
     used = dict.fromkeys(members, 0)
@@ -549,7 +422,7 @@ def _feeds(
             reached = [vertex for vertex in following if vertex in used]
             level = following
         if not reached:
-            raise NotAlikeError("a port of every host is out of reach of its members")
+            return None
         member = min(reached, key=lambda vertex: (used[vertex], vertex))
         used[member] += 1
         found.append((member, ways[member]))

@@ -100,36 +100,6 @@ def distinct(values: npt.NDArray[Whole]) -> npt.NDArray[Whole]:
     return ordered[first]
 
 
-class Numbering:
-    """Numbers for values, in the order in which they first come.
-
-    >>> known = Numbering()
-    >>> [part.tolist() for part in known.numbers(np.array([7, 3, 7]))]
-    [[0, 1, 0], [0, 1]]
-    >>> [part.tolist() for part in known.numbers(np.array([5, 3]))]
-    [[2, 1], [0]]
-    """
-
-    def __init__(self) -> None:
-        # Sorted, and their numbers.
-        self._values, self._numbers = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-
-    @property
-    def count(self) -> int:
-        """How many there are."""
-        return len(self._values)
-
-    def numbers(self, values: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Those of all values, and the places of the new ones, in their order."""
-        own, first, which = np.unique(values, return_index=True, return_inverse=True)
-        new = np.sort(first[~among(own, self._values)])
-        both = np.concatenate([self._values, values[new]])
-        numbers = np.concatenate([self._numbers, self.count + np.arange(len(new))])
-        order = np.argsort(both, kind="stable")
-        self._values, self._numbers = both[order], numbers[order]
-        return self._numbers[np.searchsorted(self._values, own)][which], new
-
-
 def among(values: npt.NDArray[Whole], others: npt.NDArray[Whole]) -> npt.NDArray[np.bool_]:
     """True where a value is one of the others.
 

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from math import lcm
-
-import numpy as np
-import numpy.typing as npt
 
 from blinksim.collective import Collective
 from blinksim.graphs.rooted_trees import depths
 from blinksim.schedule.model import COPY, MOST_DENOMINATOR, REDUCE, Builder, Schedule
 from blinksim.schedule.tree import Edge, Tree
-from blinksim.structures.arrays import Numbering
 from blinksim.topology.graph import Topology
-
-Ints = npt.NDArray[np.int64]
-Table = tuple[Ints, Ints]
 
 # Parts of which shares are made where their own denominators are out of reach.
 _PARTS = 2**28
@@ -30,10 +23,6 @@ class ForestPlan(Builder):
         super().__init__(topology, collective, algorithm, "forest")
         self._rank = {topology.index[name]: rank for rank, name in enumerate(topology.members)}
         self._busy: dict[tuple[int, int], int] = {}
-        # The same for sends in columns: kinds of routes, pairs of devices, and for every channel the pairs on it.
-        self._route_kinds, self._pairs = Numbering(), Numbering()
-        self._route_of_kind = np.zeros(0, dtype=np.int64)
-        self._taken: list[npt.NDArray[np.bool_]] = []
 
     def finish(self) -> Schedule:
         """The schedule; shares without a common denominator in reach are rounded, by less than 2^-28 of their sum."""
@@ -64,7 +53,7 @@ class ForestPlan(Builder):
             down, up = self._pruned(tree.down), self._pruned(tree.up)
             chunk = self.add_chunk(tree.share, *self.collective.labels(rank, rank))
             edges = [(b, a) for a, b, _ in up] + [(a, b) for a, b, _ in down]
-            channel = self._channel(edges)
+            channel = self.channel(edges)
             after = 0
             if up:
                 # A device sends up once everything from below has arrived.
@@ -83,7 +72,7 @@ class ForestPlan(Builder):
 
     def add_chain(self, chunk: int, edges: Sequence[Edge]) -> None:
         """Copies of one chunk from device to device, one after another."""
-        channel = self._channel([(a, b) for a, b, _ in edges])
+        channel = self.channel([(a, b) for a, b, _ in edges])
         self._add(chunk, edges, COPY, range(len(edges)), channel)
 
     def _add(self, chunk: int, edges: Sequence[Edge], op: int, steps: Sequence[int], channel: int) -> None:
@@ -97,39 +86,8 @@ class ForestPlan(Builder):
             channel=channel,
         )
 
-    def add_columns(
-        self, chunk: int, src: Ints, dst: Ints, op: Ints, step: Ints, kind: Ints, ways: Callable[[Ints], Table]
-    ) -> None:
-        """Sends of one chunk between devices, in their order within each step; channels as for trees.
-
-        kind: equal where routes are, and for equal src and dst. ways: start and links of the routes of some sends, by
-        their places.
-        """
-        route, new = self._route_kinds.numbers(kind)
-        if len(new):
-            self._route_of_kind = np.concatenate([self._route_of_kind, self.add_new_routes(*ways(new))])
-        pair, _ = self._pairs.numbers(src * len(self.topology.devices) + dst)
-        channel = self._first_free(pair)
-        self.add_sends(
-            chunk=chunk, src=src, dst=dst, op=op, step=step, route=self._route_of_kind[route], channel=channel
-        )
-
-    def _first_free(self, pair: Ints) -> int:
-        """The first channel on which no former chunk took any of these pairs; it is taken for them."""
-        channel = 0
-        for taken in self._taken:
-            if not taken[pair[pair < len(taken)]].any():
-                break
-            channel += 1
-        else:
-            self._taken.append(np.zeros(0, dtype=np.bool_))
-        taken = np.zeros(self._pairs.count, dtype=np.bool_)
-        taken[: len(self._taken[channel])] = self._taken[channel]
-        taken[pair] = True
-        self._taken[channel] = taken
-        return channel
-
-    def _channel(self, edges: Sequence[tuple[int, int]]) -> int:
+    def channel(self, edges: Sequence[tuple[int, int]]) -> int:
+        """The first channel that none of these pairs of devices has used yet."""
         taken = 0
         for edge in edges:
             taken |= self._busy.get(edge, 0)
