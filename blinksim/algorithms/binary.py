@@ -5,9 +5,14 @@ from __future__ import annotations
 from fractions import Fraction
 
 from blinksim.algorithms.building.plan import Parents, Plan, add_tree
+from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
 from blinksim.collective import Collective
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
+
+ENTRY = Algorithm(
+    "binary", REDUCE_AND_SPREAD, "a complete binary tree, pipelined", order=30, source="Chan et al., CCPE 2007"
+)
 
 
 def heap(ranks: int, root: int) -> Parents:

@@ -12,6 +12,7 @@ from fractions import Fraction
 
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.forest_plan import ForestPlan
+from blinksim.algorithms.registry import ON_TREES, Algorithm
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import EVERY, Collective
@@ -23,6 +24,17 @@ from blinksim.packing.tree_columns import BOTH, DOWN, UP, TreeSearch
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.tree import Tree
 from blinksim.topology.graph import Topology
+
+ENTRY = Algorithm(
+    "blink",
+    (*ON_TREES, "gather", "scatter"),
+    "few trees at the best rate (Blink)",
+    order=210,
+    solver=True,
+    most_ranks=1024,
+    source="Wang et al. (Blink), MLSys 2020",
+)
+
 
 MOST_RANKS = 32
 """Ranks up to which trees are searched."""

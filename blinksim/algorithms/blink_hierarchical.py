@@ -15,6 +15,7 @@ from itertools import islice, pairwise, product
 from math import prod
 
 from blinksim.algorithms.building.claims import with_gap
+from blinksim.algorithms.registry import Algorithm
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
@@ -24,6 +25,17 @@ from blinksim.packing.steiner import cheapest_tree
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
+
+ENTRY = Algorithm(
+    "blink_hierarchical",
+    ("allreduce",),
+    "reduce inside cliques, exchange between them (Blink)",
+    order=220,
+    solver=True,
+    most_ranks=1024,
+    source="Wang et al. (Blink), 2018, section 3.1",
+)
+
 
 # Ranks up to which all partitions into the fewest cliques are listed; most partitions; most choices of owners.
 _EXACT_RANKS = 10

@@ -15,6 +15,7 @@ from fractions import Fraction
 from blinksim.algorithms.blink import MOST_RANKS, as_tree, use_of
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.forest_plan import ForestPlan
+from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
@@ -26,6 +27,15 @@ from blinksim.packing.tree_columns import BOTH, TreeSearch
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.tree import Edge, Tree
 from blinksim.topology.graph import Topology
+
+ENTRY = Algorithm(
+    "blinkplus",
+    REDUCE_AND_SPREAD,
+    "trees through idle GPUs as well (Blink+)",
+    order=230,
+    solver=True,
+    source="Blink+ report, section 4.1",
+)
 
 
 def build(

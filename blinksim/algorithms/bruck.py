@@ -10,10 +10,22 @@ from __future__ import annotations
 
 from blinksim.algorithms.building import joined_schedule
 from blinksim.algorithms.building.joined_schedule import twice
+from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.turned.entrant import TurnedSteps
 from blinksim.topology.graph import Topology
+
+ENTRY = Algorithm(
+    "bruck",
+    ("alltoall",),
+    "from node to node digit by digit, in few messages",
+    order=100,
+    sends=per_pair,
+    source="Bruck et al., IEEE TPDS 1997",
+    routes=True,
+    turned=True,
+)
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:

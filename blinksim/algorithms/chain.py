@@ -12,10 +12,15 @@ from itertools import pairwise
 
 from blinksim.algorithms.building.orders import chain_order
 from blinksim.algorithms.building.plan import Plan, add_tree
+from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm, around
 from blinksim.collective import Collective
 from blinksim.packing.hamiltonian import Order
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
+
+ENTRY = Algorithm(
+    "chain", REDUCE_AND_SPREAD, "a path of ranks, pipelined", order=20, source="Chan et al., CCPE 2007", hops=around
+)
 
 
 def build(topology: Topology, collective: Collective, order: Order | None = None) -> Schedule:

@@ -12,6 +12,7 @@ from fractions import Fraction
 
 from blinksim.algorithms.building.plan import Parents, Plan, add_tree
 from blinksim.algorithms.double_binary import two_trees
+from blinksim.algorithms.registry import Algorithm, per_channel
 from blinksim.collective import Collective
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
@@ -19,6 +20,17 @@ from blinksim.schedule.ways import equal_ways
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import place_turn
+
+ENTRY = Algorithm(
+    "chain_tree",
+    ("allreduce",),
+    "chains inside the nodes, a double binary tree between them",
+    order=130,
+    sends=per_channel,
+    source="Blink+ report, section 2",
+    turned=True,
+)
+
 
 # Channels that every version of NCCL has (NCCL 2.24: 32, two per chain).
 _HEADS = 16

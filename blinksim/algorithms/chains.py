@@ -14,6 +14,7 @@ from itertools import islice, pairwise
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.orders import chain_order
 from blinksim.algorithms.building.plan import Plan, add_tree
+from blinksim.algorithms.registry import Algorithm
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
@@ -35,6 +36,17 @@ from blinksim.packing.hamiltonian import Order
 from blinksim.schedule.model import Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
+
+ENTRY = Algorithm(
+    "chains",
+    ("allreduce",),
+    "Hamiltonian paths in equal channels: the best NCCL can load",
+    order=190,
+    solver=True,
+    most_ranks=1024,
+    source="Nash-Williams and Tutte 1961",
+)
+
 
 CHANNELS = 16
 MOST_CHANNELS = 64

@@ -12,12 +12,24 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.algorithms.building.plan import Plan
-from blinksim.collective import OWN, ROOT, Collective
+from blinksim.algorithms.registry import Algorithm, straight
+from blinksim.collective import COLLECTIVES, OWN, ROOT, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.outlines.outline import Exchange, Round
 from blinksim.structures.arrays import in_turns
 from blinksim.topology.graph import Topology
+
+ENTRY = Algorithm(
+    "direct",
+    COLLECTIVES,
+    "every rank directly to every other rank in one step (one-shot)",
+    order=70,
+    sends=straight,
+    every_pair=True,
+    traffic=True,
+    outlined=True,
+)
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:

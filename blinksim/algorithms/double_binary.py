@@ -9,9 +9,18 @@ from __future__ import annotations
 from fractions import Fraction
 
 from blinksim.algorithms.building.plan import Parents, Plan, add_tree
+from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
 from blinksim.collective import Collective
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
+
+ENTRY = Algorithm(
+    "double_binary",
+    REDUCE_AND_SPREAD,
+    "two binary trees with half the vector each, pipelined",
+    order=40,
+    source="Sanders, Speck and Träff, Parallel Computing 2009",
+)
 
 
 def inorder(positions: int) -> Parents:

@@ -20,8 +20,9 @@ import numpy as np
 
 from blinksim.algorithms import direct
 from blinksim.algorithms.building.bits import along_bits, patterns, step_seconds
+from blinksim.algorithms.registry import Algorithm
 from blinksim.budget import asked_to_stop
-from blinksim.collective import OWN, ROOT, Collective
+from blinksim.collective import COLLECTIVES, OWN, ROOT, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.choose import Limits
 from blinksim.packing.rounds import (
@@ -41,6 +42,18 @@ from blinksim.packing.unsplit import far_first, takes, whole_ways
 from blinksim.packing.wires import MOST_RANKS, Wires, joined_directly
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 from blinksim.topology.graph import Topology
+
+ENTRY = Algorithm(
+    "few_rounds",
+    COLLECTIVES,
+    "the quickest messages of a few rounds for one size, by linear programs",
+    order=180,
+    solver=True,
+    most_ranks=256,
+    source="Gilmore and Gomory 1961; Bar-Noy and Kipnis 1992",
+    routes=True,
+)
+
 
 _NAME = "few_rounds"
 Timed = tuple[float, Schedule]

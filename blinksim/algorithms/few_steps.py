@@ -16,7 +16,8 @@ from math import ceil
 from typing import TYPE_CHECKING, ParamSpec
 
 from blinksim.algorithms.building.claims import with_gap
-from blinksim.collective import Collective
+from blinksim.algorithms.registry import Algorithm
+from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.columns import Hops, find_hops
 from blinksim.packing.expansion import Answer, Journey, Question, distances, move, spread, turned
@@ -26,6 +27,16 @@ from blinksim.textio.text_table import count
 if TYPE_CHECKING:
     from blinksim.bounds.bound_result import BoundResult
     from blinksim.topology.graph import Topology
+
+ENTRY = Algorithm(
+    "few_steps",
+    COLLECTIVES,
+    "the fewest steps and rounds for a given number of chunks, by search",
+    order=170,
+    solver=True,
+    most_ranks=1024,
+    source="Cai et al. (SCCL), PPoPP 2021",
+)
 
 
 P = ParamSpec("P")

@@ -12,10 +12,21 @@ import numpy as np
 
 from blinksim.algorithms.building.plan import Plan, log2_ranks
 from blinksim.algorithms.recursive_doubling import at_distance, gather_step
+from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.outlines.outline import Round
 from blinksim.topology.graph import Topology
+
+ENTRY = Algorithm(
+    "halving_doubling",
+    ("allreduce", "reducescatter"),
+    "exchanges at halving, then doubling distances",
+    order=60,
+    sends=per_pair,
+    source="Rabenseifner, ICCS 2004",
+    outlined=True,
+)
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:

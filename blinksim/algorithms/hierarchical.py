@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.algorithms.building.plan import Plan
+from blinksim.algorithms.registry import SHARDED, Algorithm, per_pair
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.model import COPY, REDUCE, Schedule
@@ -22,6 +23,16 @@ from blinksim.schedule.outlines.outline import Exchange, Round
 from blinksim.structures.arrays import in_turns
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
+
+ENTRY = Algorithm(
+    "hierarchical",
+    SHARDED,
+    "direct inside nodes (or cards), rings (or direct) between them",
+    order=120,
+    sends=per_pair,
+    source="Jia et al., 2018",
+    outlined=True,
+)
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:

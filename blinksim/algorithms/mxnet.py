@@ -21,12 +21,23 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.algorithms.building.plan import Plan
+from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.packing import balanced
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
+
+ENTRY = Algorithm(
+    "mxnet",
+    REDUCE_AND_SPREAD,
+    "a balanced binary tree per GPU, avoiding each other's links (MXNet)",
+    order=150,
+    most_ranks=32,
+    source="MXNet multi-tree wiki page",
+)
+
 
 ARRAY_BOUND = 10_000_000
 """Elements above which an array is sliced, and every GPU roots a tree with one slice."""

@@ -10,10 +10,22 @@ from __future__ import annotations
 from fractions import Fraction
 
 from blinksim.algorithms.building.switch_plan import Moves, SwitchPlan
+from blinksim.algorithms.registry import ON_TREES, Algorithm
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
+
+ENTRY = Algorithm(
+    "nvls",
+    ON_TREES,
+    "switches add what GPUs read and multicast what they store",
+    order=240,
+    solver=True,
+    source="NCCL 2.17",
+    routes=True,
+    in_network=True,
+)
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:

@@ -8,10 +8,22 @@ small sizes (NCCL 2.27).
 from __future__ import annotations
 
 from blinksim.algorithms.building.switch_plan import Moves, SwitchPlan
+from blinksim.algorithms.registry import Algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
+
+ENTRY = Algorithm(
+    "nvls_one_shot",
+    ("allreduce",),
+    "every GPU reads the sum from the switches",
+    order=250,
+    solver=True,
+    source="NCCL 2.27",
+    routes=True,
+    in_network=True,
+)
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:

@@ -10,9 +10,21 @@ from fractions import Fraction
 
 from blinksim.algorithms.building.switch_plan import Moves, SwitchPlan
 from blinksim.algorithms.double_binary import two_trees
+from blinksim.algorithms.registry import Algorithm
 from blinksim.collective import Collective
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
+
+ENTRY = Algorithm(
+    "nvls_tree",
+    ("allreduce",),
+    "NVLS inside the nodes, a double binary tree between them",
+    order=270,
+    solver=True,
+    source="NCCL 2.18",
+    routes=True,
+    in_network=True,
+)
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, TypeVar
 from blinksim.algorithms.building.claims import LARGE, NEARLY, accepted_gap, in_two_phases, phases_lose, with_gap
 from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.algorithms.rail_aligned import exchange
+from blinksim.algorithms.registry import Algorithm
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.budget import Progress, Watch
-from blinksim.collective import Collective
+from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.network import Network, network
 from blinksim.graphs.programs import SharedCapacity, shared_capacities
@@ -36,6 +37,18 @@ from blinksim.topology.symmetry import automorphisms
 
 if TYPE_CHECKING:
     from blinksim.packing.scaling import Split
+
+ENTRY = Algorithm(
+    "packed",
+    COLLECTIVES,
+    "trees or paths packed up to the exact bound",
+    order=160,
+    solver=True,
+    source="Edmonds 1973; Zhao et al. (ForestColl), 2024",
+    routes=True,
+    traffic=True,
+)
+
 
 # Sends of the equal trees that are asked for: more of them take longer than twenty seconds to write down.
 _MOST_SENDS = 10_000_000

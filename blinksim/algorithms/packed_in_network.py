@@ -25,6 +25,7 @@ import numpy as np
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.switch_plan import Moves, SwitchPlan
 from blinksim.algorithms.packed import build as build_packed
+from blinksim.algorithms.registry import ON_TREES, Algorithm
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.bounds.in_network import OUT, OWN, WAY, BranchingTrees, Hop, Way, abilities, best_ways
@@ -38,6 +39,18 @@ from blinksim.schedule.loads import rate
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetry import automorphisms, with_name_turns
+
+ENTRY = Algorithm(
+    "packed_in_network",
+    ON_TREES,
+    "packed trees that may branch in switches",
+    order=260,
+    solver=True,
+    source="Jain et al. 2003",
+    routes=True,
+    in_network=True,
+)
+
 
 # Trees beyond which no more symmetries are applied.
 _MOST_TREES = 2000

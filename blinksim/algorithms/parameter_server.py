@@ -11,9 +11,14 @@ from fractions import Fraction
 import numpy as np
 
 from blinksim.algorithms.building.plan import Plan
+from blinksim.algorithms.registry import Algorithm
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
+
+ENTRY = Algorithm(
+    "parameter_server", ("allreduce",), "all to one rank and back", order=140, source="MXNet multi-tree wiki page"
+)
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:

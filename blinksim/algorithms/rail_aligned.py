@@ -15,6 +15,7 @@ import numpy as np
 
 from blinksim.algorithms.building import symmetric_trees
 from blinksim.algorithms.building.piece_schedule import Inside, of_pieces, pieces_of, through_others
+from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.bounds.rails import TurnedRails, read_rails, turned_rails
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
@@ -22,6 +23,19 @@ from blinksim.packing.rails import Pieces
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.topology.graph import Topology
+
+ENTRY = Algorithm(
+    "rail_aligned",
+    ("alltoall",),
+    "between nodes over rails, all adapters evenly, at most three sends",
+    order=80,
+    sends=per_pair,
+    source="PXN (NCCL 2.12); Rajbhandari et al. (DeepSpeed-MoE), ICML 2022",
+    routes=True,
+    traffic=True,
+    turned=True,
+)
+
 
 # Paths that are written out, in a gigabyte or so.
 _MOST_PATHS = 4_200_000

@@ -9,12 +9,24 @@ from __future__ import annotations
 
 from blinksim.algorithms.building import joined_schedule
 from blinksim.algorithms.building.joined_schedule import once
-from blinksim.algorithms.registry import algorithm
+from blinksim.algorithms.registry import Algorithm, algorithm, per_pair
 from blinksim.collective import Collective
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.outlines.step_sums import Summed
 from blinksim.schedule.turned.entrant import TurnedSteps
 from blinksim.topology.graph import Topology
+
+ENTRY = Algorithm(
+    "rail_joined",
+    ("alltoall",),
+    "as rail_aligned, what goes to a node in one message",
+    order=90,
+    sends=per_pair,
+    source="Tutel, MLSys 2023",
+    routes=True,
+    traffic=True,
+    turned=True,
+)
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:

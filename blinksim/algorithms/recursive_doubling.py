@@ -11,10 +11,21 @@ from fractions import Fraction
 import numpy as np
 
 from blinksim.algorithms.building.plan import Plan, log2_ranks
+from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.outlines.outline import Exchange, Round
 from blinksim.topology.graph import Topology
+
+ENTRY = Algorithm(
+    "recursive_doubling",
+    ("allreduce", "allgather"),
+    "exchanges at doubling distances",
+    order=50,
+    sends=per_pair,
+    source="Thakur, Rabenseifner and Gropp, IJHPCA 2005",
+    outlined=True,
+)
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:

@@ -1,4 +1,4 @@
-"""All algorithms by name. Modules are imported when an algorithm is used, so that a listing stays cheap.
+"""All algorithms by name: every file beside this one says its own entry, and is imported when the algorithm is used.
 
 `register_algorithm` adds one from outside the package, which a file with Python code may do as well: ``pairs.py`` is
 the name of the algorithm that the file registers, ``pairs.py:swap`` that of one among several.
@@ -6,16 +6,16 @@ the name of the algorithm that the file registers, ``pairs.py:swap`` that of one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from blinksim import plugins
-from blinksim.algorithms.nccl_names import NCCL_NAMES
-from blinksim.algorithms.send_counts import Sends, around, per_channel, per_pair, per_rank, straight, untold
-from blinksim.collective import ALLTOALLV, COLLECTIVES, Collective
+from blinksim.collective import ALLTOALLV, COLLECTIVES, ROOTED, Collective  # noqa: F401
 from blinksim.errors import InfeasibleError, InputError, unknown
 
 if TYPE_CHECKING:
@@ -34,6 +34,56 @@ AlgorithmName = Literal[
 # More sends than this take long to build and gigabytes to hold; those of an exchange in arrays, on 2,048 ranks.
 MOST_SENDS, _MOST_IN_ARRAYS = 4_000_000, 2 * 2048**2
 Fill = TypeVar("Fill", bound=Callable[..., None])
+SHARDED = ("allreduce", "allgather", "reducescatter")
+REDUCE_AND_SPREAD = ("allreduce", "broadcast", "reduce")
+ON_TREES = (*SHARDED, "broadcast", "reduce")
+
+_ONLY_NCCL = "is NCCL's own and no schedule here; model=nccl-tuner with algorithm=all times it where NCCL has it"
+_IN_NETWORK = "reduces in the network's switches, as sharp does here; nccl is what NCCL would take"
+# Names of NCCL and its users (NCCL_ALGO, without _ and -) that are no entries, and what to ask for instead.
+NCCL_NAMES = {
+    "tree": "NCCL's tree is chain_tree here; double_binary has all ranks in its two trees, and model=nccl-tuner with "
+    "algorithm=all times NCCL's own",
+    "doublebinarytree": "the double binary tree is double_binary, with chains inside the nodes chain_tree",
+    "pat": f"PAT {_ONLY_NCCL}",
+    "collnet": f"CollNet {_IN_NETWORK}",
+    "collnetdirect": f"CollNetDirect {_IN_NETWORK}",
+    "collnetchain": f"CollNetChain {_IN_NETWORK}",
+    "oneshot": "direct is the one-shot way",
+    "rabenseifner": "Rabenseifner's algorithm is halving_doubling",
+}
+
+Sends = Callable[[int, str], int]
+
+
+def per_pair(ranks: int, collective: str) -> int:
+    """Two for every pair of ranks."""
+    return 2 * ranks * ranks
+
+
+def per_rank(ranks: int, collective: str) -> int:
+    """A few for every rank."""
+    return 4 * ranks
+
+
+def per_channel(ranks: int, collective: str) -> int:
+    """Some for every channel of every rank."""
+    return 64 * ranks
+
+
+def untold(ranks: int, collective: str) -> int:
+    """Not known before it is built."""
+    return 0
+
+
+def around(ranks: int, collective: str) -> int:
+    """The steps of a ring or chain: once past all ranks, or twice."""
+    return (ranks - 1) * (2 if collective == "allreduce" else 1)
+
+
+def straight(ranks: int, collective: str) -> int:
+    """From every rank to every other, or to or from a root."""
+    return (per_rank if collective in ROOTED else per_pair)(ranks, collective)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +97,8 @@ class Algorithm:
     multicast or reduce, and runs only when named. traffic: it has alltoallv, for any traffic matrix. outlined: its
     module tells the `rounds` of a schedule besides, for `blinksim.schedule.outlines`. turned: it tells the `symmetric`
     form. hops: how many steps one after another it has, 0 if that is not known before it is built. fill: what fills
-    the plan of an algorithm from outside, and the form of its schedules. home: the file that registered it.
+    the plan of an algorithm from outside, and the form of its schedules. home: the file that registered it. order: its
+    place in lists.
     """
 
     name: str
@@ -67,6 +118,7 @@ class Algorithm:
     fill: Callable[..., None] | None = None
     form: str = "steps"
     home: str = ""
+    order: int = 1000
 
     @property
     def asked_as(self) -> str:
@@ -152,161 +204,19 @@ class Algorithm:
         return Parallel(schedule) if self.routes else Parallel.of(schedule)
 
 
-_REDUCE_AND_SPREAD = ("allreduce", "broadcast", "reduce")
-_SHARDED = ("allreduce", "allgather", "reducescatter")
-_ON_TREES, _ALLREDUCE = (*_SHARDED, "broadcast", "reduce"), ("allreduce",)
-_THAKUR, _RABENSEIFNER = "Thakur, Rabenseifner and Gropp, IJHPCA 2005", "Rabenseifner, ICCS 2004"
-_SPANNING, _BLINK, _CHAN = "Nash-Williams and Tutte 1961", "Wang et al. (Blink)", "Chan et al., CCPE 2007"
+def _entries() -> Iterator[Algorithm]:
+    """What the files of the package say of themselves as ``ENTRY = Algorithm(...)``, read without running them."""
+    for folder in import_module("blinksim.algorithms").__path__:
+        for path in Path(folder).glob("*.py"):
+            said = re.search(
+                r"^ENTRY = (Algorithm\(.*?\))$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+            )
+            if said is not None:
+                yield eval(said[1], globals())
 
-REGISTRY = {
-    entry.name: entry
-    for entry in (
-        Algorithm(
-            "ring",
-            _SHARDED,
-            "one or more rings over the fastest links",
-            sends=per_pair,
-            hops=around,
-            source="Patarasu and Yuan, JPDC 2009",
-            outlined=True,
-        ),
-        Algorithm("chain", _REDUCE_AND_SPREAD, "a path of ranks, pipelined", hops=around, source=_CHAN),
-        Algorithm("binary", _REDUCE_AND_SPREAD, "a complete binary tree, pipelined", source=_CHAN),
-        Algorithm(
-            "double_binary",
-            _REDUCE_AND_SPREAD,
-            "two binary trees with half the vector each, pipelined",
-            source="Sanders, Speck and Träff, Parallel Computing 2009",
-        ),
-        *(
-            Algorithm(name, ("allreduce", other), summary, sends=per_pair, outlined=True, source=source)
-            for name, other, summary, source in (
-                ("recursive_doubling", "allgather", "exchanges at doubling distances", _THAKUR),
-                ("halving_doubling", "reducescatter", "exchanges at halving, then doubling distances", _RABENSEIFNER),
-            )
-        ),
-        Algorithm(
-            "direct",
-            COLLECTIVES,
-            "every rank directly to every other rank in one step (one-shot)",
-            sends=straight,
-            every_pair=True,
-            traffic=True,
-            outlined=True,
-        ),
-        Algorithm(
-            "rail_aligned",
-            ("alltoall",),
-            "between nodes over rails, all adapters evenly, at most three sends",
-            sends=per_pair,
-            routes=True,
-            traffic=True,
-            turned=True,
-            source="PXN (NCCL 2.12); Rajbhandari et al. (DeepSpeed-MoE), ICML 2022",
-        ),
-        *(
-            Algorithm(name, ("alltoall",), how, sends=per_pair, source=source, routes=True, traffic=v, turned=True)
-            for name, v, how, source in (
-                ("rail_joined", True, "as rail_aligned, what goes to a node in one message", "Tutel, MLSys 2023"),
-                ("bruck", False, "from node to node digit by digit, in few messages", "Bruck et al., IEEE TPDS 1997"),
-            )
-        ),
-        Algorithm(
-            "two_shot",
-            ("allreduce",),
-            "direct reduce-scatter, then direct allgather",
-            sends=per_pair,
-            every_pair=True,
-            outlined=True,
-        ),
-        Algorithm(
-            "hierarchical",
-            _SHARDED,
-            "direct inside nodes (or cards), rings (or direct) between them",
-            sends=per_pair,
-            source="Jia et al., 2018",
-            outlined=True,
-        ),
-        Algorithm(
-            "chain_tree",
-            ("allreduce",),
-            "chains inside the nodes, a double binary tree between them",
-            sends=per_channel,
-            turned=True,
-            source="Blink+ report, section 2",
-        ),
-        Algorithm("parameter_server", ("allreduce",), "all to one rank and back", source="MXNet multi-tree wiki page"),
-        Algorithm(
-            "mxnet",
-            _REDUCE_AND_SPREAD,
-            "a balanced binary tree per GPU, avoiding each other's links (MXNet)",
-            most_ranks=32,
-            source="MXNet multi-tree wiki page",
-        ),
-        Algorithm(
-            "packed",
-            COLLECTIVES,
-            "trees or paths packed up to the exact bound",
-            solver=True,
-            routes=True,
-            traffic=True,
-            source="Edmonds 1973; Zhao et al. (ForestColl), 2024",
-        ),
-        Algorithm(
-            "few_steps",
-            COLLECTIVES,
-            "the fewest steps and rounds for a given number of chunks, by search",
-            solver=True,
-            most_ranks=1024,
-            source="Cai et al. (SCCL), PPoPP 2021",
-        ),
-        Algorithm(
-            "few_rounds",
-            COLLECTIVES,
-            "the quickest messages of a few rounds for one size, by linear programs",
-            solver=True,
-            most_ranks=256,
-            routes=True,
-            source="Gilmore and Gomory 1961; Bar-Noy and Kipnis 1992",
-        ),
-        *(
-            Algorithm(name, collectives, summary, solver=True, most_ranks=1024, source=source)
-            for name, collectives, summary, source in (
-                ("chains", _ALLREDUCE, "Hamiltonian paths in equal channels: the best NCCL can load", _SPANNING),
-                ("rings", _ON_TREES, "the most rings that share no lane", f"{_BLINK}, 2018, section 2"),
-                (
-                    "blink",
-                    (*_ON_TREES, "gather", "scatter"),
-                    "few trees at the best rate (Blink)",
-                    f"{_BLINK}, MLSys 2020",
-                ),
-                (
-                    "blink_hierarchical",
-                    _ALLREDUCE,
-                    "reduce inside cliques, exchange between them (Blink)",
-                    f"{_BLINK}, 2018, section 3.1",
-                ),
-            )
-        ),
-        Algorithm(
-            "blinkplus",
-            _REDUCE_AND_SPREAD,
-            "trees through idle GPUs as well (Blink+)",
-            solver=True,
-            source="Blink+ report, section 4.1",
-        ),
-        *(
-            Algorithm(name, collectives, summary, solver=True, routes=True, in_network=True, source=source)
-            for name, collectives, summary, source in (
-                ("nvls", _ON_TREES, "switches add what GPUs read and multicast what they store", "NCCL 2.17"),
-                ("nvls_one_shot", _ALLREDUCE, "every GPU reads the sum from the switches", "NCCL 2.27"),
-                ("packed_in_network", _ON_TREES, "packed trees that may branch in switches", "Jain et al. 2003"),
-                ("nvls_tree", _ALLREDUCE, "NVLS inside the nodes, a double binary tree between them", "NCCL 2.18"),
-                ("sharp", _ON_TREES, "switches between the nodes add and multicast", "Graham et al. 2016"),
-            )
-        ),
-    )
-}
+
+REGISTRY = {entry.name: entry for entry in sorted(_entries(), key=lambda entry: (entry.order, entry.name))}
+"""All algorithms in the order of lists: those of the package, and those that are registered."""
 
 
 def algorithm(name: str) -> Algorithm:

@@ -14,11 +14,23 @@ import numpy as np
 
 from blinksim.algorithms.building.orders import ring_orders
 from blinksim.algorithms.building.plan import Plan
+from blinksim.algorithms.registry import SHARDED, Algorithm, around, per_pair
 from blinksim.collective import EVERY, Collective
 from blinksim.packing.hamiltonian import Order
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.outlines.outline import Exchange, Round
 from blinksim.topology.graph import Topology
+
+ENTRY = Algorithm(
+    "ring",
+    SHARDED,
+    "one or more rings over the fastest links",
+    order=10,
+    sends=per_pair,
+    source="Patarasu and Yuan, JPDC 2009",
+    outlined=True,
+    hops=around,
+)
 
 
 def build(

@@ -16,6 +16,7 @@ from blinksim.algorithms import ring
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.orders import ring_orders
 from blinksim.algorithms.building.plan import Plan, add_chains
+from blinksim.algorithms.registry import ON_TREES, Algorithm
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
@@ -36,6 +37,17 @@ from blinksim.packing.hamiltonian import Order
 from blinksim.schedule.model import Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
+
+ENTRY = Algorithm(
+    "rings",
+    ON_TREES,
+    "the most rings that share no lane",
+    order=200,
+    solver=True,
+    most_ranks=1024,
+    source="Wang et al. (Blink), 2018, section 2",
+)
+
 
 _LIST_RANKS = 9
 # Behind wide switch ports, rings are copies of each other; more than this add nothing.

@@ -14,11 +14,23 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from blinksim.algorithms.building.switch_plan import Moves, SwitchPlan
+from blinksim.algorithms.registry import ON_TREES, Algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.rooted_trees import hung_from
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
+
+ENTRY = Algorithm(
+    "sharp",
+    ON_TREES,
+    "switches between the nodes add and multicast",
+    order=280,
+    solver=True,
+    source="Graham et al. 2016",
+    routes=True,
+    in_network=True,
+)
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:

@@ -5,11 +5,22 @@ from __future__ import annotations
 from fractions import Fraction
 
 from blinksim.algorithms.building.plan import Plan
+from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.outlines.outline import Exchange, Round
 from blinksim.structures.arrays import in_turns
 from blinksim.topology.graph import Topology
+
+ENTRY = Algorithm(
+    "two_shot",
+    ("allreduce",),
+    "direct reduce-scatter, then direct allgather",
+    order=110,
+    sends=per_pair,
+    every_pair=True,
+    outlined=True,
+)
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:

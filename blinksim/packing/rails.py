@@ -43,7 +43,6 @@ Ints = npt.NDArray[np.int64]
 class RailTree:
     """The sends (M) of one tree, in their order: devices src and dst, step.
 
-    way: which of the ways between two nodes one takes, 0 inside nodes; where src, dst and way are equal, so are routes.
     start (M + 1), links: send i takes links[start[i]:start[i + 1]].
     """
 
@@ -51,7 +50,6 @@ class RailTree:
     src: Ints
     dst: Ints
     step: Ints
-    way: Ints
     start: Ints
     links: Ints
 
@@ -113,19 +111,19 @@ class _Chain:
     def tree(self, share: Fraction) -> RailTree:
         """Edges from the root down; or, if it collects, the same the other way round and in the reverse order."""
         first, rest = self._first(), self._rest()
-        above, below, way = (np.concatenate([a, b]) for a, b in zip(first[:3], rest[:3], strict=True))
-        lengths = np.concatenate([np.diff(first[3][0]), np.diff(rest[3][0])])
-        ends, links = np.concatenate([[0], np.cumsum(lengths)]), np.concatenate([first[3][1], rest[3][1]])
+        above, below = (np.concatenate([a, b]) for a, b in zip(first[:2], rest[:2], strict=True))
+        lengths = np.concatenate([np.diff(first[2][0]), np.diff(rest[2][0])])
+        ends, links = np.concatenate([[0], np.cumsum(lengths)]), np.concatenate([first[2][1], rest[2][1]])
         if not self.collects:
-            return RailTree(share, above, below, self._falls(above, below, len(first[0])), way, ends, links)
+            return RailTree(share, above, below, self._falls(above, below, len(first[0])), ends, links)
         back = np.arange(len(above))[::-1]
         _, turned = expand(ends, links, back)
         start = np.concatenate([[0], np.cumsum(lengths[::-1])])
         steps = self._rises(above, below, len(first[0]))
-        return RailTree(share, below[back], above[back], steps[back], way[back], start, turned)
+        return RailTree(share, below[back], above[back], steps[back], start, turned)
 
-    def _first(self) -> tuple[Ints, Ints, Ints, Table]:
-        """The edges in the node of the root: above and below, all of way 0, and the routes."""
+    def _first(self) -> tuple[Ints, Ints, Table]:
+        """The edges in the node of the root: above and below, and the routes."""
         (node, root), k = self.start, self.k
         others = [j for j in range(self.rails.local) if j not in (k, root)]
         # Where the root has sent every other part to somebody here, its own goes from hand to hand.
@@ -134,18 +132,16 @@ class _Chain:
         ends = np.array([(self.device[node, i], self.device[node, j]) for i, j in pairs], dtype=np.int64).reshape(-1, 2)
         lengths = [0, *(len(links) for _, links in tables)]
         links = np.concatenate([np.zeros(0, dtype=np.int64), *(links for _, links in tables)])
-        return ends[:, 0], ends[:, 1], np.zeros(len(pairs), dtype=np.int64), (np.cumsum(lengths), links)
+        return ends[:, 0], ends[:, 1], (np.cumsum(lengths), links)
 
-    def _rest(self) -> tuple[Ints, Ints, Ints, Table]:
+    def _rest(self) -> tuple[Ints, Ints, Table]:
         """For every further node the edge that leads there, and those inside."""
         before, node, k = self.order[:-1], self.order[1:], self.k
         others = [j for j in range(self.rails.local) if j != k]
         above = np.stack([self.device[before, k], *(self.device[node, k] for _ in others)], axis=1)
         below = np.stack([self.device[node, k], *(self.device[node, j] for j in others)], axis=1)
-        way = np.zeros_like(above)
-        way[:, 0] = self.way
         tables = [self._across(before, node), *(self._inside(node, k, j) for j in others)]
-        return above.ravel(), below.ravel(), way.ravel(), _side_by_side(tables)
+        return above.ravel(), below.ravel(), _side_by_side(tables)
 
     def _inside(self, node: Ints, i: int, j: int) -> Table:
         """The routes from the member at place i of nodes to that at place j, towards it if the tree collects."""

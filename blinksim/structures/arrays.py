@@ -76,18 +76,6 @@ def expand(
     return position, values[np.repeat(starts[:-1][which].astype(np.int64), length) + places(length)]
 
 
-def rows(
-    starts: npt.NDArray[np.int64], values: npt.NDArray[np.int64], which: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Rows `which` of a table in compressed form, as such a table.
-
-    >>> [part.tolist() for part in rows(np.array([0, 2, 5]), np.array([7, 8, 4, 5, 6]), np.array([1, 0]))]
-    [[0, 3, 5], [4, 5, 6, 7, 8]]
-    """
-    ends = np.concatenate([[0], np.cumsum(np.diff(starts)[which])])
-    return ends, expand(starts, values, which)[1]
-
-
 def distinct(values: npt.NDArray[Whole]) -> npt.NDArray[Whole]:
     """The values without repetitions, sorted.
 

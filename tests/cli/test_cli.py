@@ -269,8 +269,7 @@ def test_a_closed_pipe_is_no_error() -> None:
 
 def test_names_of_nccl_lead_to_algorithms_that_there_are() -> None:
     """None hides an entry of the registry, and every name that a message gives is one."""
-    from blinksim.algorithms.nccl_names import NCCL_NAMES
-    from blinksim.algorithms.registry import REGISTRY
+    from blinksim.algorithms.registry import NCCL_NAMES, REGISTRY
 
     assert not {name.replace("_", "") for name in REGISTRY} & NCCL_NAMES.keys()
     for text in NCCL_NAMES.values():

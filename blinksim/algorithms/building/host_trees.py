@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ from blinksim.packing.rails import rail_chains
 from blinksim.packing.shards import Piece, all_pieces, kinds_of, relayed, root_shares, widths
 from blinksim.schedule.loads import rate as rate_of
 from blinksim.schedule.model import COPY, REDUCE, Schedule
-from blinksim.structures.arrays import distinct, rows
+from blinksim.structures.arrays import distinct
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import Turns
 
@@ -300,10 +300,11 @@ def over_rails(topology: Topology, collective: Collective, least: Fraction) -> S
     if trees is None:
         return None
     plan, op = ForestPlan(topology, collective, "packed"), REDUCE if collective.collects else COPY
-    count = len(topology.devices)
     for tree in trees:
-        kind = (tree.way * count + tree.src) * count + tree.dst
-        ops, ways = np.full_like(tree.src, op), partial(rows, tree.start, tree.links)
-        plan.add_columns(plan.add_chunk(tree.share), tree.src, tree.dst, ops, tree.step, kind, ways)
+        src, dst, links = tree.src.tolist(), tree.dst.tolist(), tree.links.tolist()
+        routes = plan.add_routes(links[a:b] for a, b in pairwise(tree.start.tolist()))
+        channel = plan.channel(list(zip(src, dst, strict=True)))
+        chunk = plan.add_chunk(tree.share)
+        plan.add_sends(chunk=chunk, src=src, dst=dst, op=op, step=tree.step, route=routes, channel=channel)
     found = plan.finish()
     return found if (rate_of(found) or 0) >= least else None

@@ -1,0 +1,53 @@
+"""A file in the folder of algorithms is an algorithm: nothing else says that it is there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import blinksim
+
+STAR = '''
+"""Star: the root sends everything to every rank."""
+
+from fractions import Fraction
+
+import numpy as np
+
+from blinksim.algorithms.building.plan import Plan
+from blinksim.algorithms.registry import Algorithm, per_rank
+from blinksim.schedule.model import COPY
+
+ENTRY = Algorithm(
+    "star_of_a_test", ("broadcast",), "the root sends everything to every rank", sends=per_rank
+)
+
+
+def build(topology, collective):
+    plan = Plan(topology, collective, "star_of_a_test", "steps")
+    others = np.delete(np.arange(plan.n), collective.root)
+    plan.send(collective.root, others, chunk=plan.add_chunk(Fraction(1)), op=COPY, step=0)
+    return plan.finish()
+'''
+RUN = """
+import sys
+import blinksim.algorithms
+blinksim.algorithms.__path__.append(sys.argv.pop(1))
+from blinksim.__main__ import main
+main()
+"""
+
+
+def test_a_file_is_an_algorithm(tmp_path: Path) -> None:
+    (tmp_path / "star_of_a_test.py").write_text(STAR, encoding="utf-8")
+
+    def answer(*arguments: str) -> str:
+        command = [sys.executable, "-c", RUN, str(tmp_path), *arguments]
+        root = Path(blinksim.__file__).parents[1]
+        return subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
+
+    found = json.loads(answer("project", "dgx-a100", "broadcast", "1GiB", "--algorithm", "star-of-a-test", "--json"))
+    assert found["algorithm"] == "star_of_a_test"
+    assert "star_of_a_test" in answer("compare", "dgx-a100", "broadcast")
