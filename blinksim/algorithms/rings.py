@@ -34,6 +34,7 @@ from blinksim.packing.chain_columns import (
 from blinksim.packing.choose import Limits, equal_shares, most_whole
 from blinksim.packing.columns import Column, Hops, best_mix, find_hops
 from blinksim.packing.hamiltonian import Order
+from blinksim.schedule.loads import link_loads
 from blinksim.schedule.model import Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
@@ -151,6 +152,12 @@ def _none(topology: Topology, condition: str) -> InfeasibleError:
         f"{topology.name}: no ring visits all {topology.ranks} members over {', '.join(topology.link_classes)}"
         f"{condition}; take chains or blink, which need none"
     )
+
+
+def idle_links(schedule: Schedule) -> list[str]:
+    """The names of the links that carry nothing."""
+    loads = link_loads(schedule)
+    return [link.name for link, load in zip(schedule.topology.links, loads, strict=True) if not load]
 
 
 def _all_cycles(hops: Hops, both: bool) -> list[Column] | None:
