@@ -6,7 +6,6 @@ import json
 import re
 from pathlib import Path
 
-import click
 import yaml
 
 import blinksim
@@ -38,21 +37,15 @@ def test_the_menu_has_the_four_kinds_of_pages() -> None:
 
 def test_every_command_and_option_is_on_the_page_of_commands() -> None:
     """None is missing; tests/test_readme.py compares the help texts with what the commands print."""
-    from blinksim.cli.main import COMMANDS, LazyGroup
+    from blinksim.cli.commands import COMMANDS
+    from blinksim.cli.options import built
 
     text = (ROOT / "docs" / "commands.md").read_text()
     sections = dict(re.findall(r"^###? (.+)\n+((?:(?!^##).*\n)*)", text, re.MULTILINE))
     shared = sections["Options that most commands share"]
-    group = LazyGroup()
-    context = click.Context(group)
-    found: dict[str, click.Command] = {}
-    for name, (_, purpose) in COMMANDS.items():
-        assert f"| [`{name}`](#{name}) | {purpose} |" in text
-        command = group.get_command(context, name)
-        assert command is not None
-        found[name] = command
-        if isinstance(command, click.Group):
-            found |= {f"{name} {sub}": entry for sub, entry in command.commands.items()}
+    found = {name: built(name) for name in COMMANDS}
+    for name, declared in COMMANDS.items():
+        assert " " in name or f"| [`{name}`](#{name}) | {declared.summary()} |" in text
     for name, command in found.items():
         assert f"$ blinksim {name} --help\n" in sections[name], name
         for parameter in command.params:

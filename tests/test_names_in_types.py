@@ -48,9 +48,11 @@ def test_rates_are_those_of_the_catalogue() -> None:
 
 
 def test_the_command_line_offers_the_same_names() -> None:
-    from blinksim.cli.run import command as run_command
-    from blinksim.cli.simulate import command as simulate_command
+    from blinksim.cli.commands import COMMANDS
+    from blinksim.cli.options import built
 
+    assert {"run", "simulate"} <= COMMANDS.keys()
+    run_command, simulate_command = built("run"), built("simulate")
     offered = {
         parameter.name: tuple(parameter.type.choices)
         for command in (run_command, simulate_command)
@@ -65,6 +67,15 @@ def test_the_command_line_offers_the_same_names() -> None:
         "switching": get_args(simulation_options.SwitchingName),
         "messages": get_args(simulation_options.MessagesName),
     }
+
+
+def test_the_command_line_offers_every_document() -> None:
+    from blinksim.cli.options import built
+    from blinksim.papers.tables import DOCUMENTS
+
+    offered = built("reproduce").params[0].type
+    assert isinstance(offered, Choice)
+    assert tuple(offered.choices) == tuple(DOCUMENTS)
 
 
 def literals(hint: object) -> set[object]:

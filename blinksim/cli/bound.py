@@ -1,142 +1,97 @@
-"""blinksim bound: the best possible rate, and why."""
+"""blinksim bound and place: the best possible rate, and why; and which GPUs have the best one."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
-from blinksim.cli.before import before_option, left, unedited
-from blinksim.cli.options import (
-    MachineOptions,
-    TableOptions,
-    collective_of,
-    command_line,
-    machine_options,
-    output_options,
-    question_of,
-    root_option,
-    traffic_option,
-)
-from blinksim.cli.output import csv_text, names, print_json, table
-from blinksim.cli.progress import Working
+from blinksim.cli.options import collective_of, command_line, left, question_of, unedited
+from blinksim.cli.terminal import Working, answer
+from blinksim.errors import InputError
+from blinksim.textio.text_table import names, table
 from blinksim.units import exact_GBps, format_rate, format_size, format_size_about, format_time, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from blinksim.bounds import Bound, BoundResult
+    from blinksim.bounds import BoundResult
     from blinksim.bounds.levels import LevelBound
     from blinksim.bounds.sensitivity import Change
     from blinksim.bounds.time.time_bound_result import TimeBound
+    from blinksim.cli.commands import Bound, Place
     from blinksim.question import Question
 
 _LOST, _GAINED = "after losing one link", "with one more"
 
 
-class Options(MachineOptions, TableOptions):
-    """The options of the command."""
-
-    root: int | None
-    traffic: str | None
-    losses: bool
-    gains: bool
-    levels: bool
-    before: bool
-    size: str | None
-
-
-@click.command(
-    "bound",
-    epilog="""\b
-Examples:
-  blinksim bound dgx1-v100 allreduce --members 0,1,2,3,4,7
-  blinksim bound dgx-a100 allgather --nodes 4 --json > bound.json
-  blinksim bound p3.16xlarge allreduce --losses
-  blinksim bound hgx-h100 alltoall --nodes 16 --edit 'fabric shape=tree leaf_nodes=4 oversubscription=2' --levels
-  blinksim bound dgx1-v100 allreduce --size 1MiB
-  blinksim bound dgx1-v100 allreduce --edit 'without gpu0-gpu3' --before""",
-)
-@click.argument("machine")
-@click.argument("collective")
-@machine_options
-@root_option
-@traffic_option
-@click.option("--losses", is_flag=True, help="Also the bound after each single link loss, worst first.")
-@click.option("--gains", is_flag=True, help="Also the bound with one lane (or NIC) more, best first.")
-@click.option("--levels", is_flag=True, help="Also what GPUs, nodes and each level of switches allow by themselves.")
-@click.option("--size", metavar="SIZE", help="Also the least time for SIZE: latency, overhead and bandwidth together.")
-@before_option
-@output_options(table=True)
-def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
-    """How fast can COLLECTIVE be on MACHINE at best, whatever the algorithm?
-
-    Every bound is an exact fraction with a certificate that needs no solver to check: `blinksim verify` re-adds the
-    sums of what --json prints.
-    """
-    from blinksim.answers.bound import bound, from_rates, gains, losses
+def bound(options: Bound) -> None:
+    """How fast a collective can be at best, and why."""
+    from blinksim.answers import bound as study
     from blinksim.bounds.levels import level_bounds
 
-    question = question_of(machine, options)
-    earlier = unedited(question, options["before"])
-    wanted = collective_of(collective, options["root"], options["traffic"])
-    size = parse_size(options["size"]) if options["size"] else None
-    with Working(f"bounding {collective} on {machine}", quiet=options["quiet"]):
+    question = question_of(options.machine, options.where)
+    earlier = unedited(question, options.before)
+    wanted = collective_of(options.collective, options.root, options.traffic)
+    size = parse_size(options.size) if options.size else None
+    with Working(f"bounding {options.collective} on {options.machine}"):
         topology = question.part(collective=wanted)
-        found = bound(topology, wanted)
-        was = None if earlier is None else bound(earlier.part(collective=wanted), wanted)
-        less = losses(topology, wanted) if options["losses"] else []
-        more = gains(topology, wanted) if options["gains"] else []
-        each = level_bounds(found) if options["levels"] else []
-        times = None if size is None else from_rates(found, size)
-    if options["as_csv"]:
-        changes = less or more
-        rows = [c.to_dict() | {"links": " ".join(c.pairs)} for c in changes]
-        rows = rows or [_level_cells(level) for level in each]
-        rows = rows or (times.rows() if times else [_flat(b) for b in found.bounds])
-        click.echo(csv_text([row | {"rates": topology.rates} for row in rows]), nl=False)
-    elif options["as_json"]:
-        answer = {"command": "bound", **question.described(topology), **found.to_dict()}
-        answer["trees_per_root"] = found.trees_per_root
-        if options["losses"]:
-            answer["losses"] = [change.to_dict() for change in less]
-        if options["gains"]:
-            answer["gains"] = [change.to_dict() for change in more]
-        if options["levels"]:
-            answer["levels"] = [level.to_dict(topology) for level in each]
-        if times is not None:
-            answer |= times.to_dict()
-        if was is not None:
-            answer["before"] = was.to_dict() | {"ratio": float(found.rate / was.rate)}
-        print_json(answer)
-    else:
-        _show(found, {_LOST: less, _GAINED: more}, each, question, was, times, options["traffic"])
+        found = study.bound(topology, wanted)
+        was = None if earlier is None else study.bound(earlier.part(collective=wanted), wanted)
+        less = study.losses(topology, wanted) if options.losses else []
+        more = study.gains(topology, wanted) if options.gains else []
+        levels = level_bounds(found) if options.levels else []
+        times = None if size is None else study.from_rates(found, size)
+
+    def rows() -> list[dict[str, object]]:
+        rows = [change.to_dict() | {"links": " ".join(change.pairs)} for change in less or more]
+        rows = rows or [
+            {
+                "level": level.level,
+                "parts": level.parts,
+                "capacity_GBps": float(level.capacity) / 1e9,
+                "crosses": float(level.crosses),
+                "rate_exact": exact_GBps(level.bound.rate),
+                "algbw_GBps": level.bound.rate_GBps,
+                "limits": level.limits,
+            }
+            for level in levels
+        ]
+        rows = rows or (times.rows() if times else [])
+        rows = rows or [{key: row[key] for key in row if key != "words"} for row in found.rows()]
+        return [row | {"rates": topology.rates} for row in rows]
+
+    def said() -> dict[str, object]:
+        said = {**question.described(topology), **found.to_dict(), "trees_per_root": found.trees_per_root}
+        said |= {"losses": [change.to_dict() for change in less]} if options.losses else {}
+        said |= {"gains": [change.to_dict() for change in more]} if options.gains else {}
+        said |= {"levels": [level.to_dict(topology) for level in levels]} if options.levels else {}
+        said |= times.to_dict() if times is not None else {}
+        return said | ({"before": was.to_dict() | {"ratio": float(found.rate / was.rate)}} if was is not None else {})
+
+    changed = {_LOST: less, _GAINED: more}
+    answer("bound", said, lambda: _show(found, changed, levels, question, was, times, options.traffic), rows)
 
 
-def in_network_lines(found: BoundResult) -> Iterator[str]:
+def _switch_lines(found: BoundResult) -> Iterator[str]:
     """What more the switches of the machine allow, by what they can, and what they would in flight."""
     from blinksim.answers.bound import in_flight
-    from blinksim.collective import busbw_factor
-
-    granted = found.in_network
-    if granted is None:
-        yield from _no_more(found)
-        return
-    factor = busbw_factor(found.collective.name, found.topology.ranks)
-    for words, entry in (("", granted), ("if they reduced in flight, ", in_flight(found))):
-        if entry is not None:
-            reach = "which a schedule attains" if entry.exact else "an upper bound that may not be attained"
-            able = words or f"where {entry.assumes.partition(';')[0]}, "
-            rate = f"{exact_GBps(entry.rate)} GB/s algbw"
-            yield f"{able}at most {rate} (busbw {format_rate(entry.rate * factor)}), {reach}"
-
-
-def _no_more(found: BoundResult) -> Iterator[str]:
-    """What is known of switches that could do more than to forward, where no bound of theirs is higher."""
     from blinksim.bounds.assumptions import NOTHING, granted_to_switches
     from blinksim.bounds.in_network import abilities
+    from blinksim.collective import busbw_factor
     from blinksim.topology.elements import BRANCHING
 
+    granted = found.in_network
+    if granted is not None:
+        factor = busbw_factor(found.collective.name, found.topology.ranks)
+        for words, entry in (("", granted), ("if they reduced in flight, ", in_flight(found))):
+            if entry is not None:
+                reach = "which a schedule attains" if entry.exact else "an upper bound that may not be attained"
+                where = words or f"where {entry.assumes.partition(';')[0]}, "
+                rate = f"{exact_GBps(entry.rate)} GB/s algbw"
+                yield f"{where}at most {rate} (busbw {format_rate(entry.rate * factor)}), {reach}"
+        return
     if found.even_granted is not None:
         yield f"the same where {granted_to_switches(found.even_granted.grants)}"
         return
@@ -150,18 +105,6 @@ def _no_more(found: BoundResult) -> Iterator[str]:
 def _four_digits(value: float) -> str:
     """At least four significant digits, without an exponent."""
     return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
-
-
-def _level_cells(level: LevelBound) -> dict[str, object]:
-    return {
-        "level": level.level,
-        "parts": level.parts,
-        "capacity_GBps": float(level.capacity) / 1e9,
-        "crosses": float(level.crosses),
-        "rate_exact": exact_GBps(level.bound.rate),
-        "algbw_GBps": level.bound.rate_GBps,
-        "limits": level.limits,
-    }
 
 
 def _level_table(levels: list[LevelBound], found: BoundResult) -> str:
@@ -178,24 +121,6 @@ def _level_table(levels: list[LevelBound], found: BoundResult) -> str:
     if not any(level.limits for level in levels):
         lines += "\n  no level limits by itself: the bound's certificate counts links of several"
     return lines
-
-
-def _row_name(entry: Bound, found: BoundResult) -> str:
-    """The scope, and what switches do where there are two rows of it: one where they only forward, and one not."""
-    if found.in_network is None or entry.scope != found.in_network.scope:
-        return entry.scope
-    adds = {"reduce", "reduce_into_reader"} & {*entry.grants}
-    return f"{entry.scope}, switches {'add' if adds else 'multicast' if entry.grants else 'forward'}"
-
-
-def _flat(entry: Bound) -> dict[str, object]:
-    return {
-        "scope": entry.scope,
-        "rate_exact": exact_GBps(entry.rate),
-        "algbw_GBps": float(entry.rate) / 1e9,
-        "kind": entry.kind,
-        "assumes": entry.assumes,
-    }
 
 
 def _change_table(changes: list[Change]) -> str:
@@ -246,13 +171,19 @@ def _show(
     click.echo(f"  it assumes: {best.assumes}")
     if not found.searched:
         click.echo(f"  {BY_SUMS}")
-    for line in in_network_lines(found):
+    for line in _switch_lines(found):
         click.echo(f"  {line}")
     click.echo()
-    rows = [
-        (_row_name(entry, found), exact_GBps(entry.rate), f"{float(entry.rate) / 1e9:.4g}", entry.kind, entry.assumes)
-        for entry in found.bounds
-    ]
+    rows = []
+    for entry in found.bounds:
+        scope = entry.scope
+        if (
+            more is not None and scope == more.scope
+        ):  # Two rows of it: switches only forward in one, and not in the other.
+            adds = {"reduce", "reduce_into_reader"} & {*entry.grants}
+            scope += f", switches {'add' if adds else 'multicast' if entry.grants else 'forward'}"
+        rate = f"{float(entry.rate) / 1e9:.4g}"
+        rows.append((scope, exact_GBps(entry.rate), rate, entry.kind, entry.assumes))
     click.echo(table(("scope", "GB/s, exact", "GB/s", "kind", "assumes"), rows, left=(0, 3, 4)))
     if levels:
         click.echo(f"\n{_level_table(levels, found)}")
@@ -269,14 +200,73 @@ def _show(
         click.echo(f"  edited {edit}")
     if was is not None:
         click.echo(f"  before {left(float(was.rate), float(found.rate))}")
-    again = command_line(
-        question, found.collective.name, found.collective.root if found.collective.rooted else None, file
-    )
-    click.echo(f"next: blinksim {_next(again, times, lost=bool(changed[_LOST]))}")
-
-
-def _next(again: str, times: TimeBound | None, *, lost: bool) -> str:
-    """The command to go on with: a schedule for the size that was asked about, or for all, once losses are known."""
+    root = found.collective.root if found.collective.rooted else None
+    again = command_line(question, found.collective.name, root, file)
     if times is not None:
-        return f"synth {again} --size {format_size(times.size).replace(' ', '')} -o schedule.json"
-    return f"synth {again} -o schedule.json" if lost else f"bound {again} --losses"
+        click.echo(f"next: blinksim synth {again} --size {format_size(times.size).replace(' ', '')} -o schedule.json")
+    elif changed[_LOST]:
+        click.echo(f"next: blinksim synth {again} -o schedule.json")
+    else:
+        click.echo(f"next: blinksim bound {again} --losses")
+
+
+def place(options: Place) -> None:
+    """Which GPUs to ask for."""
+    from blinksim.answers.place import place as ranked
+
+    count = options.count
+    options.work.check(options.machine)
+    wanted = collective_of(options.collective, None, options.traffic)
+    question = question_of(options.machine, options.where)
+    if question.members is not None or question.ranks_per_node is not None:
+        raise InputError("place chooses the members itself; leave --members and --ranks-per-node out")
+    whole = question.whole()
+    relays = question.relays or "none"
+    with Working(f"ranking {count} GPUs of {options.machine}") as say:
+        found = ranked(
+            whole,
+            count,
+            wanted,
+            links=question.link_classes(whole),
+            relays=relays if relays in ("none", "idle") else question.relay_names(whole, ()),
+            report=say,
+            workers=options.work.workers,
+            cluster=options.work.cluster,
+        )
+    rows = [placement.to_dict() for placement in found]
+
+    def flat() -> list[dict[str, object]]:
+        joined = [{key: " ".join(row[key]) for key in ("members", "relays")} for row in rows]
+        return [row | words | {"rates": whole.rates} for row, words in zip(rows, joined, strict=True)]
+
+    def text() -> None:
+        best, connected = found[0], sum(placement.connected for placement in found)
+        if best.rate is None:
+            click.echo(f"no {count} GPUs of {whole.name} are connected by the chosen links")
+            click.get_current_context().exit(1)
+        click.echo(
+            f"{count} of {whole.name}'s {whole.ranks} GPUs for {options.collective}: ask for "
+            f"{', '.join(best.members)}, up to {float(best.rate) / 1e9:.4g} GB/s algbw; "
+            f"{connected} of {len(found)} choices are connected\n"
+        )
+        adds = any(row["in_network_GBps"] for row in rows)
+        cells = [
+            (
+                " ".join(row["members"]),
+                row["rate_exact"] or "-",
+                f"{row['algbw_GBps']:.4g}" if row["connected"] else "not connected",
+                f"{row['algbw_GBps'] / rows[0]['algbw_GBps']:.0%}" if row["connected"] else "",
+                *([f"{row['in_network_GBps']:.4g}" if row["in_network_GBps"] else "-"] if adds else []),
+            )
+            for row in rows[: options.top]
+        ]
+        header = ("GPUs", "GB/s, exact", "GB/s", "of the best", *(["GB/s, switches add"] if adds else []))
+        click.echo(table(header, cells))
+        if len(rows) > options.top:
+            click.echo(f"  … {len(rows) - options.top} more (--top {len(rows)}, --csv)")
+        click.echo(f"  all at {whole.rates} rates")
+        chosen = replace(question, members=",".join(best.members))
+        click.echo(f"next: blinksim bound {command_line(chosen, options.collective, traffic=options.traffic)}")
+
+    described = question.described(whole)
+    answer("place", lambda: {**described, "collective": options.collective, "count": count, "rows": rows}, text, flat)

@@ -102,7 +102,7 @@ def _of(values: Iterable[str]) -> Names:
 
 
 # By the name of the parameter; those of a sub-command go first.
-_TYPES = {
+TYPES = {
     "topo import file": _Completed(machines, files=True),
     "measured machine": _Completed(measured_machines),
     "machine": _Completed(machines, files=True),
@@ -122,15 +122,3 @@ _TYPES = {
     "op": _Completed(_of(OPERATIONS)),
     **dict.fromkeys(("log", "logs", "nccl_graph", "output", "plot", "trace", "traffic"), _Completed(files=True)),
 }
-
-
-def attach(command: click.Command, name: str) -> click.Command:
-    """`command` with parameters that complete; name: as it is typed."""
-    if isinstance(command, click.Group):
-        for sub, entry in command.commands.items():
-            attach(entry, f"{name} {sub}")
-    for parameter in command.params:
-        kind = _TYPES.get(f"{name} {parameter.name}") or _TYPES.get(parameter.name or "")
-        if kind is not None and isinstance(parameter.type, click.types.StringParamType):
-            parameter.type = kind
-    return command

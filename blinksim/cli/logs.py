@@ -1,25 +1,33 @@
-"""What commands about logs share: the option for the collective, and the members that a log comes from."""
+"""blinksim diagnose, calibrate, measured and reproduce: what was measured or published, beside models and bounds."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from blinksim.cli.options import ALL_GPUS, check_picture, command_line, question_of
+from blinksim.cli.terminal import Working, answer, note, typed, written
+from blinksim.errors import InputError
+from blinksim.textio.text_table import names, table
+from blinksim.units import exact_GBps, format_rate, format_size, format_time
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from blinksim.answers.logs.calibrate import Calibration, Parameter
+    from blinksim.answers.logs.diagnose import Diagnosis
+    from blinksim.answers.logs.nccl_fit import NcclConstant, NcclFit
+    from blinksim.answers.measurements.execution_fit import Constant
+    from blinksim.cli.commands import Calibrate, Diagnose, Measured, Reproduce
     from blinksim.nccl.logs.log_rows import Run
     from blinksim.question import Question
     from blinksim.topology.graph import Topology
 
 
-collective_option = click.option(
-    "--collective",
-    metavar="NAME",
-    help="Which test of LOG; its collective, if LOG does not name it.  [default: what LOG says]",
-)
-
-
-def runs_of(log: str, collective: str | None) -> list[Run]:
+def _runs(log: str, collective: str | None) -> list[Run]:
     """The tests in a log, all of one collective."""
     from blinksim.collective import Collective
     from blinksim.nccl.logs import tests_log
@@ -28,7 +36,7 @@ def runs_of(log: str, collective: str | None) -> list[Run]:
     return tests_log.select(tests_log.read(log), wanted)
 
 
-def part_of(run: Run, question: Question, whole: Topology) -> Topology:
+def _part(run: Run, question: Question, whole: Topology) -> Topology:
     """The selected part of the machine that a test ran on: as the options say, else as the log says."""
     from blinksim.answers.logs.log_members import check_members, members_of
 
@@ -38,3 +46,394 @@ def part_of(run: Run, question: Question, whole: Topology) -> Topology:
         return topology
     members = members_of(run, whole)
     return whole.select(members, question.relay_names(whole, members), question.link_classes(whole))
+
+
+def diagnose(options: Diagnose) -> None:
+    """Whether the bandwidth of a log is normal."""
+    from blinksim.answers.logs import diagnose as study
+    from blinksim.answers.logs.log_members import other_gpus
+
+    question = question_of(options.machine, options.where)
+    whole = question.whole()
+    if options.form.json and len(options.logs) > 1:
+        raise InputError("--json takes one log; --csv has a column for the log")
+    found: dict[str, Diagnosis] = {}
+    for log in options.logs:
+        runs = _runs(log, options.collective)
+        part = _part(runs[0], question, whole)
+        strange = other_gpus(runs[0], whole)
+        if strange:
+            note(strange)
+        found[log] = study.diagnose(
+            runs,
+            part,
+            whole,
+            in_place=options.in_place,
+            multicast=not options.no_nvls,
+            rates=question.rates,
+            version=options.nccl_version or "",
+        )
+    # How many per cent of the bound or the model the largest sizes reach.
+    percents = {
+        log: 100 * (each.of_bound(each.largest) if options.against == "bound" else each.largest.of_model)
+        for log, each in found.items()
+    }
+    behind = [log for log in found if options.threshold is not None and percents[log] < options.threshold]
+    wrong, several = any(each.wrong for each in found.values()), len(found) > 1
+    first, one = next(iter(found.items()))
+
+    def said() -> dict[str, object]:
+        checked = {"threshold_percent": options.threshold, "against": options.against, "percent": percents[first]}
+        described = question.described(one.part)
+        return {"log": first, **described, **one.to_dict(), **checked, "ok": not behind and not wrong}
+
+    def rows() -> list[dict[str, object]]:
+        return [{"log": log} | row for log, each in found.items() for row in each.rows()] if several else one.rows()
+
+    def text() -> None:
+        if several:
+            _show_beside(found, question, " --no-nvls" if options.no_nvls else "")
+        else:
+            _show_diagnosis(one, question, first)
+
+    answer("diagnose", said, text, rows)
+    for log, each in found.items():
+        if not each.complete:
+            note(f"{log}: ends before nccl-tests' last lines; did the test stop early?")
+        if log in behind:
+            before = f"{log}: " if several else ""
+            note(
+                f"{before}below the threshold: {percents[log]:.3g} % of the {options.against} at "
+                f"{format_size(each.largest.size)}, wanted {options.threshold:g} %"
+            )
+    if wrong or behind:
+        click.get_current_context().exit(1)
+
+
+def _show_beside(found: Mapping[str, Diagnosis], question: Question, more: str) -> None:
+    """Several logs: algbw by size and log, and what each log says."""
+    for log, each in found.items():
+        click.echo(f"{log}: {each.sentence()}")
+    by_size = {log: {line.size: line for line in each.lines} for log, each in found.items()}
+    sizes = sorted({size for lines in by_size.values() for size in lines})
+    rows = []
+    for size in sizes:
+        lines = [by_size[log].get(size) for log in found]
+        rates = [f"{line.algbw_GBps:.4g}{'*' if line.behind and not line.latency_bound else ' '}" if line else "- "
+                 for line in lines]  # fmt: skip
+        rows.append((format_size(size), *rates))
+    click.echo("\n  algbw in GB/s by size and log; * behind NCCL's model\n")
+    click.echo(table(("size", *(f"{log} " for log in found)), rows, left=()))
+    worst = min(found, key=lambda log: found[log].largest.of_model)
+    click.echo(f"next: blinksim diagnose {typed(worst)} --machine {command_line(question)}{more}")
+
+
+def _show_diagnosis(found: Diagnosis, question: Question, log: str) -> None:
+    from blinksim.answers.logs.diagnose import small_times
+
+    click.echo(found.sentence() + "\n")
+    factor = float(found.factor)
+    cells = [
+        (
+            format_size(line.size),
+            format_time(line.time_s),
+            f"{line.algbw / 1e9:.4g}",
+            f"{line.algbw * factor / 1e9:.4g}",
+            format_time(line.expected.time_s),
+            f"{100 * line.of_model:.0f} %{'*' if line.behind and not line.latency_bound else ' '}",
+            f"{100 * found.of_bound(line):.3g} %",
+            line.expected.choice,
+        )
+        for line in found.lines
+    ]
+    heading = ("size", "time", "algbw", "busbw", "model", "of model ", "of bound", "NCCL's pick")
+    click.echo(table(heading, cells, left=(7,)))
+    click.echo("")
+    for key, words in _facts(found, small_times(found)):
+        click.echo(f"  {key:<11} {words}")
+    machine = command_line(question)
+    if found.resembles.startswith("ring") and found.largest.expected.choice.startswith("nvls"):
+        click.echo(f"next: blinksim diagnose {typed(log)} --machine {machine} --no-nvls")
+    elif found.first_behind is None and not found.impossible and len(found.expectation.limits) > 1:
+        # Of classes that such times do not tell apart, none can be calibrated.
+        click.echo(f"next: blinksim advise {machine} --collective {found.collective.name}")
+    elif found.first_behind is None and not found.impossible:
+        click.echo(f"next: blinksim calibrate {typed(log)} --machine {machine} -o rates.yaml")
+    else:
+        click.echo(f"next: blinksim bound {machine} {found.collective.name} --losses")
+
+
+def _facts(found: Diagnosis, small: str) -> list[tuple[str, str]]:
+    from blinksim.bounds.assumptions import NOTHING
+
+    part, best = found.part, found.bound
+    facts = [
+        ("bound", f"{exact_GBps(best.rate)} GB/s algbw at {part.rates} rates ({best.scope})"),
+        ("", best.certificate.words(part)),
+        *([("", f"it assumes: {best.assumes}")] if best.assumes != NOTHING else []),
+    ]
+    beaten = [entry for entry in found.bounds[1:] if entry.rate < best.rate and entry.rate < found.largest.algbw]
+    if beaten:
+        facts.append(("", f"above {format_rate(beaten[0].rate)}, which holds for: {beaten[0].assumes}"))
+    if found.impossible:
+        facts.append(("", "no schedule is faster: another machine, or rates that are too low (see --rates)"))
+    facts.append(("model", found.expectation.name))
+    origins = dict.fromkeys(line.expected.origin for line in found.lines if line.expected.origin)
+    facts += [("", f"NVLS by constants {origin}") for origin in origins]
+    if found.expectation.silence:
+        facts.append(("", f"not NCCL's own: {found.expectation.silence}"))
+    if found.first_behind is not None and found.lane is not None:
+        seen, usual = found.lane
+        kind = found.expectation.limit
+        facts.append(("behind", f"as if a lane of {kind} carried {seen / 1e9:.3g} GB/s in place of {usual / 1e9:.3g}"))
+        others = found.expectation.limits[1:]
+        if others:
+            facts.append(
+                ("", f"{' and '.join((kind, *others))} follow each other, so a log does not tell which is slow")
+            )
+    if found.resembles:
+        facts.append(("resembles", found.resembles))
+    if found.published is not None:
+        facts += [("published", found.published.words), ("", found.published.cell.set.source)]
+    if found.odd:
+        sizes = ", ".join(format_size(line.size) for line in found.odd[:6])
+        facts.append(("odd sizes", f"{sizes}: behind, though larger sizes are not; measure again"))
+    if small:
+        facts.append(("small sizes", small))
+    facts.append(("ranks", f"{part.ranks}: {names(part.members)}; links {', '.join(part.link_classes)}"))
+    rule = {"allreduce": "2(n-1)/n", "broadcast": "1", "reduce": "1"}.get(found.collective.name, "(n-1)/n")
+    facts += [
+        ("algbw", "in GB/s: size / time, what the caller gets"),
+        ("busbw", f"algbw x {found.factor} ({rule} for n = {part.ranks}): what every GPU's links carry, so that it"),
+        ("", "compares with their data sheet whatever the number of ranks"),
+    ]
+    return facts
+
+
+def calibrate(options: Calibrate) -> None:
+    """What the links really carry, from measured times."""
+    if options.gpus is not None:
+        if options.logs:
+            raise InputError("--gpus measures here; leave the logs out")
+        _on_gpus(options)
+        return
+    if not options.logs or options.machine is None:
+        raise InputError("give a log and its machine, as in: blinksim calibrate log.txt --machine hgx-h200 (or --gpus)")
+    from blinksim.answers.logs import calibrate as study
+    from blinksim.answers.logs.series import Series
+    from blinksim.formats import rate_tables
+    from blinksim.textio.text_files import shown
+    from blinksim.textio.whole_files import check_target, write_text
+
+    question = question_of(options.machine, options.where)
+    if options.output:
+        check_target(options.output, options.force)
+    whole = question.whole()
+    runs = [run for log in options.logs for run in _runs(log, options.collective)]
+    series = [Series.of(run, _part(run, question, whole)) for run in runs]
+    source = f"blinksim calibrate of {', '.join(Path(shown(log)).name for log in options.logs)}"
+    version = next((run.nccl for run in runs if run.nccl), "")
+    found = study.calibrate(series, machine=whole, source=source, multicast=not options.no_nvls, version=version)
+    table_text = rate_tables.write(found.table)
+    with written(options.output, lambda target: write_text(target, table_text, options.force)) as output:
+        described = {"logs": list(options.logs), **question.described(series[0].topology)}
+        said = {**described, **found.to_dict(), "output": output}
+        show = _show_calibration if found.parameters else _show_nvls
+        answer("calibrate", lambda: said, lambda: show(found, output, question))
+
+
+def _on_gpus(options: Calibrate) -> None:
+    """Measures and fits here, and writes and shows what was found."""
+    import datetime
+
+    from blinksim import machines
+    from blinksim.answers.measurements.calibrate_gpus import calibrate_gpus, times_words
+    from blinksim.answers.measurements.execution_fit import processes
+    from blinksim.formats import rate_tables
+    from blinksim.gpu.execution.gpu_clock import GpuClock
+    from blinksim.textio.whole_files import check_target, write_text
+
+    target, machine = options.output, options.machine
+    if target:
+        check_target(target, options.force)
+    whole = machines.this_machine() if machine is None else question_of(machine, options.where).whole()
+    clock = GpuClock(None if options.gpus == ALL_GPUS else options.gpus)
+    day = datetime.datetime.now(datetime.UTC).date().isoformat()
+    with Working("compiling") as say, processes() as evaluate:
+        found = calibrate_gpus(clock, whole, date=day, report=say, evaluate=evaluate)
+    clock.close()
+    if machine is None:
+        # What nvidia-smi lists has no name of its own; the constants are for whatever names these GPUs.
+        found = replace(found, table=replace(found.table, machine=""))
+    if target:
+        write_text(target, rate_tables.write(found.table), options.force)
+    fit = found.execution
+
+    def text() -> None:
+        click.echo(f"{fit.rates.hardware}: {len(found.measured)} runs; programs: {fit.error.words()}\n")
+        cells = []
+        for one in fit.constants:
+            scale, unit = (1e6, "us") if one.name.endswith("_s") else (1e-9, "GB/s") if one.value > 1e6 else (1.0, "")
+            if one.name == "flags.byte_s":
+                scale, unit = 1e12, "us/MB"
+            cells.append((one.name.removesuffix("_s"), *_interval(one, scale), unit, f"{one.before * scale:.4g}"))
+        click.echo(table(("constant", "fitted", "95 % interval", "unit", "before"), cells, left=(0, 3)))
+        click.echo("")
+        for words in times_words(found):
+            click.echo(f"  missed most  {words}")
+        if found.nccl is not None:
+            _show_nccl(found.nccl)
+        if fit.kept:
+            click.echo(f"  do not show, and kept: {', '.join(fit.kept)}")
+        _go_on(target, f"project {'MACHINE' if machine is None else typed(machine)} allreduce 1MiB")
+
+    answer("calibrate", lambda: {"machine": whole.name, **found.to_dict(), "output": target}, text)
+
+
+def _interval(one: Constant | NcclConstant | Parameter, scale: float) -> tuple[str, str]:
+    """A fitted figure and its interval as cells."""
+    return f"{one.value * scale:.4g}", f"{one.low * scale:.4g} to {one.high * scale:.4g}"
+
+
+def _go_on(target: str | None, line: str) -> None:
+    """Where the rates are, and a command that takes them."""
+    if target:
+        click.echo(f"  written   {target}")
+        click.echo(f"next: blinksim {line} --rates {typed(target)}")
+    else:
+        click.echo("next: the same with -o rates.yaml, then --rates rates.yaml for every other command")
+
+
+def _show_nccl(found: NcclFit) -> None:
+    """NCCL's own constants: the fitted ones as a table, and those that the times do not tell apart."""
+    cells = []
+    for one in found.constants:
+        scale, unit = (1e-9, "GB/s") if one.is_rate else (1e6, "us")
+        cells.append((one.name, *_interval(one, scale), unit, f"{one.before * scale:.4g}"))
+    click.echo("")
+    click.echo(table(("NCCL's constant", "fitted", "95 % interval", "unit", "before"), cells, left=(0, 3)))
+    click.echo(f"\n  NCCL's real time by them: {found.error.words()}")
+    if found.kept:
+        click.echo(f"  not told apart, and kept: {', '.join(found.kept)}")
+
+
+def _show_nvls(found: Calibration, target: str | None, question: Question) -> None:
+    """What logs of NVLS alone say."""
+    assert found.nccl is not None
+    assert found.nccl.rates.nvls is not None
+    one = max(found.series, key=lambda one: one.topology.ranks)
+    ranks, line = one.topology.ranks, found.nccl.rates.nvls
+    largest = max(sample.size for sample in one.samples)
+    # Every byte passes a port 1 + 1/n times each way.
+    port = (1 + 1 / ranks) * largest / line.time(ranks, largest)
+    busbw = format_rate(port * 2 * (ranks - 1) / (ranks + 1))
+    click.echo(
+        f"{one.topology.name}: NCCL ran NVLS, and a port carries {format_rate(port)} while its switch adds "
+        f"(busbw {busbw} on {ranks} GPUs at {format_size(largest)}), from {len(found.residuals)} measurements"
+    )
+    _show_nccl(found.nccl)
+    for each in found.series:
+        size = format_size(min(sample.size for sample in each.samples))
+        click.echo(
+            f"  fitted to {each.collective} from {size} on, on {each.topology.ranks} ranks: "
+            f"{names(each.topology.members)}"
+        )
+    click.echo("  nothing about links: rings show what they carry (NCCL_NVLS_ENABLE=0)")
+    again = command_line(replace(question, rates=None))
+    _go_on(target, f"project {again} {one.collective.name} 1GiB --algorithm nccl")
+
+
+def _show_calibration(found: Calibration, target: str | None, question: Question) -> None:
+    rates = [p for p in found.parameters if p.quantity == "bandwidth"]
+    first = (
+        f"a lane of {rates[0].kind} carries {rates[0].value / 1e9:.4g} GB/s "
+        f"({rates[0].low / 1e9:.4g} to {rates[0].high / 1e9:.4g})"
+        if rates
+        else "these sizes do not determine a bandwidth"
+    )
+    click.echo(f"{found.series[0].topology.name}: {first}, from {len(found.residuals)} measurements\n")
+    cells = []
+    for p in found.parameters:
+        scale, unit = (1e-9, "GB/s a lane") if p.quantity == "bandwidth" else (1e6, "us a message")
+        cells.append((p.kind, p.quantity, *_interval(p, scale), unit, f"{found.before[p] * scale:.4g}"))
+    heading = ("link class", "figure", "fitted", "95 % interval", "unit", "before")
+    click.echo(table(heading, cells, left=(0, 1, 4)))
+    click.echo("")
+    for one in found.series:
+        click.echo(f"  fitted to {one.collective} on {one.topology.ranks} ranks: {names(one.topology.members)}")
+    wild = f", not counting {len(found.wild)} wild {'time' if len(found.wild) == 1 else 'times'}:" if found.wild else ""
+    click.echo(f"  median error {100 * found.median_error:.2g} %, largest {100 * found.largest_error:.2g} %{wild}")
+    for one, sample, error in found.wild[:8]:
+        place = f" (line {sample.line})" if sample.line else ""
+        click.echo(
+            f"    {one.collective} of {format_size(sample.size)}{place}: {format_time(sample.time_s)}, "
+            f"{1 + error:.2g} times the fit"
+        )
+    if len(found.wild) > 8:
+        click.echo(f"    … {len(found.wild) - 8} more (--json)")
+    if found.nccl is not None:
+        _show_nccl(found.nccl)
+    for kind, quantity in found.kept:
+        click.echo(f"  the {quantity} of {kind} does not show in these times; it stays what it was")
+    name = found.series[0].collective.name
+    ring = " --algorithm ring" if name in ("allreduce", "allgather", "reducescatter") else ""
+    _go_on(target, f"project {command_line(replace(question, rates=None))} {name} 1GiB{ring}")
+
+
+def measured(options: Measured) -> None:
+    """Published measurements beside the models."""
+    from blinksim.answers.measurements import measured as study
+
+    if options.machine is None:
+        _list()
+        return
+    check_picture(options.plot, options.plot_y, force=options.force)
+    found = study.measured(options.machine, options.quality.upper())
+    if options.plot:
+        from blinksim import plots
+
+        if isinstance(found, study.Measured):
+            raise InputError("the tables of aurora are not drawn; name another machine, or leave --plot out")
+        picture = plots.measured(found, options.plot_collective, options.plot_y)
+        note(f"drawn: {plots.save(picture, options.plot, force=options.force)}")
+    if isinstance(found, study.Measured):
+        preset = found.cells[-1]
+        size = format_size(preset.size).replace(" ", "")
+        again = (
+            f"project {found.machine} allreduce {size} --nodes {preset.nodes} "
+            f"--ranks-per-node {preset.ranks_per_node} --model {preset.preset}"
+        )
+    else:
+        job = found.cells[-1].cell
+        nodes = f" --nodes {job.nodes}" if job.nodes > 1 else ""
+        model = " --model nccl-tuner" if found.cells[-1].predicted_s is not None else ""
+        again = f"compare {found.machine} {job.collective}{nodes}{model}"
+    answer("measured", found.to_dict, lambda: click.echo(f"{found.text()}\nnext: blinksim {again}"), found.rows)
+
+
+def _list() -> None:
+    """Prints the machines with tables, and how many cells each has."""
+    from blinksim.answers.measurements.measured import SOURCES, measured_machines, projected_cells
+    from blinksim.sources import public_tables
+
+    rows: list[dict[str, object]] = []
+    for name in measured_machines():
+        if name in SOURCES:
+            rows.append({"machine": name, "cells": len(projected_cells()), "sets": 1, "quality": "A"})
+            continue
+        cells = public_tables.cells(name)
+        used = {cell.set for cell in cells}
+        letters = "".join(sorted({one.quality for one in used}))
+        rows.append({"machine": name, "cells": len(cells), "sets": len(used), "quality": letters})
+    lines = [tuple(str(value) for value in row.values()) for row in rows]
+    shown = table(("machine", "cells", "sets", "quality"), lines, left=(0, 3))
+    text = f"{shown}\n\nnext: blinksim measured hgx-h100"
+    answer("measured", lambda: {"rows": rows}, lambda: click.echo(text), lambda: rows)
+
+
+def reproduce(options: Reproduce) -> None:
+    """The tables of a document, beside what comes out here."""
+    from blinksim.papers.tables import reproduce as reproduced
+
+    found = reproduced(options.document)
+    answer("reproduce", found.to_dict, lambda: click.echo(found.text()), found.rows)

@@ -9,39 +9,14 @@ import sys
 import traceback
 from collections.abc import Sequence
 from difflib import get_close_matches
-from importlib import import_module
 
 import click
 
 from blinksim._version import __version__
-from blinksim.cli.completion import attach
-from blinksim.cli.output import doors
-from blinksim.cli.progress import still_at_work
-from blinksim.cli.spelling import as_typed
+from blinksim.cli.commands import COMMANDS
+from blinksim.cli.options import built
+from blinksim.cli.terminal import as_typed, doors, still_at_work
 from blinksim.errors import BlinksimError, InputError
-
-# command: (module, one line for the listing); modules are imported only for the command that runs.
-COMMANDS = {
-    "topo": ("blinksim.cli.topo", "List, show, check, import and export machines."),
-    "project": ("blinksim.cli.project", "How long will a collective take, and what takes the time?"),
-    "compare": ("blinksim.cli.compare", "Which algorithm is best at which size?"),
-    "bound": ("blinksim.cli.bound", "How fast can a collective be at best, and why?"),
-    "schedules": ("blinksim.cli.schedules", "List the schedules that come with blinksim."),
-    "synth": ("blinksim.cli.synth", "Build a schedule, prove it, and say how far it is from the best."),
-    "verify": ("blinksim.cli.verify", "Is this schedule, or this bound, right?"),
-    "export": ("blinksim.cli.export", "Write a schedule so that NCCL, RCCL or MSCCL++ runs it."),
-    "simulate": ("blinksim.cli.simulate", "How long will a schedule take, and which links are busy?"),
-    "run": ("blinksim.cli.run", "Run a schedule for real, on the CPU or on GPUs, and check the data."),
-    "advise": ("blinksim.cli.advise", "What should I load? Bound, NCCL's pick, the best schedule, the file."),
-    "diagnose": ("blinksim.cli.diagnose", "Is my bandwidth normal? Compare a log of nccl-tests with model and bound."),
-    "calibrate": ("blinksim.cli.calibrate", "What do my links really carry? Fit rates to a log of nccl-tests."),
-    "tune": ("blinksim.cli.tune", "Make stock NCCL quicker: time its choices, write a file for its tuner."),
-    "measured": ("blinksim.cli.measured", "What was measured and published, beside what the model says?"),
-    "reproduce": ("blinksim.cli.reproduce", "What do the papers behind it say, and what comes out here?"),
-    "traffic": ("blinksim.cli.traffic", "What do experts send to whom? Make, show and draw traffic for alltoallv."),
-    "place": ("blinksim.cli.place", "Which GPUs should I ask for?"),
-    "sweep": ("blinksim.cli.sweep", "What if? Every combination of edits, nodes, sizes and algorithms."),
-}
 
 _EPILOG = """\b
 A first answer:
@@ -71,33 +46,31 @@ _NEEDLESS = {
 }
 
 
-class LazyGroup(click.Group):
-    """Commands by name, imported on use; a misspelt one gets the nearest names."""
+class Commands(click.Group):
+    """The commands, built on use; a misspelt one gets the nearest names."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [name for name in COMMANDS if " " not in name]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = import_module(COMMANDS[cmd_name][0]).command
-        return attach(command, cmd_name)
+        return built(cmd_name) if cmd_name in self.list_commands(ctx) else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            near = get_close_matches(args[0], COMMANDS, n=2)
-            advice = f"did you mean {' or '.join(near)}?" if near else f"commands: {', '.join(COMMANDS)}"
+        known = self.list_commands(ctx)
+        if args and args[0] not in known and not args[0].startswith("-"):
+            near = get_close_matches(args[0], known, n=2)
+            advice = f"did you mean {' or '.join(near)}?" if near else f"commands: {', '.join(known)}"
             ctx.fail(f"unknown command {args[0]!r}: {advice}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+            formatter.write_dl([(name, COMMANDS[name].summary()) for name in self.list_commands(ctx)])
 
 
-@click.command(cls=LazyGroup, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", prog_name="blinksim", message="%(prog)s %(version)s")
 @click.option(_DEBUG, is_flag=True, expose_value=False, help="Show the traceback of a bug; goes with every command.")
 def cli() -> None:

@@ -1,82 +1,241 @@
-"""Options that commands share: machine, nodes, members, links and rates."""
+"""Options of commands, each declared once: name, type, default and help. Click and completion are built from them.
+
+The options of a command are the attributes of a class, in the order of its help: `option` and `argument` declare one,
+`group` includes those of another class. The command is a function of such an object; its docstring is the help.
+"""
 
 from __future__ import annotations
 
 import inspect
 import os
+import re
 import shlex
-from collections.abc import Callable
-from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, SupportsIndex, SupportsInt, TypeVar, cast
 
 import click
 
-from blinksim.cli.numbers import Integer, Whole
-from blinksim.cli.output import note, typed
+from blinksim.cli.completion import TYPES
+from blinksim.cli.terminal import FLAGS, OPTIONS, note, typed
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.units import format_rate
 
 if TYPE_CHECKING:
+    from blinksim.cli.commands import MachineOptions, ScheduleMachineOptions
     from blinksim.collective import Collective
     from blinksim.question import Question
     from blinksim.schedule.model import Schedule
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 MACHINE_HELP = (
     "MACHINE: a name from `blinksim topo list`, a YAML file, an NCCL topo.xml, text of `nvidia-smi topo -m`, a shape "
     "such as torus:4x4, or - for standard input."
 )
-
-_OPTIONS = (
-    click.option("--nodes", type=Whole(1), default=1, show_default=True, help="Nodes, joined by its fabric."),
-    click.option(
-        "--ranks-per-node",
-        type=Whole(1),
-        help="Ranks on every node, placed card by card in file order.  [default: all its GPUs]",
-    ),
-    click.option(
-        "--members",
-        "--ranks",
-        "members",
-        metavar="LIST",
-        help="The GPUs to run on, by number (0,1,4 or 0-3) or name; rank order is list order.  [default: all]",
-    ),
-    click.option(
-        "--relays",
-        metavar="none|idle|LIST",
-        help="GPUs without a rank that may forward.  [default: those that the machine file names]",
-    ),
-    click.option("--relays-reduce", is_flag=True, help="Relays may also reduce and multicast (Blink+'s helpers)."),
-    click.option(
-        "--links",
-        metavar="CLASSES",
-        help="Link classes to use, such as nvlink or xe,mdfi, or all.  [default: what the machine file says]",
-    ),
-    click.option(
-        "--edit",
-        "edits",
-        multiple=True,
-        metavar="EDIT",
-        help="A what-if; may be repeated: 'without gpu3', 'without gpu0-gpu3', 'without nic[0-3]', "
-        "'degrade gpu0-gpu3 lanes=1', 'replace xe bandwidth=53GB/s', 'add gpu0-gpu5 nvlink lanes=1', "
-        "'nvswitch can=forward'. It changes every node, or one if it names it (n0.gpu0).",
-    ),
-    click.option(
-        "--without-in-network", is_flag=True, help="Switches neither multicast nor reduce: --edit 'without in-network'."
-    ),
-)
+ALL_GPUS = 64
+"""What --gpus stands for without a number."""
+T = TypeVar("T")
+Given = TypeVar("Given", bound="Options")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE][+-]?[0-9]{1,2})?")
 
 
-def root_option(command: Callable[P, R]) -> Callable[P, R]:
-    """Adds --root, which is None where it is not given: only some collectives take one."""
-    text = "Root rank of broadcast, reduce, gather, scatter.  [default: 0]"
-    return click.option("--root", type=Integer(), help=text)(command)
+class Integer(click.types.IntParamType):
+    """A whole number. Python's own conversions, which click calls, also take ``\u0663``, ``1_000`` and ``nan``."""
+
+    def convert(
+        self, value: str | SupportsInt | SupportsIndex, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        return super().convert(int(_plain(value, _WHOLE, "whole number", param, ctx)), param, ctx)
 
 
-def traffic_option(command: Callable[P, R]) -> Callable[P, R]:
-    """Adds --traffic, which names the traffic matrix of an alltoallv."""
-    text = "For alltoallv: the bytes from every rank to every other, as CSV or .npy, a row per rank (blinksim traffic)."
-    return click.option("--traffic", metavar="FILE", help=text)(command)
+class Whole(click.IntRange):
+    """A whole number in a range."""
+
+    def convert(
+        self, value: str | SupportsInt | SupportsIndex, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        return super().convert(int(_plain(value, _WHOLE, "whole number", param, ctx)), param, ctx)
+
+
+class Decimal(click.FloatRange):
+    """A decimal number in a range."""
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        return super().convert(float(_plain(value, _DECIMAL, "number", param, ctx)), param, ctx)
+
+
+def _plain(
+    value: T, pattern: re.Pattern[str], what: str, param: click.Parameter | None, ctx: click.Context | None
+) -> T:
+    """`value`; refuses text that is not written as `pattern`: ASCII digits, of a length that means something."""
+    if isinstance(value, str) and not pattern.fullmatch(value.strip()):
+        shown = repr(value) if len(value) <= 40 else f"{value[:40]!r}…"
+        raise click.BadParameter(f"{shown} is not a {what}.", ctx, param)
+    return value
+
+
+class _Declared(NamedTuple):
+    """An option, or without a help text an argument."""
+
+    text: str | None
+    default: object = None
+    flags: str = ""
+    kind: click.ParamType[object] | None = None
+    metavar: str | None = None
+    required: bool = False
+    bare: str | None = None
+
+    def typed(self, name: str) -> list[str]:
+        """The option as it is typed."""
+        return self.flags.split() or [f"--{name.replace('_', '-')}"]
+
+    def parameter(self, name: str, annotation: str, command: str) -> click.Parameter:
+        """The parameter for click; the annotation says if it is text, a whole number, a flag, or several values."""
+        flag, several = annotation.startswith("bool"), annotation.startswith("tuple")
+        kind = self.kind or (Integer() if annotation.startswith("int") else None)
+        kind = kind or TYPES.get(f"{command} {name}") or TYPES.get(name) or click.STRING
+        if self.text is None:
+            needed = self.required or not (several or annotation.endswith("None"))
+            return click.Argument([name], type=kind, required=needed, nargs=-1 if several else 1, metavar=self.metavar)
+        more: dict[str, Any] = {"is_flag": True} if flag else {"type": kind, "multiple": several}
+        if self.bare is not None:
+            more |= {"is_flag": False, "flag_value": self.bare}
+        default = bool(self.default) if annotation == "bool" else self.default
+        if default is not None or flag:
+            more |= {"default": default, "show_default": default is not False and default != ""}
+        return click.Option(
+            [name, *self.typed(name)], help=self.text, metavar=self.metavar, required=self.required, **more
+        )
+
+
+class _Group(NamedTuple):
+    """The options of another class; rates: the default of --rates there, in words."""
+
+    kind: type[Options]
+    rates: str
+
+
+def option(
+    text: str,
+    default: T | None = None,
+    *,
+    flags: str = "",
+    kind: click.ParamType[object] | None = None,
+    metavar: str | None = None,
+    required: bool = False,
+    bare: str | None = None,
+) -> T:
+    """Declares an option with the name and the type of the attribute.
+
+    flags: as it is typed, if not by the attribute's name. kind: its values, if the type does not say which.
+    bare: what the option stands for without a value.
+    """
+    return cast("T", _Declared(text, default, flags, kind, metavar, required, bare))
+
+
+def argument(
+    default: T | None = None,
+    *,
+    kind: click.ParamType[object] | None = None,
+    metavar: str | None = None,
+    required: bool = False,
+) -> T:
+    """Declares an argument, which may be left out if the attribute may be None."""
+    return cast("T", _Declared(None, default, "", kind, metavar, required))
+
+
+def group(kind: type[Given], rates: str = "") -> Given:
+    """Includes the options of a class at this place; rates: the default of --rates, in words."""
+    return cast("Given", _Group(kind, rates))
+
+
+def choice(values: str, text: str, default: T | None = None) -> T:
+    """Declares an option with these values, which blanks part."""
+    return cast("T", _Declared(text, default, kind=click.Choice(values.split())))
+
+
+class Options:
+    """The values of a command line as attributes, which subclasses declare.
+
+    A command is such a class with a function to `run`, written ``module:name``. The first paragraph of its docstring
+    stands in the list of commands, the others are its help, and where one begins with Example it comes last.
+    """
+
+    run: ClassVar[str]
+
+    def __init_subclass__(cls, run: str | None = None) -> None:
+        if run is not None:
+            cls.run = run
+            COMMANDS[" ".join(re.findall("[A-Z][a-z]*", cls.__name__)).lower()] = cls
+
+    def __init__(self, values: Mapping[str, object]) -> None:
+        for name, declared in vars(type(self)).items():
+            if isinstance(declared, _Group):
+                setattr(self, name, declared.kind(values))
+            elif isinstance(declared, _Declared):
+                setattr(self, name, values[name])
+
+    @classmethod
+    def parameters(cls, command: str, rates: str = "") -> Iterator[click.Parameter]:
+        """The parameters for click, in the order of the attributes."""
+        for name, declared in vars(cls).items():
+            if isinstance(declared, _Group):
+                yield from declared.kind.parameters(command, declared.rates)
+            elif isinstance(declared, _Declared):
+                text = declared.text and declared.text.replace("{rates}", rates)
+                yield declared._replace(text=text).parameter(name, cls.__annotations__[name], command)
+
+    @classmethod
+    def summary(cls) -> str:
+        """The line in the list of commands."""
+        return inspect.cleandoc(cls.__doc__ or "").partition("\n\n")[0]
+
+
+COMMANDS: dict[str, type[Options]] = {}
+"""The commands by name, those of a group behind it."""
+
+
+@cache
+def built(name: str) -> click.Command:
+    """The command of this name for click, with those of its group."""
+    options = COMMANDS[name]
+    text, example, examples = inspect.cleandoc(options.__doc__ or "").partition("\n\nExample")
+    summary, _, about = text.replace("{machine}", MACHINE_HELP).partition("\n\n")
+
+    def carry_out(**values: object) -> None:
+        module, _, function = options.run.partition(":")
+        getattr(import_module(module), function)(options(values))
+
+    texts: dict[str, Any] = {"help": about or summary, "epilog": f"\b\nExample{examples}" if example else None}
+    if not options.run:
+        subs = [built(sub) for sub in COMMANDS if sub.startswith(f"{name} ")]
+        return click.Group(name, commands=subs, **texts)
+    parameters = list(options.parameters(name))
+    return click.Command(name.split()[-1], callback=carry_out, params=parameters, short_help=summary, **texts)
+
+
+def option_name(given: object, attribute: str) -> str:
+    """The option of an attribute of options or of a question, as it is typed."""
+    declared = getattr(type(given), attribute)
+    if isinstance(declared, _Declared):
+        return declared.typed(attribute)[0]
+    return {**OPTIONS, **FLAGS}[attribute]
+
+
+def typed_options(given: object, *names: str) -> str:
+    """Options that differ from their defaults in `given`, as they are typed, each after a blank."""
+    words = []
+    for name in names:
+        declared, value, flag = getattr(type(given), name), getattr(given, name), option_name(given, name)
+        default = declared.default if isinstance(declared, _Declared) else declared
+        for each in value if isinstance(value, tuple) else (value,):
+            if each is True:
+                words.append(f" {flag}")
+            elif each is not None and each is not False and each != default:
+                words.append(f" {flag} {each:g}" if isinstance(each, float) else f" {flag} {shlex.quote(str(each))}")
+    return "".join(words)
 
 
 def collective_of(name: str, root: int | None, traffic: str | None) -> Collective:
@@ -94,33 +253,6 @@ def collective_of(name: str, root: int | None, traffic: str | None) -> Collectiv
     return Collective.parse(name, root, read_traffic(traffic))
 
 
-def where_options(command: Callable[P, R]) -> Callable[P, R]:
-    """Adds --workers and --cluster: where the work is done."""
-    text = "A dask scheduler to work on instead, such as tcp://host:8786."
-    command = click.option("--cluster", metavar="ADDRESS", help=text)(command)
-    text = "Processes on this machine."
-    return click.option("--workers", type=Whole(1), default=1, show_default=True, help=text)(command)
-
-
-def check_where(machine: str, workers: int, cluster: str | None) -> None:
-    """Refuses processes that cannot read the machine's description."""
-    if machine == "-" and (cluster or workers != 1):
-        raise InputError("other processes cannot read standard input; name the machine's file")
-
-
-def sizes_option(default: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Adds --sizes, as `blinksim.units.parse_sizes` reads them."""
-    text = "Doubling from one size to another, with a factor as in 1KiB:1GiB:x4, or a list 1MiB,64MiB; 64M is 64MiB."
-    return click.option("--sizes", default=default, show_default=True, help=text)
-
-
-def plot_y_option(command: Callable[P, R]) -> Callable[P, R]:
-    """Adds --plot-y: what the pictures of sizes and nodes show."""
-    names = click.Choice(["algbw", "busbw", "time"])
-    text = "What the picture shows upwards."
-    return click.option("--plot-y", type=names, default="algbw", show_default=True, help=text)(command)
-
-
 def check_picture(plot: str | None, plot_y: str, *, force: bool) -> None:
     """Refuses a picture that cannot be written before any work is done, and --plot-y without a picture."""
     if plot:
@@ -131,90 +263,17 @@ def check_picture(plot: str | None, plot_y: str, *, force: bool) -> None:
         raise InputError("--plot-y says what a picture shows; name its file with --plot")
 
 
-def machine_options_at(rates: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """As `machine_options`, for a command that has another default of --rates, in words."""
-    text = f"Table of bandwidths: nominal, seed, nccl, measured, or a YAML file.  [default: {rates}]"
-
-    def add(command: Callable[P, R]) -> Callable[P, R]:
-        command.__doc__ = f"{inspect.cleandoc(command.__doc__ or '')}\n\n{MACHINE_HELP}"
-        for option in reversed((*_OPTIONS, click.option("--rates", metavar="NAME|FILE", help=text))):
-            command = option(command)
-        return command
-
-    return add
-
-
-def machine_options(command: Callable[P, R]) -> Callable[P, R]:
-    """Adds the options that `question_of` understands, and what MACHINE may be to the help text."""
-    return machine_options_at("nominal")(command)
-
-
-def output_options(*, table: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Adds --json and -q, and for commands whose answer is a table --csv."""
-
-    def one_of(context: click.Context, parameter: click.Parameter, value: bool) -> bool:
-        if value and context.params.get("as_json"):
-            raise InputError("--json and --csv are two forms of the answer; choose one")
-        return value
-
-    def add(command: Callable[P, R]) -> Callable[P, R]:
-        command = click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")(command)
-        if table:
-            text = "Print the rows as CSV."
-            command = click.option("--csv", "as_csv", is_flag=True, callback=one_of, help=text)(command)
-        return click.option("--json", "as_json", is_flag=True, is_eager=True, help="Print one JSON object.")(command)
-
-    return add
-
-
-class ScheduleMachineOptions(TypedDict):
-    """What `schedule_machine_options` adds to a command."""
-
-    machine: str | None
-    rates: str | None
-    edits: tuple[str, ...]
-    members: str | None
-    nodes: int
-    root: int
-
-
-def schedule_machine_options(command: Callable[P, R]) -> Callable[P, R]:
-    """Adds the options that say on which machine a schedule runs."""
-    texts = {
-        "machine": "The machine, instead of the one in the file; files of MSCCL and MSCCL++ name none.",
-        "rates": "Rates for --machine.  [default: nominal]",
-        "edits": "A what-if, such as 'without gpu0-gpu3'; may be repeated.",
-        "members": "For files of MSCCL and MSCCL++: the GPUs of their ranks, in order.  [default: all]",
-        "nodes": "For files of MSCCL and MSCCL++: nodes of the machine.",
-        "root": "For files of MSCCL and MSCCL++, which do not name it: the root.",
-    }
-    for option in (
-        click.option("--root", type=Whole(0), default=0, show_default=True, help=texts["root"]),
-        click.option("--nodes", type=Whole(1), default=1, show_default=True, help=texts["nodes"]),
-        click.option("--members", metavar="LIST", help=texts["members"]),
-        click.option("--edit", "edits", multiple=True, metavar="EDIT", help=texts["edits"]),
-        click.option("--rates", metavar="NAME|FILE", help=texts["rates"]),
-        click.option("--machine", metavar="MACHINE", help=texts["machine"]),
-    ):
-        command = option(command)
-    return command
-
-
-def read_schedule(schedule: str, options: ScheduleMachineOptions) -> Schedule:
+def read_schedule(schedule: str, where: ScheduleMachineOptions) -> Schedule:
     """The schedule of a file or a name, on the machine that the options name."""
     from blinksim.answers.checks.read_schedule import moved_to
     from blinksim.answers.checks.read_schedule import read_schedule as read
     from blinksim.question import Question
 
     question = Question(
-        options["machine"] or "",
-        nodes=options["nodes"],
-        members=options["members"],
-        rates=options["rates"],
-        edits=options["edits"],
+        where.machine or "", nodes=where.nodes, members=where.members, rates=where.rates, edits=where.edits
     )
     if question.machine:
-        return read(schedule, question, root=options["root"])
+        return read(schedule, question, root=where.root)
     for key, value in (("members", question.members), ("rates", question.rates)):
         if value is not None:
             raise InputError(f"--{key} says what --machine is; give --machine too")
@@ -227,57 +286,35 @@ def read_schedule(schedule: str, options: ScheduleMachineOptions) -> Schedule:
     return moved
 
 
-class MachineOptions(TypedDict):
-    """What `machine_options` adds to a command."""
-
-    nodes: int
-    ranks_per_node: int | None
-    members: str | None
-    relays: str | None
-    relays_reduce: bool
-    links: str | None
-    edits: tuple[str, ...]
-    without_in_network: bool
-    rates: str | None
-
-
-class TextOptions(TypedDict):
-    """What `output_options` adds to a command."""
-
-    as_json: bool
-    quiet: bool
-
-
-class TableOptions(TextOptions):
-    """What `output_options` adds to a command whose answer is a table."""
-
-    as_csv: bool
-
-
-def question_of(machine: str, options: MachineOptions) -> Question:
-    """The question that a command line asks; raises `KeyError` without the options of `machine_options`.
+def question_of(machine: str, where: MachineOptions) -> Question:
+    """The question that a command line asks.
 
     What was assumed of a machine that is read from another tool's file is noted on stderr.
     """
     from blinksim.question import Question
 
-    question = Question(
-        machine,
-        nodes=options["nodes"],
-        ranks_per_node=options["ranks_per_node"],
-        members=options["members"],
-        relays=options["relays"],
-        relays_reduce=options["relays_reduce"],
-        links=options["links"],
-        edits=(*options["edits"], *(["without in-network"] if options["without_in_network"] else [])),
-        rates=options["rates"],
-    )
+    given = {name: value for name, value in vars(where).items() if name != "without_in_network"}
+    if where.without_in_network:
+        given["edits"] = (*where.edits, "without in-network")
+    question = Question(machine, **given)
     if os.path.isfile(machine) and not machine.lower().endswith((".yaml", ".yml")):
         from blinksim.machines import remarks
 
         for remark in remarks(question.node()):
-            note(f"{machine}: {remark}", quiet=bool(dict(options).get("quiet")))
+            note(f"{machine}: {remark}")
     return question
+
+
+def unedited(question: Question, before: bool) -> Question | None:
+    """The same question before the edits, None unless it is wanted; raises `InputError` if there are no edits."""
+    if before and not question.edits:
+        raise InputError("--before is about the machine before its edits; give one with --edit")
+    return replace(question, edits=()) if before else None
+
+
+def left(was: float, now: float, detail: str = "") -> str:
+    """algbw before and after the edits, given in bytes/s, in a line. detail: on the answer before them."""
+    return f"{format_rate(was)} algbw{detail} without the edit; with it {100 * now / was:.1f} % of that"
 
 
 def command_line(question: Question, collective: str = "", root: int | None = None, traffic: str | None = None) -> str:
@@ -285,16 +322,5 @@ def command_line(question: Question, collective: str = "", root: int | None = No
     words = [typed(str(question.machine)), *([collective] if collective else [])]
     words += [] if root is None else ["--root", str(root)]
     words += [] if traffic is None else ["--traffic", typed(traffic)]
-    for key, default in (
-        ("nodes", 1),
-        ("ranks_per_node", None),
-        ("members", None),
-        ("relays", None),
-        ("links", None),
-        ("rates", None),
-    ):
-        value = getattr(question, key)
-        if value != default:
-            words += [f"--{key.replace('_', '-')}", shlex.quote(str(value))]
-    words += ["--relays-reduce"] if question.relays_reduce else []
-    return " ".join([*words, *(f"--edit {shlex.quote(edit)}" for edit in question.edits)])
+    names = ("nodes", "ranks_per_node", "members", "relays", "links", "rates", "relays_reduce", "edits")
+    return " ".join(words) + typed_options(question, *names)

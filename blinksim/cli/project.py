@@ -1,190 +1,141 @@
-"""blinksim project: the time of one collective, its terms and its bottleneck."""
+"""blinksim project and compare: the time of one collective, and which algorithm is best at which size."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
 import click
 
-from blinksim.cli import calls, nccl
-from blinksim.cli.before import before_option, left, unedited
-from blinksim.cli.options import (
-    MachineOptions,
-    TableOptions,
-    collective_of,
-    command_line,
-    machine_options_at,
-    output_options,
-    question_of,
-    root_option,
-    traffic_option,
-)
-from blinksim.cli.output import csv_text, print_json, table, typed
-from blinksim.cli.progress import Working
-from blinksim.cli.spelling import as_typed
-from blinksim.errors import InputError
-from blinksim.units import format_size, format_time, in_GBps, parse_rate, parse_size
+from blinksim.cli.options import check_picture, collective_of, command_line, left, question_of, unedited
+from blinksim.cli.terminal import Working, answer, as_typed, drawn, typed
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.textio.text_table import table
+from blinksim.units import format_size, format_time, in_GBps, parse_rate, parse_size, parse_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Collection
 
-    from blinksim.answers.ranking import Ranking
+    from blinksim.answers.compare import Comparison
+    from blinksim.answers.models import Models
+    from blinksim.cli.commands import Compare, ModelOptions, Project
     from blinksim.collective import Collective
     from blinksim.cost.projection import Change
     from blinksim.question import Question
+    from blinksim.timing.contest import Answer
     from blinksim.timing.projection_result import Projection
     from blinksim.timing.timing_model import TimingModel
+    from blinksim.topology.graph import Topology
+
+# Seconds of search for a schedule that stands in the picture at one size.
+_SECONDS_A_SIZE = 0.6
 
 
-class Options(MachineOptions, TableOptions, nccl.NcclOptions, calls.CallOptions):
-    """What the command line says besides machine, collective and size."""
+def program_settings(given: ModelOptions, name: str, takes: Collection[str]) -> dict[str, object]:
+    """The options for programs on GPUs as settings of the model called `name`, which `takes` some.
 
-    root: int | None
-    traffic: str | None
-    algorithm: str
-    model: str
-    reduction_rate: str | None
-    what_if: bool
-    before: bool
-
-
-@click.command(
-    "project",
-    epilog="""\b
-Examples:
-  blinksim project dgx1-v100 allreduce 256MiB
-  blinksim project dgx1-v100 allreduce 256MiB --members 0,1,2,3,4,7 --algorithm all
-  blinksim project aurora allreduce 2GB --nodes 16 --ranks-per-node 12 --model aurora-projection""",
-)
-@click.argument("machine")
-@click.argument("collective")
-@click.argument("size", required=False)
-@machine_options_at("nominal; nccl for what NCCL chooses; what a model pins")
-@root_option
-@traffic_option
-@click.option(
-    "--algorithm",
-    default="best",
-    show_default=True,
-    help="A name, a Python file of your own, best (of those that are found quickly), all to rank them, or nccl for "
-    "what NCCL would choose.",
-)
-@click.option(
-    "--model",
-    default="auto",
-    show_default=True,
-    help="auto (execution with --rates measured where constants are known, else alpha-beta), alpha-beta, execution, "
-    "simulate, nccl-tuner, projection (scale-up + scale-out), a preset such as aurora-projection, which pins its "
-    "rates, or a file of your own.",
-)
-@click.option(
-    "--reduction-rate",
-    metavar="RATE",
-    help="How fast a rank adds what it receives, such as 500GB/s.  [default: as fast as it arrives]",
-)
-@click.option("--what-if", is_flag=True, help="With a preset: what each change that its source discusses would do.")
-@before_option
-@calls.call_options
-@nccl.nccl_options
-@output_options(table=True)
-def command(machine: str, collective: str, size: str | None, **options: Unpack[Options]) -> None:
-    """How long will COLLECTIVE of SIZE bytes take on MACHINE, and what takes the time?
-
-    SIZE is the larger of one rank's send and receive buffers, such as 256MiB or 2GB. With --traffic it is that of the
-    matrix unless you give another, to which the matrix is scaled.
+    Raises `InputError` if the model has no such setting.
     """
-    from blinksim.answers.ranking import rank
+    found = {key: value for key in ("protocol", "calls") if (value := getattr(given, key)) is not None}
+    for key in found:
+        if key not in takes:
+            raise InputError(
+                f"--{key} is about programs on GPUs; take --model execution instead of {name}, or leave it out"
+            )
+    return found
 
-    question = question_of(machine, options)
-    unedited(question, options["before"])
-    wanted = collective_of(collective, options["root"], options["traffic"])
-    bytes_ = _size(size, wanted)
-    model = _model(options)
+
+def nccl_settings(given: ModelOptions, takes: Collection[str], cure: str) -> dict[str, object]:
+    """The options for NCCL as settings of a timing model, if it `takes` them.
+
+    cure: what to do where it does not. Raises `InputError` if such an option is given there.
+    """
+    if "graph_file" in takes:
+        more = {"version": given.nccl_version or None, "channels": given.channels}
+        chosen = {"multicast": not given.no_nvls, "graph_file": given.nccl_graph}
+        return chosen | {key: value for key, value in more.items() if value is not None}
+    for name in ("channels", "nccl_version", "nccl_graph", "no_nvls"):
+        if getattr(given, name):
+            raise InputError(f"--{name.replace('_', '-')} is about NCCL; {cure}, or leave it out")
+    return {}
+
+
+def project(options: Project) -> None:
+    """The time of one collective, its terms and its bottleneck."""
+    from blinksim.answers.ranking import rank
+    from blinksim.cost.projection import bottlenecks
+
+    question = question_of(options.machine, options.where)
+    unedited(question, options.before)
+    wanted = collective_of(options.collective, options.root, options.traffic)
+    if options.size is not None:
+        size = parse_size(options.size)
+    elif wanted.traffic is not None:
+        size = wanted.traffic.size
+    else:
+        raise click.UsageError("Missing argument 'SIZE'.")
+    model = _model(options, options.model)
     model.check(question)
     asked = model.at_its_rates(question)
-    with Working(f"reading {machine}", quiet=options["quiet"]) as say:
-        found = rank(asked, wanted, bytes_, model, options["algorithm"], say)
-        was = _before(found, replace(asked, edits=()), options, say) if options["before"] else None
-    changes = _changes(found, question) if options["what_if"] else ()
-    if options["as_csv"]:
-        click.echo(csv_text(found.rows()), nl=False)
-    elif options["as_json"]:
-        source = {"source": machine, "nodes": question.nodes, "edits": list(question.edits)}
-        print_json({"command": "project", **source, **found.to_dict(), **_more(options, changes, was, found)})
-    else:
+    was: Projection | None = None
+    changes: tuple[Change, ...] = ()
+    with Working(f"reading {options.machine}") as say:
+        found = rank(asked, wanted, size, model, options.algorithm, say)
+        best = found.best
+        if options.before:
+            # By the model of the answer after the edits: the times of two models do not compare.
+            earlier = replace(asked, edits=())
+            if model.at(earlier)[0].name not in (best.model, model.name):
+                model = _model(options, best.model)
+            was = rank(earlier, best.collective, best.size, model, options.algorithm, say).best
+    if options.what_if:
+        changes = bottlenecks(best.model, best.size, question.nodes, len(best.members) // question.nodes)
+
+    def said() -> dict[str, object]:
+        said = {"source": options.machine, "nodes": question.nodes, "edits": list(question.edits), **found.to_dict()}
+        if was is not None:
+            said["before"] = was.to_dict() | {"ratio": best.algbw / was.algbw}
+        if options.reduction_rate:
+            said["reduction_GBps"] = in_GBps(parse_rate(options.reduction_rate))
+        keys = ("change", "settings", "time_s", "ratio")
+        return said | ({"what_if": [{key: getattr(one, key) for key in keys} for one in changes]} if changes else {})
+
+    def text() -> None:
         click.echo(as_typed(found.text()))
         if was is not None:
             detail = f", {format_time(was.time_s)} ({was.algorithm})"
-            click.echo(f"  before      {left(was.algbw, found.best.algbw, detail)}")
+            click.echo(f"  before      {left(was.algbw, best.algbw, detail)}")
         _show_changes(changes, question)
-        _next(found, question, options)
+        if found.chosen is None:
+            click.echo(f"next: blinksim {_next(best, question, options)}")
+
+    answer("project", said, text, found.rows)
 
 
-def _size(given: str | None, collective: Collective) -> int:
-    """The size in bytes: as given, else that of the traffic matrix."""
-    if given is not None:
-        return parse_size(given)
-    if collective.traffic is None:
-        raise click.UsageError("Missing argument 'SIZE'.")
-    return collective.traffic.size
-
-
-def _model(options: Options) -> TimingModel:
-    """The model that the options name, set up with those that it takes; refuses the others."""
+def _model(options: Project, name: str) -> TimingModel:
+    """The model of this name, set up with the options that it takes; refuses the others."""
     from blinksim.timing import model_registry as models
 
-    algorithm, name = options["algorithm"], options["model"]
+    algorithm = options.algorithm
     chooser = models.chooser(algorithm)
     if chooser is not None:
         if name not in (models.DEFAULT, chooser):
             raise InputError(f"--algorithm nccl is timed by NCCL's own model; leave --model {name} out")
         name = chooser
     takes = models.settings(name)
-    settings: dict[str, object] = {**nccl.settings(options, takes, "say --algorithm nccl")}
+    settings = nccl_settings(options.timing, takes, "say --algorithm nccl")
     if settings and algorithm not in ("best", "all") and chooser is None:
         raise InputError(f"--model {name} is about NCCL's own algorithms; say --algorithm nccl or all")
-    if options["what_if"] and not models.has_equations(name):
+    if options.what_if and not models.has_equations(name):
         raise InputError(
             "--what-if goes with a preset that has equations, as --model aurora-projection; use --edit for your own"
         )
-    if options["reduction_rate"]:
+    if options.reduction_rate:
         if "gamma" not in takes:
             raise InputError(f"--model {name} takes no --reduction-rate")
-        settings["gamma"] = float(1 / parse_rate(options["reduction_rate"]))
-    settings |= calls.settings(options, name, takes)
+        settings["gamma"] = float(1 / parse_rate(options.reduction_rate))
+    settings |= program_settings(options.timing, name, takes)
     return models.model(name, **settings)
-
-
-def _before(found: Ranking, unedited: Question, options: Options, say: Callable[[str], None]) -> Projection:
-    """The answer before the edits, by the model of the one after them: the times of two models do not compare."""
-    from blinksim.answers.ranking import rank
-
-    best, model = found.best, _model(options)
-    if model.at(unedited)[0].name not in (best.model, model.name):
-        model = _model({**options, "model": best.model})
-    return rank(unedited, best.collective, best.size, model, options["algorithm"], say).best
-
-
-def _changes(found: Ranking, question: Question) -> tuple[Change, ...]:
-    from blinksim.cost.projection import bottlenecks
-
-    best = found.best
-    return bottlenecks(best.model, best.size, question.nodes, len(best.members) // question.nodes)
-
-
-def _more(options: Options, changes: tuple[Change, ...], was: Projection | None, found: Ranking) -> dict[str, object]:
-    """What the JSON says beyond the result."""
-    answer: dict[str, object] = {}
-    if was is not None:
-        answer["before"] = was.to_dict() | {"ratio": found.best.algbw / was.algbw}
-    if options["reduction_rate"]:
-        answer["reduction_GBps"] = in_GBps(parse_rate(options["reduction_rate"]))
-    if changes:
-        answer["what_if"] = [
-            {"change": c.change, "settings": c.settings, "time_s": c.time_s, "ratio": c.ratio} for c in changes
-        ]
-    return answer
 
 
 def _show_changes(changes: tuple[Change, ...], question: Question) -> None:
@@ -202,23 +153,121 @@ def _show_changes(changes: tuple[Change, ...], question: Question) -> None:
     click.echo("")
 
 
-def _next(found: Ranking, question: Question, options: Options) -> None:
+def _next(best: Projection, question: Question, options: Project) -> str:
+    """The command to go on with."""
     from blinksim.timing import model_registry as models
 
-    best = found.best
-    if found.chosen is not None:
-        return
-    again = command_line(question, best.collective.name, options["root"], options["traffic"])
+    again = command_line(question, best.collective.name, options.root, options.traffic)
     size = format_size(best.size).replace(" ", "")
     # As it was typed: a model in a file has another name in the answer.
-    timed_by = best.model if models.chooser(options["algorithm"]) else typed(options["model"])
-    if best.bound is None and not options["what_if"] and models.model(best.model).pins_rates:
-        click.echo(f"next: blinksim project {again} {size} --model {timed_by} --what-if")
-    elif best.bound is not None and options["algorithm"] == "best" and best.algbw < 0.9 * float(best.bound.rate):
-        click.echo(f"next: blinksim synth {again} --size {size} -o schedule.json")
-    elif best.bound is None:
+    timed_by = best.model if models.chooser(options.algorithm) else typed(options.model)
+    if best.bound is None and not options.what_if and models.model(best.model).pins_rates:
+        return f"project {again} {size} --model {timed_by} --what-if"
+    if best.bound is not None and options.algorithm == "best" and best.algbw < 0.9 * float(best.bound.rate):
+        return f"synth {again} --size {size} -o schedule.json"
+    if best.bound is None:
         # A preset times itself only: other sizes of the same question, by the same model.
-        click.echo(f"next: blinksim sweep {again} --sizes 1MB:{size}:x4 --model {timed_by} --plot sizes.png")
+        return f"sweep {again} --sizes 1MB:{size}:x4 --model {timed_by} --plot sizes.png"
+    model = "" if options.model == models.DEFAULT else f" --model {timed_by}"
+    return f"compare {again}{model} --plot {best.collective.name}-by-size.png"
+
+
+def compare(options: Compare) -> None:
+    """Algorithms against sizes."""
+    from blinksim.answers import compare as study
+    from blinksim.answers.quickest import quicker_made, some_sizes
+    from blinksim.timing import model_registry as registry
+
+    question = question_of(options.machine, options.where)
+    wanted = collective_of(options.collective, options.root, options.traffic)
+    sizes, given = parse_sizes(options.sizes), options.timing
+    listed = options.algorithms.split(",") if options.algorithms else None
+    models = [name.strip() for name in options.model.split(",")]
+    if len(models) > 1:
+        program_settings(given, "several models", ())
+        found_by_models, question = _across(question, wanted, sizes, models, listed, options)
+        _print(found_by_models, question)
+        return
+    check_picture(options.plot, options.plot_y, force=options.force)
+    timing: str = models[0]
+    others: dict[str, Answer] = {}
+    if registry.times_schedules(timing):
+        # What libraries choose is at their own rates, unless the question names some.
+        chosen = [name for name in listed or () if registry.chooser(name)]
+        if chosen:
+            listed = [name for name in listed or () if name not in chosen]
+        else:
+            nccl_settings(given, (), "name nccl in --algorithms")
+        for name in chosen:
+            chooser = registry.chooser(name) or ""
+            own = registry.model(chooser, **nccl_settings(given, registry.settings(chooser), ""))
+            others[name] = _answer(*own.at(own.at_its_rates(question)), wanted, name)
     else:
-        model = "" if options["model"] == models.DEFAULT else f" --model {timed_by}"
-        click.echo(f"next: blinksim compare {again}{model} --plot {best.collective.name}-by-size.png")
+        # A model that times no schedules has algorithms of its own, such as NCCL's ring and tree.
+        takes = registry.settings(registry.check(timing, registry.MODELS))
+        own = registry.model(timing, **nccl_settings(given, takes, "name nccl-tuner in --model"))
+        asked = own.at_its_rates(question)
+        own.check(asked)
+        own, topology = own.at(asked)
+        known = [name for name in own.algorithms(topology, wanted) if not registry.chooser(name)]
+        if not known:
+            raise InfeasibleError(f"{timing} times no {wanted}")
+        others = {name: _answer(own, topology, wanted, name) for name in (word.strip() for word in listed or known)}
+        listed, timing = [], registry.DEFAULT
+    model = registry.schedule_model(timing, **program_settings(given, timing, registry.settings(timing)))
+    with Working(f"reading {options.machine}") as say:
+        part, made = question.part(collective=wanted), {}
+        found = study.compare(part, wanted, sizes, listed, say, others, model, options.search)
+        if options.plot and options.search is None and timing == registry.DEFAULT and not (listed or others):
+            made = quicker_made(part, wanted, some_sizes(part, sizes), _SECONDS_A_SIZE, say)
+    _print(found, question)
+    if options.plot:
+        from blinksim import plots
+
+        drawn(plots.compare(replace(found, made=found.made | made), y=options.plot_y), options.plot, options.force)
+
+
+def _answer(model: TimingModel, topology: Topology, collective: Collective, name: str) -> Answer:
+    return lambda size: replace(model.times(topology, collective, [size], [name])[0], algorithm=name)
+
+
+def _across(
+    question: Question,
+    collective: Collective,
+    sizes: list[int],
+    names: list[str],
+    listed: list[str] | None,
+    options: Compare,
+) -> tuple[Models, Question]:
+    """The same algorithms by several models, and the question at the rates that all of them take."""
+    from blinksim.answers.models import across_models
+    from blinksim.timing import model_registry as registry
+
+    if options.plot:
+        raise InputError("--plot draws one model; name one, or take --csv")
+    if options.search is not None:
+        raise InputError("--search makes schedules for the links alone; name one model, or none")
+    for name in filter(registry.chooser, listed or ()):
+        raise InputError(f"several models compare algorithms by name; ask for ring or double_binary instead of {name}")
+    taken = {name: registry.settings(registry.check(name, registry.MODELS)) for name in names}
+    if not any("graph_file" in takes for takes in taken.values()):
+        nccl_settings(options.timing, (), "name nccl-tuner in --model")
+    models: list[TimingModel] = []
+    for name, takes in taken.items():
+        model = registry.model(name, **(nccl_settings(options.timing, takes, "") if "graph_file" in takes else {}))
+        # One table for all: the ratios are to show the models, not the rates.
+        question = model.at_its_rates(question)
+        models.append(model)
+    models = [model if registry.times_schedules(model.name) else model.at(question)[0] for model in models]
+    with Working(f"reading {question.machine}") as say:
+        part = question.part(collective=collective)
+        return across_models(part, collective, sizes, models, listed or ("ring", "double_binary"), say), question
+
+
+def _print(found: Comparison | Models, question: Question) -> None:
+    answer(
+        "compare",
+        lambda: {**question.described(found.topology), **found.to_dict()},
+        lambda: click.echo(as_typed(found.text(question.edits))),
+        found.rows,
+    )

@@ -1,32 +1,37 @@
-"""blinksim schedules: the schedules that come with blinksim."""
+"""blinksim schedules, verify, export, simulate and run: schedules that there are already."""
 
 from __future__ import annotations
 
+import os
+import shlex
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import click
+from click.core import ParameterSource
 
-from blinksim.cli.output import print_json, table
+from blinksim.cli.options import read_schedule
+from blinksim.cli.terminal import Working, answer, as_typed, note, print_json, typed, written
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.textio.text_table import count, table
+from blinksim.units import format_rate, format_size, format_size_about, format_time, parse_rate, parse_size, parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from blinksim.cli.commands import Export, Run, Schedules, Simulate, Verify
+    from blinksim.gpu.execution.gpu_pairs import Way
+    from blinksim.gpu.execution.run import Execution
+    from blinksim.simulation.timeline import Timeline
+    from blinksim.textio.whole_files import Exported
+
+# From which part on the sums of alpha and beta are said to differ.
+_OFF = 0.1
+_MOST_LEGS, _MOST_LINKS = 12, 8
 
 
-@click.command(
-    "schedules",
-    epilog="\b\nExamples:\n  blinksim schedules --json\n  blinksim verify dgx1-v100-8-allreduce",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(as_json: bool) -> None:
-    """List the schedules that come with blinksim; verify, simulate, run and export take their names."""
-    rows = _described()
-    if as_json:
-        print_json({"command": "schedules", "rows": rows})
-        return
-    heading = ("schedule", "collective", "algorithm", "machine", "ranks", "at most GB/s")
-    keys = ("name", "collective", "algorithm", "machine", "ranks", "bound_exact")
-    cells = [tuple(str(row[key] or "-") for key in keys) for row in rows]
-    click.echo(table(heading, cells, left=(0, 1, 2, 3)))
-    click.echo("\nnext: blinksim verify dgx1-v100-8-allreduce")
-
-
-def _described() -> list[dict[str, object]]:
-    """One row per schedule: its name, what it does, on which machine, and the bound that it is held against."""
+def schedules(options: Schedules) -> None:
+    """The schedules that come with blinksim, and the bound that each is held against."""
     from blinksim.formats.schedule_json import read_schedule
     from blinksim.formats.shipped import ready_schedules
 
@@ -45,4 +50,335 @@ def _described() -> list[dict[str, object]]:
                 "bound_exact": schedule.bound.get("rate_exact"),
             }
         )
-    return rows
+    if options.json:
+        print_json({"command": "schedules", "rows": rows})
+        return
+    heading = ("schedule", "collective", "algorithm", "machine", "ranks", "at most GB/s")
+    keys = ("name", "collective", "algorithm", "machine", "ranks", "bound_exact")
+    cells = [tuple(str(row[key] or "-") for key in keys) for row in rows]
+    click.echo(table(heading, cells, left=(0, 1, 2, 3)))
+    click.echo("\nnext: blinksim verify dgx1-v100-8-allreduce")
+
+
+def verify(options: Verify) -> None:
+    """Whether a schedule, what `bound` printed, or a file for a runtime is right."""
+    from blinksim.answers.checks.verify_file import verify_file
+    from blinksim.question import Question
+
+    if options.rates is not None and options.machine is None:
+        raise InputError("--rates says at which rates --machine is loaded; give --machine too")
+    question = Question(
+        options.machine or "",
+        nodes=options.nodes,
+        members=options.members,
+        rates=options.rates,
+        edits=options.edits,
+    )
+    found = verify_file(
+        options.file,
+        question,
+        in_place=options.in_place,
+        slots=options.slots,
+        root=options.root,
+        release=options.release,
+    )
+    said = {"file": options.file, **found.to_dict()}
+    answer("verify", lambda: said, lambda: click.echo(f"{options.file}: {found.text()}"))
+    if not found.proved:
+        click.get_current_context().exit(5 if found.ok else 1)
+
+
+def export(options: Export) -> None:
+    """A schedule in the format of a runtime, with what to set and what to look for there."""
+    from blinksim import exports
+    from blinksim.formats.schedule_json import read_schedule
+    from blinksim.schedule.verify import verify
+    from blinksim.textio.whole_files import check_folder, check_target
+
+    path, output = options.schedule, options.output
+    tuner = options.name.lower().replace("_", "-") == exports.TUNER
+    context = click.get_current_context()
+    given = {
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name in {"machine", *vars(options.job)}
+        and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
+    }
+    if given and not tuner:
+        raise InputError(f"{', '.join(sorted(given))}: for --format {exports.TUNER} only")
+    form = None if tuner else exports.find(options.name)
+    folder = form is not None and form.folder
+    if form is not None and folder and output is None:
+        raise InputError(f"{form.name} writes several files; name a folder for them with -o")
+    if output is not None:
+        (check_folder if folder else check_target)(output, options.force)
+    if form is None:
+        found = _rules(path, options)
+    else:
+        plan = read_schedule(path)
+        verdict = verify(plan)
+        if not verdict.ok:
+            raise InputError(f"{path} is wrong and is not exported: {verdict.reasons[0]}")
+        try:
+            found = form.export(plan, options.channels)
+        except InfeasibleError as error:
+            raise exports.elsewhere(plan, form, error) from None
+    if output is not None:
+        exports.write(found, output, options.force)
+    target = output or "FILE"
+    said = {
+        "schedule": path,
+        "format": exports.TUNER if form is None else form.name,
+        "output": output,
+        "summary": found.summary,
+        "facts": list(found.facts),
+        "environment": found.variables(target),
+        "proof": [_named(line, target) for line in found.proof],
+        "notes": list(found.notes),
+        "caution": found.caution,
+        "files": dict(found.files) if output is None else sorted(found.files),
+    }
+
+    def text() -> None:
+        if output is None:
+            click.echo(found.files[""], nl=False)
+        else:
+            facts = "".join(f"  {fact}\n" for fact in found.facts)
+            click.echo(f"{output}: {found.summary}\n{facts}")
+        say = note if output is None else click.echo
+        if found.environment:
+            say("  set, for one command:")
+            for key, value in found.variables(target).items():
+                say(f"    export {key}={shlex.quote(value)}")
+        for line in proof_lines(found, target):
+            say(line)
+        for line in found.notes:
+            say(f"  note     {line}")
+        if found.caution:
+            say(f"  caution  {found.caution}")
+
+    answer("export", lambda: said, text)
+
+
+def _rules(times: str, options: Export) -> Exported:
+    """What blinksim tune makes of a file of times."""
+    from blinksim.cli.tune import tuned
+
+    if options.machine is None:
+        raise InputError("rules for a tuner are for one machine: name it with --machine")
+    if options.channels is not None:
+        raise InputError("--channels: for schedules; --least-channels is NCCL_MIN_NCHANNELS of the measured times")
+    found = tuned(options.machine, times, options.job).export(options.job.dialect)
+    plugin = found.environment.get("NCCL_TUNER_PLUGIN")
+    if plugin is None:
+        return found
+    hints = (
+        f"build the plugin: blinksim tune --plugin {typed(plugin)}",
+        "every rank needs the variables; the log has the line with NCCL_DEBUG_SUBSYS=TUNING",
+    )
+    return replace(found, notes=(*hints, *found.notes))
+
+
+def proof_lines(found: Exported, output: str) -> list[str]:
+    """What shows that a runtime uses the file that went to `output`; nothing where nothing is known to."""
+    if not found.proof:
+        return []
+    head = "in force if the log (NCCL_DEBUG=INFO) of rank 0 says:" if found.environment else "try it:"
+    return [f"  {head}", *(f"    {_named(line, output)}" for line in found.proof)]
+
+
+def _named(line: str, output: str) -> str:
+    """A line of advice with the file's name, quoted for a shell or for Python."""
+    named = {"{python}": repr(output), "{file}": typed(output), "{folder}": typed(os.path.dirname(output) or ".")}
+    for place, words in named.items():
+        line = line.replace(place, words)
+    return line
+
+
+def simulate(options: Simulate) -> None:
+    """A schedule in time, on its own links."""
+    from blinksim.simulation import simulate as simulated
+    from blinksim.simulation.contention import with_cap
+    from blinksim.textio.whole_files import check_target
+
+    size, launch = parse_size(options.size), parse_time(options.launch)
+    trace, plot, force = options.trace, options.plot, options.force
+    files = [file for file in (trace, plot) if file]
+    # Before the work, not after it.
+    for file in files:
+        check_target(file, force)
+    if plot:
+        from blinksim import plots
+
+        plots.check(plot, force=force)
+    cap = None if options.channels_together is None else parse_rate(options.channels_together)
+    loaded = with_cap(read_schedule(options.schedule, options.where), cap)
+    search = "" if options.chunk else ", searching the best size of pieces; --chunk 1MiB or another size saves that"
+    with Working(f"simulating {options.schedule}{search}"):
+        timeline = simulated(
+            loaded,
+            size,
+            chunk=options.chunk,
+            service=options.service,
+            protocol=options.protocol,
+            launch=launch,
+            offer=options.offer,
+            slots=options.slots,
+            switching=options.switching,
+            messages=options.messages,
+        )
+
+    def write(_: str) -> None:
+        if trace:
+            from blinksim.formats.chrome_trace import write_trace
+
+            cut = write_trace(timeline, trace, force)
+            if cut:
+                note(as_typed(cut))
+        if plot:
+            plots.save(plots.gantt(timeline), plot, force=force)
+
+    with written(trace or plot, write) as there:
+
+        def text() -> None:
+            _show_timeline(timeline)
+            for file in files if there else ():
+                click.echo(f"written: {file}")
+
+        answer("simulate", lambda: {"schedule": options.schedule, **timeline.to_dict()}, text)
+
+
+def _show_timeline(timeline: Timeline) -> None:
+    from blinksim.cost.alpha_beta import cost
+
+    click.echo(timeline.sentence())
+    over = 100 * (timeline.time_s / timeline.bound_s - 1) if timeline.bound_s else 0.0
+    found = " (the best found)" if timeline.tried else ""
+    most = format_size(float(f"{timeline.piece_bytes:.3g}"))
+    click.echo(f"  {count(timeline.pieces, 'piece')} a chunk, up to {most}{found}; links {timeline.discipline}")
+    click.echo(f"  all at {timeline.schedule.topology.rates} rates")
+    more = f"{over:.3g} % more than" if over < 900 else f"{1 + over / 100:,.0f} times what"
+    click.echo(f"  {more} the loads of its links need ({format_time(timeline.bound_s)})")
+    sums = cost(timeline.schedule, timeline.size).time_s
+    if abs(sums / timeline.time_s - 1) > _OFF:
+        why = "they leave out waits for each other" if sums < timeline.time_s else "here steps and pieces overlap more"
+        click.echo(f"  project by alpha-beta, from sums of loads and latencies, says {format_time(sums)}: {why}")
+    click.echo("\nwhat the time consists of:")
+    legs, half = timeline.critical_path, _MOST_LEGS // 2
+    hidden = legs[half:-half] if len(legs) > _MOST_LEGS else ()
+    for leg in legs[:half] if hidden else legs:
+        click.echo(f"  {leg.words()}")
+    if hidden:
+        click.echo(f"  … {len(hidden)} more: {format_time(sum(leg.time_s for leg in hidden))}")
+        for leg in legs[-half:]:
+            click.echo(f"  {leg.words()}")
+    click.echo("\nthe busiest links:")
+    rows = [
+        (use.resource, use.kind, f"{100 * use.busy:.1f} %", format_size(float(f"{use.load_bytes:.4g}")))
+        for use in timeline.uses[:_MOST_LINKS]
+    ]
+    click.echo(table(("link", "class", "busy", "passed"), rows, left=(0, 1)))
+    if len(timeline.uses) > _MOST_LINKS:
+        click.echo(f"  and {len(timeline.uses) - _MOST_LINKS} more")
+
+
+def run(options: Run) -> None:
+    """A schedule run for real, its data checked."""
+    context = click.get_current_context()
+    given = [name for name in context.params if context.get_parameter_source(name) is not ParameterSource.DEFAULT]
+    if options.pairs:
+        _pairs(options, given)
+        return
+    if options.schedule is None or options.size is None:
+        raise InputError("give a schedule file and a size, as in: blinksim run schedule.json 64MiB (or --pairs)")
+    from blinksim.gpu.execution.run import execute
+
+    if options.executor == "numpy":
+        idle = [f"--{name}" for name in ("warmup", "iterations") if name in given]
+        if idle:
+            note(f"{' and '.join(idle)}: no effect without --executor cupy; NumPy runs once and takes no time")
+    found = execute(
+        read_schedule(options.schedule, options.where),
+        options.size,
+        executor=options.executor,
+        op=options.op,
+        dtype=options.dtype,
+        check=options.check,
+        in_place=options.in_place,
+        protocol=options.protocol,
+        warmup=options.warmup,
+        iterations=options.iterations,
+        seed=options.seed,
+        lane_blocks=options.lane_blocks,
+    )
+    answer("run", lambda: {"schedule": options.schedule, **found.to_dict()}, lambda: _show_run(found))
+    if not found.ok:
+        context.exit(1)
+
+
+def _show_run(found: Execution) -> None:
+    what = f"{found.algorithm} {found.collective} of {format_size(found.used_bytes)} on {len(found.members)} ranks"
+    if found.wrong is None:
+        state = "not checked"
+    else:
+        state = "correct" if found.ok else f"WRONG: {found.wrong} elements differ"
+    click.echo(f"{what}, {found.executor}, {found.dtype}{' ' + found.op if found.collective.reduces else ''}: {state}")
+    if found.rounding:
+        click.echo(f"  {found.rounding}")
+    if found.wrong is not None:
+        click.echo(f"  largest error {found.max_error:g} (tolerance: {found.tolerance})")
+    if found.time_s is not None and found.algbw is not None and found.busbw is not None:
+        click.echo(
+            f"  median of {len(found.times_s)}: {format_time(found.time_s)}, algbw {format_rate(found.algbw)}, "
+            f"busbw {format_rate(found.busbw)}; {format_time(min(found.times_s))} to {format_time(max(found.times_s))}"
+        )
+        cut = f"{found.slices} slices, pieces of {format_size_about(found.piece_bytes)}"
+        how = f"protocol {found.protocol}" + (", staged" if found.staged else "")
+        click.echo(f"  on {', '.join(dict.fromkeys(found.hardware))}; {how}, {cut}")
+
+
+def _pairs(options: Run, given: Sequence[str]) -> None:
+    """Measures the links between GPUs; refuses options that it would ignore."""
+    others = [
+        name
+        for name in given
+        if name not in ("schedule", "size", "pairs", "json") and (name != "executor" or options.executor != "cupy")
+    ]
+    if others:
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in others)
+        raise InputError(f"--pairs measures links, on GPUs and in its own way; leave out {named}")
+    if options.schedule is not None:
+        raise InputError("--pairs measures the links between GPUs; leave the schedule out")
+    from blinksim.gpu.execution.gpu_devices import measure_pairs
+    from blinksim.gpu.execution.gpu_pairs import measure_ways
+
+    ways = measure_ways()
+    found = measure_pairs()
+
+    def text() -> None:
+        header = ("", *(f"gpu{i}" for i in range(len(found["gpus"]))))
+        for title, values, scale in (
+            (f"copies of {format_size(found['size_bytes'])}, GB/s", found["GBps"], 1.0),
+            ("small copies, us", found["latency_s"], 1e6),
+        ):
+            cells = [["-" if value is None else f"{value * scale:.4g}" for value in row] for row in values]
+            click.echo(f"{title}\n{table(header, [(f'gpu{i}', *row) for i, row in enumerate(cells)])}\n")
+        click.echo(f"{_ways(ways)}\n")
+        click.echo(f"on {', '.join(dict.fromkeys(found['gpus']))}")
+
+    answer("run", lambda: {**found, "ways": [way.to_dict() for way in ways]}, text)
+
+
+def _ways(ways: Sequence[Way]) -> str:
+    """One row for each way and number of blocks, over all GPUs: the slowest and the fastest."""
+    groups: dict[tuple[str, int], list[Way]] = {}
+    for way in ways:
+        groups.setdefault((way.way, way.blocks), []).append(way)
+    rows = []
+    for (name, blocks), group in groups.items():
+        rates = [way.rate / 1e9 for way in group]
+        alphas = [way.alpha_s * 1e6 for way in group]
+        spread = (f"{min(rates):.4g}", f"{max(rates):.4g}", f"{min(alphas):.3g}", f"{max(alphas):.3g}")
+        rows.append((name, str(blocks or "-"), str(len(group)), *spread))
+    header = ("way", "blocks a peer", "measured", "GB/s least", "most", "alpha us least", "most")
+    return "\n".join(("way by way (time = alpha + bytes / rate)", table(header, rows)))

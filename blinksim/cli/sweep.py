@@ -3,236 +3,106 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
 import click
 
-from blinksim.cli.options import (
-    MachineOptions,
-    TableOptions,
-    check_picture,
-    check_where,
-    collective_of,
-    command_line,
-    machine_options_at,
-    output_options,
-    plot_y_option,
-    question_of,
-    root_option,
-    sizes_option,
-    traffic_option,
-    where_options,
-)
-from blinksim.cli.output import attempt, count, csv_text, note, print_json, table
-from blinksim.cli.progress import moving
+from blinksim.cli.options import check_picture, collective_of, command_line, question_of, typed_options
+from blinksim.cli.terminal import answer, csv_text, drawn, flagged, moving, note, written
 from blinksim.errors import InfeasibleError
+from blinksim.textio.text_table import count, table
 from blinksim.units import format_size, format_time, parse_sizes
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from blinksim.answers.sweeps.sweep import Sweep
-    from blinksim.question import Question
-
-
-class Options(MachineOptions, TableOptions):
-    """The options of the command."""
-
-    root: int | None
-    traffic: str | None
-    sizes: str
-    vary: tuple[str, ...]
-    algorithms: str
-    model: str
-    bounds: bool
-    workers: int
-    cluster: str | None
-    output: str | None
-    plot: str | None
-    plot_y: str
-    force: bool
-
+    from blinksim.answers.sweeps.sweep import Sweep as Study
+    from blinksim.cli.commands import Sweep
 
 _SHOWN = 40
 # Seconds between two lines on the progress, where no bar is shown.
 _EVERY_S = 30
 
 
-@click.command(
-    "sweep",
-    epilog="""\b
-Examples:
-  blinksim sweep aurora allreduce --sizes 2GB --vary nodes=2,4,8,16 --vary 'xe bandwidth=15GB/s,53GB/s' \\
-      --ranks-per-node 12 --model aurora-projection
-  blinksim sweep dgx1-v100 allreduce --sizes 1MiB,256MiB --algorithms ring,packed --bounds \\
-      --vary 'edit=none;without gpu0-gpu3;degrade gpu0-gpu4 lanes=1'
-  blinksim sweep hgx-h200 allreduce --vary nodes=2,16,128 --workers 2 -o pods.csv --plot pods.png""",
-)
-@click.argument("machine")
-@click.argument("collective")
-@machine_options_at("nominal; nccl for what NCCL chooses; what a model pins")
-@root_option
-@traffic_option
-@sizes_option("1MiB:256MiB:x16")
-@click.option(
-    "--vary",
-    multiple=True,
-    metavar="WHAT=VALUES",
-    help="What differs; may be repeated, all combinations are taken. nodes=1,2,4 (or ranks-per-node, rates); a "
-    "property of links: 'xe bandwidth=15GB/s,53GB/s', 'gpu0-gpu3 lanes=1,2'; whole edits, separated by semicolons: "
-    "'edit=none;without gpu3' (and so members, relays, links).",
-)
-@click.option(
-    "--algorithms",
-    default="best",
-    show_default=True,
-    help="Names and Python files, separated by commas; best of those that are found quickly, all that need no solver, "
-    "nccl: what NCCL would choose; files of schedules (.json, MSCCL's .xml).",
-)
-@click.option(
-    "--model",
-    default="alpha-beta",
-    show_default=True,
-    help="alpha-beta, execution (measured GPUs of one node), simulate, a preset such as projection, or a file of your "
-    "own.",
-)
-@click.option("--bounds", is_flag=True, help="Also the best rate that is possible at every point.")
-@where_options
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    help="Write all rows there as CSV. Finished work is kept in FILE.journal meanwhile: after a kill the same command "
-    "goes on from it.",
-)
-@click.option(
-    "--plot",
-    metavar="FILE",
-    help="Draw algbw as PNG, SVG or PDF: lines along sizes, nodes and other numbers, a heat map for two categories.",
-)
-@plot_y_option
-@click.option("--force", is_flag=True, help="Replace files that exist.")
-@output_options(table=True)
-def command(machine: str, collective: str, **options: Unpack[Options]) -> None:
-    """How does the time of COLLECTIVE on MACHINE change with what-ifs, nodes, sizes and algorithms?"""
+def sweep(options: Sweep) -> None:
+    """Every combination of what-ifs, nodes, sizes and algorithms as one table."""
     from blinksim.answers.sweeps import sweep as study
+    from blinksim.textio.whole_files import check_target, write_text
 
-    question = question_of(machine, options)
-    check_where(machine, options["workers"], options["cluster"])
-    wanted = collective_of(collective, options["root"], options["traffic"])
-    algorithms = options["algorithms"].split(",")
-    output, quiet = options["output"], options["quiet"]
-    _check_targets(options)
-    journal = f"{output}.journal" if output else None
-    with _Bar(quiet) as progress:
+    question, machine, form = question_of(options.machine, options.where), options.machine, options.form
+    options.work.check(machine)
+    wanted = collective_of(options.collective, options.root, options.traffic)
+    algorithms = options.algorithms.split(",")
+    # Files that exist are refused before any work is done.
+    if options.output:
+        check_target(options.output, options.force)
+    check_picture(options.plot, options.plot_y, force=options.force)
+    journal = f"{options.output}.journal" if options.output else None
+    with _Bar() as progress:
         try:
             found = study.sweep(
                 machine,
                 wanted,
-                parse_sizes(options["sizes"]),
-                options["vary"],
+                parse_sizes(options.sizes),
+                options.vary,
                 algorithms=algorithms,
-                model=options["model"],
-                bounds=options["bounds"],
+                model=options.model,
+                bounds=options.bounds,
                 base=question,
-                workers=options["workers"],
-                cluster=options["cluster"],
+                workers=options.work.workers,
+                cluster=options.work.cluster,
                 journal=journal,
                 report=progress,
             )
         except BaseException:
             if journal and os.path.exists(journal):
-                note(f"what is finished is kept in {journal}; the same command goes on from there", quiet=quiet)
+                note(f"what is finished is kept in {journal}; the same command goes on from there")
             raise
     if found.resumed:
-        note(f"{found.resumed} of {progress.total} pieces of work were taken from {journal}", quiet=quiet)
+        note(f"{found.resumed} of {progress.total} pieces of work were taken from {journal}")
     for line in found.damaged:
-        note(f"{journal}:{line}: is damaged; its work was done again", quiet=quiet)
-    rows, failure = found.rows(), None
-    if output:
-        target = output
-        failure = attempt(lambda: _keep(target, csv_text(rows), options["force"]))
-        output = None if failure else output
-    if options["as_json"]:
-        asked = {"source": machine, "collective": found.collective.name, "model": options["model"]}
-        print_json(
-            {
-                "command": "sweep",
-                "machine": found.machine,
-                **asked,
-                "edits": list(question.edits),
-                "vary": list(options["vary"]),
-                "rows": rows,
-            }
-        )
-    elif options["as_csv"]:
-        click.echo(csv_text(rows), nl=False)
-    else:
-        _show(found, output)
-    if failure is not None:
-        raise failure
-    if options["plot"]:
+        note(f"{journal}:{line}: is damaged; its work was done again")
+    rows = found.rows()
+
+    def keep(target: str) -> None:
+        """Writes the rows; once they are on disk the journal has no use."""
+        write_text(target, csv_text(rows), force=options.force)
+        Path(f"{target}.journal").unlink(missing_ok=True)
+
+    with written(options.output, keep) as output:
+        asked = {"source": machine, "collective": found.collective.name, "model": options.model}
+        edited = {"edits": list(question.edits), "vary": list(options.vary)}
+        said = {"machine": found.machine, **asked, **edited, "rows": rows}
+        answer("sweep", lambda: said, lambda: _show(found, output), lambda: rows)
+    if options.plot:
         from blinksim import plots
 
-        drawn = plots.sweep(found, options["plot_y"])
-        path = plots.save(drawn, options["plot"], force=options["force"])
-        click.echo(f"drawn: {path}", err=bool(options["as_csv"] or options["as_json"]))
-    elif not (options["as_csv"] or options["as_json"]) and 1 <= len(found.varying()) <= 3:
-        click.echo(f"next: blinksim sweep {_again(question, collective, options)} --plot sweep.png")
+        drawn(plots.sweep(found, options.plot_y), options.plot, options.force)
+    elif not (form.csv or form.json) and 1 <= len(found.varying()) <= 3:
+        again = command_line(question, options.collective, options.root, options.traffic)
+        again += typed_options(options, "sizes", "algorithms", "model", "vary", "bounds")
+        click.echo(f"next: blinksim sweep {again} --plot sweep.png")
     if len(found.failed) == len(rows):
         raise InfeasibleError(f"no point has an answer: {found.failed[0]['reason']}")
-
-
-def _check_targets(options: Options) -> None:
-    """Refuses files that exist before any work is done."""
-    if options["output"]:
-        from blinksim.textio.whole_files import check_target
-
-        check_target(options["output"], options["force"])
-    check_picture(options["plot"], options["plot_y"], force=options["force"])
-
-
-def _keep(output: str, text: str, force: bool) -> None:
-    """Writes the rows; once they are on disk the journal has no use."""
-    from pathlib import Path
-
-    from blinksim.textio.whole_files import write_text
-
-    write_text(output, text, force=force)
-    Path(f"{output}.journal").unlink(missing_ok=True)
-
-
-def _again(question: Question, collective: str, options: Options) -> str:
-    words = [command_line(question, collective, options["root"], options["traffic"])]
-    for key, default, value in (
-        ("sizes", "1MiB:256MiB:x16", options["sizes"]),
-        ("algorithms", "best", options["algorithms"]),
-        ("model", "alpha-beta", options["model"]),
-    ):
-        words += [] if value == default else [f"--{key} {shlex.quote(value)}"]
-    words += [f"--vary {shlex.quote(text)}" for text in options["vary"]]
-    return " ".join([*words, *(["--bounds"] if options["bounds"] else [])])
 
 
 class _Bar:
     """A progress bar on stderr if that is a terminal, else a line now and then; called with done and total."""
 
-    def __init__(self, quiet: bool) -> None:
+    def __init__(self) -> None:
         self.total = 0
-        self._update: Callable[[int, int], None] | None = None
         self._progress: Progress | None = None
         self._moving = ExitStack()
-        self._wanted = not quiet and sys.stderr.isatty()
-        self._told, self._last = not quiet and not self._wanted, monotonic()
+        self._wanted = not flagged("quiet") and sys.stderr.isatty()
+        self._last = monotonic()
 
     def __call__(self, done: int, total: int) -> None:
         self.total = total
-        if self._told and monotonic() - self._last > _EVERY_S:
+        if not self._wanted and monotonic() - self._last > _EVERY_S:
             note(f"{done} of {total} pieces of work are done")
             self._last = monotonic()
         if self._wanted and self._progress is None:
@@ -256,7 +126,7 @@ class _Bar:
             self._moving.close()
 
 
-def _show(found: Sweep, output: str | None) -> None:
+def _show(found: Study, output: str | None) -> None:
     rows, varying = found.rows(), found.varying()
     answered = [row for row in rows if not row["reason"]]
     if answered:
@@ -305,7 +175,7 @@ def _show(found: Sweep, output: str | None) -> None:
         click.echo(f"written: {output}")
 
 
-def _notes(found: Sweep, several: bool) -> list[str]:
+def _notes(found: Study, several: bool) -> list[str]:
     """At which rates the rows are, and what their bounds assume."""
     rows = found.rows()
     tables = list(dict.fromkeys(row["rates"] for row in rows))

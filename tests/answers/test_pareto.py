@@ -128,30 +128,6 @@ def test_every_point_is_written_verified_simulated_run_and_exported(
         assert run(["export", file, "--format", "msccl-xml", "-o", file.replace(".json", ".xml")]) == 0
 
 
-def test_a_point_is_taken_from_a_front_that_was_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder, file = tmp_path / "front", tmp_path / "point.json"
-    words = ["synth", "switch:3", "broadcast", "--pareto"]
-    assert run([*words, "--time-limit", "0.5", "--json", "-o", str(folder)]) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
-    for point in (str(len(rows)), rows[-1]["name"]):
-        assert run([*words, "--front", str(folder), "--point", point, "-o", str(file), "--force"]) == 0
-        assert f"{rows[-1]['name']}, verified" in capsys.readouterr().out
-        assert file.read_text() == Path(rows[-1]["file"]).read_text()
-    again = [*words, "--front", str(folder), "-o", str(tmp_path / "other.json")]
-    for wrong, told in (
-        ([*again, "--point", "99"], "the schedules have the numbers 1 to"),
-        ([*again, "--point", "chian"], "unknown point 'chian'"),
-        (again, "give all three"),
-        (["synth", "switch:4", *again[2:], "--point", "1"], "ask for the same, or search anew"),
-        (["synth", "switch:3", "allgather", *again[3:], "--point", "1"], "ask for the same, or search anew"),
-        ([*words, "--front", str(tmp_path), "--point", "1", "-o", str(tmp_path / "other.json")], "front.json"),
-        ([*words[:3], "--front", str(folder)], "--front is for the schedules"),
-    ):
-        assert run(wrong) == 2
-        assert told in capsys.readouterr().err
-    assert not (tmp_path / "other.json").exists()
-
-
 @pytest.mark.slow
 def test_a_front_that_is_stopped_is_written_as_far_as_it_is(tmp_path: Path) -> None:
     folder = tmp_path / "front"
@@ -189,29 +165,11 @@ def test_the_command_prints_draws_and_writes_points(tmp_path: Path, capsys: pyte
     assert "--polish is for one schedule" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_one_point_goes_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["synth", "dgx1-v100", "broadcast", "--pareto", "--time-limit", "1", "-o", str(tmp_path / "one.json")]
-    assert run([*words, "--point", "1", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
-    assert [row.get("file") for row in rows] == [str(tmp_path / "one.json"), *[None] * (len(rows) - 1)]
-    assert [path.name for path in tmp_path.iterdir()] == ["one.json"]
-    assert bs.verify(tmp_path / "one.json").ok
-    assert bs.read_schedule(tmp_path / "one.json").algorithm == rows[0]["algorithm"]
-    # By its name, over a file that is there.
-    assert run([*words, "--point", rows[-1]["name"], "--force"]) == 0
-    assert bs.read_schedule(tmp_path / "one.json").algorithm == rows[-1]["algorithm"]
-    capsys.readouterr()
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (["--pareto", "--algorithm", "ring"], "--algorithm is for one schedule"),
         (["--pareto", "--chunks-per-rank", "2"], "--chunks-per-rank is for one schedule"),
-        (["--pareto", "--point", "1"], "name it with -o"),
-        (["--pareto", "--point", "1", "-o", "folder"], "ends in .json"),
-        (["--point", "1"], "add --pareto"),
     ],
 )
 def test_what_a_front_does_not_take_is_refused(

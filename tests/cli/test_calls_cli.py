@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import click
 import pytest
 
-from blinksim.cli import calls
+from blinksim.cli.commands import ModelOptions
 from blinksim.cli.main import run
 from blinksim.gpu.program_time.run_time import CALLS
 from blinksim.gpu.programs.program import PROTOCOLS
@@ -15,8 +17,12 @@ PROJECT = ("project", "hgx-h200", "broadcast", "1MiB", "--rates", "measured", "-
 
 
 def test_the_choices_are_those_of_the_model() -> None:
-    assert calls.PROTOCOLS == PROTOCOLS
-    assert calls.CALLS == CALLS
+    offered = {name: kind.choices for name, kind in _kinds() if isinstance(kind, click.Choice)}
+    assert (tuple(offered["protocol"]), tuple(offered["calls"])) == (PROTOCOLS, CALLS)
+
+
+def _kinds() -> list[tuple[str | None, click.ParamType[Any]]]:
+    return [(parameter.name, parameter.type) for parameter in ModelOptions.parameters("project")]
 
 
 def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:

@@ -16,7 +16,7 @@ import pytest
 
 import blinksim as bs
 from blinksim.cli.main import BUG, run
-from blinksim.cli.output import Door
+from blinksim.cli.terminal import Door
 from blinksim.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -148,11 +148,11 @@ def test_a_file_name_of_undecodable_bytes() -> None:
 
 def test_brackets_in_a_name_are_no_markup(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The line that shows what is being done, on a terminal, after a second."""
-    from blinksim.cli import progress
+    from blinksim.cli import terminal
 
-    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(terminal, "PATIENCE_S", 0.0)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    with progress.Working("reading [/red].yaml") as say:
+    with terminal.Working("reading [/red].yaml") as say:
         time.sleep(0.5)
         say("reading [/blue]")
         time.sleep(0.5)

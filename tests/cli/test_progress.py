@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from blinksim.cli import progress
+from blinksim.cli import terminal
 from blinksim.cli.main import run
 
 
@@ -21,10 +21,10 @@ def compute(seconds: float) -> None:
 
 @pytest.mark.slow
 def test_long_work_says_so_ever_later(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "FIRST_WORD_S", 0.1)
-    with progress.still_at_work("blinksim project"):
+    monkeypatch.setattr(terminal, "FIRST_WORD_S", 0.1)
+    with terminal.still_at_work("blinksim project"):
         compute(0.8)
-        with progress.Working("reading [x].yaml") as say:
+        with terminal.Working("reading [x].yaml") as say:
             say("building ring")
             compute(2.5)
     lines = capsys.readouterr().err.splitlines()
@@ -35,20 +35,20 @@ def test_long_work_says_so_ever_later(capsys: pytest.CaptureFixture[str], monkey
 
 @pytest.mark.slow
 def test_quick_and_quiet_work_says_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    with progress.still_at_work("blinksim project"):
+    with terminal.still_at_work("blinksim project"):
         pass
-    monkeypatch.setattr(progress, "FIRST_WORD_S", 0.0)
-    with progress.still_at_work("blinksim project", quiet=True):
+    monkeypatch.setattr(terminal, "FIRST_WORD_S", 0.0)
+    with terminal.still_at_work("blinksim project", quiet=True):
         compute(0.8)
-    with progress.still_at_work("blinksim project"), progress.moving():
+    with terminal.still_at_work("blinksim project"), terminal.moving():
         compute(0.8)
     assert capsys.readouterr().err == ""
 
 
 def test_waiting_is_not_work(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine, or a reader that is slow, makes no command talk."""
-    monkeypatch.setattr(progress, "FIRST_WORD_S", 0.5)
-    with progress.still_at_work("blinksim project"):
+    monkeypatch.setattr(terminal, "FIRST_WORD_S", 0.5)
+    with terminal.still_at_work("blinksim project"):
         time.sleep(1.2)
     assert capsys.readouterr().err == ""
 
@@ -57,7 +57,7 @@ def test_waiting_is_not_work(capsys: pytest.CaptureFixture[str], monkeypatch: py
 def test_every_command_is_watched(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
-    real = progress.still_at_work
+    real = terminal.still_at_work
     seen: list[tuple[str, bool]] = []
 
     def watched(command: str, *, quiet: bool) -> object:
@@ -87,7 +87,7 @@ def test_a_small_limit_is_enough_for_what_is_small(capsys: pytest.CaptureFixture
 
 def test_synth_counts_the_trees_meanwhile(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     said: list[str] = []
-    monkeypatch.setattr(progress.Working, "__call__", lambda _, what: said.append(what))
+    monkeypatch.setattr(terminal.Working, "__call__", lambda _, what: said.append(what))
     assert run(["synth", "mesh:4x4", "allgather"]) == 0
     assert re.fullmatch(r"synthesising allgather on mesh:4x4, \d+ of \d+ trees", said[-1])
     capsys.readouterr()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-
 import click
 import pytest
 
-from blinksim.cli.main import COMMANDS
-from blinksim.cli.spelling import FLAGS, OPTIONS, as_typed
+from blinksim.cli.commands import COMMANDS
+from blinksim.cli.options import built
+from blinksim.cli.terminal import FLAGS, OPTIONS, as_typed
 
 
 @pytest.mark.parametrize(
@@ -53,10 +52,7 @@ def test_a_message_that_is_spelled_stays_as_it_is() -> None:
 def _options() -> dict[str, bool]:
     """Every option of every command, and whether it takes a value somewhere."""
     found: dict[str, bool] = {}
-    waiting = [importlib.import_module(module).command for module, _ in COMMANDS.values()]
-    while waiting:
-        command = waiting.pop()
-        waiting += getattr(command, "commands", {}).values()
+    for command in map(built, COMMANDS):
         for parameter in command.params:
             if isinstance(parameter, click.Option):
                 for name in parameter.opts:

@@ -1,0 +1,901 @@
+"""Every command: its help, its options, and the function that carries it out, which is loaded when the command runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from blinksim.cli.options import ALL_GPUS, Decimal, Options, Whole, argument, choice, group, option
+from blinksim.cli.options import COMMANDS as COMMANDS
+from blinksim.errors import InputError
+
+if TYPE_CHECKING:
+    from blinksim.simulation.simulation_options import MessagesName, OfferName, ProtocolName, ServiceName, SwitchingName
+
+
+def file_option(text: str) -> str | None:
+    """An option that names a file."""
+    return option(text, metavar="FILE")
+
+
+def output_option(text: str) -> str | None:
+    """-o, which names a file to write."""
+    return option(text, flags="-o --output", metavar="FILE")
+
+
+def sizes_option(default: str) -> str:
+    """--sizes, as `blinksim.units.parse_sizes` reads them."""
+    return option(
+        "Doubling from one size to another, with a factor as in 1KiB:1GiB:x4, or a list 1MiB,64MiB; 64M is 64MiB.",
+        default,
+    )
+
+
+BEFORE: bool = option("With --edit: also the answer for the machine before the edits, and what is left of it.")
+FORCE: bool = option("Replace FILE if it exists.")
+FORCE_ALL: bool = option("Replace files that exist.")
+JSON: bool = option("Print one JSON object.")
+LOG_COLLECTIVE: str | None = option(
+    "Which test of LOG; its collective, if LOG does not name it.  [default: what LOG says]", metavar="NAME"
+)
+NO_NVLS: bool = option("NCCL ran with NCCL_NVLS_ENABLE=0.")
+PLOT_Y: Literal["algbw", "busbw", "time"] = choice("algbw busbw time", "What the picture shows upwards.", "algbw")
+QUIET: bool = option("No notes on stderr.", flags="-q --quiet")
+ROOT: int | None = option("Root rank of broadcast, reduce, gather, scatter.  [default: 0]")
+TRAFFIC: str | None = option(
+    "For alltoallv: the bytes from every rank to every other, as CSV or .npy, a row per rank (blinksim traffic).",
+    metavar="FILE",
+)
+
+
+class TextOptions(Options):
+    """The form of an answer that is text or JSON."""
+
+    json: bool = JSON
+    quiet: bool = QUIET
+
+
+class TableOptions(Options):
+    """The form of an answer that is a table, too."""
+
+    json: bool = JSON
+    csv: bool = option("Print the rows as CSV.")
+    quiet: bool = QUIET
+
+    def __init__(self, values: Mapping[str, object]) -> None:
+        super().__init__(values)
+        if self.json and self.csv:
+            raise InputError("--json and --csv are two forms of the answer; choose one")
+
+
+class MachineOptions(Options):
+    """A part of a machine, as `question_of` understands it; rates: the default of --rates in words."""
+
+    nodes: int = option("Nodes, joined by its fabric.", 1, kind=Whole(1))
+    ranks_per_node: int | None = option(
+        "Ranks on every node, placed card by card in file order.  [default: all its GPUs]", kind=Whole(1)
+    )
+    members: str | None = option(
+        "The GPUs to run on, by number (0,1,4 or 0-3) or name; rank order is list order.  [default: all]",
+        flags="--members --ranks",
+        metavar="LIST",
+    )
+    relays: str | None = option(
+        "GPUs without a rank that may forward.  [default: those that the machine file names]", metavar="none|idle|LIST"
+    )
+    relays_reduce: bool = option("Relays may also reduce and multicast (Blink+'s helpers).")
+    links: str | None = option(
+        "Link classes to use, such as nvlink or xe,mdfi, or all.  [default: what the machine file says]",
+        metavar="CLASSES",
+    )
+    edits: tuple[str, ...] = option(
+        "A what-if; may be repeated: 'without gpu3', 'without gpu0-gpu3', 'without nic[0-3]', 'degrade gpu0-gpu3 "
+        "lanes=1', 'replace xe bandwidth=53GB/s', 'add gpu0-gpu5 nvlink lanes=1', 'nvswitch can=forward'. It changes "
+        "every node, or one if it names it (n0.gpu0).",
+        flags="--edit",
+        metavar="EDIT",
+    )
+    without_in_network: bool = option("Switches neither multicast nor reduce: --edit 'without in-network'.")
+    rates: str | None = option(
+        "Table of bandwidths: nominal, seed, nccl, measured, or a YAML file.  [default: {rates}]", metavar="NAME|FILE"
+    )
+
+
+class ScheduleMachineOptions(Options):
+    """The machine that a schedule runs on."""
+
+    machine: str | None = option(
+        "The machine, instead of the one in the file; files of MSCCL and MSCCL++ name none.", metavar="MACHINE"
+    )
+    rates: str | None = option("Rates for --machine.  [default: nominal]", metavar="NAME|FILE")
+    edits: tuple[str, ...] = option(
+        "A what-if, such as 'without gpu0-gpu3'; may be repeated.", flags="--edit", metavar="EDIT"
+    )
+    members: str | None = option(
+        "For files of MSCCL and MSCCL++: the GPUs of their ranks, in order.  [default: all]", metavar="LIST"
+    )
+    nodes: int = option("For files of MSCCL and MSCCL++: nodes of the machine.", 1, kind=Whole(1))
+    root: int = option("For files of MSCCL and MSCCL++, which do not name it: the root.", 0, kind=Whole(0))
+
+
+class WhereOptions(Options):
+    """Where the work is done."""
+
+    workers: int = option("Processes on this machine.", 1, kind=Whole(1))
+    cluster: str | None = option("A dask scheduler to work on instead, such as tcp://host:8786.", metavar="ADDRESS")
+
+    def check(self, machine: str) -> None:
+        """Refuses processes that cannot read the machine's description."""
+        if machine == "-" and (self.cluster or self.workers != 1):
+            raise InputError("other processes cannot read standard input; name the machine's file")
+
+
+class ModelOptions(Options):
+    """What models of programs on measured GPUs, and those of NCCL, are asked."""
+
+    protocol: Literal["simple", "ll128"] | None = choice(
+        "simple ll128", "With --model execution: flags behind the data, or packets.  [default: the quicker one]"
+    )
+    calls: Literal["successive", "apart"] | None = choice(
+        "successive apart",
+        "With --model execution: one call after another, whose launches overlap, or each by itself.  "
+        "[default: successive]",
+    )
+    channels: int | None = option(
+        "With nccl: the time by measured constants with N channels (NCCL_MIN_NCHANNELS = NCCL_MAX_NCHANNELS = N); "
+        "NCCL's own figure does not know of them.  [default: as NCCL has them]",
+        kind=Whole(1, 64),
+        metavar="N",
+    )
+    nccl_version: str | None = option("With nccl: whose figures, 2.28.3 or 2.30.7.  [default: 2.28.3]")
+    nccl_graph: str | None = file_option("With nccl: the channels of a graph file (NCCL_GRAPH_FILE).")
+    no_nvls: bool = option("With nccl: without NVLS, as NCCL_NVLS_ENABLE=0.")
+
+
+class RulesOptions(Options):
+    """The job that a file of measured times is of, and who reads the rules made of it."""
+
+    least_channels: int | None = option(
+        "NCCL_MIN_NCHANNELS while it is timed, and with the file: GPUs that a switch joins often need more channels "
+        "than NCCL takes.",
+        kind=Whole(1, 64),
+        metavar="N",
+    )
+    members: str | None = option("The GPUs that TIMES are of.  [default: all]", metavar="LIST")
+    nodes: int = option("Nodes that TIMES are of.", 1, kind=Whole(1))
+    no_nvls: bool = option("NCCL runs with NCCL_NVLS_ENABLE=0.")
+    version: str | None = option("The release of NCCL whose choices are known.", flags="--nccl", metavar="VERSION")
+    dialect: Literal["nccl", "rccl", "ncclx"] = choice("nccl rccl ncclx", "Who reads the file.", "nccl")
+
+
+class Topo(Options, run=""):
+    """List, show, check, import and export machines.
+
+    Example:
+      blinksim topo show dgx1-v100
+    """
+
+
+class TopoList(Options, run="blinksim.cli.topo:list_machines"):
+    """The machines and shapes that blinksim knows.
+
+    The machines that come with blinksim, and the shapes that can be generated.
+    """
+
+    json: bool = JSON
+
+
+class TopoShow(Options, run="blinksim.cli.topo:show"):
+    """Devices, links, rates, and the bandwidth between GPUs.
+
+    What MACHINE is made of: devices, links, rates, and the bandwidth between its GPUs.
+
+    {machine}
+
+    Example:
+      blinksim topo show aurora --nodes 2 --rates seed
+    """
+
+    machine: str = argument()
+    where: MachineOptions = group(MachineOptions, "nominal")
+    plot: str | None = file_option(
+        "Draw devices and links as PNG, SVG or PDF: width is bandwidth, red is what edits took."
+    )
+    bottleneck: str | None = option(
+        "In the picture, shade what the bound of this collective cuts apart.", metavar="COLLECTIVE"
+    )
+    force: bool = FORCE
+    json: bool = JSON
+
+
+class TopoCheck(Options, run="blinksim.cli.topo:check"):
+    """Check a machine against the rules.
+
+    Check a machine against the rules; exit status 1 if one of them finds an error.
+
+    Example:
+      blinksim topo check my-machine.yaml
+    """
+
+    machine: str | None = argument()
+    rules: bool = option("List the rules instead.")
+    json: bool = JSON
+
+
+class TopoImport(Options, run="blinksim.cli.topo:import_machine"):
+    """Turn a topo.xml, or any machine, into a machine file.
+
+    Turn an NCCL topo.xml (or any machine) into a machine file that can be edited.
+
+    Example:
+      blinksim topo import topo.xml -o my-machine.yaml
+    """
+
+    file: str = argument()
+    output: str | None = output_option("Where to write the machine file.  [default: standard output]")
+    force: bool = FORCE
+    rates: str = option("Rates to write down: nominal or nccl.", "nominal")
+    like: str | None = option(
+        "The machine that FILE is of: GPUs, NVLinks and ports that FILE leaves out.", metavar="MACHINE"
+    )
+    quiet: bool = QUIET
+
+
+class TopoExport(Options, run="blinksim.cli.topo:export"):
+    """Write a machine for NCCL (NCCL_TOPO_FILE).
+
+    Write MACHINE for NCCL, which then plans for it on whatever GPUs the job runs (NCCL_TOPO_FILE).
+
+    Example:
+      blinksim topo export dgx1-v100 --format nccl-topo -o dgx1.xml
+    """
+
+    machine: str = argument()
+    name: str = option("nccl-topo: NCCL's topology file.", flags="--format", metavar="NAME", required=True)
+    output: str | None = output_option("Where to write it.  [default: standard output]")
+    members: str | None = option("Only these GPUs, by number or name.  [default: all]", metavar="LIST")
+    bus_ids: str | None = option("PCI bus ids of the GPUs that the job runs on: 0000:1b:00.0,…", metavar="LIST")
+    rates: str = option("Rates to take the machine at.", "nominal")
+    edits: tuple[str, ...] = option("A what-if, such as 'without gpu3'.", flags="--edit", metavar="EDIT")
+    force: bool = FORCE
+    quiet: bool = QUIET
+
+
+class Project(Options, run="blinksim.cli.project:project"):
+    """How long will a collective take, and what takes the time?
+
+    How long will COLLECTIVE of SIZE bytes take on MACHINE, and what takes the time?
+
+    SIZE is the larger of one rank's send and receive buffers, such as 256MiB or 2GB. With --traffic it is that of the
+    matrix unless you give another, to which the matrix is scaled.
+
+    {machine}
+
+    Examples:
+      blinksim project dgx1-v100 allreduce 256MiB
+      blinksim project dgx1-v100 allreduce 256MiB --members 0,1,2,3,4,7 --algorithm all
+      blinksim project aurora allreduce 2GB --nodes 16 --ranks-per-node 12 --model aurora-projection
+    """
+
+    machine: str = argument()
+    collective: str = argument()
+    size: str | None = argument()
+    where: MachineOptions = group(MachineOptions, "nominal; nccl for what NCCL chooses; what a model pins")
+    root: int | None = ROOT
+    traffic: str | None = TRAFFIC
+    algorithm: str = option(
+        "A name, a Python file of your own, best (of those that are found quickly), all to rank them, or nccl for what "
+        "NCCL would choose.",
+        "best",
+    )
+    model: str = option(
+        "auto (execution with --rates measured where constants are known, else alpha-beta), alpha-beta, execution, "
+        "simulate, nccl-tuner, projection (scale-up + scale-out), a preset such as aurora-projection, which pins its "
+        "rates, or a file of your own.",
+        "auto",
+    )
+    reduction_rate: str | None = option(
+        "How fast a rank adds what it receives, such as 500GB/s.  [default: as fast as it arrives]", metavar="RATE"
+    )
+    what_if: bool = option("With a preset: what each change that its source discusses would do.")
+    before: bool = BEFORE
+    timing: ModelOptions = group(ModelOptions)
+    form: TableOptions = group(TableOptions)
+
+
+class Compare(Options, run="blinksim.cli.project:compare"):
+    """Which algorithm is best at which size?
+
+    Which algorithm of COLLECTIVE is best on MACHINE at which size?
+
+    {machine}
+
+    Examples:
+      blinksim compare dgx1-v100 allreduce
+      blinksim compare hgx-h200 allreduce --sizes 1KiB:1GiB:x4 --algorithms ring,two_shot,direct --plot sizes.png
+      blinksim compare dgx1-v100 allreduce --members 1,4,5,7 --algorithms nccl,chains,packed
+      blinksim compare p5.48xlarge allreduce --nodes 64 --model nccl-tuner --sizes 1MiB:2GiB --plot ring-or-tree.png
+      blinksim compare dgx1-v100 allreduce --algorithms ring,mine.json,theirs.xml --plot mine.png
+      blinksim compare dgx1-v100 allreduce --model alpha-beta,simulate,nccl-tuner --sizes 1MiB:1GiB:x8
+    """
+
+    machine: str = argument()
+    collective: str = argument()
+    where: MachineOptions = group(MachineOptions, "nominal; nccl for what NCCL chooses")
+    root: int | None = ROOT
+    traffic: str | None = TRAFFIC
+    sizes: str = sizes_option("1KiB:1GiB")
+    algorithms: str | None = option(
+        "Names and Python files, separated by commas; nccl is what NCCL would choose. Files of schedules stand beside "
+        "them: blinksim's own (.json), MSCCL's (.xml) and MSCCL++'s (.json).  [default: all that are found quickly]"
+    )
+    model: str = option(
+        "auto (execution with --rates measured where constants are known, else alpha-beta), alpha-beta, execution or "
+        "simulate; nccl-tuner for NCCL's own ring and tree; several stand side by side for the same algorithms.",
+        "auto",
+    )
+    search: float | None = option(
+        "Also search so long, for each size, a schedule that is made for it, as synth --size does; all are simulated.",
+        kind=Decimal(0, min_open=True),
+        metavar="SECONDS",
+    )
+    timing: ModelOptions = group(ModelOptions)
+    plot: str | None = file_option(
+        "Draw algbw against size as PNG, SVG or PDF, with the bounds and what was measured there."
+    )
+    plot_y: Literal["algbw", "busbw", "time"] = PLOT_Y
+    force: bool = FORCE
+    form: TableOptions = group(TableOptions)
+
+
+class Bound(Options, run="blinksim.cli.bound:bound"):
+    """How fast can a collective be at best, and why?
+
+    How fast can COLLECTIVE be on MACHINE at best, whatever the algorithm?
+
+    Every bound is an exact fraction with a certificate that needs no solver to check: `blinksim verify` re-adds the
+    sums of what --json prints.
+
+    {machine}
+
+    Examples:
+      blinksim bound dgx1-v100 allreduce --members 0,1,2,3,4,7
+      blinksim bound dgx-a100 allgather --nodes 4 --json > bound.json
+      blinksim bound p3.16xlarge allreduce --losses
+      blinksim bound hgx-h100 alltoall --nodes 16 --edit 'fabric shape=tree leaf_nodes=4 oversubscription=2' --levels
+      blinksim bound dgx1-v100 allreduce --size 1MiB
+      blinksim bound dgx1-v100 allreduce --edit 'without gpu0-gpu3' --before
+    """
+
+    machine: str = argument()
+    collective: str = argument()
+    where: MachineOptions = group(MachineOptions, "nominal")
+    root: int | None = ROOT
+    traffic: str | None = TRAFFIC
+    losses: bool = option("Also the bound after each single link loss, worst first.")
+    gains: bool = option("Also the bound with one lane (or NIC) more, best first.")
+    levels: bool = option("Also what GPUs, nodes and each level of switches allow by themselves.")
+    size: str | None = option("Also the least time for SIZE: latency, overhead and bandwidth together.", metavar="SIZE")
+    before: bool = BEFORE
+    form: TableOptions = group(TableOptions)
+
+
+class Schedules(Options, run="blinksim.cli.schedules:schedules"):
+    """List the schedules that come with blinksim.
+
+    List the schedules that come with blinksim; verify, simulate, run and export take their names.
+
+    Examples:
+      blinksim schedules --json
+      blinksim verify dgx1-v100-8-allreduce
+    """
+
+    json: bool = JSON
+
+
+class Synth(Options, run="blinksim.cli.synth:synth"):
+    """Build a schedule, prove it, and say how far it is from the best.
+
+    Build a schedule of COLLECTIVE on MACHINE, verify it, and write it to a file.
+
+    {machine}
+
+    Examples:
+      blinksim synth dgx1-v100 allreduce --members 0,1,2,3,4,7 -o trees.json
+      blinksim synth dgx1-v100 allgather --algorithm ring -o ring.json
+      blinksim synth hgx-h200 allreduce --size 1MiB --rates measured -o quickest.json
+      blinksim synth dgx1-v100 allgather --algorithm few_steps --chunks-per-rank 2 --steps 2
+      blinksim synth dgx1-v100 allgather --pareto --plot front.png -o front
+    """
+
+    machine: str | None = argument()
+    collective: str | None = argument()
+    where: MachineOptions = group(MachineOptions, "nominal")
+    root: int | None = ROOT
+    traffic: str | None = TRAFFIC
+    algorithm: str | None = option(
+        "A name, or a Python file; packed attains the bound.  [default: packed, with --size the quickest]"
+    )
+    size: str | None = option(
+        "Build what is quickest for this many bytes, such as 1MiB, and say how long it takes: of what project "
+        "considers, by the model that it takes; where that is alpha-beta, the quickest are simulated.",
+        metavar="SIZE",
+    )
+    messages: MessagesName | None = choice(
+        "joined single",
+        "With --size: count what a connection sends in a step as one message, or every chunk as one, as programs of "
+        "MSCCL and emulated lanes send it.  [default: joined]",
+    )
+    time_limit: float | None = option(
+        "Seconds after which the search ends.", kind=Decimal(0, min_open=True), metavar="S"
+    )
+    polish: float | None = option(
+        "Search this long for lower and fewer trees at the same rate; prints the compromises.",
+        kind=Decimal(0, min_open=True),
+        metavar="SECONDS",
+    )
+    trees: int | None = option("packed: exactly K trees per root, at a stated loss.", kind=Whole(1), metavar="K")
+    channels: int | None = option("chains, rings, blinkplus: at most K channels.", kind=Whole(1), metavar="K")
+    chunks: int | None = option(
+        "few_steps: chunks that each rank's data is cut into; of broadcast and reduce, the vector.  [default: 1]",
+        flags="--chunks-per-rank",
+        kind=Whole(1),
+        metavar="C",
+    )
+    steps: int | None = option("few_steps: how many.  [default: the fewest possible]", kind=Whole(1), metavar="S")
+    rounds: int | None = option(
+        "few_steps: of all steps together.  [default: the fewest that are found]", kind=Whole(1), metavar="R"
+    )
+    pareto: bool = option(
+        "Instead of one schedule, all that no other betters in latency and bandwidth; -o names a folder for them."
+    )
+    alike: bool | None = option("ring: pass every node the same way, as NCCL's files need.")
+    listed: bool = option("List the algorithms instead.", flags="--list")
+    seed: int | None = option("Seed of a solver, for repeatable answers.")
+    output: str | None = output_option("Where to write the schedule (.json, .json.gz).")
+    plot: str | None = file_option(
+        "Draw the trees, the largest first, or the loads of an alltoall, as PNG, SVG or PDF."
+    )
+    force: bool = FORCE
+    form: TextOptions = group(TextOptions)
+
+
+class Verify(Options, run="blinksim.cli.schedules:verify"):
+    """Is this schedule, or this bound, right?
+
+    Is FILE right? It is a schedule, what `bound --json` printed, or a file for a runtime.
+
+    The exit status is 1 if something is wrong, and 5 if nothing is but something that FILE claims is not proved.
+
+    A schedule that comes with blinksim goes by its name (`blinksim schedules`). A schedule is interpreted chunk by
+    chunk: every rank must end with what the collective promises. A bound is derived anew from the machine file and the
+    witness in its certificate; no solver is asked. That a bound is attained takes a schedule: the one at hand, or one
+    that is built and interpreted. A graph file is carried through NCCL's own stages for the GPUs of MACHINE: is it
+    used, ignored, refused, or a crash? MSCCL's XML and MSCCL++'s plans are carried out symbolically.
+
+    Examples:
+      blinksim verify schedule.json
+      blinksim verify dgx1-v100-8-allreduce
+      blinksim verify schedule.json --edit 'without gpu0-gpu3'
+      blinksim bound dgx1-v100 allreduce --json > bound.json; blinksim verify bound.json
+      blinksim verify graph.xml --machine topo.xml --members 0,1,2,3
+    """
+
+    file: str = argument()
+    machine: str | None = option("Check against this machine instead of the one in FILE.", metavar="MACHINE")
+    rates: str | None = option("Rates for --machine.  [default: nominal]", metavar="NAME|FILE")
+    edits: tuple[str, ...] = option("Check against the edited machine.", flags="--edit", metavar="EDIT")
+    in_place: bool = option("Ask for a schedule whose input and output are one buffer.")
+    slots: int = option("Buffers of each connection.", 1, kind=Whole(1))
+    members: str | None = option("For a graph.xml: the GPUs of the communicator.  [default: all]", metavar="LIST")
+    nodes: int = option("For a graph.xml: nodes alike.", 1, kind=Whole(1))
+    root: int = option("For a runtime's file: the root.", 0, kind=Whole(0))
+    release: str = option("For a graph.xml: NCCL.", "2.28.3", flags="--nccl", metavar="X.Y.Z")
+    json: bool = JSON
+
+
+class Export(Options, run="blinksim.cli.schedules:export"):
+    """Write a schedule so that NCCL, RCCL or MSCCL++ runs it.
+
+    Write SCHEDULE so that a communication library runs it: NCCL, RCCL, MSCCL or MSCCL++.
+
+    The schedule is verified first. Exit status 3 says that the format cannot hold it, and what to do instead.
+
+    nccl-tuner makes rules for the tuners of NCCL, RCCL and NCCLX. In place of a schedule it takes TIMES, a file of
+    measured times as blinksim tune --times-to writes it; the options from --machine to --dialect are for it alone.
+
+    Examples:
+      blinksim synth dgx1-v100 allreduce --members 0,1,2,3 --algorithm chains -o chains.json
+      blinksim export chains.json --format nccl-graph -o graph.xml
+      blinksim export times.csv --format nccl-tuner --machine hgx-h200 --dialect ncclx -o tuner.csv
+    """
+
+    schedule: str = argument()
+    name: str = option(
+        "nccl-graph, nccl-graph-set, msccl-xml, mscclpp-json, nccl-tuner.",
+        flags="--format",
+        metavar="NAME",
+        required=True,
+    )
+    output: str | None = output_option("Where to write it; a folder for nccl-graph-set.  [default: standard output]")
+    channels: int | None = option("The most channels.  [default: what every release loads]", metavar="N")
+    machine: str | None = option("nccl-tuner: the machine that the times are of.", metavar="MACHINE")
+    job: RulesOptions = group(RulesOptions)
+    force: bool = FORCE
+    form: TextOptions = group(TextOptions)
+
+
+class Simulate(Options, run="blinksim.cli.schedules:simulate"):
+    """How long will a schedule take, and which links are busy?
+
+    How long does SCHEDULE take for SIZE bytes when its pieces share the links of its machine?
+
+    SCHEDULE is a file or a name of `blinksim schedules`; with --machine also an XML file of MSCCL or a plan of MSCCL++.
+
+    Every piece waits for its data and for its link; the answer says which links were busy and what the time consists
+    of.
+
+    Examples:
+      blinksim simulate trees.json 256MiB
+      blinksim simulate trees.json 256MiB --chunk 1MiB --trace run.json     (open it at ui.perfetto.dev)
+      blinksim simulate trees.json 256MiB --service equal --plot links.png
+      blinksim simulate msccl.xml 256MiB --machine dgx1-v100
+    """
+
+    schedule: str = argument()
+    size: str = argument()
+    where: ScheduleMachineOptions = group(ScheduleMachineOptions)
+    chunk: str | None = option("Bytes of a piece at most.  [default: what takes the least time]", metavar="SIZE")
+    service: ServiceName = choice(
+        "fifo static ordered weighted equal",
+        "How a link serves: in order of arrival; in rounds; by steps; shared in proportion to the shares, or equally.",
+        "fifo",
+    )
+    offer: OfferName | None = choice(
+        "turns burst",
+        "How pieces stand in line: one of every tree at a time, or all there are.  [default: turns for trees]",
+    )
+    slots: int | None = option("Pieces that a connection has room for.  [default: no limit]", kind=Whole(1))
+    protocol: ProtocolName = choice("simple ll ll128", "What share of the traffic is data: all, 1/2, 15/16.", "simple")
+    switching: SwitchingName = choice(
+        "cut-through store-and-forward", "Whether switches and hosts pass a piece on while it arrives.", "cut-through"
+    )
+    messages: MessagesName = choice(
+        "joined single",
+        "What a connection sends in a step: one message of all its chunks, or one of each. Trees always send one of "
+        "each.",
+        "joined",
+    )
+    launch: str = option("Time before anything starts.", "0us", metavar="TIME")
+    channels_together: str | None = option(
+        "What a GPU's kernels drive together, such as 62GB/s.  [default: what the machine states, else no limit]",
+        metavar="RATE",
+    )
+    trace: str | None = file_option("Write the transfers in Chrome's trace format; of very many, a sample.")
+    plot: str | None = file_option("Draw what the busiest links do over time (.png, .svg, .pdf).")
+    force: bool = FORCE_ALL
+    quiet: bool = QUIET
+    json: bool = JSON
+
+
+class Run(Options, run="blinksim.cli.schedules:run"):
+    """Run a schedule for real, on the CPU or on GPUs, and check the data.
+
+    Run SCHEDULE with vectors of SIZE bytes; exit status 1 if the data are wrong.
+
+    NumPy interprets on the CPU the same program that GPUs run through CuPy; its time says nothing about a machine.
+
+    Examples:
+      blinksim run schedule.json 1000003 --executor numpy --op prod --dtype int32 --check
+      blinksim run msccl.xml 1MiB --machine dgx1-v100
+      blinksim run schedule.json 1GiB --executor cupy
+      blinksim run schedule.json 256MiB --executor cupy --lane-blocks 1
+      blinksim run --pairs
+    """
+
+    schedule: str | None = argument()
+    size: str | None = argument()
+    where: ScheduleMachineOptions = group(ScheduleMachineOptions)
+    executor: Literal["numpy", "cupy"] = choice("numpy cupy", "", "numpy")
+    op: str = option("sum, prod, min or max.", "sum")
+    dtype: str = option("Such as float32, bfloat16, int32.", "float32")
+    check: bool = option("Compare every rank's data afterwards.", True, flags="--check/--no-check")
+    in_place: bool = option("Use one buffer for input and output.")
+    protocol: Literal["simple", "ll128"] | None = choice(
+        "simple ll128",
+        "Flags behind the data, or packets that carry them, over NVLink.  [default: on GPUs the quicker one for this "
+        "size; with --lane-blocks and on the CPU simple]",
+    )
+    warmup: int = option("Iterations not counted (GPUs).", 5, kind=Whole(0))
+    iterations: int = option("Timed iterations (GPUs).", 20, kind=Whole(1))
+    seed: int | None = option("Order in which NumPy runs the blocks.  [default: in turn]", kind=Whole(0))
+    lane_blocks: int | None = option(
+        "Emulate the schedule's machine: N thread blocks for every lane of a link, and no other way out of a GPU.",
+        kind=Whole(1),
+        metavar="N",
+    )
+    pairs: bool = option("Measure every pair of GPUs, way by way, instead of running a schedule.")
+    json: bool = JSON
+
+
+class Advise(Options, run="blinksim.cli.advise:advise"):
+    """What should I load? Bound, NCCL's pick, the best schedule, the file.
+
+    The bound, what NCCL would pick, the best schedule, and the file to load, for MACHINE or the one this runs on.
+
+    Without MACHINE, asks nvidia-smi for this computer's own GPUs. Times are real ones where constants of NCCL and of
+    programs were measured; elsewhere the rates are those that NCCL computes with, unless --rates says otherwise.
+
+    {machine}
+
+    Examples:
+      blinksim advise
+      blinksim advise dgx1-v100 --members 0,1,2,3,4,7
+      blinksim advise topo.xml --collective allgather -o graph.xml
+    """
+
+    machine: str | None = argument()
+    where: MachineOptions = group(
+        MachineOptions, "measured where constants are known, else nccl, where the machine has it"
+    )
+    collective: str = option("What the GPUs will run.", "allreduce")
+    size: str | None = option("How large it is.  [default: 256MiB, or the matrix's largest buffer]")
+    root: int | None = ROOT
+    traffic: str | None = TRAFFIC
+    no_nvls: bool = option("NCCL will run with NCCL_NVLS_ENABLE=0.")
+    before: bool = BEFORE
+    output: str | None = output_option("Where to write what is worth loading, if anything is.")
+    force: bool = FORCE
+    form: TextOptions = group(TextOptions)
+
+
+class Diagnose(Options, run="blinksim.cli.logs:diagnose"):
+    """Is my bandwidth normal? Compare a log of nccl-tests with model and bound.
+
+    Compare what nccl-tests measured with what NCCL expects of MACHINE and with what no schedule exceeds.
+
+    LOG: text that nccl-tests printed, or its JSON (-J); - for standard input. Names the first size that falls
+    behind NCCL's own model, and the link class that it falls behind on. Several logs stand side by side.
+
+    {machine}
+
+    Examples:
+      all_reduce_perf -b 1K -e 1G -f 2 -g 8 > log.txt
+      blinksim diagnose log.txt --machine hgx-h200
+      blinksim diagnose log.txt --machine hgx-h200 --threshold 75 -q
+      blinksim diagnose monday.txt tuesday.txt --machine hgx-h200
+    """
+
+    logs: tuple[str, ...] = argument(metavar="LOG...", required=True)
+    machine: str = option("The machine that LOG was measured on.", metavar="MACHINE", required=True)
+    where: MachineOptions = group(MachineOptions, "nominal for the bound, nccl for NCCL's model")
+    collective: str | None = LOG_COLLECTIVE
+    threshold: float | None = option(
+        "Exit status 1 if the largest size reaches less.  [default: status 1 only for wrong data]",
+        kind=Decimal(0, 1000),
+        metavar="PERCENT",
+    )
+    against: str = choice("bound model", "What PERCENT is of.", "bound")
+    in_place: bool = option("Take the times in place.  [default: out of place, where there are any]")
+    no_nvls: bool = NO_NVLS
+    nccl_version: str | None = option("The NCCL that ran.  [default: what LOG says, else 2.28.3]", metavar="VERSION")
+    form: TableOptions = group(TableOptions)
+
+
+class Calibrate(Options, run="blinksim.cli.logs:calibrate"):
+    """What do my links really carry? Fit rates to a log of nccl-tests.
+
+    Fit alpha and bandwidth of MACHINE's link classes to what nccl-tests measured.
+
+    LOG: text that nccl-tests printed, or its JSON (-J); - for standard input. Several logs, of several collectives
+    or numbers of GPUs, are fitted together. Single wild times do not matter, and every figure comes with its
+    interval of 95 %.
+
+    {machine}
+
+    Examples:
+      blinksim calibrate all_reduce.txt --machine hgx-h200 -o rates.yaml
+      blinksim project hgx-h200 allreduce 1GiB --rates rates.yaml
+      blinksim calibrate --gpus --machine hgx-h200 -o rates.yaml
+    """
+
+    logs: tuple[str, ...] = argument(metavar="[LOG...]")
+    machine: str | None = option("The machine that LOG was measured on, or this one.", metavar="MACHINE")
+    gpus: int | None = option(
+        "Time at most 40 runs on the first N GPUs of this machine (default: all) instead of reading LOG, and fit the "
+        "constants of running programs and of NCCL.",
+        kind=Whole(2, ALL_GPUS),
+        metavar="[N]",
+        bare=str(ALL_GPUS),
+    )
+    where: MachineOptions = group(MachineOptions, "nominal")
+    collective: str | None = LOG_COLLECTIVE
+    output: str | None = option(
+        "Where to write the rates, as --rates reads them (.yaml).", flags="-o --output", metavar="RATES"
+    )
+    force: bool = option("Replace RATES if it exists.")
+    no_nvls: bool = NO_NVLS
+    form: TextOptions = group(TextOptions)
+
+
+class Tune(Options, run="blinksim.cli.tune:tune"):
+    """Make stock NCCL quicker: time its choices, write a file for its tuner.
+
+    Find where another of NCCL's own choices is quicker, and write a file of rules for a tuner plugin.
+
+    {machine}
+
+    TIMES: measured times of choices, as --times-to writes them.
+
+    Examples:
+      blinksim tune --plugin libnccl-tuner-blinksim.so
+      blinksim tune hgx-h200 --gpus --least-channels 32 --times-to times.csv -o tuner.csv
+      blinksim tune hgx-h200 times.csv --dialect ncclx -o tuner.csv
+    """
+
+    machine: str | None = argument()
+    times: str | None = argument()
+    gpus: int | None = option(
+        "Time NCCL's choices on the first N GPUs of this machine (default: all) instead of reading TIMES.",
+        kind=Whole(2, ALL_GPUS),
+        metavar="[N]",
+        bare=str(ALL_GPUS),
+    )
+    measurements: int = option("The most times to take.", 40, kind=Whole(5, 4000))
+    job: RulesOptions = group(RulesOptions)
+    output: str | None = output_option("Where to write the rules.")
+    times_to: str | None = file_option("Where to write the measured times.")
+    plugin: str | None = file_option("Build the plugin that reads the rules, with the system's C compiler.")
+    force: bool = FORCE_ALL
+    json: bool = JSON
+    quiet: bool = option("No progress.", flags="-q --quiet")
+
+
+class Measured(Options, run="blinksim.cli.logs:measured"):
+    """What was measured and published, beside what the model says?
+
+    What was measured on MACHINE and published, beside NCCL's prediction and the bound.
+
+    Without MACHINE, the machines of which there are tables. Aurora's stand beside its projection.
+
+    Examples:
+      blinksim measured p5
+      blinksim measured aurora
+    """
+
+    machine: str | None = argument()
+    quality: str = option(
+        "Which tables to take: A are whole ones with machine and number of GPUs, in B something is derived, C are "
+        "excerpts.",
+        "ABC",
+    )
+    plot: str | None = file_option("Draw measured, predicted and bound against size as PNG, SVG or PDF.")
+    plot_collective: str = option("What the picture shows.  [default: allreduce]", "", metavar="NAME")
+    plot_y: Literal["algbw", "busbw", "time"] = PLOT_Y
+    force: bool = FORCE
+    form: TableOptions = group(TableOptions)
+
+
+class Reproduce(Options, run="blinksim.cli.logs:reproduce"):
+    """What do the papers behind it say, and what comes out here?
+
+    The tables of DOCUMENT beside what blinksim computes, and the difference.
+
+    DOCUMENT: blink, blinkplus, cubedo (the SISCI-NCCL thesis), mxnet or aurora. What a document prints and cannot be
+    is named at the end.
+
+    Examples:
+      blinksim reproduce aurora
+      blinksim reproduce blink --json
+    """
+
+    document: str = argument(kind=click.Choice(["blink", "blinkplus", "cubedo", "mxnet", "aurora"]))
+    form: TableOptions = group(TableOptions)
+
+
+class Traffic(Options, run="blinksim.cli.traffic:traffic"):
+    """What do experts send to whom? Make, show and draw traffic for alltoallv.
+
+    What does every rank send to every other? Make the traffic of experts, or show the matrix in FILE.
+
+    Line i of FILE has the bytes that rank i has for rank 0, rank 1 and so on, separated by commas; or FILE is what
+    numpy.save wrote. Each token goes once to every rank that holds one of its experts.
+
+    Examples:
+      blinksim traffic --ranks 64 --experts-per-rank 4 --top-k 8 --skew 0.8 -o dispatch.csv
+      blinksim traffic dispatch.csv --combine -o combine.csv
+      blinksim traffic dispatch.csv --plot dispatch.png
+      blinksim bound hgx-h100 alltoallv --nodes 8 --traffic dispatch.csv
+    """
+
+    file: str | None = argument()
+    ranks: int | None = option("Make the dispatch of experts on this many ranks.", kind=Whole(2))
+    tokens: int | None = option("Tokens of every rank.  [default: 4096]", kind=Whole(1))
+    token_size: str | None = option("Bytes of a token, such as 14KiB for 7168 x 2.  [default: 14KiB]", metavar="SIZE")
+    experts_per_rank: int | None = option("Experts that every rank holds.  [default: 1]", kind=Whole(1))
+    top_k: int | None = option("Experts that a token goes to.  [default: 8]", kind=Whole(1))
+    skew: float | None = option(
+        "Exponent of Zipf's law for the choice of experts.  [default: 0, even]", kind=Decimal(0, 10)
+    )
+    seed: int | None = option("Of the choices.  [default: 0]")
+    combine: bool = option("The way back: the transposed matrix.")
+    output: str | None = output_option("Write the matrix, as CSV or .npy, a row per rank.")
+    plot: str | None = file_option("Draw the matrix as PNG, SVG or PDF.")
+    force: bool = FORCE_ALL
+    form: TextOptions = group(TextOptions)
+
+
+class Place(Options, run="blinksim.cli.bound:place"):
+    """Which GPUs should I ask for?
+
+    Rank all choices of COUNT GPUs of MACHINE by the best rate that a collective can have on them.
+
+    {machine}
+
+    Example:
+      blinksim place dgx1-v100 4
+    """
+
+    machine: str = argument()
+    count: int = argument(kind=Whole(2))
+    where: MachineOptions = group(MachineOptions, "nominal")
+    collective: str = option("What the GPUs will run.", "allreduce")
+    traffic: str | None = TRAFFIC
+    top: int = option("Rows to print as text.", 20, kind=Whole(1))
+    work: WhereOptions = group(WhereOptions)
+    form: TableOptions = group(TableOptions)
+
+
+class Sweep(Options, run="blinksim.cli.sweep:sweep"):
+    """What if? Every combination of edits, nodes, sizes and algorithms.
+
+    How does the time of COLLECTIVE on MACHINE change with what-ifs, nodes, sizes and algorithms?
+
+    {machine}
+
+    Examples:
+      blinksim sweep aurora allreduce --sizes 2GB --vary nodes=2,4,8,16 --vary 'xe bandwidth=15GB/s,53GB/s' \\
+          --ranks-per-node 12 --model aurora-projection
+      blinksim sweep dgx1-v100 allreduce --sizes 1MiB,256MiB --algorithms ring,packed --bounds \\
+          --vary 'edit=none;without gpu0-gpu3;degrade gpu0-gpu4 lanes=1'
+      blinksim sweep hgx-h200 allreduce --vary nodes=2,16,128 --workers 2 -o pods.csv --plot pods.png
+    """
+
+    machine: str = argument()
+    collective: str = argument()
+    where: MachineOptions = group(MachineOptions, "nominal; nccl for what NCCL chooses; what a model pins")
+    root: int | None = ROOT
+    traffic: str | None = TRAFFIC
+    sizes: str = sizes_option("1MiB:256MiB:x16")
+    vary: tuple[str, ...] = option(
+        "What differs; may be repeated, all combinations are taken. nodes=1,2,4 (or ranks-per-node, rates); a "
+        "property of links: 'xe bandwidth=15GB/s,53GB/s', 'gpu0-gpu3 lanes=1,2'; whole edits, separated by "
+        "semicolons: 'edit=none;without gpu3' (and so members, relays, links).",
+        metavar="WHAT=VALUES",
+    )
+    algorithms: str = option(
+        "Names and Python files, separated by commas; best of those that are found quickly, all that need no solver, "
+        "nccl: what NCCL would choose; files of schedules (.json, MSCCL's .xml).",
+        "best",
+    )
+    model: str = option(
+        "alpha-beta, execution (measured GPUs of one node), simulate, a preset such as projection, or a file of your "
+        "own.",
+        "alpha-beta",
+    )
+    bounds: bool = option("Also the best rate that is possible at every point.")
+    work: WhereOptions = group(WhereOptions)
+    output: str | None = option(
+        "Write all rows there as CSV. Finished work is kept in FILE.journal meanwhile: after a kill the same command "
+        "goes on from it.",
+        flags="-o --output",
+        metavar="FILE",
+    )
+    plot: str | None = file_option(
+        "Draw algbw as PNG, SVG or PDF: lines along sizes, nodes and other numbers, a heat map for two categories."
+    )
+    plot_y: Literal["algbw", "busbw", "time"] = PLOT_Y
+    force: bool = FORCE_ALL
+    form: TableOptions = group(TableOptions)

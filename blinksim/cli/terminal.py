@@ -1,0 +1,253 @@
+"""Everything that commands print: answers as text, JSON and CSV, notes and progress on stderr, messages as typed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shlex
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+from blinksim.errors import InputError
+from blinksim.printable import printable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Of the keys that ``--json`` prints: one is added without a new version, and removed or renamed with one.
+SCHEMA_VERSION = 1
+PATIENCE_S = 1.0
+# Seconds of computing after which a command says that it is still at work; then after each time three times as long.
+FIRST_WORD_S = 8.0
+
+# Python arguments that messages name: options of the same name, and those that take no value and stand for True.
+_NAMES = (
+    "algorithm calls channels chunk cluster collective format lane_blocks like links machine members model nodes "
+    "protocol ranks_per_node rates relays root search service time_limit trees workers"
+)
+OPTIONS = {name: f"--{name.replace('_', '-')}" for name in _NAMES.split()} | {"edits": "--edit"}
+FLAGS = {"alike": "--alike", "check": "--check", "force": "--force", "relays_reduce": "--relays-reduce"}
+# Text in quotes is quoted from the user, such as the edit 'degrade gpu0-gpu3 lanes=1'; an apostrophe is no quote.
+_QUOTED = r"(?<![\w=])(?:'[^'\n]*'|\"[^\"\n]*\")(?!\w)"
+_ARGUMENT = r"(?<![\w-])(?P<name>[a-z][a-z_]*)=(?:(?P<word>True|False)\b|'(?P<quoted>[\w-]+)')?(?=(?P<next>\S)?)"
+_PIECE = re.compile(f"{_QUOTED}|{_ARGUMENT}")
+
+# What is being done, the innermost last, and how many moving lines say so already.
+_doing: list[str] = []
+_moving: list[object] = []
+
+
+class Door:
+    """A stream that everything printed passes: no text of a file or of a user controls the terminal.
+
+    What the terminal's encoding lacks is escaped instead of refused.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.rich_proxied_file = stream  # rich draws its bars here, with the control characters that it needs.
+
+    @property
+    def encoding(self) -> str:
+        """One that click finds able; it would go around this door if it did not."""
+        return "utf-8"
+
+    def write(self, text: str) -> int:
+        """Prints `text`, escaped."""
+        self._stream.write(printable(text, getattr(self._stream, "encoding", None) or "utf-8"))
+        return len(text)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def doors() -> Iterator[None]:
+    """Everything printed within goes through a `Door`."""
+    out, err = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = Door(out), Door(err)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = out, err
+
+
+def flagged(name: str) -> bool:
+    """True if the command that runs has a flag of this name, and it was given."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.params.get(name))
+
+
+def note(text: str) -> None:
+    """A line for people, on stderr."""
+    if not flagged("quiet"):
+        print(text, file=sys.stderr)
+
+
+def print_json(value: Mapping[str, object]) -> None:
+    """One JSON object on stdout, as ``docs/answer.schema.json`` describes it."""
+    click.echo(json.dumps({"schema_version": SCHEMA_VERSION, **value}, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
+    """The rows as CSV with a heading; the columns are the keys of the first row."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+def answer(
+    command: str,
+    said: Callable[[], Mapping[str, object]],
+    text: Callable[[], object],
+    rows: Callable[[], Sequence[Mapping[str, object]]] = list,
+) -> None:
+    """Prints an answer in the form that the command line asks for: said as JSON, rows as CSV, or by `text`."""
+    if flagged("csv"):
+        click.echo(csv_text(rows()), nl=False)
+    elif flagged("json"):
+        print_json({"command": command, **said()})
+    else:
+        text()
+
+
+@contextmanager
+def written(target: str | None, write: Callable[[str], object]) -> Iterator[str | None]:
+    """Writes a file, if one is wanted, and gives its name to what prints the answer, or None if it is not there.
+
+    An error in writing is raised once the answer is printed: an answer is not lost.
+    """
+    failure = None
+    if target:
+        try:
+            write(target)
+        except InputError as error:
+            failure = error
+    yield target if failure is None else None
+    if failure is not None:
+        raise failure
+
+
+def drawn(picture: Figure, path: str, force: bool) -> None:
+    """Writes a picture, and says where it is: on stderr if stdout is for a program."""
+    from blinksim import plots
+
+    file = plots.save(picture, path, force=force)
+    click.echo(f"drawn: {file}", err=flagged("csv") or flagged("json"))
+
+
+def typed(path: str) -> str:
+    """A file name as it is typed in a command."""
+    return shlex.quote(f"./{path}" if path.startswith("-") and path != "-" else path)
+
+
+def as_typed(message: str) -> str:
+    """A message of the library in the words of the command line: ``nodes=4`` becomes ``--nodes 4``."""
+    return _PIECE.sub(_option, message)
+
+
+def _option(piece: re.Match[str]) -> str:
+    name, word, quoted, following = piece.group("name", "word", "quoted", "next")
+    if name in FLAGS and word != "False":
+        return FLAGS[name]
+    if name not in OPTIONS or word:
+        return piece.group()
+    if quoted:
+        return f"{OPTIONS[name]} {quoted}"
+    has_value = following is not None and following not in ",;.:)"
+    return OPTIONS[name] + (" " if has_value else "")
+
+
+class Working:
+    """A line on a terminal that shows what a command does, after the first second; calling it changes the text.
+
+    Used as a context: ``with Working("building") as say: … say("building ring, 1 of 9")``. Where stderr is no terminal
+    `still_at_work` prints the text if the work takes long. Leaves nothing behind on a terminal.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self._done = threading.Event()
+        self._thread: threading.Thread | None = None
+        if not flagged("quiet") and sys.stderr.isatty():
+            self._thread = threading.Thread(target=self._show, daemon=True)
+
+    def __call__(self, what: str) -> None:
+        self.what = _doing[-1] = what
+
+    def _show(self) -> None:
+        if self._done.wait(PATIENCE_S):
+            return
+        # Slow to import, and not needed by what is quick.
+        from rich.console import Console
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar, moving():
+            task = bar.add_task(self.what, total=None)
+            while not self._done.wait(0.2):
+                bar.update(task, description=self.what)
+
+    def __enter__(self) -> Working:
+        _doing.append(self.what)
+        if self._thread is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        _doing.pop()
+        if self._thread is not None:
+            self._thread.join()
+
+
+@contextmanager
+def moving() -> Iterator[None]:
+    """A moving line is shown meanwhile, so that no other need be."""
+    _moving.append(None)
+    try:
+        yield
+    finally:
+        _moving.pop()
+
+
+@contextmanager
+def still_at_work(command: str, *, quiet: bool = False) -> Iterator[None]:
+    """A line on stderr when the work within takes long, and again ever later, unless a moving line shows that.
+
+    Time is what this process computes, so that a busy machine does not count.
+    """
+    done, start = threading.Event(), time.process_time()
+
+    def watch() -> None:
+        due = FIRST_WORD_S
+        while not done.wait(0.5):
+            used = time.process_time() - start
+            if used >= due:
+                if not _moving:
+                    what = _doing[-1] if _doing else command
+                    print(f"still at work after {used:.0f} s: {what} (Ctrl-C ends it)", file=sys.stderr, flush=True)
+                due = 3 * used
+
+    thread = threading.Thread(target=watch, daemon=True)
+    if not quiet:
+        thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        if not quiet:
+            thread.join()
