@@ -12,8 +12,8 @@ from blinksim.algorithms.building import joined_schedule
 from blinksim.algorithms.building.joined_schedule import twice
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
+from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import Schedule
-from blinksim.schedule.turned.entrant import TurnedSteps
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
@@ -37,6 +37,6 @@ def build(topology: Topology, collective: Collective) -> Schedule:
     return joined_schedule.build(topology, collective, "bruck", twice)
 
 
-def symmetric(topology: Topology, collective: Collective) -> TurnedSteps | None:
+def symmetric(topology: Topology, collective: Collective) -> Candidate | None:
     """The schedule by symmetry, for thousands of ranks; None where no turns take a node to all others."""
     return joined_schedule.entrant(topology, collective, "bruck", twice)

@@ -15,7 +15,7 @@ from blinksim.algorithms.double_binary import two_trees
 from blinksim.algorithms.registry import Algorithm, per_channel
 from blinksim.collective import Collective
 from blinksim.schedule.model import Schedule
-from blinksim.schedule.turned.symmetric import SymmetricSchedule
+from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.schedule.ways import equal_ways
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology

@@ -16,7 +16,7 @@ from blinksim.algorithms.registry import Algorithm, straight
 from blinksim.collective import COLLECTIVES, OWN, ROOT, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.model import COPY, REDUCE, Schedule
-from blinksim.schedule.outlines.outline import Exchange, Round
+from blinksim.schedule.step_loads import Exchange, Round
 from blinksim.structures.arrays import in_turns
 from blinksim.topology.graph import Topology
 

@@ -15,7 +15,7 @@ from blinksim.algorithms.recursive_doubling import at_distance, gather_step
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, REDUCE, Schedule
-from blinksim.schedule.outlines.outline import Round
+from blinksim.schedule.step_loads import Round
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(

@@ -21,7 +21,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.packing.rails import Pieces
 from blinksim.schedule.model import Schedule
-from blinksim.schedule.turned.symmetric import SymmetricSchedule
+from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(

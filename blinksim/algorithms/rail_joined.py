@@ -11,9 +11,8 @@ from blinksim.algorithms.building import joined_schedule
 from blinksim.algorithms.building.joined_schedule import once
 from blinksim.algorithms.registry import Algorithm, algorithm, per_pair
 from blinksim.collective import Collective
+from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import Schedule
-from blinksim.schedule.outlines.step_sums import Summed
-from blinksim.schedule.turned.entrant import TurnedSteps
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
@@ -38,7 +37,7 @@ def build(topology: Topology, collective: Collective) -> Schedule:
     return joined_schedule.build(topology, collective, "rail_joined", once)
 
 
-def symmetric(topology: Topology, collective: Collective) -> TurnedSteps | Summed | None:
+def symmetric(topology: Topology, collective: Collective) -> Candidate | None:
     """The schedule by symmetry, for thousands of ranks, or of a traffic matrix by what its steps add up to.
 
     None where no turns take a node to all others, or there are no rails.

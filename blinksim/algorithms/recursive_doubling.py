@@ -14,7 +14,7 @@ from blinksim.algorithms.building.plan import Plan, log2_ranks
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, REDUCE, Schedule
-from blinksim.schedule.outlines.outline import Exchange, Round
+from blinksim.schedule.step_loads import Exchange, Round
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(

@@ -19,8 +19,8 @@ from blinksim.collective import ALLTOALLV, COLLECTIVES, ROOTED, Collective  # no
 from blinksim.errors import InfeasibleError, InputError, unknown
 
 if TYPE_CHECKING:
+    from blinksim.schedule.candidate import Candidate
     from blinksim.schedule.model import Schedule
-    from blinksim.schedule.ways import Parallel
     from blinksim.topology.graph import Topology
 
 AlgorithmName = Literal[
@@ -95,10 +95,10 @@ class Algorithm:
     too long. source: the publication that describes it. every_pair: every rank sends to every other. routes: it
     chooses the route of every send, which then is not divided among equal ways. in_network: it needs switches that
     multicast or reduce, and runs only when named. traffic: it has alltoallv, for any traffic matrix. outlined: its
-    module tells the `rounds` of a schedule besides, for `blinksim.schedule.outlines`. turned: it tells the `symmetric`
-    form. hops: how many steps one after another it has, 0 if that is not known before it is built. fill: what fills
-    the plan of an algorithm from outside, and the form of its schedules. home: the file that registered it. order: its
-    place in lists.
+    module tells the `rounds` of a schedule besides, for `blinksim.schedule.step_loads`. turned: it tells the
+    `symmetric` form. hops: how many steps one after another it has, 0 if that is not known before it is built. fill:
+    what fills the plan of an algorithm from outside, and the form of its schedules. home: the file that registered it.
+    order: its place in lists.
     """
 
     name: str
@@ -158,12 +158,12 @@ class Algorithm:
         """The schedule of `collective` on the selected `topology`; raises `InfeasibleError` if there is none."""
         return self.parallel(topology, collective, **options).schedule
 
-    def parallel(self, topology: Topology, collective: Collective, **options: Any) -> Parallel:
+    def parallel(self, topology: Topology, collective: Collective, **options: Any) -> Candidate:
         """The schedule as `build` gives it, with the parallel routes that its sends are divided among not written out.
 
         Those that choose the route of every send keep it.
         """
-        from blinksim.schedule.kept import kept
+        from blinksim.schedule.candidate import kept
 
         if not self.supports(collective.name):
             others = ", ".join(other.name for other in REGISTRY.values() if other.supports(collective.name))
@@ -177,20 +177,21 @@ class Algorithm:
 
     def outlines(self, topology: Topology, collective: Collective) -> bool:
         """Whether the schedule has so many sends that its steps are timed without them."""
-        from blinksim.schedule.outlines.outline import worth_it
+        from blinksim.schedule.step_loads import worth_it
 
         sends = self.sends_on(topology, collective.name)
         return self.outlined and worth_it(topology, collective, sends, self.every_pair)
 
-    def _outlined(self, topology: Topology, collective: Collective) -> Parallel:
-        from blinksim.schedule.outlines.outline import Outline, Outlined
+    def _outlined(self, topology: Topology, collective: Collective) -> Candidate:
+        from blinksim.schedule.candidate import Candidate
+        from blinksim.schedule.step_loads import Outline
 
         rounds = import_module(f"blinksim.algorithms.{self.name}").rounds(topology, collective)
         found = Outline(topology, collective, self.name, rounds)
-        return Outlined(found, lambda: self._parallel(topology, collective))
+        return Candidate(found, build=lambda: self._parallel(topology, collective))
 
-    def _parallel(self, topology: Topology, collective: Collective, **options: Any) -> Parallel:
-        from blinksim.schedule.ways import Parallel
+    def _parallel(self, topology: Topology, collective: Collective, **options: Any) -> Candidate:
+        from blinksim.schedule.candidate import Candidate
 
         self.check_size(topology.ranks, collective.name)
         schedule: Schedule
@@ -201,7 +202,7 @@ class Algorithm:
         else:
             module = import_module(f"blinksim.algorithms.{self.name}")
             schedule = module.build(topology, collective, **options)
-        return Parallel(schedule) if self.routes else Parallel.of(schedule)
+        return Candidate(schedule) if self.routes else Candidate.of(schedule)
 
 
 def _entries() -> Iterator[Algorithm]:

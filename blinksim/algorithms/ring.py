@@ -18,7 +18,7 @@ from blinksim.algorithms.registry import SHARDED, Algorithm, around, per_pair
 from blinksim.collective import EVERY, Collective
 from blinksim.packing.hamiltonian import Order
 from blinksim.schedule.model import COPY, REDUCE, Schedule
-from blinksim.schedule.outlines.outline import Exchange, Round
+from blinksim.schedule.step_loads import Exchange, Round
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(

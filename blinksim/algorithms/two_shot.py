@@ -8,7 +8,7 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, REDUCE, Schedule
-from blinksim.schedule.outlines.outline import Exchange, Round
+from blinksim.schedule.step_loads import Exchange, Round
 from blinksim.structures.arrays import in_turns
 from blinksim.topology.graph import Topology
 

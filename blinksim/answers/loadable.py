@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from blinksim import exports
 from blinksim.algorithms.registry import algorithm
 from blinksim.errors import BlinksimError, InfeasibleError
+from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.verify import verify
-from blinksim.schedule.ways import MOST_SENDS, Parallel
+from blinksim.schedule.ways import MOST_SENDS
 from blinksim.topology.cluster import nodes_of
 
 if TYPE_CHECKING:
@@ -70,11 +71,11 @@ def options_of(rivals: Contest, expectation: Expectation, size: int, within_s: f
     for name in solved if part.ranks <= MOST_RANKS else ():
         try:
             plans[name] = algorithm(name).build(part, collective, bound=expectation.bounds)
-            rivals.model.check_schedule(Parallel(plans[name]))
+            rivals.model.check_schedule(Candidate(plans[name]))
         except BlinksimError:
             # There is no such schedule for this collective or machine, or nothing that says how long it takes.
             plans.pop(name, None)
-    timed = rivals.among({name: Parallel(plan) for name, plan in plans.items()}).projections(size, best)
+    timed = rivals.among({name: Candidate(plan) for name, plan in plans.items()}).projections(size, best)
     projections = {projection.algorithm: projection for projection in timed}
     return [
         Option(plan, projections[name].time_s, projections[name]) for name, plan in plans.items() if verify(plan).ok

@@ -11,11 +11,11 @@ from blinksim.algorithms.building.tradeoffs import tradeoffs
 from blinksim.answers.compare import Comparison, compared
 from blinksim.budget import asked_to_stop, stoppable
 from blinksim.collective import Collective, CollectiveName
-from blinksim.cost.brief.turned_cost import cost_of
+from blinksim.cost.candidate_cost import cost_of
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result
-from blinksim.schedule.ways import Parallel
+from blinksim.schedule.candidate import Candidate
 from blinksim.textio.text_table import count, names, refused_words, table
 from blinksim.timing.alpha_beta_model import AlphaBeta
 from blinksim.timing.candidates import Entrant, named
@@ -42,7 +42,7 @@ class Tradeoff:
     ----------
     name : str
         The algorithm, with its parameters.
-    entrant : Parallel
+    entrant : Candidate
         The schedule, and the parallel routes that its sends are divided among.
     latency_s : float
         Seconds for a message of next to no bytes.
@@ -60,7 +60,7 @@ class Tradeoff:
     """
 
     name: str
-    entrant: Parallel
+    entrant: Candidate
     latency_s: float
     bandwidth: float
     quickest_from: int | None = None
@@ -268,7 +268,7 @@ def pareto(
     with stoppable():
         so_far = _SoFar(candidates, contest.bound, say)
         for name, found in tradeoffs(part, wanted, seconds, seed, so_far.say):
-            candidates[name] = Parallel(found)
+            candidates[name] = Candidate(found)
             if asked_to_stop():
                 break
         interrupted = asked_to_stop()
@@ -292,7 +292,7 @@ def pareto(
 class _SoFar:
     """Tells with what is done which latency and which bandwidth the candidates reach, and what is the bound."""
 
-    candidates: dict[str, Parallel]
+    candidates: dict[str, Candidate]
     ceiling: Ceiling
     report: Callable[[str], None]
     known: dict[str, tuple[float, float]] = attribute(default_factory=dict)
@@ -305,7 +305,7 @@ class _SoFar:
         self.report(f"{message}; {count(len(self.known), 'schedule')} so far, {reached}")
 
 
-def _terms(entrant: Parallel) -> tuple[float, float]:
+def _terms(entrant: Candidate) -> tuple[float, float]:
     """Seconds of latency alone, and bytes/s where bandwidth alone counts."""
     small = cost_of(entrant, _SMALL)
     large = cost_of(entrant, _LARGE)
@@ -313,7 +313,7 @@ def _terms(entrant: Parallel) -> tuple[float, float]:
     return latency, _LARGE / sum(term.time_s for term in large.terms if term.name.startswith("bandwidth"))
 
 
-def _front(candidates: dict[str, Parallel], sizes: Sequence[int]) -> tuple[list[str], list[str]]:
+def _front(candidates: dict[str, Candidate], sizes: Sequence[int]) -> tuple[list[str], list[str]]:
     """Those that no other candidate equals or betters everywhere, and the others; of equals the first stays."""
     times: dict[str, list[float]] = {}
     for name, entrant in candidates.items():

@@ -8,16 +8,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.answers.project import contest
 from blinksim.budget import asked_to_stop, stoppable, within
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.schedule.turned.entrant import Turned
-from blinksim.schedule.turned.symmetric import SymmetricSchedule
-from blinksim.schedule.ways import Parallel
+from blinksim.schedule.candidate import Candidate
+from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.simulation.simulation_options import MessagesName, ServiceName
 from blinksim.simulation.simulator import simulate
 from blinksim.simulation.time_terms import facts, terms
@@ -166,11 +165,11 @@ class Candidates:
         """
         name = schedule.algorithm
         if own is None:
-            entrant: Parallel
+            entrant: Candidate
             if isinstance(schedule, SymmetricSchedule):
-                entrant = Turned.of_images(schedule)
+                entrant = Candidate(schedule)
             else:
-                entrant = Parallel(schedule)
+                entrant = Candidate(schedule)
             self.contest.model.check_schedule(entrant)
             [own] = self.contest.among({name: entrant}).answers(self.size)
             if own.least is not None and entrant.sends <= MOST_SIMULATED:
@@ -186,9 +185,9 @@ class Candidates:
         return AtSize(own, least, others, too_long)
 
 
-def _by_symmetry(entrant: Parallel) -> TypeGuard[Turned]:
+def _by_symmetry(entrant: Candidate) -> bool:
     """True for trees that symmetries turn into many, and that are answered as one of each sort."""
-    return isinstance(entrant, Turned) and entrant.sends > MOST_SIMULATED
+    return entrant.by_symmetry and entrant.sends > MOST_SIMULATED
 
 
 def candidates(
@@ -282,7 +281,7 @@ def _simulated(part: Topology, projection: Projection, schedule: Schedule, messa
 
 def searches(
     part: Topology, collective: Collective, size: int, options: dict[str, Any]
-) -> Iterator[tuple[str, Parallel]]:
+) -> Iterator[tuple[str, Candidate]]:
     """The schedules that are made for a size; one that is not found within the time limit of `options` is left out."""
     for entry in REGISTRY.values():
         if entry.supports(collective.name) and "size" in entry.options():

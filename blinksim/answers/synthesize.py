@@ -25,9 +25,7 @@ from blinksim.results import Rates, Result
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule, as_schedule
 from blinksim.schedule.switch_work import abilities_used
-from blinksim.schedule.turned.entrant import Turned
-from blinksim.schedule.turned.symmetric import SymmetricSchedule
-from blinksim.schedule.turned.verify_symmetric import verify_symmetric
+from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.schedule.verify import Verdict, verify
 from blinksim.simulation.simulation_options import MessagesName
 from blinksim.timing.candidates import said_once
@@ -306,7 +304,7 @@ def _synthesize(
     seconds = perf_counter() - start
     if isinstance(schedule, SymmetricSchedule):
         bounds = known or bound(part, wanted)
-        made = Synthesis(symmetric_with_gap(schedule, bounds), verify_symmetric(schedule), bounds, seconds)
+        made = Synthesis(symmetric_with_gap(schedule, bounds), verify(schedule), bounds, seconds)
     else:
         bounds = known or bound(part, wanted, in_network=bool(abilities_used(schedule)))
         if not schedule.bound:
@@ -342,7 +340,7 @@ def _named(
             return found, known
     if symmetric and wanted.exchanges:
         turned = None if wanted.traffic else said_once(entry, part, wanted, FEW_SENDS)
-        if isinstance(turned, Turned):
+        if turned is not None and turned.by_symmetry:
             return turned.whole, known
     return entry.build(part, wanted, **options), known
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.loads import Resources, resources
-from blinksim.schedule.turned.symmetric import Pool
+from blinksim.schedule.symmetric import Pool
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import Turns, node_turns

@@ -13,11 +13,10 @@ from blinksim.collective import Collective
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats import schedule_json
 from blinksim.formats.shipped import ready_schedules
-from blinksim.schedule.model import Schedule
-from blinksim.schedule.rebase import rebase
-from blinksim.schedule.turned.symmetric import SymmetricSchedule
+from blinksim.schedule.candidate import Candidate
+from blinksim.schedule.model import Schedule, rebase
+from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.schedule.verify import verify
-from blinksim.schedule.ways import Parallel
 from blinksim.textio.strict_json import parse, unpack
 from blinksim.textio.text_files import STDIN, read_bytes, standard_input
 from blinksim.topology.graph import Topology
@@ -56,7 +55,7 @@ def _document(file: str) -> object:
     return parse(file, data, "schedule")
 
 
-def read(path: str | os.PathLike[str], part: Topology | None = None, root: int = 0) -> Parallel:
+def read(path: str | os.PathLike[str], part: Topology | None = None, root: int = 0) -> Candidate:
     """The schedule of a file or a name; on `part`, if it is given.
 
     part: what `Topology.select` returns; a runtime's file needs it. root: for a rooted collective in a runtime's file,
@@ -74,7 +73,7 @@ def read(path: str | os.PathLike[str], part: Topology | None = None, root: int =
 
         return from_plan(document, file, _needed(file, part), root)
     schedule = schedule_json.from_document(file, document)
-    return Parallel(schedule if part is None else carried(schedule, part, os.fspath(path)))
+    return Candidate(schedule if part is None else carried(schedule, part, os.fspath(path)))
 
 
 def read_compact(path: str | os.PathLike[str]) -> Schedule | SymmetricSchedule:
@@ -85,7 +84,7 @@ def read_compact(path: str | os.PathLike[str]) -> Schedule | SymmetricSchedule:
     return schedule_json.compact_from_document(file, _document(file))
 
 
-def _xml(file: str, part: Topology | None, root: int) -> Parallel:
+def _xml(file: str, part: Topology | None, root: int) -> Candidate:
     from blinksim.formats.msccl.program_schedule import from_xml
     from blinksim.textio.safe_xml import file_text, outermost
 
@@ -119,14 +118,14 @@ def carried(schedule: Schedule, part: Topology, label: str) -> Schedule:
     return moved
 
 
-def entrant(source: Schedule | str | os.PathLike[str], part: Topology, collective: Collective) -> Parallel:
+def entrant(source: Schedule | str | os.PathLike[str], part: Topology, collective: Collective) -> Candidate:
     """A schedule, or that of a file, to be timed beside algorithms for `collective` on `part`.
 
     Raises as `read` does, `InputError` for another collective, and for a schedule that is wrong.
     """
     if isinstance(source, Schedule):
         label = source.algorithm
-        found = Parallel(carried(source, part, label))
+        found = Candidate(carried(source, part, label))
     else:
         label = os.fspath(source)
         found = read(source, part, collective.root)

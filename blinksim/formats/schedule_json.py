@@ -23,7 +23,7 @@ from blinksim.formats.columns import symmetric_json
 from blinksim.formats.machine_json import machine_from_json, machine_to_json
 from blinksim.formats.shipped import ready_schedules
 from blinksim.schedule.model import ARRAYS, FORMS, MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule
-from blinksim.schedule.turned.symmetric import SymmetricSchedule, as_compact
+from blinksim.schedule.symmetric import SymmetricSchedule, as_compact
 from blinksim.textio.strict_json import Entry, pack, parse, unpack
 from blinksim.textio.text_files import MIB, read_bytes
 from blinksim.textio.whole_files import write_bytes

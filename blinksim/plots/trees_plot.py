@@ -95,7 +95,7 @@ def trees(schedule: ScheduleLike, most: int | None = None) -> Figure:
 def _unturned(schedule: ScheduleLike) -> tuple[Schedule, list[int]]:
     """The schedule, of one by symmetry what is turned, and how many images every chunk has."""
     from blinksim.schedule.model import as_schedule
-    from blinksim.schedule.turned.symmetric import SymmetricSchedule
+    from blinksim.schedule.symmetric import SymmetricSchedule
 
     compact = getattr(schedule, "compact", schedule)
     if isinstance(compact, SymmetricSchedule):

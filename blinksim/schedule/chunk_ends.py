@@ -142,34 +142,6 @@ def _sum(numerators: npt.NDArray[np.int64], denominator: int) -> Fraction:
 # --- in place -----------------------------------------------------------------------------------------------------
 
 
-def overwritten_in_place(schedule: Schedule) -> str | None:
-    """The first original contribution that an in-place run overwrites before it is sent, as a sentence; None if safe.
-
-    Only alltoall can go wrong: everywhere else a chunk has one place in the buffer, and what arrives there is what the
-    schedule reads from then on. In an in-place alltoall block j of a rank's buffer holds what goes to rank j, and in
-    the end what came from rank j, so what goes out must be read in no later step than that in which anything arrives
-    on top of it. (Sends of one step read what was there when it began.)
-    """
-    # A schedule without a chunk for every block is wrong in any case, which `wrong_chunks` says.
-    if not schedule.collective.exchanges or not schedule.sends:
-        return None
-    n = schedule.topology.ranks
-    if why := why_not_in_place(schedule):
-        return why
-    if schedule.chunks < n * n or min(int(schedule.origin.min()), int(schedule.target.min())) < 0:
-        return None
-    block = schedule.origin.astype(np.int64) * n + schedule.target
-    twin = np.arange(n * n).reshape(n, n).T.ravel()
-    return overwritten(schedule, block, twin, *reads_and_writes(schedule))
-
-
-def why_not_in_place(schedule: Schedule) -> str | None:
-    """What makes an in-place run of a whole exchange impossible whatever its sends are; None otherwise."""
-    if schedule.collective.traffic is None:
-        return None
-    return "in place, blocks of unequal lengths arrive on top of others, which may still have to be sent"
-
-
 def reads_and_writes(schedule: Schedule) -> tuple[Steps, Steps]:
     """For every chunk the last step in which its origin sends it, and the first in which its target receives it."""
     last_read = np.full(schedule.chunks, -1, dtype=np.int64)

@@ -8,7 +8,6 @@ on needs room for as many as are between their arrival and their departure, not 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import gcd, sqrt
@@ -89,28 +88,42 @@ class Scratch:
     slots: int
 
 
-def scratch(schedule: Schedule, pieces: int = 1) -> dict[str, Scratch]:
+def scratch(
+    schedule: Schedule, pieces: int = 1, *, times: Indices | None = None, orbit: Indices | None = None
+) -> dict[str, Scratch]:
     """The scratch space of every device that needs any, by name, if the chunks are cut into `pieces` (wave form).
 
     Data needs scratch from the step in which it arrives to the last one in which it is sent on, both included, unless
     it belongs in the output of the device's rank; so a relay, a partial sum that ends elsewhere, a gathered block on
     its way. A piece that arrives does not take the place of one that leaves in the same step.
+
+    times (chunks), orbit (devices): of the base of a schedule by symmetry, how many images each chunk has, and which
+    devices hold the same: together all that the images hold at any of them.
     """
+    devices = schedule.topology.devices
     device, chunk, first, last = stays(schedule)
     length = last - first + 1
-    result = {}
-    for number, rows in _groups(device):
-        if schedule.topology.devices[number].in_network:
+    many = np.ones(schedule.chunks, dtype=np.int64) if times is None else times
+    label = np.arange(len(devices)) if orbit is None else orbit
+    size = np.bincount(label)
+    found: dict[int, Scratch] = {}
+    order = np.argsort(label[device], kind="stable")
+    numbers, starts = np.unique(label[device][order], return_index=True)
+    for number, rows in zip(numbers.tolist(), np.split(order, starts[1:]), strict=False):
+        if devices[int(device[rows[0]])].in_network:
             continue  # data passes switches, which keep none of it
-        weight, a, n = schedule.share_num[chunk[rows]], first[rows], length[rows]
-        held = most_held(weight, a, n, pieces)
-        _, where, count = np.unique(chunk[rows], return_inverse=True, return_counts=True)
-        slots = int(np.minimum(n, pieces)[count[where] == 1].sum())
+        alike, a, n = many[chunk[rows]], first[rows], length[rows]
+        held = most_held(schedule.share_num[chunk[rows]] * alike, a, n, pieces)
+        # A chunk that comes to a device again and again needs one place there, for as many as are there at once.
+        _, where, count = np.unique(chunk[rows] * len(devices) + device[rows], return_inverse=True, return_counts=True)
+        slots = int((alike * np.minimum(n, pieces))[count[where] == 1].sum())
         for again in np.flatnonzero(count > 1):
             here = where == again
-            slots += most_held(np.ones(int(count[again]), dtype=np.int64), a[here], n[here], pieces)
-        result[schedule.topology.devices[number].name] = Scratch(Fraction(held, schedule.share_den * pieces), slots)
-    return result
+            ones = np.ones(int(count[again]), dtype=np.int64)
+            slots += int(alike[here][0]) * most_held(ones, a[here], n[here], pieces)
+        share = Fraction(held, schedule.share_den * pieces * int(size[number]))
+        found[number] = Scratch(share, slots // int(size[number]))
+    return {one.name: found[number] for one, number in zip(devices, label.tolist(), strict=True) if number in found}
 
 
 def most_held(weight: Indices, first: Indices, length: Indices, pieces: int) -> int:
@@ -125,14 +138,6 @@ def most_held(weight: Indices, first: Indices, length: Indices, pieces: int) -> 
     slope = np.zeros(len(when), dtype=bend.dtype)
     np.add.at(slope, where, bend)
     return int(np.cumsum(np.cumsum(slope)[:-1] * np.diff(when)).max())
-
-
-def _groups(device: Indices) -> Iterator[tuple[int, Indices]]:
-    order = np.argsort(device, kind="stable")
-    numbers, starts = np.unique(device[order], return_index=True)
-    ends = np.append(starts[1:], len(order))
-    for number, start, end in zip(numbers, starts, ends[: len(numbers)], strict=True):
-        yield int(number), order[start:end]
 
 
 def stays(schedule: Schedule) -> tuple[Indices, Indices, Indices, Indices]:

@@ -2,15 +2,23 @@
 
 Checked: sends run between participants over links that exist and join up, through devices that forward; the chunks and
 their shares are those of the collective; every send has something to send; every rank ends with each contribution
-exactly once (`contents`); nothing waits in a circle with bounded buffers (`waits`). Dependences on timing are ruled
-out, so the verdict holds for every executor that keeps the step order of each chunk. What a schedule says about a bound
-is another matter (`blinksim.bounds.claims`).
+exactly once, and nothing waits in a circle with bounded buffers (`contents`). Dependences on timing are ruled out, so
+the verdict holds for every executor that keeps the step order of each chunk. What a schedule says about a bound is
+another matter (`blinksim.bounds.claims`).
+
+A schedule by symmetry is proved from one chunk of each sort, without writing the others out. A symmetry takes a right
+chunk to a right one, since it takes ranks to ranks and links to equal links; so the chunks of `base` are followed one
+by one. That the generators are symmetries was checked when the group was made (`Turns.of`). What all chunks have in
+common is counted: their labels and shares image by image, or in an alltoall by orbits of blocks; the loads and what
+devices hold by orbits too. In a forest every image has channels of its own, so what waits inside a connection waits
+inside one image. In steps images join; there no sends wait for each other in a circle if none of `base` could whatever
+shared its connection, and else all images are looked at.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import islice
 from typing import Any
@@ -21,16 +29,16 @@ import numpy.typing as npt
 from blinksim.errors import InputError
 from blinksim.results import Result
 from blinksim.schedule import chunk_ends
-from blinksim.schedule.contents import describe, place, wrong_contents
+from blinksim.schedule.contents import crowd, deadlock, describe, passes_on, place, wrong_contents
 from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.pipeline import Scratch, scratch
 from blinksim.schedule.switch_work import wrong_operations
-from blinksim.schedule.waits import crowd, deadlock
+from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.units import exact_GBps, format_rate, in_GBps
 
 MOST_REASONS = 20
-Array = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -119,45 +127,64 @@ class Verdict(Result):
 
 
 def verify(
-    schedule: Schedule, *, slots: int = 1, in_place: bool = False, shares: Sequence[Fraction] | None = None
+    schedule: Schedule | SymmetricSchedule,
+    *,
+    slots: int = 1,
+    in_place: bool = False,
+    shares: Sequence[Fraction] | None = None,
 ) -> Verdict:
     """Check that `schedule` does what its collective promises on its topology.
 
-    slots: buffers of each connection (`waits`). in_place: true if input and output are one buffer. shares: the part
-    of the size in the block of each rank, if not 1/n (`chunk_ends.wrong_chunks`). Raises `InputError` for slots below
-    1, shares that do not fit the ranks, and a share denominator too large to add loads up exactly; every fault of the
-    schedule itself is in the verdict.
+    slots: buffers of each connection (`contents`). in_place: true if input and output are one buffer. shares: the part
+    of the size in the block of each rank, if not 1/n (`chunk_ends.wrong_chunks`). One by symmetry is verified in time
+    and memory of its `base`. Raises `InputError` for slots below 1, shares that do not fit the ranks, and a share
+    denominator too large to add loads up exactly; every fault of the schedule itself is in the verdict.
     """
     if slots < 1:
         raise InputError(f"{slots} slots: a connection needs at least 1")
-    longest = int(np.diff(schedule.route_start).max(initial=0))
-    if int(schedule.share_num.max(initial=0)) * schedule.sends * longest >= 2**61:
-        raise InputError(f"{schedule.algorithm}: loads with the denominator {schedule.share_den} do not fit in 63 bits")
-    aliased = chunk_ends.overwritten_in_place(schedule)
-    stuck = deadlock(schedule, slots)
-    facts = _facts(schedule, slots, aliased is None)
+    whole = schedule if isinstance(schedule, SymmetricSchedule) else None
+    base = schedule.base if isinstance(schedule, SymmetricSchedule) else schedule
+    longest = int(np.diff(base.route_start).max(initial=0))
+    if whole is None and int(base.share_num.max(initial=0)) * base.sends * longest >= 2**61:
+        raise InputError(f"{base.algorithm}: loads with the denominator {base.share_den} do not fit in 63 bits")
+    aliased = overwritten_in_place(schedule)
+    stuck = deadlock(base, slots) if whole is None else _stuck_images(whole, slots)
     checks: tuple[Callable[[], Iterator[str]], ...] = (
-        lambda: wrong_routes(schedule),
-        lambda: wrong_copies(schedule),
-        lambda: (f"{describe(schedule, send)} {says}" for send, says in wrong_operations(schedule)),
-        lambda: chunk_ends.wrong_chunks(schedule, shares),
-        lambda: wrong_contents(schedule),
+        lambda: wrong_routes(base),
+        lambda: wrong_copies(base),
+        lambda: (f"{describe(base, send)} {says}" for send, says in wrong_operations(base)),
+        lambda: chunk_ends.wrong_chunks(base, shares) if whole is None else _wrong_images(whole, shares),
+        lambda: wrong_contents(base),
         lambda: iter(() if stuck is None else (stuck,)),
         lambda: iter((aliased,) if in_place and aliased is not None else ()),
     )
-    reasons = listed_reasons(checks)
-    return Verdict(not reasons, reasons, facts)
-
-
-def listed_reasons(checks: Sequence[Callable[[], Iterator[str]]]) -> tuple[str, ...]:
-    """What checks find, most important first, at most `MOST_REASONS` sentences."""
     reasons: list[str] = []
     for check in checks:
         found = check()
         listed = list(islice(found, MOST_REASONS // 2))
         more = sum(1 for _ in islice(found, 100_000))
         reasons += [*listed, f"… and {more} more of this sort"] if more else listed
-    return tuple(reasons[:MOST_REASONS])
+    facts = _facts(base, whole, slots, aliased is None)
+    return Verdict(not reasons, tuple(reasons[:MOST_REASONS]), facts)
+
+
+def _facts(base: Schedule, whole: SymmetricSchedule | None, slots: int, in_place: bool) -> Facts:
+    """What is counted; of a schedule by symmetry an orbit of resources or devices at a time."""
+    shared = resources(base.topology) if whole is None else whole.pooled.shared
+    size = [1] * len(shared.names) if whole is None else whole.pooled.size.tolist()
+    loads = resource_loads(base if whole is None else whole.weighted, shared)
+    busy = [(rate / load, number) for number, (rate, load) in enumerate(zip(shared.rate, loads, strict=True)) if load]
+    rate, worst = min(busy, default=(None, -1))
+    return Facts(
+        rate=rate,
+        busiest=shared.names[worst] if busy else "",
+        busiest_load=loads[worst] / size[worst] if busy else Fraction(0),
+        busiest_count=sum(size[number] for other, number in busy if other == rate),
+        in_flight=crowd(base)[0] if whole is None else most_in_flight(whole),
+        slots=slots,
+        scratch=scratch(base) if whole is None else scratch(base, times=whole.times, orbit=whole.turns.orbit),
+        in_place=in_place,
+    )
 
 
 # --- sends and routes ---------------------------------------------------------------------------------------------
@@ -230,7 +257,7 @@ def wrong_routes(schedule: Schedule) -> Iterator[str]:
     )
 
 
-def _passed_twice(owner: Array, src: Array, dst: Array) -> dict[int, int]:
+def _passed_twice(owner: Ints, src: Ints, dst: Ints) -> dict[int, int]:
     """A device that a route passes twice, by route. Per link of a route: the route, and the devices that it joins."""
     first = np.flatnonzero(np.diff(owner, prepend=-1))
     routes, devices = np.concatenate([owner[first], owner]), np.concatenate([src[first], dst])
@@ -274,21 +301,133 @@ def wrong_copies(schedule: Schedule) -> Iterator[str]:
             arrived.append((dst, chunk))
 
 
-# --- loads --------------------------------------------------------------------------------------------------------
+# --- schedules by symmetry ------------------------------------------------------------------------------------------
 
 
-def _facts(schedule: Schedule, slots: int, in_place: bool) -> Facts:
-    shared = resources(schedule.topology)
-    loads = resource_loads(schedule, shared)
-    busy = [(rate / load, number) for number, (rate, load) in enumerate(zip(shared.rate, loads, strict=True)) if load]
-    rate, worst = min(busy, default=(None, -1))
-    return Facts(
-        rate=rate,
-        busiest=shared.names[worst] if busy else "",
-        busiest_load=loads[worst] if busy else Fraction(0),
-        busiest_count=sum(1 for other, _ in busy if other == rate),
-        in_flight=crowd(schedule)[0],
-        slots=slots,
-        scratch=scratch(schedule),
-        in_place=in_place,
+def _wrong_images(whole: SymmetricSchedule, shares: Sequence[Fraction] | None) -> Iterator[str]:
+    """As `chunk_ends.wrong_chunks` of every image."""
+    if whole.collective.name == "alltoall" and shares is None:
+        return wrong_exchange(whole)
+    base, none = whole.base, np.zeros(0, dtype=np.int32)
+    chunk, exponents = whole.elements()
+    labelled = replace(
+        base,
+        share_num=base.share_num[chunk],
+        origin=whole.labels_of(base.origin, chunk, exponents),
+        target=whole.labels_of(base.target, chunk, exponents),
+        chunk=none,
+        src=none,
+        dst=none,
+        op=none.astype(np.uint8),
+        step=none,
+        route=none,
+        channel=none,
     )
+    return chunk_ends.wrong_chunks(labelled, shares)
+
+
+def _stuck_images(whole: SymmetricSchedule, slots: int) -> str | None:
+    """As `deadlock` of every image."""
+    if whole.base.form == "forest":
+        return deadlock(whole.base, slots)
+    return deadlock(whole.schedule, slots) if passes_on(whole.base) else None
+
+
+def most_in_flight(whole: SymmetricSchedule) -> int:
+    """The most sends that one connection has in one step: in steps those of all images that share it."""
+    base, turns = whole.base, whole.turns
+    if base.form == "forest" or not base.sends:
+        return crowd(base)[0]
+    src, dst = base.src.astype(np.int64), base.dst.astype(np.int64)
+    a, b, _ = turns.between(src, dst)
+    channels, count = int(base.channel.max()) + 1, len(whole.topology.devices)
+    key = ((base.step.astype(np.int64) * channels + base.channel) * count + a) * count + b
+    _, first, where = np.unique(key, return_index=True, return_inverse=True)
+    sends = np.bincount(where, whole.times[base.chunk])
+    return int((sends / turns.images(src[first], dst[first])).max())
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """The orbits of blocks that the chunks of `base` belong to, B of them.
+
+    of (chunks): which one. twin (B): the orbit of the blocks that go the other way, -1 if no chunk belongs to it. size
+    (B): how many blocks each has. first (B, 2): the ranks of one of them.
+    """
+
+    of: Ints
+    twin: Ints
+    size: Ints
+    first: Ints
+
+    @classmethod
+    def read(cls, whole: SymmetricSchedule) -> Blocks:
+        """From the origins and targets of the chunks, which must be ranks."""
+        base, turns = whole.base, whole.turns
+        device = base.device_of.astype(np.int64)
+        src, dst = device[base.origin], device[base.target]
+        keys, back = (_code(whole, *ends) for ends in ((src, dst), (dst, src)))
+        found, first, of = np.unique(keys, return_index=True, return_inverse=True)
+        twin = np.minimum(np.searchsorted(found, back[first]), len(found) - 1)
+        twin = np.where(found[twin] == back[first], twin, -1)
+        ranks = np.stack([base.origin[first], base.target[first]], axis=1).astype(np.int64)
+        return cls(of, twin, turns.images(src[first], dst[first]), ranks)
+
+
+def _code(whole: SymmetricSchedule, src: Ints, dst: Ints) -> Ints:
+    """A number for every pair of devices, equal for those of one orbit."""
+    a, b, _ = whole.turns.between(src, dst)
+    return a * len(whole.topology.devices) + b
+
+
+def wrong_exchange(whole: SymmetricSchedule) -> Iterator[str]:
+    """As `chunk_ends.wrong_chunks` of an alltoall with every image, in sentences."""
+    base, n = whole.base, whole.topology.ranks
+    unlabelled = list(chunk_ends.wrong_labels(base))
+    yield from unlabelled
+    if unlabelled:
+        return
+    blocks = Blocks.read(whole)
+    count = int(blocks.size.sum())
+    if count < n * n:
+        yield f"{n} ranks have {n * n} blocks to exchange, but there are chunks for {count} only"
+        return
+    sums = np.zeros(len(blocks.size), dtype=np.int64)
+    np.add.at(sums, blocks.of, whole.weighted.share_num)
+    for orbit, (held, size) in enumerate(zip(sums.tolist(), blocks.size.tolist(), strict=True)):
+        if held * n != base.share_den * size:
+            origin, target = blocks.first[orbit].tolist()
+            found = Fraction(held, base.share_den * size)
+            yield f"rank {origin} has {found} of its size for rank {target}, not {Fraction(1, n)}"
+            return
+
+
+def overwritten_in_place(schedule: Schedule | SymmetricSchedule) -> str | None:
+    """The first original contribution that an in-place run overwrites before it is sent, as a sentence; None if safe.
+
+    Only alltoall can go wrong: everywhere else a chunk has one place in the buffer, and what arrives there is what the
+    schedule reads from then on. In an in-place alltoall block j of a rank's buffer holds what goes to rank j, and in
+    the end what came from rank j, so what goes out must be read in no later step than that in which anything arrives
+    on top of it. (Sends of one step read what was there when it began, and a symmetry keeps the steps.)
+    """
+    base = schedule.base if isinstance(schedule, SymmetricSchedule) else schedule
+    if not base.collective.exchanges or not base.sends:
+        return None
+    if base.collective.traffic is not None:
+        return "in place, blocks of unequal lengths arrive on top of others, which may still have to be sent"
+    if min(int(base.origin.min()), int(base.target.min())) < 0:
+        return None
+    # A schedule without a chunk for every block is wrong in any case, which the check of its chunks says.
+    n, times = base.topology.ranks, None
+    if isinstance(schedule, SymmetricSchedule):
+        blocks = Blocks.read(schedule)
+        if int(blocks.size.sum()) < n * n:
+            return None
+        block, twin = blocks.of, blocks.twin
+        times = schedule.times // blocks.size[block]
+    else:
+        if base.chunks < n * n:
+            return None
+        block = base.origin.astype(np.int64) * n + base.target
+        twin = np.arange(n * n).reshape(n, n).T.ravel()
+    return chunk_ends.overwritten(base, block, twin, *chunk_ends.reads_and_writes(base), times)

@@ -1,4 +1,4 @@
-"""Parallel ways: a send whose route has equals is divided among all of them, as NCCL's channels are among NICs.
+"""Candidate ways: a send whose route has equals is divided among all of them, as NCCL's channels are among NICs.
 
 A builder chooses one route for a pair of ranks. Where the router knows others that are as short and as wide (the NICs
 of a GPU, parallel links, the planes of a fabric), each carries an equal part. `equal_ways` says which they are;
@@ -10,16 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
 from itertools import pairwise
 from math import lcm
 
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.collective import Collective
-from blinksim.errors import InfeasibleError
-from blinksim.schedule.loads import Resources, resources, sums_formed
+from blinksim.schedule.loads import Resources, sums_formed
 from blinksim.schedule.model import Schedule
 from blinksim.structures.arrays import distinct, expand, places
 from blinksim.topology.graph import Topology
@@ -183,7 +180,7 @@ def whole_loads(
     return total.tolist(), schedule.share_den * parts
 
 
-def _busiest(schedule: Schedule, spread: Spread, shared: Resources) -> Fraction:
+def busiest(schedule: Schedule, spread: Spread, shared: Resources) -> Fraction:
     """The most seconds that any resource takes for a byte of the size."""
     totals, whole = whole_loads(schedule, spread, shared)
     return shared.longest(np.array(totals, dtype=np.int64)) / whole
@@ -232,93 +229,3 @@ def chunk_parts(schedule: Schedule, spread: Spread) -> npt.NDArray[np.int64]:
         touched = distinct(schedule.chunk[of_send == number])
         parts[touched] = np.lcm(parts[touched], number)
     return parts
-
-
-@dataclass(frozen=True, eq=False)
-class Parallel:
-    """A schedule and the ways that its sends are divided among: enough to time it without writing every part.
-
-    compact: as an algorithm builds it. spread: None if every send takes the one route that it has.
-    """
-
-    compact: Schedule
-    spread: Spread | None = None
-
-    @classmethod
-    def of(cls, schedule: Schedule) -> Parallel:
-        """With all equal ways, if the loads then allow at least the rate that they allow without."""
-        spread = equal_ways(schedule)
-        if spread is not None:
-            shared = resources(schedule.topology)
-            several, single = (_busiest(schedule, ways, shared) for ways in (spread, one_way(schedule)))
-            spread = spread if several <= single else None
-        return cls(schedule, spread)
-
-    @property
-    def collective(self) -> Collective:
-        """What it is a schedule of."""
-        return self.compact.collective
-
-    @property
-    def steps(self) -> int:
-        """Dependent sends on the longest path."""
-        return self.compact.steps
-
-    @property
-    def held(self) -> int:
-        """How many sends it holds in memory."""
-        return self.sends
-
-    @property
-    def rate(self) -> Fraction | None:
-        """algbw in bytes/s that the loads allow; None if nothing is sent."""
-        busiest = _busiest(self.compact, self.spread or one_way(self.compact), resources(self.compact.topology))
-        return 1 / busiest if busiest else None
-
-    @property
-    def sends(self) -> int:
-        """How many sends `schedule` has."""
-        if self.spread is None:
-            return self.compact.sends
-        return int(chunk_parts(self.compact, self.spread)[self.compact.chunk].sum())
-
-    @cached_property
-    def schedule(self) -> Schedule:
-        """The schedule with every part written out: what is verified, simulated, run and exported.
-
-        Raises `InfeasibleError` if that are too many sends.
-        """
-        if self.spread is None:
-            return self.compact
-        if self.sends > MOST_SENDS:
-            raise InfeasibleError(
-                f"{self.compact.algorithm} on {self.compact.topology.ranks} ranks has {self.sends:,} sends once its "
-                f"data is divided among parallel routes, more than {MOST_SENDS:,}; take packed, or fewer ranks"
-            )
-        return divided(self.compact, self.spread)
-
-
-class Unwritten(Parallel):
-    """One that is timed without its sends, which take no parallel ways.
-
-    values: what a class has of its own, such as what its time follows from.
-    """
-
-    _collective: Collective
-    _sends: int
-
-    def __init__(self, collective: Collective, sends: int, **values: object) -> None:
-        for name, value in {"_collective": collective, "_sends": sends, **values}.items():
-            object.__setattr__(self, name, value)
-
-    @property
-    def spread(self) -> None:
-        return None
-
-    @property
-    def collective(self) -> Collective:
-        return self._collective
-
-    @property
-    def sends(self) -> int:
-        return self._sends

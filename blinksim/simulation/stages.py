@@ -25,9 +25,9 @@ import numpy.typing as npt
 
 from blinksim.errors import InputError
 from blinksim.graphs.fronts import fronts
+from blinksim.schedule.contents import connections
 from blinksim.schedule.loads import Resources, resources, sums_formed
 from blinksim.schedule.model import REDUCE, Schedule
-from blinksim.schedule.waits import connections
 from blinksim.simulation.simulation_options import MessagesName, SwitchingName
 from blinksim.simulation.stage_waits import waits
 from blinksim.structures.arrays import expand

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blinksim.cost.brief.turned_cost import cost_of
-from blinksim.schedule.ways import Parallel
+from blinksim.cost.candidate_cost import cost_of
+from blinksim.schedule.candidate import Candidate
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
 
 if TYPE_CHECKING:
@@ -24,15 +24,15 @@ class AlphaBeta(ScheduleModel):
         return inherits and not self.gamma
 
     def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:
-        return _broken_down(Parallel(schedule), size, gamma)
+        return _broken_down(Candidate(schedule), size, gamma)
 
-    def breakdown_of(self, entrant: Parallel, size: int, gamma: float) -> Breakdown:
+    def breakdown_of(self, entrant: Candidate, size: int, gamma: float) -> Breakdown:
         if type(self).breakdown is not AlphaBeta.breakdown:  # a subclass has its own, which takes schedules
             return super().breakdown_of(entrant, size, gamma)
         return _broken_down(entrant, size, gamma)
 
 
-def _broken_down(entrant: Parallel, size: int, gamma: float) -> Breakdown:
+def _broken_down(entrant: Candidate, size: int, gamma: float) -> Breakdown:
     found = cost_of(entrant, size, gamma)
     details = {"bottleneck_busy": found.busy, "steps": found.steps, "pieces": found.pieces}
     return Breakdown(found.terms, found.bottleneck, details)

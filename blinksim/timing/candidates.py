@@ -23,16 +23,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from blinksim import budget
 from blinksim.algorithms.registry import REGISTRY, Algorithm, algorithm, candidates
 from blinksim.bounds.best_known import best_known
-from blinksim.cost.brief.turned_cost import cost_of
+from blinksim.cost.candidate_cost import cost_of
 from blinksim.errors import BlinksimError, InfeasibleError, PluginError
 from blinksim.timing.projection_result import left_out_words
 
 if TYPE_CHECKING:
     from blinksim.collective import Collective
+    from blinksim.schedule.candidate import Candidate
     from blinksim.schedule.model import ScheduleLike
-    from blinksim.schedule.turned.entrant import Turned
-    from blinksim.schedule.turned.symmetric import SymmetricSchedule
-    from blinksim.schedule.ways import Parallel
+    from blinksim.schedule.symmetric import SymmetricSchedule
     from blinksim.timing.contest import Contest
     from blinksim.topology.graph import Topology
 
@@ -100,7 +99,7 @@ def enter_named(contest: Contest, names: Entrants, sizes: Collection[int], say: 
 
 def named(
     entrant: Entrant, part: Topology, collective: Collective, sizes: Collection[int] = ()
-) -> tuple[str, Callable[[], Parallel]]:
+) -> tuple[str, Callable[[], Candidate]]:
     """What the answer calls an entrant, and how to build its schedule.
 
     Algorithms go by their name in the registry, files by their path, schedules by their algorithm. sizes: in bytes, for
@@ -120,7 +119,7 @@ def named(
     return entry.name, partial(_built, entry, part, collective, sizes)
 
 
-def _built(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> Parallel:
+def _built(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> Candidate:
     """The schedule of a named algorithm; where it has very many sends, by symmetry."""
     if entry.name == "packed":
         return symmetric(part, collective) or packed_for(entry, part, collective, sizes)
@@ -131,13 +130,13 @@ def _built(entry: Algorithm, part: Topology, collective: Collective, sizes: Coll
     return said_once(entry, part, collective) or entry.parallel(part, collective)
 
 
-def packed_for(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> Parallel:
+def packed_for(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> Candidate:
     """The trees at the best rate, or low ones from those of single hosts if they are quicker even at the largest size.
 
     Where only many trees reach the best rate, few ones that lose up to a hundredth of it send fewer messages.
     """
     from blinksim.algorithms.packed import from_hosts
-    from blinksim.schedule.ways import Parallel
+    from blinksim.schedule.candidate import Candidate
 
     best = entry.parallel(part, collective)
     if part.nodes < 2 or not sizes or not best.rate or best.compact.chunks <= _FEW_TREES * part.ranks:
@@ -145,41 +144,40 @@ def packed_for(entry: Algorithm, part: Topology, collective: Collective, sizes: 
     ready = from_hosts(part, collective, best.rate * (1 - _LESS))
     if ready is None:
         return best
-    return min(best, Parallel(ready), key=lambda entrant: cost_of(entrant, max(sizes)).time_s)
+    return min(best, Candidate(ready), key=lambda entrant: cost_of(entrant, max(sizes)).time_s)
 
 
 def symmetric(
     part: Topology, collective: Collective, rate: Fraction | None = None, least: float = NEARLY
-) -> Turned | None:
+) -> Candidate | None:
     """Packed trees by symmetry; None where they have few sends, or reach less than `least` of what any algorithm can.
 
     rate: the latter in bytes/s, if it is known.
     """
     from blinksim.algorithms.building.symmetric_trees import many_sends, symmetric_trees
-    from blinksim.schedule.turned.entrant import Turned
+    from blinksim.schedule.candidate import Candidate
 
     if not many_sends(part, collective, _FEW_SENDS):
         return None
     aim = rate or best_known(part, collective).rate
     found = symmetric_trees(part, collective, aim)
-    return Turned.of_images(found) if found is not None and (found.rate or 0) >= least * aim else None
+    return Candidate(found) if found is not None and (found.rate or 0) >= least * aim else None
 
 
-def said_once(entry: Algorithm, part: Topology, collective: Collective, few: int = _FEW_SENDS) -> Parallel | None:
+def said_once(entry: Algorithm, part: Topology, collective: Collective, few: int = _FEW_SENDS) -> Candidate | None:
     """Its schedule by symmetry or sums; None where it has `few` sends, or its module knows of nothing shorter."""
-    from blinksim.schedule.kept import kept
-    from blinksim.schedule.turned.entrant import Turned
-    from blinksim.schedule.turned.symmetric import SymmetricSchedule
+    from blinksim.schedule.candidate import Candidate, kept
+    from blinksim.schedule.symmetric import SymmetricSchedule
 
     if not entry.turned or entry.sends_on(part, collective.name) < few:
         return None
 
-    def build() -> Parallel:
-        found: Parallel | SymmetricSchedule | None
+    def build() -> Candidate:
+        found: Candidate | SymmetricSchedule | None
         found = import_module(f"blinksim.algorithms.{entry.name}").symmetric(part, collective)
         if found is None:
             raise InfeasibleError(f"no turns make {entry.name} on {part.name} out of a part of it")
-        return Turned.of_images(found) if isinstance(found, SymmetricSchedule) else found
+        return Candidate(found) if isinstance(found, SymmetricSchedule) else found
 
     try:
         return kept(("said once", entry, part, part.loaded_from, collective), build)
@@ -246,7 +244,9 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say, *, only_best:
         raise InfeasibleError(f"no algorithm runs {collective} on {part.name}: {'; '.join(reasons)}")
 
 
-def _enter(contest: Contest, entry: Algorithm, sizes: Collection[int], say: Say, ready: Parallel | None = None) -> None:
+def _enter(
+    contest: Contest, entry: Algorithm, sizes: Collection[int], say: Say, ready: Candidate | None = None
+) -> None:
     """Enters an algorithm, or why it cannot run. ready: its schedule, if that is built."""
     part, collective = contest.topology, contest.collective
     say(f"building {entry.name}")
@@ -265,13 +265,12 @@ def _enter(contest: Contest, entry: Algorithm, sizes: Collection[int], say: Say,
         contest.entrants[entry.name] = entrant
 
 
-def _from_hosts(part: Topology, collective: Collective, rate: Fraction) -> Parallel | None:
+def _from_hosts(part: Topology, collective: Collective, rate: Fraction) -> Candidate | None:
     """Packed trees from those of a single host or device; None where these are not alike."""
     from blinksim.algorithms.packed import from_hosts
-    from blinksim.schedule.kept import kept
-    from blinksim.schedule.ways import Parallel
+    from blinksim.schedule.candidate import Candidate, kept
 
-    def build() -> Parallel:
+    def build() -> Candidate:
         # Written out they would be the same trees, at the same rate.
         turned = symmetric(part, collective, rate, 0.0)
         if turned is not None:
@@ -279,7 +278,7 @@ def _from_hosts(part: Topology, collective: Collective, rate: Fraction) -> Paral
         ready = from_hosts(part, collective, rate)
         if ready is None:
             raise InfeasibleError(f"{part.name} is no cluster of alike hosts")
-        return Parallel(ready)
+        return Candidate(ready)
 
     try:
         return kept(("from hosts", part, part.loaded_from, collective), build)
@@ -287,9 +286,9 @@ def _from_hosts(part: Topology, collective: Collective, rate: Fraction) -> Paral
         return None
 
 
-def _floor_of_trees(trees: Parallel, size: int, rate: float) -> float:
+def _floor_of_trees(trees: Candidate, size: int, rate: float) -> float:
     """Seconds that packed trees take at least besides passing all bytes; 0 where their time can be summed at once."""
-    from blinksim.cost.brief.least import least_of_tree
+    from blinksim.cost.candidate_cost import least_of_tree
 
     if trees.spread is not None or trees.held < trees.sends:
         return 0.0
@@ -300,17 +299,16 @@ def _floor_of_trees(trees: Parallel, size: int, rate: float) -> float:
 def _floor(entry: Algorithm, part: Topology, collective: Collective) -> Callable[[int], float] | None:
     """How long an algorithm takes at least, by the size, before its routes are known; None for some."""
     from blinksim.algorithms.building.plan import Sketch
-    from blinksim.cost.brief.least import least_of_messages, least_of_outline, least_of_steps
-    from blinksim.schedule.outlines.outline import Outlined
+    from blinksim.cost.candidate_cost import least_of_messages, least_of_outline, least_of_steps
+    from blinksim.schedule.step_loads import Outline
 
     if entry.fill is not None or _too_large(entry, part, collective):
         return None
     hops = least_of_steps(part, entry.hops(part.ranks, collective.name))
     try:
         if entry.outlines(part, collective):
-            entrant = None if hops else entry.parallel(part, collective)
-            least = partial(least_of_outline, entrant.outline) if isinstance(entrant, Outlined) else None
-            return (lambda _: hops) if least is None else cache(least)
+            timed = None if hops else entry.parallel(part, collective).timed
+            return cache(partial(least_of_outline, timed)) if isinstance(timed, Outline) else lambda _: hops
         fill = getattr(import_module(f"blinksim.algorithms.{entry.name}"), "fill", None)
         if fill is None:
             return None

@@ -17,8 +17,8 @@ from blinksim.topology.elements import BRANCHING
 
 if TYPE_CHECKING:
     from blinksim.collective import Collective
+    from blinksim.schedule.candidate import Candidate
     from blinksim.schedule.model import Schedule
-    from blinksim.schedule.ways import Parallel
     from blinksim.timing.timing_model import ScheduleModel
     from blinksim.topology.graph import Topology
 
@@ -69,7 +69,7 @@ class Contest(Tabular):
     collective: Collective
     model: ScheduleModel
     bound: Ceiling
-    entrants: dict[str, Parallel] = field(default_factory=dict)
+    entrants: dict[str, Candidate] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     slower: list[str] = field(default_factory=list)
@@ -90,7 +90,7 @@ class Contest(Tabular):
         if not self.on_links:
             raise InputError(f"{option} is for the links alone, and {self.model.name} counts more; leave it out")
 
-    def among(self, entrants: dict[str, Parallel]) -> Contest:
+    def among(self, entrants: dict[str, Candidate]) -> Contest:
         """The same contest among other schedules."""
         return Contest(self.topology, self.collective, self.model, self.bound, entrants)
 

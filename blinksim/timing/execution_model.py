@@ -25,8 +25,8 @@ from blinksim.units import format_rate, format_size, format_size_about
 
 if TYPE_CHECKING:
     from blinksim.cost.execution_rates import ExecutionRates
+    from blinksim.schedule.candidate import Candidate
     from blinksim.schedule.model import Schedule
-    from blinksim.schedule.ways import Parallel
     from blinksim.timing.contest import Contest
     from blinksim.topology.graph import Topology
 
@@ -79,7 +79,7 @@ class Executed(ScheduleModel):
         model.part, model.known = part, None
         return model
 
-    def check_schedule(self, entrant: Parallel) -> None:
+    def check_schedule(self, entrant: Candidate) -> None:
         reason = uncovered(self.part or entrant.compact.topology)
         if reason:
             raise InfeasibleError(f"model={self.name}: {reason}; take model=alpha-beta")

@@ -8,8 +8,8 @@ from blinksim.simulation.time_terms import check_sends, facts, projected, terms
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
 
 if TYPE_CHECKING:
+    from blinksim.schedule.candidate import Candidate
     from blinksim.schedule.model import Schedule
-    from blinksim.schedule.ways import Parallel
 
 
 class Simulated(ScheduleModel):
@@ -19,7 +19,7 @@ class Simulated(ScheduleModel):
     # Each step of the search for a crossover costs two simulations, and their times jump with the number of pieces.
     crossover_precision: ClassVar[int | None] = 50
 
-    def check_schedule(self, entrant: Parallel) -> None:
+    def check_schedule(self, entrant: Candidate) -> None:
         check_sends(entrant.compact, entrant.sends)
 
     def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:

@@ -19,8 +19,8 @@ from blinksim.timing.projection_result import Projection
 if TYPE_CHECKING:
     from blinksim.collective import Collective
     from blinksim.question import Question
+    from blinksim.schedule.candidate import Candidate
     from blinksim.schedule.model import Schedule
-    from blinksim.schedule.ways import Parallel
     from blinksim.topology.graph import Topology
 
 Report = Callable[[str], None]
@@ -131,14 +131,14 @@ class ScheduleModel(TimingModel):
 
     @property
     def by_alpha_and_beta(self) -> bool:
-        """Whether its times are those of `blinksim.cost.brief.turned_cost.cost_of`, without a gamma."""
+        """Whether its times are those of `blinksim.cost.candidate_cost.cost_of`, without a gamma."""
         return False
 
     @abstractmethod
     def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:
         """The terms of one schedule for `size` bytes."""
 
-    def breakdown_of(self, entrant: Parallel, size: int, gamma: float) -> Breakdown:
+    def breakdown_of(self, entrant: Candidate, size: int, gamma: float) -> Breakdown:
         """The terms of a schedule whose sends are divided among parallel routes."""
         return self.breakdown(entrant.schedule, size, gamma)
 
@@ -155,7 +155,7 @@ class ScheduleModel(TimingModel):
         """A projection from its attributes by name; a model with more to say returns a class of its own."""
         return Projection(**given)
 
-    def check_schedule(self, entrant: Parallel) -> None:
+    def check_schedule(self, entrant: Candidate) -> None:
         """Raises `InfeasibleError` if the model cannot time the schedule in seconds."""
 
     def algorithms(self, topology: Topology, collective: Collective) -> tuple[str, ...]:
@@ -192,14 +192,14 @@ class ScheduleModel(TimingModel):
     def rank(self, contest: Contest, size: int) -> list[Projection]:
         """The projections of all schedules for `size` bytes, quickest first."""
         from blinksim.bounds.assumptions import granted_to_switches
-        from blinksim.schedule.outlines.outline import Outlined
+        from blinksim.schedule.step_loads import Outline
         from blinksim.schedule.switch_work import abilities_used
 
         part, found = contest.topology, list[Projection]()
         for name, entrant in contest.entrants.items():
             cost = self._checked(entrant, size, self.gamma)
             # What switches can do beside forwarding, if the schedule has them do some of it, raises the ceiling.
-            forwards = isinstance(entrant, Outlined) or entrant.collective.personalized
+            forwards = isinstance(entrant.timed, Outline) or entrant.collective.personalized
             grants = () if forwards or not abilities_used(entrant.compact) else able_of(part)
             bound = contest.bound
             if grants:
@@ -228,7 +228,7 @@ class ScheduleModel(TimingModel):
         """As `rank`, where only the quickest is asked for: the others may be by a quicker model."""
         return self.rank(contest, size)
 
-    def _checked(self, entrant: Parallel, size: int, gamma: float) -> Breakdown:
+    def _checked(self, entrant: Candidate, size: int, gamma: float) -> Breakdown:
         """What the model says; a model from outside the package may say what is no time."""
         own = type(self)
         if not plugins.is_outside(own):

@@ -115,6 +115,11 @@ class Turns:
         turns, links = parts
         return self._placed(self.topology, turns, [self.orders[number] for number in chosen], links)
 
+    @cached_property
+    def orbit(self) -> Ints:
+        """The number of every device's orbit."""
+        return orbit_labels(len(self.first), self.generators)
+
     @property
     def size(self) -> int:
         """How many elements the group has."""

@@ -7,10 +7,9 @@ import pytest
 import blinksim as bs
 from blinksim.algorithms import chain_tree
 from blinksim.collective import Collective
-from blinksim.cost.brief.turned_cost import cost_of
+from blinksim.cost.candidate_cost import cost_of
+from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.loads import link_loads
-from blinksim.schedule.turned.entrant import Turned
-from blinksim.schedule.ways import Parallel
 from blinksim.topology.group import place_turn
 
 ALLREDUCE = Collective("allreduce")
@@ -27,7 +26,7 @@ def test_images_are_the_trees_of_all_heads(machine: str, nodes: int, step: int) 
     assert (whole.chunks, whole.sends, whole.steps) == (written.chunks, written.sends, written.steps)
     assert bs.verify(whole).ok
     assert link_loads(whole.schedule) == link_loads(written)
-    once, all_of_them = Turned.of_images(whole), Parallel.of(written)
+    once, all_of_them = Candidate(whole), Candidate.of(written)
     assert once.rate == all_of_them.rate
     for size in (1, 2**20, 2**32):
         found, wanted = cost_of(once, size), cost_of(all_of_them, size)

@@ -15,11 +15,10 @@ from blinksim.algorithms.building.joined_schedule import Course, Delays, divisor
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.bounds.rails import Ints
 from blinksim.collective import Collective
-from blinksim.cost.brief.turned_cost import cost_of, messages_cost
+from blinksim.cost.candidate_cost import cost_of, loads_cost
 from blinksim.errors import InfeasibleError
-from blinksim.schedule.turned.entrant import Turned
-from blinksim.schedule.turned.step_messages import Messages
-from blinksim.schedule.ways import Parallel
+from blinksim.schedule.candidate import Candidate
+from blinksim.schedule.symmetric import step_loads
 
 ALLTOALL = Collective("alltoall")
 NVLINK, RAIL = (1.9e-6, 1.3e-6), (5.6e-6, 0.9e-6)
@@ -118,9 +117,9 @@ def test_one_node_and_its_turns_are_the_schedule(module: object, name: str, node
     assert (facts.facts.in_flight, facts.facts.in_place) == (written.facts.in_flight, written.facts.in_place)
     assert turned.sends == whole.sends == schedule.sends
     for size in (2**16, 2**22, 2**30):
-        times = [cost_of(one, size).time_s for one in (turned, Turned.of_images(whole), Parallel(schedule))]
+        times = [cost_of(one, size).time_s for one in (turned, Candidate(whole), Candidate(schedule))]
         assert times == pytest.approx([times[0]] * 3, rel=1e-9)
-    assert messages_cost(Messages.of(whole), 2**20).steps == schedule.steps
+    assert loads_cost(step_loads(whole), 2**20).steps == schedule.steps
 
 
 @pytest.mark.parametrize(
@@ -132,7 +131,7 @@ def test_one_node_and_its_turns_are_the_schedule(module: object, name: str, node
 @pytest.mark.parametrize("algorithm", ["rail_joined", "bruck"])
 def test_a_simulation_takes_as_long(name: str, nodes: int, size: int, algorithm: str) -> None:
     schedule = REGISTRY[algorithm].build(bs.load(name, nodes=nodes).select(), ALLTOALL)
-    assert cost_of(Parallel(schedule), size).time_s == pytest.approx(bs.simulate(schedule, size).time_s, rel=0.05)
+    assert cost_of(Candidate(schedule), size).time_s == pytest.approx(bs.simulate(schedule, size).time_s, rel=0.05)
 
 
 @pytest.mark.parametrize("name", ["hgx-h100", "dgx-a100"])

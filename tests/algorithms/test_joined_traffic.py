@@ -12,11 +12,11 @@ from blinksim.algorithms import rail_joined
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.bounds.rails import read_rails
 from blinksim.collective import Collective
-from blinksim.cost.brief.turned_cost import cost_of
+from blinksim.cost.candidate_cost import cost_of
 from blinksim.errors import InfeasibleError
 from blinksim.packing.rails import choose_places, place_sums
-from blinksim.schedule.outlines.step_sums import Summed
-from blinksim.schedule.ways import Parallel
+from blinksim.schedule.candidate import Candidate
+from blinksim.schedule.step_loads import StepLoads
 from blinksim.timing.candidates import said_once
 from blinksim.topology.graph import Topology
 from blinksim.traffic import Traffic
@@ -72,10 +72,11 @@ def test_sums_take_as_long_as_the_schedule(name: str, nodes: int, edits: tuple[s
     part = machine(name, nodes, edits)
     for traffic in (sparse(part.ranks), bs.expert_traffic(part.ranks, tokens=64, skew=0.8)):
         schedule, sums = rail_joined.build(part, exchange(traffic)), rail_joined.symmetric(part, exchange(traffic))
-        assert isinstance(sums, Summed)
+        assert sums is not None
+        assert isinstance(sums.timed, StepLoads)
         assert (sums.sends, sums.steps) == (schedule.sends, schedule.steps)
         for size in (2**16, 2**22, 2**28):
-            written = cost_of(Parallel(schedule), size).time_s
+            written = cost_of(Candidate(schedule), size).time_s
             assert cost_of(sums, size).time_s == pytest.approx(written, rel=accurate)
 
 
@@ -84,7 +85,7 @@ def test_a_simulation_takes_as_long() -> None:
     traffic = bs.expert_traffic(24, tokens=64, skew=0.8)
     schedule = REGISTRY["rail_joined"].build(part, exchange(traffic))
     for size in (2**16, 2**20):
-        assert cost_of(Parallel(schedule), size).time_s == pytest.approx(bs.simulate(schedule, size).time_s, rel=0.06)
+        assert cost_of(Candidate(schedule), size).time_s == pytest.approx(bs.simulate(schedule, size).time_s, rel=0.06)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -113,7 +114,8 @@ def test_thousands_of_ranks_with_a_matrix_are_timed_at_the_bound() -> None:
     matrix[:, 80:88] *= 3
     collective = exchange(Traffic(matrix))
     found = said_once(REGISTRY["rail_joined"], part, collective)
-    assert isinstance(found, Summed)
+    assert found is not None
+    assert isinstance(found.timed, StepLoads)
     size = Traffic(matrix).size
     least = 376 * 8 * 3 * 2**17 / 400e9
     assert least < cost_of(found, size).time_s < 1.02 * least

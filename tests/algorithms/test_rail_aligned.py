@@ -20,14 +20,13 @@ from blinksim.bounds.optimum import best_flows
 from blinksim.bounds.rail_flows import NodeTraffic, attained_rate, cheapest, place_parts, spread_time
 from blinksim.bounds.rails import read_rails, turned_rails
 from blinksim.collective import Collective
-from blinksim.cost.brief.turned_cost import cost_of
+from blinksim.cost.candidate_cost import cost_of
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.network import network, single_orbits
 from blinksim.graphs.programs import shared_capacities
+from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.loads import resource_loads, resources
-from blinksim.schedule.turned.entrant import Turned
-from blinksim.schedule.turned.symmetric import SymmetricSchedule
-from blinksim.schedule.ways import Parallel
+from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.structures.arrays import transport
 from blinksim.topology.graph import Topology
 from blinksim.traffic import Traffic
@@ -252,10 +251,10 @@ def test_one_node_and_its_turns_are_the_schedule(name: str, nodes: int, edits: t
     assert (turned.sends, turned.chunks) == (turned.schedule.sends, turned.schedule.chunks)
     assert turned.rate == bs.verify(whole).facts.rate
     for size in (2**16, 2**22, 2**30):
-        times = [cost_of(one, size).time_s for one in (Turned.of_images(turned), Parallel(turned.schedule))]
+        times = [cost_of(one, size).time_s for one in (Candidate(turned), Candidate(turned.schedule))]
         assert times[0] == pytest.approx(times[1], rel=1e-12)
         if turned.sends == whole.sends:
-            assert times[0] == pytest.approx(cost_of(Parallel(whole), size).time_s, rel=1e-12)
+            assert times[0] == pytest.approx(cost_of(Candidate(whole), size).time_s, rel=1e-12)
 
 
 @pytest.mark.parametrize(("machine", "nodes"), [("hgx-h100", 4), ("dgx-a100", 3), ("mi300x", 3)])

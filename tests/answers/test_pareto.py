@@ -16,7 +16,7 @@ import blinksim as bs
 from blinksim.answers import pareto as study
 from blinksim.cli.main import run
 from blinksim.cost.alpha_beta import cost
-from blinksim.schedule.ways import Parallel
+from blinksim.schedule.candidate import Candidate
 
 SIZES = [2**power for power in range(10, 31, 2)]
 
@@ -29,12 +29,12 @@ def question(request: pytest.FixtureRequest) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="module")
-def found(question: tuple[str, str]) -> tuple[bs.Pareto, dict[str, Parallel]]:
+def found(question: tuple[str, str]) -> tuple[bs.Pareto, dict[str, Candidate]]:
     """The front, and all candidates that it was chosen from."""
-    candidates: dict[str, Parallel] = {}
+    candidates: dict[str, Candidate] = {}
     front_of = study._front
 
-    def keeping(given: dict[str, Parallel], sizes: list[int]) -> tuple[list[str], list[str]]:
+    def keeping(given: dict[str, Candidate], sizes: list[int]) -> tuple[list[str], list[str]]:
         candidates.update(given)
         return front_of(given, sizes)
 
@@ -44,7 +44,7 @@ def found(question: tuple[str, str]) -> tuple[bs.Pareto, dict[str, Parallel]]:
 
 
 @pytest.fixture
-def front(found: tuple[bs.Pareto, dict[str, Parallel]]) -> bs.Pareto:
+def front(found: tuple[bs.Pareto, dict[str, Candidate]]) -> bs.Pareto:
     return found[0]
 
 
@@ -78,7 +78,7 @@ def test_no_point_is_bettered_by_another(front: bs.Pareto) -> None:
     assert [point.latency_s for point in front.points] == sorted(point.latency_s for point in front.points)
 
 
-def test_the_envelope_is_the_quickest_of_all_candidates(found: tuple[bs.Pareto, dict[str, Parallel]]) -> None:
+def test_the_envelope_is_the_quickest_of_all_candidates(found: tuple[bs.Pareto, dict[str, Candidate]]) -> None:
     front, candidates = found
     assert len(candidates) == len(front.points) + len(front.dominated)
     for size in SIZES:

@@ -18,11 +18,11 @@ from blinksim.answers.synthesize import Synthesis
 from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.cost.alpha_beta import cost
-from blinksim.cost.brief.turned_cost import symmetric_cost
+from blinksim.cost.candidate_cost import symmetric_cost
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.gpu.execution.emulate import lane_links
 from blinksim.schedule.model import as_schedule
-from blinksim.schedule.turned.symmetric import SymmetricSchedule
+from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.schedule.verify import verify
 from blinksim.simulation.simulation_options import ServiceName
 

@@ -28,7 +28,7 @@ from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, FileError, InputError, MissingError
 from blinksim.question import Question
-from blinksim.schedule.ways import Parallel
+from blinksim.schedule.candidate import Candidate
 from blinksim.textio import whole_files
 from blinksim.timing.alpha_beta_model import AlphaBeta
 from blinksim.timing.timing_model import Breakdown
@@ -161,7 +161,7 @@ def test_a_point_without_an_answer_is_a_row_with_its_reason() -> None:
 def test_an_unforeseen_fault_costs_one_point_only(monkeypatch: pytest.MonkeyPatch) -> None:
     true = AlphaBeta.breakdown_of
 
-    def breaks_at_two(self: AlphaBeta, entrant: Parallel, size: int, gamma: float) -> Breakdown:
+    def breaks_at_two(self: AlphaBeta, entrant: Candidate, size: int, gamma: float) -> Breakdown:
         if entrant.compact.topology.ranks == 2:
             raise ZeroDivisionError("made up")
         return true(self, entrant, size, gamma)

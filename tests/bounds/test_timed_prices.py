@@ -15,7 +15,7 @@ PRICES = TimedPrices.choices
 
 
 @given(st.integers(3, 9), st.integers(1, 3), st.integers(0, 9), st.integers(1, 30), st.integers(0, 2**32))
-def test_no_tree_of_messages_costs_less(n: int, ports: int, overhead: int, latency: int, seed: int) -> None:
+def test_no_tree_of_loads_costs_less(n: int, ports: int, overhead: int, latency: int, seed: int) -> None:
     """Ranks that have the byte start messages at any time, one after another on a link, of any length."""
     rng, time, steps = random.Random(seed), 1000, 23
     data = rng.choice((5, 40, 1000))

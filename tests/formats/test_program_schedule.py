@@ -19,10 +19,10 @@ from blinksim.cost.alpha_beta import cost
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats.msccl import msccl_xml, mscclpp_json
 from blinksim.formats.msccl.program_schedule import from_plan, from_xml
+from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.verify import verify
-from blinksim.schedule.ways import Parallel
 
 EIGHT = bs.load("dgx1-v100").select()
 H100 = bs.load("hgx-h100").select()
@@ -34,7 +34,7 @@ def again(schedule: Schedule, form: str) -> Schedule:
     write, read = READERS[form]
     text = write(schedule).files[""]
     document = json.loads(text) if form == "mscclpp-json" else text
-    reread: Parallel = read(document, "x", schedule.topology, schedule.collective.root)
+    reread: Candidate = read(document, "x", schedule.topology, schedule.collective.root)
     return reread.schedule
 
 

@@ -20,9 +20,9 @@ from blinksim.collective import Collective
 from blinksim.exports import FORMATS
 from blinksim.formats.msccl.program_schedule import from_plan, from_xml
 from blinksim.formats.msccl.share_units import MOST_UNITS, units
+from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import COPY, Schedule
 from blinksim.schedule.verify import verify
-from blinksim.schedule.ways import Parallel
 from blinksim.units import size_of
 
 PRIME = 65_521
@@ -83,7 +83,7 @@ def check_exports(machine: str, members: str | None, collective: str, size: str,
             assert second <= first * slower
 
 
-def plan_again(text: str, path: str, part: bs.Topology) -> Parallel:
+def plan_again(text: str, path: str, part: bs.Topology) -> Candidate:
     return from_plan(json.loads(text), path, part)
 
 

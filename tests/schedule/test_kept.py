@@ -11,14 +11,14 @@ from blinksim.algorithms import packed, ring
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.bounds import compute
 from blinksim.collective import Collective
-from blinksim.schedule import kept
+from blinksim.schedule import candidate
 
 ALLREDUCE = Collective("allreduce")
 
 
 @pytest.fixture(autouse=True)
 def nothing_kept() -> None:
-    kept.forget()
+    candidate.forget()
 
 
 def test_the_same_question_is_packed_once() -> None:
@@ -45,7 +45,7 @@ def test_bounds_are_computed_once() -> None:
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "MOST_SENDS", 500)
+    monkeypatch.setattr(candidate, "MOST_KEPT", 500)
     with patch.object(ring, "build", wraps=ring.build) as build:
         for machine in ("full:4", "switch:20", "full:4"):
             REGISTRY["ring"].parallel(bs.load(machine), ALLREDUCE)
@@ -54,4 +54,4 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         for machine in ("full:5", "full:6", "switch:8", "full:6", "full:4"):
             REGISTRY["ring"].parallel(bs.load(machine), ALLREDUCE)
         assert build.call_count == 6
-    assert sum(found.sends for _, found in kept._kept.values()) <= 500
+    assert sum(found.sends for _, found in candidate._kept.values()) <= 500

@@ -12,12 +12,11 @@ import blinksim as bs
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.cost.alpha_beta import cost
-from blinksim.cost.brief.outlined import outlined_cost
-from blinksim.cost.brief.turned_cost import cost_of
+from blinksim.cost.candidate_cost import cost_of, loads_cost
 from blinksim.errors import BlinksimError, InfeasibleError
-from blinksim.schedule.outlines import link_uses
-from blinksim.schedule.outlines.outline import Outline, Outlined
-from blinksim.schedule.ways import Parallel
+from blinksim.schedule import step_loads
+from blinksim.schedule.candidate import Candidate
+from blinksim.schedule.step_loads import Outline
 from blinksim.topology import group
 
 OUTLINED = [entry.name for entry in REGISTRY.values() if entry.outlined]
@@ -50,7 +49,7 @@ def test_it_takes_the_time_of_the_schedule(machine: str, by_symmetry: bool, monk
     part = PARTS[machine]
     if by_symmetry:
         monkeypatch.setattr(group, "_MANY_PAIRS", 0)
-        monkeypatch.setattr(link_uses, "_MOST_PAIRS", 0)
+        monkeypatch.setattr(step_loads, "_MOST_PAIRS", 0)
     seen = 0
     for name in OUTLINED:
         module = import_module(f"blinksim.algorithms.{name}")
@@ -58,7 +57,7 @@ def test_it_takes_the_time_of_the_schedule(machine: str, by_symmetry: bool, monk
             if collective.traffic is not None or (by_symmetry and name in ("direct", "two_shot") and _told_apart(part)):
                 continue
             try:
-                full = Parallel.of(module.build(part, collective))
+                full = Candidate.of(module.build(part, collective))
             except BlinksimError as refused:
                 with pytest.raises(type(refused), match=name):
                     module.rounds(part, collective)
@@ -66,7 +65,7 @@ def test_it_takes_the_time_of_the_schedule(machine: str, by_symmetry: bool, monk
             outline = Outline(part, collective, name, module.rounds(part, collective))
             assert (outline.steps, outline.sends, outline.rate) == (full.compact.steps, full.compact.sends, full.rate)
             for size, gamma in ((2**10, 0.0), (2**30, 1e-12)):
-                brief, long = outlined_cost(outline, size, gamma), cost(full.compact, size, gamma, full.spread)
+                brief, long = loads_cost(outline.step_loads, size, gamma), cost(full.compact, size, gamma, full.spread)
                 assert [term.name for term in brief.terms] == [term.name for term in long.terms]
                 assert [term.time_s for term in brief.terms] == pytest.approx(
                     [term.time_s for term in long.terms], rel=1e-11, abs=1e-18
@@ -80,7 +79,7 @@ def test_it_takes_the_time_of_the_schedule(machine: str, by_symmetry: bool, monk
 def _told_apart(part: bs.Topology) -> bool:
     """Whether every pair of ranks would have to be looked at."""
     try:
-        link_uses.uses_of_every_pair(part)
+        step_loads.uses_of_every_pair(part)
     except InfeasibleError:
         return True
     return False
@@ -89,14 +88,14 @@ def _told_apart(part: bs.Topology) -> bool:
 def test_large_schedules_are_timed_by_their_outlines_and_written_when_asked_for() -> None:
     part, collective = bs.load("hgx-h100", nodes=16).select(), Collective("allgather")
     found = REGISTRY["direct"].parallel(bs.load("hgx-h100", nodes=2).select(), collective)
-    assert not isinstance(found, Outlined)
+    assert not isinstance(found.timed, Outline)
     large = REGISTRY["hierarchical"].parallel(bs.load("hgx-h100", nodes=48).select(), collective)
-    assert isinstance(large, Outlined)
+    assert isinstance(large.timed, Outline)
     assert large.rate is not None
     ring = REGISTRY["ring"].parallel(part, collective)
-    assert isinstance(ring, Outlined)
+    assert isinstance(ring.timed, Outline)
     assert bs.verify(ring.schedule)
-    assert cost_of(ring, 2**20).time_s == pytest.approx(cost_of(Parallel(ring.schedule), 2**20).time_s, rel=1e-9)
+    assert cost_of(ring, 2**20).time_s == pytest.approx(cost_of(Candidate(ring.schedule), 2**20).time_s, rel=1e-9)
 
 
 def test_a_ring_of_hundreds_takes_what_its_formula_says() -> None:
@@ -106,6 +105,6 @@ def test_a_ring_of_hundreds_takes_what_its_formula_says() -> None:
     alpha = sum(link.latency for link in part.links[:1]) * 2
     overhead = part.links[0].overhead
     expected = 511 * (alpha + overhead + 2**30 / 512 / 25e9)
-    assert isinstance(found, Outlined)
-    assert outlined_cost(found.outline, 2**30, whole_messages=True).time_s == pytest.approx(expected, rel=1e-9)
+    assert isinstance(found.timed, Outline)
+    assert loads_cost(found.timed.step_loads, 2**30, whole_messages=True).time_s == pytest.approx(expected, rel=1e-9)
     assert expected - 511 * alpha < cost_of(found, 2**30).time_s <= expected

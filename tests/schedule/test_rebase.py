@@ -9,8 +9,7 @@ import pytest
 from small_schedules import GB, full, helped, ring_allreduce, star_broadcast, through_the_helper
 
 from blinksim.machines import load
-from blinksim.schedule.model import Schedule
-from blinksim.schedule.rebase import rebase
+from blinksim.schedule.model import Schedule, rebase
 from blinksim.schedule.verify import verify
 from blinksim.topology.graph import Topology
 

@@ -18,18 +18,15 @@ from blinksim.algorithms.building.symmetric_trees import symmetric_host_trees, s
 from blinksim.algorithms.packed import from_hosts
 from blinksim.collective import Collective
 from blinksim.cost.alpha_beta import cost
-from blinksim.cost.brief.turned_cost import symmetric_cost
+from blinksim.cost.candidate_cost import symmetric_cost
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats import schedule_json
 from blinksim.formats.columns import symmetric_json
-from blinksim.schedule import chunk_ends
+from blinksim.schedule import chunk_ends, symmetric
 from blinksim.schedule.loads import rate, resource_loads, resources
 from blinksim.schedule.model import COPY
-from blinksim.schedule.turned import symmetric
-from blinksim.schedule.turned.blocks import overwritten_in_place, wrong_exchange
-from blinksim.schedule.turned.symmetric import SymmetricSchedule
-from blinksim.schedule.turned.verify_symmetric import verify_symmetric
-from blinksim.schedule.verify import verify
+from blinksim.schedule.symmetric import SymmetricSchedule
+from blinksim.schedule.verify import overwritten_in_place, verify, wrong_exchange
 from blinksim.topology.group import find_turns
 
 SLOW = "degrade n2.nic3-fabric3 bandwidth=20GB/s"
@@ -78,7 +75,7 @@ def test_it_is_what_it_is_written_out(machine: str, name: str) -> None:
     whole = made(part, name)
     assert whole is not None
     assert whole.base.sends < whole.sends
-    full, proof = whole.schedule, verify_symmetric(whole)
+    full, proof = whole.schedule, verify(whole)
     old = verify(full)
     assert proof.ok, proof.reasons
     assert old.ok, old.reasons
@@ -144,7 +141,7 @@ def test_what_is_wrong_with_a_chunk_is_found(change: str) -> None:
         wrong = replace(base, route=np.roll(base.route, 1))
     else:
         wrong = replace(base, step=np.zeros_like(base.step))
-    verdict = verify_symmetric(replace(whole, base=wrong))
+    verdict = verify(replace(whole, base=wrong))
     assert not verdict.ok
     assert not verify(replace(whole, base=wrong).schedule).ok
 
@@ -205,9 +202,9 @@ def test_blocks_of_each_sort_prove_what_all_blocks_do(data: st.DataObject) -> No
     changed = replace(whole, base=replace(base, **columns | {"step": columns["step"][order]}, **sends))
     full = changed.schedule
     assert bool(list(wrong_exchange(changed))) == bool(list(chunk_ends.wrong_chunks(full)))
-    assert verify_symmetric(changed).ok == verify(full).ok
+    assert verify(changed).ok == verify(full).ok
     if not list(chunk_ends.wrong_chunks(full)):
-        assert (overwritten_in_place(changed) is None) == (chunk_ends.overwritten_in_place(full) is None)
+        assert (overwritten_in_place(changed) is None) == (overwritten_in_place(full) is None)
 
 
 def test_a_block_that_nobody_sends_is_named() -> None:
@@ -319,7 +316,7 @@ def test_trees_of_one_device_serve_all(machine: str, name: str) -> None:
     best = bs.bound(part, collective).rate
     whole = symmetric_turned_trees(part, collective, best)
     assert whole is not None
-    full, proof = whole.schedule, verify_symmetric(whole)
+    full, proof = whole.schedule, verify(whole)
     old = verify(full)
     assert proof.ok, proof.reasons
     assert old.ok, old.reasons

@@ -1,4 +1,4 @@
-"""Parallel routes: the compact form that is timed, the divided schedule that is written, and legal descriptions."""
+"""Candidate routes: the compact form that is timed, the divided schedule that is written, and legal descriptions."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from blinksim.collective import Collective
 from blinksim.cost.alpha_beta import cost
 from blinksim.errors import BlinksimError
 from blinksim.question import Question
+from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.loads import rate, resource_loads, resources
 from blinksim.schedule.verify import verify
-from blinksim.schedule.ways import Parallel, loads, one_way
+from blinksim.schedule.ways import loads, one_way
 from blinksim.simulation import simulate
 from blinksim.topology.graph import Device, Link, Topology
 
@@ -33,7 +34,7 @@ GIB = 2**30
 
 def built(
     topology: Topology, collective: Collective = ALLREDUCE, names: Iterable[str] | None = None
-) -> dict[str, Parallel]:
+) -> dict[str, Candidate]:
     """What these algorithms (default: every one without a solver) build, as far as they run here."""
     entries = candidates(collective.name) if names is None else [REGISTRY[name] for name in names]
     found = {}
@@ -45,7 +46,7 @@ def built(
     return found
 
 
-def times(entrants: Mapping[str, Parallel], size: int = GIB) -> dict[str, float]:
+def times(entrants: Mapping[str, Candidate], size: int = GIB) -> dict[str, float]:
     return {name: cost(entrant.compact, size, spread=entrant.spread).time_s for name, entrant in entrants.items()}
 
 

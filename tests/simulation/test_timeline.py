@@ -24,8 +24,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.formats.chrome_trace import events, write_trace
 from blinksim.schedule.loads import link_loads
-from blinksim.schedule.model import COPY, REDUCE, Schedule
-from blinksim.schedule.rebase import rebase
+from blinksim.schedule.model import COPY, REDUCE, Schedule, rebase
 from blinksim.simulation.simulation_options import ServiceName
 from blinksim.simulation.timeline import exact_time
 from blinksim.topology.graph import Topology

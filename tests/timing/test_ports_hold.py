@@ -8,7 +8,7 @@ import blinksim as bs
 from blinksim.algorithms.registry import candidates
 from blinksim.errors import BlinksimError
 from blinksim.gpu.program_time.closed_form import ScheduleTimes
-from blinksim.schedule.ways import Parallel
+from blinksim.schedule.candidate import Candidate
 from blinksim.timing.execution_model import MOST_SENDS, SHORT_OF_PORTS, Executed
 
 MACHINE = bs.load("hgx-h200", rates="measured")
@@ -31,7 +31,7 @@ def _hold(part: bs.Topology, collective: str, size: int) -> None:
     """The best is that of all of them simulated, and no port takes longer than the best."""
     assert part.execution is not None
     schedules, model, times = _schedules(part, collective), Executed().on(part), ScheduleTimes(part.execution)
-    entrants = {name: Parallel(schedule) for name, schedule in schedules.items()}
+    entrants = {name: Candidate(schedule) for name, schedule in schedules.items()}
     contest = bs.contest(part, collective, model=model).among(entrants)
     every = model.rank(contest, size)
     assert times.least_s(schedules[every[0].algorithm], size) <= SHORT_OF_PORTS * every[0].time_s

@@ -15,7 +15,7 @@ from strategies import clusters_with_nics
 import blinksim as bs
 from blinksim.bounds import best_known, compute, quick
 from blinksim.collective import Collective
-from blinksim.schedule import kept, ways
+from blinksim.schedule import candidate, ways
 from blinksim.timing.contest import ceiling_of
 from blinksim.topology import cluster, group
 from blinksim.topology.graph import Topology
@@ -55,7 +55,7 @@ def answers(
     part: Topology, collective: str, algorithms: Iterable[str] = ALGORITHMS
 ) -> tuple[Fraction, str, dict[str, float | str]]:
     """The ceiling and why it holds, and the time of every algorithm, or why it cannot run."""
-    kept.forget()
+    candidate.forget()
     quick._last.clear()
     quick._last_bounds.clear()
     for known in (best_known.best_known, compute._bounds):

@@ -13,12 +13,17 @@ import blinksim as bs
 from blinksim.algorithms.building.plan import Sketch
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import COLLECTIVES, ROOTED, Collective
-from blinksim.cost.brief.least import least_of_messages, least_of_outline, least_of_steps, least_of_tree
-from blinksim.cost.brief.outlined import outlined_cost
-from blinksim.cost.brief.turned_cost import cost_of
+from blinksim.cost.candidate_cost import (
+    cost_of,
+    least_of_messages,
+    least_of_outline,
+    least_of_steps,
+    least_of_tree,
+    loads_cost,
+)
 from blinksim.errors import BlinksimError
-from blinksim.schedule.outlines import outline
-from blinksim.schedule.outlines.outline import Outline
+from blinksim.schedule import step_loads
+from blinksim.schedule.step_loads import Outline
 from blinksim.timing import candidates
 from blinksim.topology.graph import Topology
 
@@ -69,7 +74,7 @@ def check(part: Topology) -> int:
         hops = REGISTRY[found.algorithm].hops(part.ranks, found.collective.name)
         assert hops in (0, found.steps)
         for size in SIZES:
-            time = outlined_cost(found, size).time_s
+            time = loads_cost(found.step_loads, size).time_s
             assert 0 <= least_of_steps(part, hops) <= least_of_outline(found, size) <= time, (found.algorithm, size)
     return count
 
@@ -92,7 +97,7 @@ def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Algorithms tell outlines of any number of sends, and lose by them on any number of ranks."""
     monkeypatch.setattr(candidates, "_MOST_TIMED", 1)
     monkeypatch.setattr(candidates, "_SOLVED", {})
-    monkeypatch.setattr(outline, "_MANY_SENDS", 0)
+    monkeypatch.setattr(step_loads, "_MANY_SENDS", 0)
 
 
 def compare(part: Topology, name: str, size: int) -> tuple[str, ...]:

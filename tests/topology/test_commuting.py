@@ -17,7 +17,7 @@ from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.schedule import ways
-from blinksim.schedule.kept import forget
+from blinksim.schedule.candidate import forget
 from blinksim.schedule.loads import resources
 from blinksim.topology import group
 from blinksim.topology.group import Turns, find_turns, order

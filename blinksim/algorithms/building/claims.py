@@ -6,10 +6,10 @@ from fractions import Fraction
 
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import Collective
+from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.switch_work import abilities_used
-from blinksim.schedule.turned.symmetric import SymmetricSchedule
-from blinksim.schedule.ways import Parallel
+from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.topology.graph import Topology
 
 LARGE = 384
@@ -35,7 +35,7 @@ def with_gap(schedule: Schedule, bound: BoundResult, *, divided: bool = True) ->
     schedule claims no more than it proves. divided: the rate is that of the sends once they are divided among all equal
     ways, as the registry gives them.
     """
-    return _claimed(schedule, (Parallel.of(schedule) if divided else Parallel(schedule)).rate, bound)
+    return _claimed(schedule, (Candidate.of(schedule) if divided else Candidate(schedule)).rate, bound)
 
 
 def symmetric_with_gap(whole: SymmetricSchedule, bound: BoundResult) -> SymmetricSchedule:

@@ -27,18 +27,17 @@ from blinksim.algorithms.building.piece_schedule import (
     alike,
     of_pieces,
     pieces_of,
-    step_sums,
+    step_loads,
     through_others,
 )
 from blinksim.bounds.rails import Ints, Rails, Route, TurnedRails, read_rails, turned_rails
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.packing.rails import place_sums
+from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import COPY, Schedule
-from blinksim.schedule.outlines.step_sums import Summed
-from blinksim.schedule.turned.entrant import TurnedSteps
-from blinksim.schedule.turned.step_messages import Messages
-from blinksim.schedule.turned.symmetric import SymmetricSchedule
+from blinksim.schedule.step_loads import StepLoads
+from blinksim.schedule.symmetric import SymmetricSchedule, loads_of_messages
 from blinksim.structures.arrays import expand
 from blinksim.topology.graph import Topology
 
@@ -204,7 +203,7 @@ def build(topology: Topology, collective: Collective, algorithm: str, choose: Ch
     return _schedule(rails, course, algorithm, np.arange(rails.nodes))
 
 
-def of_traffic(topology: Topology, collective: Collective, build: Callable[[], Schedule]) -> Summed | None:
+def of_traffic(topology: Topology, collective: Collective, build: Callable[[], Schedule]) -> Candidate | None:
     """The schedule of a traffic matrix by the sums of its steps; None where there are no rails for it."""
     rails, traffic = read_rails(topology), collective.traffic
     if rails is None or traffic is None or through_others(rails):
@@ -213,17 +212,17 @@ def of_traffic(topology: Topology, collective: Collective, build: Callable[[], S
         sums = place_sums(rails, rails.by_place(traffic.matrix), aim(rails, traffic))
     except InfeasibleError:
         return None
-    return Summed(collective, step_sums(rails, sums, traffic.size), sums.sends, build)
+    return Candidate(step_loads(rails, sums, collective, traffic.size), build=lambda: Candidate(build()))
 
 
-def entrant(topology: Topology, collective: Collective, algorithm: str, choose: Chosen) -> TurnedSteps | None:
+def entrant(topology: Topology, collective: Collective, algorithm: str, choose: Chosen) -> Candidate | None:
     """The schedule by symmetry; None for what are no rails of nodes that turns take to each other."""
     rails = turned_rails(topology) if collective.name == "alltoall" else None
     if rails is None or not rails.alike:
         return None
     course = choose(rails.turns.orders, rails.local, delays(rails))
-    found, sends = messages(rails, course)
-    return TurnedSteps(collective, found, sends, lambda: turned(rails, course, algorithm))
+    loads = messages(rails, course, collective)
+    return Candidate(loads, build=lambda: Candidate(turned(rails, course, algorithm)), images=True)
 
 
 def delays(rails: Rails) -> Delays:
@@ -348,8 +347,8 @@ class _TurnedRoutes(_Routes):
         return np.asarray(number[where])
 
 
-def messages(rails: TurnedRails, course: Course) -> tuple[Messages, int]:
-    """What the schedule of `turned` sends, and how many sends it has, without its chunks."""
+def messages(rails: TurnedRails, course: Course, collective: Collective) -> StepLoads:
+    """What the schedule of `turned` sends, without its chunks."""
     ways, local, nodes = rails.exit.shape[2], rails.local, rails.nodes
     blocks, routes = _Blocks.of(rails, np.zeros(1, dtype=np.int64)), _TurnedRoutes(rails)
     rows: list[tuple[Ints, Ints, Ints]] = []
@@ -375,4 +374,5 @@ def messages(rails: TurnedRails, course: Course) -> tuple[Messages, int]:
     ends = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(order)))])
     times = np.full(len(order), nodes)
     whole, total = rails.topology.ranks * ways, count[order] * nodes
-    return Messages(rails.turns, step[order], ends, links.astype(np.int64), total, times, whole), sends * nodes
+    routes_of = ends, links.astype(np.int64)
+    return loads_of_messages(rails.turns, collective, sends * nodes, step[order], routes_of, total, times, whole)

@@ -17,7 +17,7 @@ import numpy as np
 
 from blinksim.packing.hamiltonian import Order, disjoint_cycles, hamiltonian
 from blinksim.schedule.loads import resources
-from blinksim.schedule.outlines.link_uses import uses_of_messages
+from blinksim.schedule.step_loads import uses_of_messages
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 

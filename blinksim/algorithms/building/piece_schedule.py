@@ -21,7 +21,7 @@ from blinksim.bounds.rails import Ints, Rails, Route, Uses
 from blinksim.collective import Collective
 from blinksim.packing.rails import Pieces, Sums, choose_places
 from blinksim.schedule.model import COPY, Schedule
-from blinksim.schedule.outlines.step_sums import StepSums
+from blinksim.schedule.step_loads import StepLoads
 from blinksim.structures.arrays import places
 from blinksim.traffic import Traffic
 
@@ -102,7 +102,7 @@ def through_others(rails: Rails) -> bool:
 Floats = npt.NDArray[np.float64]
 
 
-def step_sums(rails: Rails, sums: Sums, size: int) -> StepSums:
+def step_loads(rails: Rails, sums: Sums, collective: Collective, size: int) -> StepLoads:
     """Three steps: to the place where data crosses, across, and on from there. size: in the units of `sums`."""
     count, nodes, local = len(rails.rate), rails.nodes, rails.local
     none, idle = np.zeros((nodes, local, local)), np.zeros((nodes, nodes, local))
@@ -126,7 +126,8 @@ def step_sums(rails: Rails, sums: Sums, size: int) -> StepSums:
     _highest(alpha[1], rails.down_uses, whole.max(axis=0).ravel())
     alpha[1] = np.where((load[1] > 0) & (alpha[1] == 0), whole.max(), alpha[1])
     shared = rails.resources
-    return StepSums(shared.names, shared.kinds, rails.rate, load / size, alpha, each, longest)
+    names, kinds = shared.names, shared.kinds
+    return StepLoads(collective, sums.sends, names, kinds, rails.rate, load / size, alpha, each, longest)
 
 
 class _Delays:

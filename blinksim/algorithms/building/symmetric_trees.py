@@ -30,8 +30,8 @@ from blinksim.packing.hosts import Hosts, read_hosts
 from blinksim.packing.shards import kinds_of
 from blinksim.packing.spanning import pairs_of_links
 from blinksim.schedule.model import MOST_DENOMINATOR, Schedule
+from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.schedule.tree import Tree
-from blinksim.schedule.turned.symmetric import SymmetricSchedule
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import Turns, find_turns, turns_of
 

@@ -10,9 +10,8 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.formats import schedule_files
 from blinksim.machines import MachineLike
 from blinksim.question import Question
-from blinksim.schedule.model import Schedule
-from blinksim.schedule.rebase import rebase
-from blinksim.schedule.turned.symmetric import SymmetricSchedule
+from blinksim.schedule.model import Schedule, rebase
+from blinksim.schedule.symmetric import SymmetricSchedule
 
 
 def read_schedule(

@@ -13,9 +13,8 @@ from blinksim.answers.checks.read_schedule import read_compact
 from blinksim.errors import BlinksimError
 from blinksim.schedule.model import Schedule, ScheduleLike
 from blinksim.schedule.switch_work import abilities_used, own_copies
+from blinksim.schedule.symmetric import SymmetricSchedule, as_compact
 from blinksim.schedule.tree import moves_along_trees
-from blinksim.schedule.turned.symmetric import SymmetricSchedule, as_compact
-from blinksim.schedule.turned.verify_symmetric import verify_symmetric
 from blinksim.schedule.verify import Verdict
 from blinksim.schedule.verify import verify as verify_schedule
 
@@ -67,10 +66,7 @@ def verify(
     True
     """
     found = read_compact(schedule) if isinstance(schedule, (str, os.PathLike)) else as_compact(schedule)
-    if isinstance(found, SymmetricSchedule):
-        verdict = verify_symmetric(found, slots=slots, in_place=in_place, shares=shares)
-    else:
-        verdict = verify_schedule(found, slots=slots, in_place=in_place, shares=shares)
+    verdict = verify_schedule(found, slots=slots, in_place=in_place, shares=shares)
     if not found.bound:
         return verdict
     return _with_claim(found.base if isinstance(found, SymmetricSchedule) else found, verdict, _weights(shares))

@@ -17,7 +17,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.formats.machine_json import device_to_json, link_to_json, read_device, read_link
 from blinksim.schedule.model import ARRAYS, FORMS, MOST_DENOMINATOR, Schedule
-from blinksim.schedule.turned.symmetric import SymmetricSchedule
+from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.textio.strict_json import Entry, compressed, decompressed, parse
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import Turns

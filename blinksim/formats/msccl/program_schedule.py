@@ -20,8 +20,8 @@ from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats.msccl import msccl_check, mscclpp_check
 from blinksim.formats.msccl.thread_blocks import Effort
 from blinksim.formats.msccl.trace import Held, Parts, Send, State, Trace, Unit, sends, stories
+from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
-from blinksim.schedule.ways import Parallel
 from blinksim.topology.graph import Topology
 
 # Bytes for which the steps are to be the best.
@@ -36,7 +36,7 @@ Travel = tuple[int, int, tuple[int, ...], int, int]
 """A send as (step, message, ranks that it passes, COPY or REDUCE, channel)."""
 
 
-def from_xml(text: str, path: str | Path, topology: Topology, root: int = 0) -> Parallel:
+def from_xml(text: str, path: str | Path, topology: Topology, root: int = 0) -> Candidate:
     """The schedule of an algorithm file of MSCCL on the members of a selected topology.
 
     Raises `FileError` for a file that the runtimes refuse or that is wrong, `InputError` if the machine has another
@@ -50,7 +50,7 @@ def from_xml(text: str, path: str | Path, topology: Topology, root: int = 0) -> 
     return _traced(path, machine, trace, Builder(topology, collective, algorithm.name, "steps"), algorithm.units)
 
 
-def from_plan(document: object, path: str | Path, topology: Topology, root: int = 0) -> Parallel:
+def from_plan(document: object, path: str | Path, topology: Topology, root: int = 0) -> Candidate:
     """The schedule of the execution plan of MSCCL++ in a JSON document; raises as `from_xml` does."""
     mscclpp_check.check(document, path, root=root)
     plan = mscclpp_check.read(document, path)
@@ -79,7 +79,7 @@ def _traced(
     trace: Trace,
     builder: Builder,
     units: int,
-) -> Parallel:
+) -> Candidate:
     try:
         machine.run()
         kept = {
@@ -124,7 +124,7 @@ def _schedule(
     collective: Collective,
     name: str,
     units: int,
-) -> Parallel:
+) -> Candidate:
     ranks = topology.ranks
     everything = list(_units(collective, ranks, units))
     if collective.starts == EVERY:
@@ -155,10 +155,10 @@ def _schedule(
     one_by_one = _levels(trace, found, waits | _in_order(trace, found))
     entrants += [] if one_by_one is None else [built(one_by_one)]
     entrants += [replace(entrants[0], form="forest")] if is_forest(entrants[0]) else []
-    return min(map(Parallel.of, entrants), key=_time_of)
+    return min(map(Candidate.of, entrants), key=_time_of)
 
 
-def _time_of(entrant: Parallel) -> float:
+def _time_of(entrant: Candidate) -> float:
     return round(cost(entrant.compact, _LARGE, spread=entrant.spread).time_s, 9)
 
 

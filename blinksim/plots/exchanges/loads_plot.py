@@ -11,7 +11,7 @@ import numpy as np
 from blinksim.plots.style import COLOURS, DASHES, drawn_machine, panels, wrapped
 from blinksim.schedule.loads import Resources, resource_loads, resources
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
-from blinksim.schedule.turned.symmetric import SymmetricSchedule
+from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.textio.text_table import count
 from blinksim.units import format_rate
 

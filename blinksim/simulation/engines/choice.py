@@ -16,7 +16,7 @@ import numpy as np
 
 from blinksim.budget import check_events, most_events
 from blinksim.errors import InputError
-from blinksim.schedule.waits import connections
+from blinksim.schedule.contents import connections
 from blinksim.simulation.engines import events, formulas, given_order, rounds, sharing, steps
 from blinksim.simulation.engines.slots import bounded
 from blinksim.simulation.simulation_options import Service

@@ -23,7 +23,8 @@ import numpy.typing as npt
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.schedule.loads import Resources, resource_loads, resources
 from blinksim.schedule.model import COPY, REDUCE, Schedule, ScheduleLike, as_schedule
-from blinksim.schedule.ways import MOST_SENDS
+from blinksim.schedule.step_loads import StepLoads
+from blinksim.schedule.ways import MOST_SENDS, distinct_routes
 from blinksim.structures.arrays import distinct, expand, places
 from blinksim.textio.text_table import count
 from blinksim.topology.group import Turns
@@ -355,3 +356,70 @@ def _shared_routes(start: Ints, links: Ints) -> tuple[Ints, Ints, Ints]:
         starts.append(np.full(len(different), length, dtype=np.int64))
         kept.append(different.ravel())
     return number, np.cumsum(np.concatenate(starts)), np.concatenate(kept)
+
+
+def step_loads(whole: SymmetricSchedule) -> StepLoads:
+    """Load per step of one in steps form: sends that turns take to the same connection in a step are one message."""
+    base, turns = whole.base, whole.turns
+    start, table = base.route_start.astype(np.int64), base.route_links.astype(np.int64)
+    tail, head = base.topology.ends
+    src, dst = tail[table[start[:-1]]].astype(np.int64), head[table[start[1:] - 1]].astype(np.int64)
+    _, _, exponents = turns.between(src, dst)
+    lengths, turned = turns.route_images(turns.inverse(exponents), start, table, np.arange(len(start) - 1))
+    first, which = distinct_routes(lengths, turned)
+    channels = int(base.channel.max(initial=0)) + 1
+    key = (base.step.astype(np.int64) * channels + base.channel) * len(first) + which[base.route]
+    found, where = np.unique(key, return_inverse=True)
+    total = np.zeros(len(found), dtype=np.int64)
+    np.add.at(total, where, whole.weighted.share_num[base.chunk])
+    route = first[found % len(first)]
+    step, times = found // len(first) // channels, turns.images(src[route], dst[route])
+    ends = np.concatenate([[0], np.cumsum(np.diff(start)[route])])
+    routes = ends, expand(start, table, route)[1]
+    return loads_of_messages(turns, base.collective, whole.sends, step, routes, total, times, base.share_den)
+
+
+def loads_of_messages(
+    turns: Turns,
+    collective: Collective,
+    sends: int,
+    step: Ints,
+    routes: tuple[Ints, Ints],
+    total: Ints,
+    times: Ints,
+    whole: int,
+) -> StepLoads:
+    """Load per step of M messages, each what one connection carries in a step, and its images; an orbit is a resource.
+
+    sends: of the schedule. step (M): never decreases. routes: their start (M + 1) and links; message m takes
+    links[start[m]:start[m + 1]]. total (M): what all images carry, where `whole` stands for the size. times (M): how
+    many images there are.
+    """
+    pool, columns, (start, links) = Pool.of(turns), turns.topology.link_columns, routes
+    shared, count, steps = pool.shared, len(pool.size), int(step.max(initial=-1)) + 1
+    row, link = expand(start, links, np.arange(len(step)))
+    place, resource = expand(shared.starts, shared.members, link)
+    row, resource = row[place], resource.astype(np.int64)
+    overhead = columns.overhead[links[start[:-1]]]
+    alphas = np.add.reduceat(columns.latency[links], start[:-1]) + overhead
+    passing = np.zeros(count, dtype=np.int64)
+    np.add.at(passing, resource, total[row])
+    pairs = zip(shared.rate, passing.tolist(), strict=True)
+    rate = min((one * whole / load for one, load in pairs if load), default=None)
+    shape, at = (steps, count), step[row] * count + resource
+    alpha, longest = np.zeros(steps * count), np.zeros(steps * count)
+    np.maximum.at(alpha, at, alphas[row])
+    starts = step * count + shared.of_link[links[start[:-1]]]
+    np.maximum.at(longest, starts, overhead)
+    return StepLoads(
+        collective,
+        sends,
+        shared.names,
+        shared.kinds,
+        shared.rates,
+        np.asarray(np.bincount(at, total[row] / whole, steps * count), dtype=np.float64).reshape(shape),
+        alpha.reshape(shape),
+        np.bincount(starts, overhead * times, steps * count).reshape(shape) / pool.size,
+        longest.reshape(shape),
+        limit=rate,
+    )

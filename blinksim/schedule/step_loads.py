@@ -1,8 +1,16 @@
-"""What messages put on the links of a machine, from one route for all that symmetries take it to."""
+"""Load per step: what each step puts on the resources of a machine, and how it follows from who sends how much to whom.
+
+A ring of 32,768 ranks has a billion sends, in 32,767 steps that are alike: in each, every rank sends one shard to the
+next. Its time in steps follows from that much. An algorithm that builds its schedule chunk by chunk also tells such an
+outline, for machines on which the schedule has too many sends to write.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
 from math import lcm
 from typing import Any
 
@@ -10,7 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim import budget
-from blinksim.errors import InfeasibleError
+from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.schedule.loads import Resources, resources
+from blinksim.schedule.model import REDUCE
 from blinksim.schedule.ways import Spread, ways_of_routes
 from blinksim.structures.arrays import distinct
 from blinksim.topology.graph import Topology
@@ -18,6 +29,217 @@ from blinksim.topology.group import Exchangeable, Pairs, alike_nodes, turning
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Whole = npt.NDArray[np.integer[Any]]
+# Sends from which on the time of steps is found without writing them.
+_MANY_SENDS = 250_000
+
+
+@dataclass(frozen=True, eq=False)
+class Exchange:
+    """Messages that run together: from ranks src (M) to ranks dst (M); None if every rank sends to every other."""
+
+    src: Whole | None = None
+    dst: Whole | None = None
+
+    def messages(self, ranks: int) -> int:
+        """How many there are."""
+        return ranks * (ranks - 1) if self.src is None else len(self.src)
+
+    def most_into_one(self, ranks: int) -> int:
+        """The most messages that a rank receives."""
+        return ranks - 1 if self.dst is None else int(np.bincount(self.dst).max(initial=0))
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """Steps that are alike, one after another: `times` of them.
+
+    share: of the size, of a chunk. chunks: how many go with each message. op: ``COPY`` or ``REDUCE``. channels: into
+    how many parts the messages fall that do not wait for each other, such as rings.
+    """
+
+    exchange: Exchange
+    share: Fraction
+    op: int
+    times: int = 1
+    chunks: int = 1
+    channels: int = 1
+
+    @property
+    def message(self) -> Fraction:
+        """The share of the size that a message carries."""
+        return self.share * self.chunks
+
+
+@dataclass(frozen=True, eq=False)
+class StepLoads:
+    """Load per step and resource: enough to time S steps on K resources of which nothing else is known.
+
+    collective, sends: of the schedule. names, kinds, rates (K): of the resources, bytes/s. load (S, K): the share of
+    the size that passes. alpha (S, K): seconds of the slowest message across it. each, longest (S, K): seconds of
+    overhead of all messages that start there, and of the longest of these. limit: algbw in bytes/s that the loads
+    allow, where it is known exactly. times, channels (S): how many times in a row a step comes, and into how many parts
+    its messages fall that do not wait for each other; 1 where they are empty. total (K): the share of the size that
+    passes in all steps, None for the sum of `load`. reduced: how many times a share of the size is reduced by the
+    device that reduces most, and how often in a row.
+    """
+
+    collective: Collective
+    sends: int
+    names: Sequence[str]
+    kinds: Sequence[str]
+    rates: Floats
+    load: Floats
+    alpha: Floats
+    each: Floats
+    longest: Floats
+    limit: Fraction | None = None
+    times: tuple[int, ...] = ()
+    channels: tuple[int, ...] = ()
+    total: Floats | None = None
+    reduced: tuple[tuple[int, float, int], ...] = ()
+
+    @property
+    def steps(self) -> int:
+        """Steps one after another."""
+        return sum(self.times) if self.times else len(self.load)
+
+    @property
+    def rate(self) -> Fraction | None:
+        """algbw in bytes/s that the loads allow, in machine precision where it is not known exactly."""
+        return self.limit or 1 / Fraction(float((self.load.sum(axis=0) / self.rates).max()))
+
+
+@dataclass(frozen=True, eq=False)
+class Outline:
+    """The rounds of an algorithm in steps form.
+
+    Raises `InputError` if shares get too long to add up.
+    """
+
+    topology: Topology
+    collective: Collective
+    algorithm: str
+    rounds: tuple[Round, ...]
+
+    @property
+    def steps(self) -> int:
+        """Steps one after another."""
+        return sum(one.times for one in self.rounds)
+
+    @property
+    def sends(self) -> int:
+        """Sends of the schedule, before any is divided among parallel ways."""
+        ranks = self.topology.ranks
+        return sum(one.times * one.chunks * one.exchange.messages(ranks) for one in self.rounds)
+
+    @cached_property
+    def shared(self) -> Resources:
+        """What messages share."""
+        return resources(self.topology)
+
+    @cached_property
+    def uses(self) -> tuple[LinkUse, ...]:
+        """What every round puts on links: on all equal ways, if the loads then allow at least the rate of one way."""
+        found: dict[Exchange, tuple[LinkUse, LinkUse]] = {}
+        for one in self.rounds:
+            if one.exchange not in found:
+                found[one.exchange] = self._uses(one.exchange)
+        every, single = (tuple(found[one.exchange][place] for one in self.rounds) for place in (0, 1))
+        if every == single or self._busiest(every) <= self._busiest(single):
+            return every
+        return single
+
+    def _uses(self, exchange: Exchange) -> tuple[LinkUse, LinkUse]:
+        topology = self.topology
+        if exchange.src is None or exchange.dst is None:
+            return uses_of_every_pair(topology)
+        devices = topology.member_places
+        return uses_of_messages(topology, devices[exchange.src], devices[exchange.dst])
+
+    def loads(self, uses: Sequence[LinkUse]) -> tuple[Ints, int]:
+        """What passes each resource in all rounds together, and what stands for the whole size."""
+        whole = lcm(*(one.message.denominator * use.parts for one, use in zip(self.rounds, uses, strict=True)))
+        total = np.zeros(len(self.shared.names), dtype=np.int64)
+        for one, use in zip(self.rounds, uses, strict=True):
+            factor = one.times * one.message * Fraction(whole, use.parts)
+            if int(use.units.max(initial=0)) * int(factor) >= 2**60:
+                raise InputError(f"{self.algorithm}: loads with the denominator {whole} exceed 63 bits")
+            total += self.shared.of_links(use.units) * int(factor)
+        return total, whole
+
+    def _busiest(self, uses: Sequence[LinkUse]) -> Fraction:
+        total, whole = self.loads(uses)
+        return self.shared.longest(total) / whole
+
+    @property
+    def rate(self) -> Fraction | None:
+        """algbw in bytes/s that the loads allow; None if nothing is sent."""
+        busiest = self._busiest(self.uses)
+        return 1 / busiest if busiest else None
+
+    @property
+    def messages_held(self) -> int:
+        """How many messages its rounds list."""
+        return sum(len(one.exchange.src) for one in self.rounds if one.exchange.src is not None)
+
+    @cached_property
+    def step_loads(self) -> StepLoads:
+        """Load per step; rounds one after another that send the same are one step that comes again."""
+        shared, overhead = self.shared, self.topology.link_columns.overhead
+        resource, count = shared.of_link, len(shared.names)
+        parts = lcm(*(use.parts for use in self.uses))
+        loads, alphas, every, longest = (list[Floats]() for _ in range(4))
+        times, channels, reduced = list[int](), list[int](), list[tuple[int, float, int]]()
+        last: tuple[Exchange, Fraction] | None = None
+        for one, use in zip(self.rounds, self.uses, strict=True):
+            key = one.exchange, one.message
+            if key == last:
+                # A ring that gathers what it has reduced goes on with the same step.
+                times[-1] += one.times
+            else:
+                # A chunk is divided into as many parts as its most divided way needs. Chunks of an alltoall go one way
+                # only, all others go every sort of way.
+                messages = use.started if self.collective.name == "alltoall" else use.pieces * (parts // use.parts)
+                alpha, most, started = np.zeros(count), np.zeros(count), np.flatnonzero(messages)
+                np.maximum.at(alpha, shared.members, np.repeat(use.alpha, np.diff(shared.starts)))
+                np.maximum.at(most, resource[started], overhead[started])
+                load = shared.of_links(use.units) * (float(one.message) / use.parts)
+                loads.append(np.asarray(load, dtype=np.float64))
+                alphas.append(alpha)
+                every.append(np.asarray(np.bincount(resource, overhead * messages, count), dtype=np.float64))
+                longest.append(most)
+                times.append(one.times)
+                channels.append(one.channels)
+            last = key
+            if one.op == REDUCE:
+                reduced.append((one.times, float(one.message), one.exchange.most_into_one(self.topology.ranks)))
+        total, whole = self.loads(self.uses)
+        return StepLoads(
+            self.collective,
+            self.sends,
+            shared.names,
+            shared.kinds,
+            shared.rates,
+            np.stack(loads),
+            np.stack(alphas),
+            np.stack(every),
+            np.stack(longest),
+            limit=self.rate,
+            times=tuple(times),
+            channels=tuple(channels),
+            total=total / whole,
+            reduced=tuple(reduced),
+        )
+
+
+def worth_it(topology: Topology, collective: Collective, sends: int, every_pair: bool) -> bool:
+    """Whether a schedule has many sends, and its rounds few routes. every_pair: each rank sends to every other."""
+    if collective.traffic is not None or sends <= _MANY_SENDS:
+        return False
+    return not every_pair or every_pair_is_quick(topology)
+
+
 Amounts = npt.NDArray[Any]
 # Pairs of ranks up to which each has its routes looked up.
 _MOST_PAIRS = 20_000

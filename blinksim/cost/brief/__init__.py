@@ -1,1 +1,0 @@
-"""Times of schedules that are not written out send by send."""

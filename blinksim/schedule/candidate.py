@@ -1,0 +1,160 @@
+"""Candidate schedules: each in the form that its time follows from, and those that were built last.
+
+A topology never changes, and an edited one is another key, so what is kept never grows stale.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+
+from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError
+from blinksim.schedule.loads import resources
+from blinksim.schedule.model import Schedule
+from blinksim.schedule.step_loads import Outline, StepLoads
+from blinksim.schedule.symmetric import SymmetricSchedule
+from blinksim.schedule.ways import MOST_SENDS, Spread, busiest, chunk_parts, divided, equal_ways, one_way
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A schedule in the form that its time follows from; what needs its sends has them written.
+
+    timed: with all sends, by symmetry, or the loads of its steps. parallel: the routes that the sends of a `Schedule`
+    are divided among, None if every send takes the one route that it has. build: what writes the sends that loads leave
+    out, and images: whether that gives a schedule by symmetry.
+    """
+
+    timed: Schedule | SymmetricSchedule | Outline | StepLoads
+    parallel: Spread | None = None
+    build: Callable[[], Candidate] | None = None
+    images: bool = False
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> Candidate:
+        """With all equal routes, if the loads then allow at least the rate that they allow without."""
+        spread = equal_ways(schedule)
+        if spread is not None:
+            shared = resources(schedule.topology)
+            several, single = (busiest(schedule, ways, shared) for ways in (spread, one_way(schedule)))
+            spread = spread if several <= single else None
+        return cls(schedule, spread)
+
+    @cached_property
+    def _written(self) -> Candidate:
+        return self if self.build is None else self.build()
+
+    @property
+    def by_symmetry(self) -> bool:
+        """Whether it is a schedule by symmetry: `whole`."""
+        return self.images or isinstance(self.timed, SymmetricSchedule)
+
+    @property
+    def whole(self) -> SymmetricSchedule:
+        """The schedule by symmetry."""
+        found = self._written.timed
+        assert isinstance(found, SymmetricSchedule)
+        return found
+
+    @property
+    def compact(self) -> Schedule:
+        """As an algorithm builds it: before sends are divided among parallel routes, or one chunk of each sort."""
+        found = self._written.timed
+        if isinstance(found, SymmetricSchedule):
+            return found.base
+        assert isinstance(found, Schedule)
+        return found
+
+    @property
+    def spread(self) -> Spread | None:
+        """The parallel routes that the sends of `compact` are divided among."""
+        return self._written.parallel
+
+    @property
+    def collective(self) -> Collective:
+        """What it is a schedule of."""
+        return self.timed.collective
+
+    @property
+    def steps(self) -> int:
+        """Dependent sends on the longest path."""
+        return self.timed.steps
+
+    @property
+    def held(self) -> int:
+        """How many sends, or loads, it holds in memory."""
+        match self.timed:
+            case Schedule():
+                return self.sends
+            case SymmetricSchedule():
+                return self.timed.base.sends
+            case Outline():
+                return self.timed.messages_held
+        return int(np.count_nonzero(self.timed.load))
+
+    @property
+    def rate(self) -> Fraction | None:
+        """algbw in bytes/s that the loads allow; None if nothing is sent."""
+        if not isinstance(self.timed, Schedule):
+            return self.timed.rate
+        most = busiest(self.timed, self.parallel or one_way(self.timed), resources(self.timed.topology))
+        return 1 / most if most else None
+
+    @property
+    def sends(self) -> int:
+        """How many sends `schedule` has."""
+        if not isinstance(self.timed, Schedule) or self.parallel is None:
+            return self.timed.sends
+        return int(chunk_parts(self.timed, self.parallel)[self.timed.chunk].sum())
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The schedule with every send written out: what is verified, simulated, run and exported.
+
+        Raises `InfeasibleError` if that are too many sends.
+        """
+        found = self._written
+        if found is not self:
+            return found.schedule
+        if isinstance(self.timed, SymmetricSchedule):
+            return self.timed.schedule
+        if self.parallel is None:
+            return self.compact
+        if self.sends > MOST_SENDS:
+            raise InfeasibleError(
+                f"{self.compact.algorithm} on {self.compact.topology.ranks} ranks has {self.sends:,} sends once its "
+                f"data is divided among parallel routes, more than {MOST_SENDS:,}; take packed, or fewer ranks"
+            )
+        return divided(self.compact, self.parallel)
+
+
+# Sends of all kept schedules together: some 30 bytes each.
+MOST_KEPT = 4_000_000
+# By the hash of the key, which takes milliseconds for a large topology.
+_kept: OrderedDict[int, tuple[Hashable, Candidate]] = OrderedDict()
+
+
+def kept(key: Hashable, build: Callable[[], Candidate]) -> Candidate:
+    """What `build` gave for an equal key before, or gives now; those not asked for longest make room."""
+    place = hash(key)
+    before, found = _kept.get(place, (None, None))
+    if found is None or before != key:
+        found = build()
+        if found.held > MOST_KEPT:
+            return found
+        _kept[place] = key, found
+        while sum(other.held for _, other in _kept.values()) > MOST_KEPT:
+            _kept.popitem(last=False)
+    _kept.move_to_end(place)
+    return found
+
+
+def forget() -> None:
+    """Drops all that is kept."""
+    _kept.clear()

@@ -1,1 +1,0 @@
-"""What the steps of large schedules have in common, without their sends one by one."""

@@ -1,1 +1,0 @@
-"""Schedules of which symmetries make the rest: what they are, their loads, and their proof."""
