@@ -1,6 +1,6 @@
 """The first answer on well-known machines beside the best of all algorithms, NCCL's prediction and the bound.
 
-``python benchmarks/first_answers.py`` writes the table of docs/first-answers.md anew, in about five minutes.
+``python benchmarks/first_answers.py`` writes the table of docs/measurements/first-answers.md anew, in about five minutes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from blinksim.errors import BlinksimError
 from blinksim.units import format_time
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "first-answers.md"
+PAGE = ROOT / "docs" / "measurements" / "first-answers.md"
 SIZE = "1GiB"
 # The default may take this share more time than the best of all.
 MOST_APART = 0.03

@@ -13,7 +13,7 @@ from blinksim.sources.public_tables import band_of
 from validate.recipes import usable_rates as recipe
 from validate.recipes.how_wrong import page
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "how-wrong.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "measurements" / "how-wrong.md"
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 

@@ -268,7 +268,7 @@ def test_gpus_of_another_kind_are_not_measured_for_a_machine() -> None:
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", ["tune.md", "run.md"])
+@pytest.mark.parametrize("page", ["nccl.md", "run.md"])
 def test_the_pages_name_the_line_of_a_rule(page: str) -> None:
     rules = bs.tune("hgx-h200", TIMES, members="0-3", nvls=False).export().files[""].splitlines()
     lines = re.findall(

@@ -292,6 +292,6 @@ def test_what_is_no_oversubscription_is_refused(text: str) -> None:
 
 
 def test_the_page_of_shapes_has_them_all() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "shapes.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "machine-file.md").read_text()
     rows = re.findall(r"^\| `(\w+):", page, re.MULTILINE)
     assert rows == list(gen.FORMS) == list(gen.MEANINGS)

@@ -1,4 +1,4 @@
-"""The page docs/accuracy.md: how wrong the times are, from validate/results/times-predicted.json."""
+"""The page docs/measurements/accuracy.md: how wrong the times are, from validate/results/times-predicted.json."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from validate.recipes.time_figures import (
     within,
 )
 
-PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
+PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "accuracy.md"
 PICTURE = "pictures/accuracy.png"
 COMMAND = "project hgx-h200 allreduce 1MiB --rates measured"
 # How much of an answer is shown.

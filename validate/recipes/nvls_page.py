@@ -1,4 +1,4 @@
-"""The tables of docs/nvls.md: what `nvls_times.py` finds, and public tables of several nodes. The text stays."""
+"""The tables of docs/measurements/nvls.md: what `nvls_times.py` finds, and public tables of several nodes. The text stays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from blinksim.answers.measurements.public import MeasuredCell, public_measuremen
 from blinksim.units import format_size, format_time
 from validate.recipes.nvls_times import BANDS, DOMAINS, MACHINES, Line, every
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "nvls.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "measurements" / "nvls.md"
 LEAST = 512 << 10
 LARGEST = 8 << 30
 """The size at which one constant for each generation is judged."""

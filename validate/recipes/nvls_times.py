@@ -5,7 +5,7 @@
 Every table in models/measured that is of one NVLink domain and says whether NVLS was on, or is of more GPUs than rings
 serve best. The time predicted is by the constants of the machine, or of its nearest relative, for what ran: what the
 table says, else what NCCL's own model chooses. `fitted` marks the times that constants were fitted to
-(models/usable/parts.csv). `--page` writes the tables of docs/nvls.md.
+(models/usable/parts.csv). `--page` writes the tables of docs/measurements/nvls.md.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def main() -> None:
     parser: argparse.ArgumentParser = arguments(__doc__)
     parser.add_argument("--least", default="512KiB", help="leave smaller sizes out")
     parser.add_argument("--csv", action="store_true", help="all lines as CSV")
-    parser.add_argument("--page", action="store_true", help="write the tables of docs/nvls.md")
+    parser.add_argument("--page", action="store_true", help="write the tables of docs/measurements/nvls.md")
     given = parser.parse_args()
     if given.page:
         # The page is made of what this module finds.

@@ -2,7 +2,7 @@
 
     PYTHONPATH=. python3 validate/recipes/report.py [--results FOLDER]
 
-Of this project's own results it also writes docs/accuracy.md and models/full-speed. Every table is computed here from
+Of this project's own results it also writes docs/measurements/accuracy.md and models/full-speed. Every table is computed here from
 the result files; the text around them holds the published figures and the limits.
 """
 

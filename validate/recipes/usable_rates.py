@@ -3,7 +3,7 @@
     PYTHONPATH=. python3 validate/recipes/usable_rates.py
 
 `models/usable/parts.csv` states the cells that constants are fitted to; ``constants.csv`` holds what comes out,
-``spreads.csv`` what the other cells say of predictions, and `docs/how-wrong.md` sums it up for readers.
+``spreads.csv`` what the other cells say of predictions, and `docs/measurements/how-wrong.md` sums it up for readers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from blinksim.sources.public_tables import Cell
 from blinksim.sources.usable_rates import EVERY, EXPECTED, LINKS, MANY, sizes_of
 from validate.recipes.how_wrong import page
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-wrong.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "measurements" / "how-wrong.md"
 # Ranks up to which the links alone are asked.
 MOST_RANKS = 32
 Ratio = tuple[str, str, str, str, float]
