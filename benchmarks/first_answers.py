@@ -1,6 +1,7 @@
 """The first answer on well-known machines beside the best of all algorithms, NCCL's prediction and the bound.
 
-``python benchmarks/first_answers.py`` writes the table of docs/measurements/first-answers.md anew, in about five minutes.
+``python benchmarks/first_answers.py`` writes the table of docs/measurements/first-answers.md,
+in about five minutes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table of docs/measurements/first-answers.md: what is answered today, the default near the best, all below the bound."""
+"""The table of first-answers.md: what is answered today, the default near the best, all below the bound."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def _measured(found: Facts) -> str:
     if not jobs:
         near = found["measured"]["relative"]
         other = f"; [{near}]({near}.md) is the nearest relative with some" if near else ""
-        words = f"No published measurement of it is known here{other}. [All that are known](../measurements/measured.md)."
+        words = f"No published measurement of it is known here{other}. [All known](../measurements/measured.md)."
         return f"## What was measured?\n\n{words}"
     rows = [
         [
@@ -195,7 +195,8 @@ def _measured(found: Facts) -> str:
     count = f"{found['measured']['count']:,} published cells"
     return (
         f"## What was measured?\n\n{count}; `blinksim measured {found['name']}` sets each beside its prediction. "
-        f"Prediction off: by how much at the median. [What the letters of quality mean](../measurements/measured.md).\n\n"
+        f"Prediction off: by how much at the median. "
+        f"[What the letters of quality mean](../measurements/measured.md).\n\n"
         f"{_table(head, rows, numbers=(2, 3, 4, 5, 6))}\n\n{sources}"
     )
 

@@ -1,4 +1,4 @@
-"""The tables of docs/measurements/nvls.md: what `nvls_times.py` finds, and public tables of several nodes. The text stays."""
+"""The tables of docs/measurements/nvls.md: what `nvls_times.py` finds, and public tables of several nodes."""
 
 from __future__ import annotations
 

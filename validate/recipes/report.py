@@ -2,8 +2,8 @@
 
     PYTHONPATH=. python3 validate/recipes/report.py [--results FOLDER]
 
-Of this project's own results it also writes docs/measurements/accuracy.md and models/full-speed. Every table is computed here from
-the result files; the text around them holds the published figures and the limits.
+Of this project's own results it also writes docs/measurements/accuracy.md and models/full-speed. Every table is
+computed here from the result files; the text around them holds the published figures and the limits.
 """
 
 from __future__ import annotations
