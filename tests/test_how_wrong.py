@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from blinksim.sources import public_tables, usable_rates
-from blinksim.sources.public_tables import band_of
+from blinksim.timing.measured import public_tables
+from blinksim.timing.measured.public_tables import band_of
 from validate.recipes import usable_rates as recipe
-from validate.recipes.how_wrong import page
+from validate.recipes.how_wrong import page, remark_of
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "measurements" / "how-wrong.md"
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
@@ -32,7 +32,7 @@ def test_the_page_is_what_the_recipe_makes() -> None:
         (cell.set.name, cell.collective, cell.gpus, cell.size)
         for name in public_tables.machines()
         for cell in public_tables.cells(name)
-        if (remark := usable_rates.remark_of(cell)) is not None and remark.fault
+        if (remark := remark_of(cell)) is not None and remark.fault
     }
     for band, least_within, most in (
         ("below 512 KiB", 0.8, 0.1),

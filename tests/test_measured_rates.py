@@ -7,7 +7,7 @@ import pytest
 import blinksim as bs
 from blinksim.answers.measurements.public_jobs import with_places
 from blinksim.formats.shipped import machine_names
-from blinksim.sources import public_tables
+from blinksim.timing.measured import public_tables
 from validate.recipes import measured_rates as recipe
 
 TABLES = {path.stem: machine_names.measured_rates(path.stem) for path in machine_names.measured_folder().glob("*.yaml")}

@@ -34,7 +34,6 @@ ROWS = (
     ("algorithms",),
     ("cost", "nccl", "gpu.programs"),
     ("simulation", "gpu.program_time"),
-    ("sources",),
     ("formats",),
     ("exports",),
     ("machines",),

@@ -17,7 +17,7 @@ from blinksim.results import Result
 from blinksim.textio.text_table import refused_words, table
 from blinksim.timing import model_registry
 from blinksim.timing.contest import Contest
-from blinksim.timing.measured.interval import Interval, catalogued, over_links
+from blinksim.timing.measured.library_time import Interval, catalogued, over_links
 from blinksim.timing.model_registry import DEFAULT, ModelName
 from blinksim.timing.projection_result import Projection, labelled, left_out_words
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
@@ -250,7 +250,7 @@ def _guessed(part: Topology, best: Projection) -> str:
 
 def _with_launches(entrants: Contest, best: Projection) -> str:
     """How long the same schedule takes as a program; empty where nobody knows."""
-    from blinksim.timing.measured.coverage import uncovered
+    from blinksim.cost.execution_rates import uncovered
 
     part = entrants.topology
     if part.execution is None or uncovered(part):

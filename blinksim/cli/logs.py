@@ -414,7 +414,7 @@ def measured(options: Measured) -> None:
 def _list() -> None:
     """Prints the machines with tables, and how many cells each has."""
     from blinksim.answers.measurements.measured import SOURCES, measured_machines, projected_cells
-    from blinksim.sources import public_tables
+    from blinksim.timing.measured import public_tables
 
     rows: list[dict[str, object]] = []
     for name in measured_machines():

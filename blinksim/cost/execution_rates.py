@@ -7,8 +7,12 @@ alpha-beta takes into account, and hold for the GPUs of one node that a switch j
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from blinksim.cost.origin import FitError, Origin
+
+if TYPE_CHECKING:
+    from blinksim.topology.graph import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,3 +157,20 @@ class ExecutionRates:
     packets: PacketRates
     flags: FlagRates
     error: FitError | None = None
+
+
+def uncovered(part: Topology) -> str:
+    """Why these constants do not time programs on a selected topology; empty if they do."""
+    if part.execution is None:
+        return f"{part.name} at {part.rates} rates has no measured constants of running programs"
+    if part.nodes > 1:
+        return "its constants are those of one node"
+    if part.relays:
+        return "it knows no relays"
+    others = [device.name for device in part.devices if device.name not in part.members]
+    if len(others) != 1:
+        return "its constants are those of GPUs around a switch"
+    ways = {(link.lane_bandwidth, link.lanes, others[0] in (link.src, link.dst)) for link in part.links}
+    if len(part.links) != 2 * part.ranks or len(ways) != 1 or not ways.pop()[2]:
+        return "its constants are those of GPUs with equal links to a switch"
+    return ""

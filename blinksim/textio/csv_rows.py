@@ -26,8 +26,6 @@ def read_rows(path: Path, make: Callable[[dict[str, str]], Made], what: str) -> 
             raise FileError(path, "has more or fewer cells in this line than in its first", number)
         try:
             made.append(make(row))
-        except KeyError as error:
-            raise FileError(path, f"is no {what}: {error} is not known", number) from None
-        except (ValueError, ZeroDivisionError, InputError) as error:
+        except (KeyError, ValueError, ZeroDivisionError, InputError) as error:
             raise FileError(path, f"is no {what}: {','.join(row.values()):.80} ({error})", number) from None
     return made

@@ -42,7 +42,7 @@ class Auto(ScheduleModel):
 
     def on(self, part: Topology) -> ScheduleModel:
         if part.execution is not None and not self.gamma and _at_measured_rates(part, part.execution):
-            from blinksim.timing.measured.coverage import uncovered
+            from blinksim.cost.execution_rates import uncovered
 
             if not uncovered(part):
                 from blinksim.timing.execution_model import Executed

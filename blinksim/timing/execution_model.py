@@ -11,6 +11,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from blinksim.collective import Collective
+from blinksim.cost.execution_rates import uncovered
 from blinksim.cost.nccl_rates import NVLS
 from blinksim.cost.terms import Term, total
 from blinksim.errors import InfeasibleError, InputError, unknown
@@ -18,7 +19,6 @@ from blinksim.gpu.program_time.closed_form import Run, ScheduleTimes
 from blinksim.gpu.program_time.run_time import CALLS, CallsName, RunTime
 from blinksim.gpu.programs.program import PROTOCOLS, ProtocolName
 from blinksim.schedule.switch_work import refuse
-from blinksim.timing.measured.coverage import uncovered
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
 from blinksim.units import format_rate, format_size, format_size_about

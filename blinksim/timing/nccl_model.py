@@ -22,8 +22,7 @@ from blinksim.nccl.tuner.constants import DEFAULT_VERSION
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import Timing
 from blinksim.textio.text_table import count
-from blinksim.timing.measured.interval import catalogued
-from blinksim.timing.measured.library_time import NCCL, LibraryJob, library_time, nccl_time
+from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, library_time, nccl_time
 from blinksim.timing.nccl_ceilings import Ceilings, family_of
 from blinksim.timing.projection_result import NcclProjection, Projection
 from blinksim.timing.timing_model import TimingModel

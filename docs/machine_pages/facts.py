@@ -13,10 +13,10 @@ from blinksim.collective import COLLECTIVES, Collective, busbw_factor
 from blinksim.errors import BlinksimError, InputError
 from blinksim.formats.shipped import machine_names
 from blinksim.nccl.tuner.constants import DEFAULT_VERSION
-from blinksim.sources import public_tables, usable_rates
-from blinksim.sources.public_tables import Cell, Set
 from blinksim.timing.contest import ceiling_of
+from blinksim.timing.measured import library_rates, public_tables
 from blinksim.timing.measured.library_time import LibraryJob
+from blinksim.timing.measured.public_tables import Cell, Set
 from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_time, in_GBps
 
@@ -209,7 +209,7 @@ def _busbw(part: Topology, size: int, time_s: float) -> float:
 def _measured(name: str) -> Facts:
     """The published jobs, with all cells of the allreduces on the most GPUs of one node."""
     if name not in public_tables.machines():
-        near = usable_rates.relative(name)
+        near = library_rates.relatives().get(name)
         return {"jobs": [], "cells": [], "count": 0, "relative": near and near[0]}
     found = bs.measured(name)
     assert isinstance(found, bs.PublicMeasurements)

@@ -9,7 +9,7 @@ import pytest
 
 import blinksim as bs
 from blinksim.cli.main import run
-from blinksim.sources import public_tables, usable_rates
+from blinksim.timing.measured import library_rates, public_tables
 
 
 @pytest.mark.parametrize(("machine", "least", "most"), [("dgx1-v100", 2**26, 2**30), ("nd-a100-v4", 2**10, 2**15)])
@@ -88,9 +88,8 @@ def test_spreads_are_quantiles_of_the_cells() -> None:
         for row in found.rows()
         if not row["fitted"] and row["size_bytes"] < 32 * 2**10
     ]  # fmt: skip
-    spread = usable_rates.spread_of("perlmutter", "expected", "several nodes", 1024)
+    spread = library_rates.spread_of("perlmutter", "expected", "several nodes", 1024)
     assert spread is not None
     assert spread.cells == len(ratios)
     assert spread.low == pytest.approx(min(ratios), rel=1e-3)
     assert spread.middle == pytest.approx(np.median(ratios), rel=1e-3)
-    assert usable_rates.remark_of(public_tables.cells("dgx2")[0]) is not None

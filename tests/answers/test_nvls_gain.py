@@ -15,7 +15,7 @@ from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.machines import load
 from blinksim.question import Question
-from blinksim.sources.public_tables import cells
+from blinksim.timing.measured.public_tables import cells
 
 MIB, GIB = 2**20, 2**30
 

@@ -14,7 +14,7 @@ from blinksim.cli.main import run
 from blinksim.errors import InputError
 from blinksim.formats import rate_tables
 from blinksim.machines import load
-from blinksim.sources.public_tables import cells
+from blinksim.timing.measured.public_tables import cells
 
 MIB = 2**20
 # Source, machine of the table, machine that it is held against; bus bandwidth at the largest size.

@@ -10,9 +10,9 @@ import pytest
 from blinksim.answers.logs.linear_fit import Timed, fit_sums
 from blinksim.answers.measurements.public import public_measurements
 from blinksim.answers.measurements.public_jobs import with_places
-from blinksim.answers.measurements.usable_fit import constant_rows, fit_machine
-from blinksim.sources import public_tables, usable_rates
-from blinksim.sources.library_rates import step_counts
+from blinksim.timing.measured import library_rates, public_tables
+from blinksim.timing.measured.library_rates import step_counts
+from validate.recipes.usable_fit import constant_rows, fit_machine
 
 QUICK = ("mi300x", "perlmutter")
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in public_tables.machines() if name not in QUICK]
@@ -38,7 +38,7 @@ def test_made_up_constants_come_back() -> None:
 
 @pytest.mark.parametrize("machine", [*QUICK, *SLOW])
 def test_shipped_constants_are_those_of_their_part(machine: str) -> None:
-    with (usable_rates.folder() / "constants.csv").open(newline="") as file:
+    with (library_rates.folder() / "constants.csv").open(newline="") as file:
         shipped = [row for row in csv.DictReader(file) if row["machine"] == machine]
     made = [
         {key: str(value) for key, value in row.items()} for one in fit_machine(machine) for row in constant_rows(one)
@@ -53,7 +53,7 @@ def test_shipped_constants_are_those_of_their_part(machine: str) -> None:
 def test_parts_leave_cells_to_judge_by() -> None:
     """Two in five cells of every machine were fitted to by none, and constants to no others than parts hold."""
     known = public_tables.sets()
-    for part in usable_rates.parts():
+    for part in library_rates.parts():
         assert part.set in known
     for machine in public_tables.machines():
         told = with_places(public_tables.cells(machine))
@@ -76,5 +76,5 @@ def test_the_relative_stands_in_and_is_named() -> None:
     cells = public_measurements("p6-b200.48xlarge").cells
     told = {one.expected.owner for one in cells if one.expected is not None}
     assert told == {"hgx-b200"}
-    assert usable_rates.relative("hgx-b200") is None
-    assert usable_rates.relative("hgx-b300") == ("hgx-b200", "the same links")
+    assert library_rates.relatives().get("hgx-b200") is None
+    assert library_rates.relatives().get("hgx-b300") == ("hgx-b200", "the same links")

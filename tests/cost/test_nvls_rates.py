@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from blinksim.cost.nccl_rates import NvlsLine, chunk_bytes
 from blinksim.machines import load
-from blinksim.sources.public_tables import Cell, cells
+from blinksim.timing.measured.public_tables import Cell, cells
 
 MIB = 2**20
 

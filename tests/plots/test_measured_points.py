@@ -12,7 +12,7 @@ import blinksim as bs
 from blinksim import plots
 from blinksim.answers.measurements.beside import measured_beside
 from blinksim.errors import FileError
-from blinksim.sources import full_speed_runs, public_tables
+from blinksim.timing.measured import public_tables
 from blinksim.units import format_size_about
 from validate.recipes import measured_times
 
@@ -98,10 +98,10 @@ def test_the_table_is_what_the_results_say() -> None:
 def test_a_row_that_is_no_run_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "full-speed").mkdir()
     (tmp_path / "full-speed" / "box.csv").write_text("collective,gpus\nallreduce,8\n")
-    monkeypatch.setattr("blinksim.sources.full_speed_runs.data_files.folder", lambda name: tmp_path)
-    assert full_speed_runs.runs("other") == []
+    monkeypatch.setattr("blinksim.timing.measured.public_tables.data_files.folder", lambda name: tmp_path)
+    assert public_tables.runs("other") == []
     with pytest.raises(FileError, match=r"box.csv:2: is no run"):
-        full_speed_runs.runs("box")
+        public_tables.runs("box")
 
 
 def test_sizes_have_no_exponent() -> None:

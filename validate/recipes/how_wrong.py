@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,10 @@ import numpy as np
 from blinksim.answers.measurements.public import MeasuredCell, PublicMeasurements
 from blinksim.answers.measurements.public_jobs import grouped
 from blinksim.formats.shipped import machine_names
-from blinksim.sources import usable_rates
-from blinksim.sources.library_rates import scope_of
-from blinksim.sources.public_tables import BANDS
+from blinksim.textio.csv_rows import read_rows
+from blinksim.timing.measured import library_rates
+from blinksim.timing.measured.library_rates import scope_of
+from blinksim.timing.measured.public_tables import BANDS, Cell
 
 # An error from which a cell is an outlier, in percent.
 OUTLIER = 30
@@ -85,8 +88,57 @@ def page(found: Iterable[PublicMeasurements]) -> str:
     return "\n".join(parts)
 
 
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Why cells of a set are far from predictions.
+
+    set: its name, or how those of several begin. collectives: empty for all. gpus, sizes: least and most, 0 for any.
+    fault: True if the cells do not count when predictions are judged. kind, why: in words.
+    """
+
+    set: str
+    collectives: tuple[str, ...]
+    gpus: tuple[int, int]
+    sizes: tuple[int, int]
+    fault: bool
+    kind: str
+    why: str
+
+    @staticmethod
+    def _within(value: int, ends: tuple[int, int]) -> bool:
+        return ends[0] <= value and (not ends[1] or value <= ends[1])
+
+    def holds(self, cell: Cell) -> bool:
+        """True for a cell that it is about."""
+        return (
+            cell.set.name.startswith(self.set)
+            and (not self.collectives or cell.collective in self.collectives)
+            and self._within(cell.gpus, self.gpus)
+            and self._within(cell.size, self.sizes)
+        )
+
+
+def _remark(row: dict[str, str]) -> Remark:
+    gpus = int(row["least_gpus"]), int(row["most_gpus"])
+    sizes = int(row["least"]), int(row["most"])
+    return Remark(
+        row["set"], tuple(row["collectives"].split()), gpus, sizes, row["fault"] == "yes", row["kind"], row["why"]
+    )
+
+
+@cache
+def remarks() -> tuple[Remark, ...]:
+    """All remarks, those that go before others first."""
+    return tuple(read_rows(library_rates.folder() / "remarks.csv", _remark, "remark on a set"))
+
+
+def remark_of(cell: Cell) -> Remark | None:
+    """The first remark that is about a cell."""
+    return next((remark for remark in remarks() if remark.holds(cell)), None)
+
+
 def _faulty(cell: MeasuredCell) -> bool:
-    remark = usable_rates.remark_of(cell.cell)
+    remark = remark_of(cell.cell)
     return remark is not None and remark.fault
 
 
@@ -160,7 +212,7 @@ def _outliers(judged: Cells) -> str:
         error = cell.best_error_pct
         if error is None or abs(error) <= OUTLIER:
             continue
-        remark = usable_rates.remark_of(cell.cell)
+        remark = remark_of(cell.cell)
         kind, why = (remark.kind, remark.why) if remark is not None else ("unknown", "")
         told.setdefault((cell.cell.set.name, kind, why), []).append(error)
     rows = [

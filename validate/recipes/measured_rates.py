@@ -24,9 +24,9 @@ from blinksim.formats import rate_tables
 from blinksim.formats.rate_tables import ClassRates, RateTable
 from blinksim.formats.shipped import machine_names
 from blinksim.machines import load
-from blinksim.sources import public_tables, usable_rates
-from blinksim.sources.public_tables import Cell
 from blinksim.textio.text_table import count
+from blinksim.timing.measured import library_rates, public_tables
+from blinksim.timing.measured.public_tables import Cell
 from blinksim.topology.graph import Topology
 
 MEASURED = "measured"
@@ -109,7 +109,7 @@ def table_of(name: str, own: dict[str, dict[str, Rate]]) -> RateTable | None:
 def _relatives(name: str) -> list[str]:
     """The machine, its nearest relative, that one's, and so on."""
     found = [name]
-    while (told := usable_rates.relative(found[-1])) is not None and told[0] not in found:
+    while (told := library_rates.relatives().get(found[-1])) is not None and told[0] not in found:
         found.append(told[0])
     return found
 

@@ -17,14 +17,13 @@ import numpy as np
 
 from blinksim.answers.measurements.public import PublicMeasurements, public_measurements
 from blinksim.answers.measurements.public_jobs import grouped, job_of, question_of
-from blinksim.answers.measurements.usable_fit import constant_rows, fit_machine
 from blinksim.answers.project import contest
 from blinksim.errors import BlinksimError
-from blinksim.sources import public_tables, usable_rates
-from blinksim.sources.library_rates import scope_of
-from blinksim.sources.public_tables import Cell
-from blinksim.sources.usable_rates import EVERY, EXPECTED, LINKS, MANY, sizes_of
+from blinksim.timing.measured import library_rates, public_tables
+from blinksim.timing.measured.library_rates import EVERY, EXPECTED, LINKS, MANY, scope_of, sizes_of
+from blinksim.timing.measured.public_tables import Cell
 from validate.recipes.how_wrong import page
+from validate.recipes.usable_fit import constant_rows, fit_machine
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "measurements" / "how-wrong.md"
 # Ranks up to which the links alone are asked.
@@ -57,7 +56,7 @@ def spreads(found: Iterable[PublicMeasurements]) -> list[dict[str, Any]]:
     for machine, what, scope, sizes, ratio in _ratios(found):
         for name in (machine, EVERY):
             ratios.setdefault((name, what, scope, sizes), []).append(ratio)
-    order = {name: place for place, (_, name) in enumerate(usable_rates.STEPS)}
+    order = {name: place for place, (_, name) in enumerate(library_rates.SIZE_STEPS)}
     rows = []
     for key, values in sorted(ratios.items(), key=lambda one: (*one[0][:3], order[one[0][3]])):
         ends = (0.1, 0.5, 0.9) if len(values) >= MANY else (0.0, 0.5, 1.0)
@@ -93,8 +92,8 @@ def _over_links(machine: str, cells: list[Cell]) -> Iterator[Ratio]:
 
 
 if __name__ == "__main__":
-    write(usable_rates.folder() / "constants.csv", constants())
-    usable_rates.rates.cache_clear()
+    write(library_rates.folder() / "constants.csv", constants())
+    library_rates.all_rates.cache_clear()
     measured = measurements()
-    write(usable_rates.folder() / "spreads.csv", spreads(measured))
+    write(library_rates.folder() / "spreads.csv", spreads(measured))
     PAGE.write_text(page(measured), encoding="utf-8")

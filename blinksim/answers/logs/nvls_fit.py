@@ -19,7 +19,7 @@ from blinksim.cost.origin import FitError
 from blinksim.errors import InputError
 from blinksim.machines import load
 from blinksim.nccl.tuner.prediction import Prediction
-from blinksim.timing.measured.interval import catalogued, relative_of
+from blinksim.timing.measured.library_time import catalogued, relative_of
 
 # Times of rings and of NVLS that are nearer to each other do not say which of the two ran.
 _APART = math.log(1.1)

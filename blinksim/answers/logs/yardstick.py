@@ -10,9 +10,9 @@ from typing import Any
 from blinksim import machines
 from blinksim.collective import Collective
 from blinksim.formats.shipped import machine_names
-from blinksim.sources import public_tables
-from blinksim.sources.public_tables import Cell
 from blinksim.textio import text_files
+from blinksim.timing.measured import public_tables
+from blinksim.timing.measured.public_tables import Cell
 from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_size, in_GBps
 

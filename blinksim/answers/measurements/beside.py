@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from blinksim.errors import BlinksimError
 from blinksim.machines import load
-from blinksim.sources import full_speed_runs, public_tables
+from blinksim.timing.measured import public_tables
 from blinksim.topology.graph import Topology
 
 # Sets of published cells that stand beside a projection: those with the most sizes.
@@ -43,12 +43,12 @@ def _own(part: Topology, collective: str) -> Iterator[Points]:
     if part.nodes > 1:
         return
     times: dict[str, dict[int, float]] = {}
-    for run in full_speed_runs.runs(part.name):
+    for run in public_tables.runs(part.name):
         if (run.collective, run.gpus) == (collective, part.ranks):
             by_size = times.setdefault(run.algorithm, {})
             by_size[run.size] = min(run.time_s, by_size.get(run.size, run.time_s))
     for algorithm, by_size in times.items():
-        if algorithm == full_speed_runs.NCCL:
+        if algorithm == public_tables.NCCL_RUN:
             yield Points(f"NCCL without NVLS, {_OWN}", "", by_size)
         else:
             yield Points(f"{part.ranks} GPUs, {_OWN}", algorithm, by_size)

@@ -13,9 +13,9 @@ from blinksim.cost.terms import total
 from blinksim.errors import InputError, unknown
 from blinksim.formats.shipped.machine_names import catalogue_file
 from blinksim.results import Result
-from blinksim.sources import public_tables, usable_rates
 from blinksim.textio.csv_rows import read_rows
 from blinksim.textio.text_table import table
+from blinksim.timing.measured import library_rates, public_tables
 from blinksim.units import format_size, parse_size
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def measured(machine: str, quality: str = "ABC") -> Measured | PublicMeasurement
         except InputError:
             raise unknown("machine with published measurements", machine, known) from None
         if name not in known:
-            near = usable_rates.relative(name)
+            near = library_rates.relatives().get(name)
             cure = f"the nearest machine with some is {near[0]}; " if near else ""
             raise InputError(f"no measurements of {name} are known; {cure}there are those of {', '.join(known)}")
     if name in SOURCES:

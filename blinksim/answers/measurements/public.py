@@ -11,10 +11,10 @@ from typing import Any
 from blinksim.answers.measurements.public_jobs import Jobs, grouped, with_places
 from blinksim.errors import InputError, unknown
 from blinksim.results import Result
-from blinksim.sources import public_tables
-from blinksim.sources.public_tables import BANDS, Cell, Set, band_of
 from blinksim.textio.text_table import count, table
+from blinksim.timing.measured import public_tables
 from blinksim.timing.measured.library_time import LibraryTime
+from blinksim.timing.measured.public_tables import BANDS, Cell, Set, band_of
 from blinksim.timing.projection_result import Ceiling
 from blinksim.units import format_rate, format_size, format_time
 

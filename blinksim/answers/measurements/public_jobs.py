@@ -16,10 +16,10 @@ from blinksim.nccl.tuner.constants import nearest
 from blinksim.nccl.tuner.prediction import Prediction
 from blinksim.nccl.tuner.tuner import Timing
 from blinksim.question import Question
-from blinksim.sources import usable_rates
-from blinksim.sources.public_tables import Cell
 from blinksim.timing.contest import ceiling_of
+from blinksim.timing.measured import library_rates
 from blinksim.timing.measured.library_time import NCCL, LibraryJob, LibraryTime, library_time, nccl_time
+from blinksim.timing.measured.public_tables import Cell
 from blinksim.timing.nccl_model import NcclTuner, most_channels
 from blinksim.timing.projection_result import Ceiling
 from blinksim.topology.elements import BRANCHING
@@ -48,7 +48,7 @@ def with_places(cells: Iterable[Cell]) -> list[tuple[Cell, bool]]:
     told: dict[int, bool] = {}
     for _, alike in grouped(cells, job_of):
         for place, cell in enumerate(sorted(alike, key=lambda cell: cell.size)):
-            told[id(cell)] = usable_rates.fitted(cell, place)
+            told[id(cell)] = library_rates.fitted(cell, place)
     return [(cell, told[id(cell)]) for cell in cells]
 
 

@@ -12,7 +12,7 @@ from blinksim.answers.measurements.public import public_measurements
 from blinksim.collective import busbw_factor
 from blinksim.errors import FileError, InputError
 from blinksim.formats.shipped import machine_names
-from blinksim.sources import public_tables
+from blinksim.timing.measured import public_tables
 
 # Many GPUs, or many behind switches that add.
 LARGE = {"alps", "bm.gpu.h100.8", "gb200-nvl72", "hgx-h100", "polaris"}

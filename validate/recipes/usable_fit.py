@@ -15,10 +15,10 @@ from blinksim.answers.logs.linear_fit import LinearFit, Timed, fit_sums
 from blinksim.answers.measurements.public_jobs import Jobs, grouped, with_places
 from blinksim.cost.origin import FitError
 from blinksim.nccl.tuner.tuner import Timing
-from blinksim.sources import public_tables
-from blinksim.sources.library_rates import CHOICE, STEPS, Constant, LibraryRates, scope_of, step_counts
-from blinksim.sources.public_tables import Cell
+from blinksim.timing.measured import public_tables
+from blinksim.timing.measured.library_rates import CHOICE, STEPS, Constant, LibraryRates, scope_of, step_counts
 from blinksim.timing.measured.library_time import LibraryJob, counts_of
+from blinksim.timing.measured.public_tables import Cell
 
 # Where a fit begins, by what a constant is; factors begin at 1, and are 1 where the times say nothing.
 _START = {"start": 1e-5, "hop": 1e-6, "across": 1e-6, "turn": 1e-11}

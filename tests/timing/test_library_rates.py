@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blinksim.cost.origin import FitError
-from blinksim.sources.library_rates import (
+from blinksim.timing.measured.library_rates import (
     CHOICE,
     STEPS,
     Constant,

@@ -1,4 +1,4 @@
-"""What others measured and published, set by set: the tables in ``models/measured``.
+"""Tables of measured times: of others, in ``models/measured``, and of this project, in ``models/full-speed``.
 
 A set is what one page, log or table shows. ``sets.csv`` says on which machine of the catalogue, with which library, and
 where it is published; the file of the machine holds the cells. Sizes are counted as nccl-tests counts them, which is
@@ -7,15 +7,14 @@ how this package counts them too.
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from blinksim import data_files
 from blinksim.collective import COLLECTIVES, busbw_factor
-from blinksim.errors import FileError, InputError, unknown
-from blinksim.textio import text_files
+from blinksim.errors import InputError, unknown
+from blinksim.textio.csv_rows import read_rows
 
 QUALITIES = {
     "A": "a whole log or table with machine and number of GPUs",
@@ -80,21 +79,40 @@ class Cell:
         return self.size / self.time_s * float(busbw_factor(self.collective, self.gpus))
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A median time in seconds, out of place and float32. size: bytes; protocol: empty for NCCL, without NVLS."""
+
+    collective: str
+    gpus: int
+    algorithm: str
+    protocol: str
+    size: int
+    time_s: float
+
+
+NCCL_RUN = "nccl"
+"""The algorithm of runs that NCCL made, by its own choice."""
+
+
 def folder() -> Path:
-    """Where the tables are."""
+    """Where the published tables are."""
     return data_files.folder("models") / "measured"
 
 
 def sets() -> dict[str, Set]:
     """All sets by name. Raises `FileError` with the line of a row that cannot be used."""
     found: dict[str, Set] = {}
-    for where, row in _rows(folder() / "sets.csv"):
-        if row["quality"] not in QUALITIES:
-            raise FileError(where[0], str(unknown("quality", row["quality"], QUALITIES)), where[1])
-        if row["set"] in found:
-            raise FileError(where[0], f"the set {row['set']} is given twice", where[1])
+
+    def add(row: dict[str, str]) -> None:
         name = row.pop("set")
+        if row["quality"] not in QUALITIES:
+            raise unknown("quality", row["quality"], QUALITIES)
+        if name in found:
+            raise InputError(f"the set {name} is given twice")
         found[name] = Set(name, **row)
+
+    read_rows(folder() / "sets.csv", add, "set of measurements")
     return found
 
 
@@ -108,35 +126,39 @@ def cells(machine: str) -> list[Cell]:
 
     Raises `FileError` with the line of a row that cannot be used, `InputError` for a machine without tables.
     """
-    known = sets()
     path = folder() / f"{machine}.csv"
     if not path.is_file():
         raise unknown("machine with published measurements", machine, machines())
-    return [_cell(where, row, known, machine) for where, row in _rows(path)]
+    return read_rows(path, partial(_cell, sets(), machine), f"measured cell of {machine}")
 
 
-def _cell(where: tuple[Path, int], row: dict[str, str], known: dict[str, Set], machine: str) -> Cell:
-    try:
-        one = known[row["set"]]
-        nodes, gpus, size = int(row["nodes"]), int(row["gpus"]), int(row["size_bytes"])
-        if one.machine != machine or row["collective"] not in COLLECTIVES or min(nodes, gpus - 1, size) < 1:
-            raise ValueError
-        if row["time_us"]:
-            time = float(row["time_us"]) / 1e6
-        else:
-            time = size / (float(row["busbw_GBps"]) * 1e9) * float(busbw_factor(row["collective"], gpus))
-        if time <= 0:
-            raise ValueError
-    except (KeyError, ValueError, ZeroDivisionError, InputError):
-        shown = ",".join(row.values())[:80]
-        raise FileError(where[0], f"is no measured cell of {machine}: {shown}", where[1]) from None
+def _cell(known: dict[str, Set], machine: str, row: dict[str, str]) -> Cell:
+    one = known[row["set"]]
+    nodes, gpus, size = int(row["nodes"]), int(row["gpus"]), int(row["size_bytes"])
+    if one.machine != machine or row["collective"] not in COLLECTIVES or min(nodes, gpus - 1, size) < 1:
+        raise ValueError("another machine, collective or number")
+    if row["time_us"]:
+        time = float(row["time_us"]) / 1e6
+    else:
+        time = size / (float(row["busbw_GBps"]) * 1e9) * float(busbw_factor(row["collective"], gpus))
+    if time <= 0:
+        raise ValueError("a time that is not positive")
     return Cell(one, row["collective"], nodes, gpus, row["dtype"], size, row["placement"], row["nvls"], time)
 
 
-def _rows(path: Path) -> Iterator[tuple[tuple[Path, int], dict[str, str]]]:
-    """The rows of a table with where they are; raises `FileError` for one of another length."""
-    lines = text_files.read_text(path, what="table").splitlines()
-    for number, row in enumerate(csv.DictReader(lines), start=2):
-        if None in row or None in row.values():
-            raise FileError(path, "has more or fewer cells in this line than in its first", number)
-        yield (path, number), row
+def runs(machine: str) -> list[Run]:
+    """The runs of this project on a machine of the catalogue, none if there are none.
+
+    Raises `FileError` with the line of a row that cannot be used.
+
+    >>> fastest = min(run.time_s for run in runs("hgx-h200") if run.gpus == 8)
+    >>> 5e-6 < fastest < 20e-6
+    True
+    """
+    path = data_files.folder("models") / "full-speed" / f"{machine}.csv"
+    return read_rows(path, _run, "run") if path.is_file() else []
+
+
+def _run(row: dict[str, str]) -> Run:
+    names = row["collective"], int(row["gpus"]), row["algorithm"], row["protocol"]
+    return Run(*names, int(row["size_bytes"]), float(row["time_us"]) / 1e6)

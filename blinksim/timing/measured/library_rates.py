@@ -1,0 +1,307 @@
+"""What collectives take by a library on a machine, from constants that were fitted to published times.
+
+Two forms. `choice` is for NCCL: its own model says which algorithm and protocol it takes, and splits the time into a
+latency and the time of the bytes; factors on both, by algorithm and protocol, make them what was measured. `steps`
+counts the steps and the bytes of a ring, or of direct sends for alltoall, whatever the library does. Both have a term
+that grows with the root of latency times bytes: pieces of the best size cost a pipeline of depth d
+d * alpha + bytes / rate + 2 * sqrt(d * alpha * bytes / rate).
+
+The tables are in ``models/usable``: `parts.csv` says which published cells constants were fitted to, `constants.csv`
+holds what came out, `spreads.csv` how far the other cells are from predictions, and `relatives.csv` which machine
+stands in for one without tables. ``validate/recipes/usable_rates.py`` makes constants and spreads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from blinksim import data_files
+from blinksim.cost.origin import FitError
+from blinksim.cost.terms import Term, total
+from blinksim.textio.csv_rows import read_rows
+from blinksim.timing.measured.public_tables import Cell
+
+Made = TypeVar("Made")
+
+CHOICE, STEPS = FORMS = ("choice", "steps")
+ONE_NODE, SEVERAL, ALONE = SCOPES = ("one node", "several nodes", "one GPU a node")
+"""The jobs that constants are for: adapters add up where several GPUs of a node use them."""
+_ROUNDS = {"allreduce": 2, "allgather": 1, "reducescatter": 1}
+_EXCHANGES = ("alltoall", "gather", "scatter")
+_WORDS = {
+    "start": "start",
+    "latency": "latency",
+    "hop": "steps",
+    "across": "steps between nodes",
+    "bytes": "bytes sent",
+    "turn": "turn of the ring",
+    "ramp": "pieces in a pipeline",
+}
+
+
+def scope_of(nodes: int, ranks: int) -> str:
+    """Which of `SCOPES` a job is in.
+
+    >>> scope_of(2, 16), scope_of(10, 10)
+    ('several nodes', 'one GPU a node')
+    """
+    return ONE_NODE if nodes == 1 else SEVERAL if ranks > nodes else ALONE
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A fitted constant and its interval of 95 %; `low` and `high` are None where the times did not determine it."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryRates:
+    """The constants of a library on a machine.
+
+    Parameters
+    ----------
+    machine, library, scope, form : str
+        Names of the catalogue and of the library, and entries of `SCOPES` and `FORMS`.
+    ranks : tuple of int
+        The smallest and the largest number of GPUs that were measured.
+    constants : mapping of str to Constant
+        By the names that `choice_counts` and `step_counts` give them: factors on what NCCL says, else seconds, seconds
+        per byte, and for ``ramp`` seconds per root of a step's bytes.
+    error : FitError
+        Of the times that they were fitted to.
+
+    Examples
+    --------
+    >>> known = {"rounds start": Constant(2e-5), "rounds hop": Constant(1e-6), "rounds bytes": Constant(5e-12)}
+    >>> rates = LibraryRates("box", "RCCL", "one node", "steps", (8, 8), known, FitError(0.05, 0.1, 16))
+    >>> [(term.name, round(1e6 * term.time_s)) for term in rates.terms(step_counts("allreduce", 8, 1, 2**24))]
+    [('start', 20), ('steps', 14), ('bytes sent', 147)]
+    """
+
+    machine: str
+    library: str
+    scope: str
+    form: str
+    ranks: tuple[int, int]
+    constants: Mapping[str, Constant]
+    error: FitError
+
+    def covers(self, counts: Mapping[str, float]) -> bool:
+        """True if it is known how long the bytes take."""
+        return any(name.endswith(" bytes") and name in self.constants for name in counts)
+
+    def terms(self, counts: Mapping[str, float]) -> Iterator[Term]:
+        """The addends of the time, each limited by the constant of its name."""
+        for name, times in counts.items():
+            constant = self.constants.get(name)
+            if constant is not None and constant.value * times > 0:
+                yield Term(_WORDS[name.rpartition(" ")[2]], constant.value * times, name)
+
+    def time(self, counts: Mapping[str, float]) -> float:
+        """The sum of `terms`, in seconds."""
+        return total(self.terms(counts))
+
+
+def choice_counts(
+    algorithm: str, protocol: str, latency_s: float, bytes_s: float, *, ranks: int, nodes: int, size: int,
+    collective: str,
+) -> dict[str, float]:  # fmt: skip
+    """How often each constant counts where NCCL takes an algorithm and protocol.
+
+    latency_s, bytes_s: the two parts of the time that NCCL says.
+
+    >>> counts = choice_counts("tree", "LL", 2e-5, 1e-6, ranks=16, nodes=4, size=1024, collective="allreduce")
+    >>> counts["tree LL latency"], counts["tree LL across"]
+    (2e-05, 4.0)
+    """
+    key = f"{algorithm} {protocol}"
+    counts = {f"{key} latency": latency_s, f"{key} bytes": bytes_s, f"{key} ramp": math.sqrt(latency_s * bytes_s)}
+    if nodes > 1:
+        across = _ROUNDS.get(collective, 1) * (nodes - 1) if algorithm == "ring" else 2 * math.log2(nodes)
+        counts[f"{key} across"] = across
+    if key == "ring Simple":
+        counts[f"{key} turn"] = size / ranks
+    return counts
+
+
+def step_counts(collective: str, ranks: int, nodes: int, size: int) -> dict[str, float]:
+    """How often each constant counts by steps and bytes.
+
+    >>> step_counts("allgather", 4, 1, 4000)
+    {'rounds start': 1.0, 'rounds hop': 3.0, 'rounds bytes': 3000.0, 'rounds ramp': 94.86832980505137}
+    """
+    if collective in _EXCHANGES:
+        # On one node what a rank keeps takes as long as what it sends: times of 2, 4 and 8 GPUs are the same. Between
+        # nodes only what leaves them counts.
+        key, steps, moved = "exchange", ranks - 1, size * (1.0 if nodes == 1 else 1 - 1 / nodes)
+    elif collective in _ROUNDS:
+        key, steps = "rounds", _ROUNDS[collective] * (ranks - 1)
+        moved = size * steps / ranks
+    else:
+        key, steps, moved = "rooted", 1, float(size)
+    counts = {f"{key} start": 1.0, f"{key} hop": float(steps), f"{key} bytes": moved}
+    counts[f"{key} ramp"] = math.sqrt(steps * moved)
+    if nodes > 1 and key == "rounds":
+        counts[f"{key} across"] = _ROUNDS[collective] * (nodes - 1.0)
+    return counts
+
+
+# --- the tables -----------------------------------------------------------------------------------------------------
+
+EVERY = "all"
+"""What `spreads.csv` calls all machines together."""
+EXPECTED, LINKS = "expected", "links"
+"""What measured times are compared to: times by constants, or by links alone at nominal rates."""
+SIZE_STEPS = (
+    (0, "below 32 KiB"),
+    (32 * 2**10, "32 to 512 KiB"),
+    (512 * 2**10, "512 KiB to 8 MiB"),
+    (8 * 2**20, "8 to 64 MiB"),
+    (64 * 2**20, "64 MiB to 1 GiB"),
+    (2**30, "from 1 GiB"),
+)
+"""The sizes that `spreads.csv` tells apart: the first of each, in bytes, and their name."""
+MANY = 10
+"""Cells from which on quantiles are taken."""
+# Cells below which quantiles say nothing.
+_FEWEST = 4
+
+
+def folder() -> Path:
+    """Where the tables are."""
+    return data_files.folder("models") / "usable"
+
+
+def _table(name: str, make: Callable[[dict[str, str]], Made], what: str) -> list[Made]:
+    path = folder() / name
+    return read_rows(path, make, what) if path.is_file() else []
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Cells of a set that constants were fitted to.
+
+    collectives, gpus: empty for all. least: bytes of the smallest. every: each so many-th size, in their order, 1 for
+    all of them; the first of them is not the smallest size.
+    """
+
+    set: str
+    collectives: tuple[str, ...]
+    gpus: tuple[int, ...]
+    least: int
+    every: int
+
+    def holds(self, cell: Cell, place: int) -> bool:
+        """True for a cell of the part; place: its number among the sizes of its job, from 0."""
+        return (
+            cell.set.name == self.set
+            and (not self.collectives or cell.collective in self.collectives)
+            and (not self.gpus or cell.gpus in self.gpus)
+            and cell.size >= self.least
+            and place % self.every == self.every // 2
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How measured times compare to predicted ones: low, middle and high are quantiles (10, 50, 90 %) of their ratio.
+
+    Of fewer than `MANY` cells low and high are the ends. what: `EXPECTED` or `LINKS`. scope, sizes: of the cells, one
+    of `SCOPES` and of `SIZE_STEPS`.
+    """
+
+    machine: str
+    what: str
+    scope: str
+    sizes: str
+    cells: int
+    low: float
+    middle: float
+    high: float
+
+
+@cache
+def parts() -> tuple[Part, ...]:
+    """All parts. Raises `FileError` with the line of a row that cannot be used."""
+
+    def part(row: dict[str, str]) -> Part:
+        gpus = tuple(map(int, row["gpus"].split()))
+        return Part(row["set"], tuple(row["collectives"].split()), gpus, int(row["least"]), int(row["every"]))
+
+    return tuple(_table("parts.csv", part, "part of a table"))
+
+
+def fitted(cell: Cell, place: int) -> bool:
+    """True if constants were fitted to a cell; place: its number among the sizes of its job, from 0."""
+    return any(part.holds(cell, place) for part in parts())
+
+
+@cache
+def all_rates() -> Mapping[tuple[str, str, str], tuple[LibraryRates, ...]]:
+    """All constants by machine, library and scope."""
+    found: dict[tuple[str, str, str, str], LibraryRates] = {}
+
+    def add(row: dict[str, str]) -> None:
+        value, low, high = (float(row[name]) if row[name] else None for name in ("value", "low", "high"))
+        key = row["machine"], row["library"], row["scope"], row["form"]
+        if value is None:
+            raise ValueError("no value")
+        error = FitError(float(row["median"]), float(row["p90"]), int(row["cells"]))
+        before = found[key].constants if key in found else {}
+        constants = {**before, row["constant"]: Constant(value, low, high)}
+        found[key] = LibraryRates(*key, (int(row["least_gpus"]), int(row["most_gpus"])), constants, error)
+
+    _table("constants.csv", add, "row of a constant")
+    whose: dict[tuple[str, str, str], tuple[LibraryRates, ...]] = {}
+    for one in found.values():
+        who = one.machine, one.library, one.scope
+        whose[who] = (*whose.get(who, ()), one)
+    return whose
+
+
+def rates(machine: str, library: str, scope: str) -> tuple[LibraryRates, ...]:
+    """The constants of a library on a machine of the catalogue, the better form first; empty if there are none."""
+    return all_rates().get((machine, library, scope), ())
+
+
+@cache
+def relatives() -> dict[str, tuple[str, str]]:
+    """The machine with tables that is nearest to one without, and why it is, by that one."""
+    return dict(_table("relatives.csv", lambda row: (row["machine"], (row["relative"], row["why"])), "relative"))
+
+
+@cache
+def spreads() -> dict[tuple[str, str, str, str], Spread]:
+    """All spreads by machine (`EVERY` for all together), what, scope and sizes."""
+
+    def spread(row: dict[str, str]) -> tuple[tuple[str, str, str, str], Spread]:
+        key = row["machine"], row["what"], row["scope"], row["sizes"]
+        low, middle, high = (float(row[name]) for name in ("low", "middle", "high"))
+        return key, Spread(*key, int(row["cells"]), low, middle, high)
+
+    return dict(_table("spreads.csv", spread, "row of a spread"))
+
+
+def sizes_of(size: int) -> str:
+    """Which of `SIZE_STEPS` a size in bytes is in."""
+    return next(name for least, name in reversed(SIZE_STEPS) if size >= least)
+
+
+def spread_of(machine: str, what: str, scope: str, size: int) -> Spread | None:
+    """The spread of a machine (`EVERY` for all) at a size, or at the nearest smaller one that has enough cells.
+
+    None if nobody measured any.
+    """
+    for least, sizes in reversed(SIZE_STEPS):
+        found = spreads().get((machine, what, scope, sizes)) if least <= size else None
+        if found is not None and found.cells >= _FEWEST:
+            return found
+    return None
