@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from blinksim.algorithms.registry import algorithm
-from blinksim.answers.sweeps import pool
+from blinksim.answers import pool
 from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError

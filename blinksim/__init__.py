@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from blinksim.answers.bound import levels as levels
     from blinksim.answers.bound import losses as losses
     from blinksim.answers.bound import time_bound as time_bound
-    from blinksim.answers.checks.file_verdict import FileVerdict as FileVerdict
-    from blinksim.answers.checks.read_schedule import read_schedule as read_schedule
-    from blinksim.answers.checks.verify_file import verify_file as verify_file
-    from blinksim.answers.checks.verify_schedule import verify as verify
+    from blinksim.answers.choice_times import ChoiceTime as ChoiceTime
     from blinksim.answers.compare import Comparison as Comparison
+    from blinksim.answers.compare import Models as Models
+    from blinksim.answers.compare import across_models as across_models
     from blinksim.answers.compare import compare as compare
     from blinksim.answers.logs.calibrate import Calibration as Calibration
     from blinksim.answers.logs.calibrate import calibrate as calibrate
@@ -36,24 +35,25 @@ if TYPE_CHECKING:
     from blinksim.answers.measurements.measured import Measured as Measured
     from blinksim.answers.measurements.measured import measured as measured
     from blinksim.answers.measurements.public import PublicMeasurements as PublicMeasurements
-    from blinksim.answers.models import Models as Models
-    from blinksim.answers.models import across_models as across_models
     from blinksim.answers.pareto import Pareto as Pareto
     from blinksim.answers.pareto import Tradeoff as Tradeoff
     from blinksim.answers.pareto import pareto as pareto
     from blinksim.answers.place import Placements as Placements
     from blinksim.answers.place import place as place
+    from blinksim.answers.project import Ranking as Ranking
     from blinksim.answers.project import contest as contest
     from blinksim.answers.project import project as project
-    from blinksim.answers.ranking import Ranking as Ranking
-    from blinksim.answers.ranking import rank as rank
-    from blinksim.answers.sweeps.sweep import Sweep as Sweep
-    from blinksim.answers.sweeps.sweep import sweep as sweep
+    from blinksim.answers.project import rank as rank
+    from blinksim.answers.sweep import Sweep as Sweep
+    from blinksim.answers.sweep import sweep as sweep
     from blinksim.answers.synthesize import Synthesis as Synthesis
     from blinksim.answers.synthesize import synthesize as synthesize
-    from blinksim.answers.tuning.choice_times import ChoiceTime as ChoiceTime
-    from blinksim.answers.tuning.tune import Tuning as Tuning
-    from blinksim.answers.tuning.tune import tune as tune
+    from blinksim.answers.tune import Tuning as Tuning
+    from blinksim.answers.tune import tune as tune
+    from blinksim.answers.verify import read_schedule as read_schedule
+    from blinksim.answers.verify import verify as verify
+    from blinksim.answers.verify_file import FileVerdict as FileVerdict
+    from blinksim.answers.verify_file import verify_file as verify_file
     from blinksim.bounds.bound_result import Bound as Bound
     from blinksim.bounds.bound_result import BoundResult as BoundResult
     from blinksim.bounds.sensitivity import Change as Change
@@ -107,7 +107,7 @@ else:
         "Breakdown": "blinksim.timing.timing_model",
         "Calibration": "blinksim.answers.logs.calibrate",
         "Change": "blinksim.bounds.sensitivity",
-        "ChoiceTime": "blinksim.answers.tuning.choice_times",
+        "ChoiceTime": "blinksim.answers.choice_times",
         "Collective": "blinksim.collective",
         "Comparison": "blinksim.answers.compare",
         "Contest": "blinksim.timing.contest",
@@ -116,14 +116,14 @@ else:
         "Execution": "blinksim.gpu.execution.run",
         "Exported": "blinksim.textio.whole_files",
         "FileError": "blinksim.errors",
-        "FileVerdict": "blinksim.answers.checks.file_verdict",
+        "FileVerdict": "blinksim.answers.verify_file",
         "Finding": "blinksim.topology.rules",
         "InfeasibleError": "blinksim.errors",
         "InputError": "blinksim.errors",
         "Link": "blinksim.topology.graph",
         "Measured": "blinksim.answers.measurements.measured",
         "MissingError": "blinksim.errors",
-        "Models": "blinksim.answers.models",
+        "Models": "blinksim.answers.compare",
         "Pareto": "blinksim.answers.pareto",
         "Placements": "blinksim.answers.place",
         "Plan": "blinksim.algorithms.building.plan",
@@ -131,12 +131,12 @@ else:
         "Projection": "blinksim.timing.projection_result",
         "PublicMeasurements": "blinksim.answers.measurements.public",
         "Question": "blinksim.question",
-        "Ranking": "blinksim.answers.ranking",
+        "Ranking": "blinksim.answers.project",
         "Reproduction": "blinksim.papers.tables",
         "Schedule": "blinksim.schedule.model",
         "ScheduleModel": "blinksim.timing.timing_model",
         "Series": "blinksim.answers.logs.series",
-        "Sweep": "blinksim.answers.sweeps.sweep",
+        "Sweep": "blinksim.answers.sweep",
         "Synthesis": "blinksim.answers.synthesize",
         "Term": "blinksim.cost.terms",
         "TimeBound": "blinksim.bounds.time.time_bound_result",
@@ -144,9 +144,9 @@ else:
         "Topology": "blinksim.topology.graph",
         "Tradeoff": "blinksim.answers.pareto",
         "Traffic": "blinksim.traffic",
-        "Tuning": "blinksim.answers.tuning.tune",
+        "Tuning": "blinksim.answers.tune",
         "Verdict": "blinksim.schedule.verify",
-        "across_models": "blinksim.answers.models",
+        "across_models": "blinksim.answers.compare",
         "advise": "blinksim.answers.advise",
         "bound": "blinksim.answers.bound",
         "calibrate": "blinksim.answers.logs.calibrate",
@@ -168,21 +168,21 @@ else:
         "pareto": "blinksim.answers.pareto",
         "place": "blinksim.answers.place",
         "project": "blinksim.answers.project",
-        "rank": "blinksim.answers.ranking",
-        "read_schedule": "blinksim.answers.checks.read_schedule",
+        "rank": "blinksim.answers.project",
+        "read_schedule": "blinksim.answers.verify",
         "read_series": "blinksim.answers.logs.series",
         "read_traffic": "blinksim.formats.traffic_files",
         "register_algorithm": "blinksim.algorithms.registry",
         "register_model": "blinksim.timing.model_registry",
         "reproduce": "blinksim.papers.tables",
         "simulate": "blinksim.simulation.simulator",
-        "sweep": "blinksim.answers.sweeps.sweep",
+        "sweep": "blinksim.answers.sweep",
         "synthesize": "blinksim.answers.synthesize",
         "this_machine": "blinksim.machines",
         "time_bound": "blinksim.answers.bound",
-        "tune": "blinksim.answers.tuning.tune",
-        "verify": "blinksim.answers.checks.verify_schedule",
-        "verify_file": "blinksim.answers.checks.verify_file",
+        "tune": "blinksim.answers.tune",
+        "verify": "blinksim.answers.verify",
+        "verify_file": "blinksim.answers.verify_file",
         "write": "blinksim.exports",
         "write_schedule": "blinksim.formats.schedule_json",
         "write_traffic": "blinksim.formats.traffic_files",

@@ -23,7 +23,7 @@ MAX_PARAMETERS = 8
 PARAMETERS = "PLR0913"
 
 MANY_PARAMETERS = {
-    "blinksim/answers/sweeps/sweep.py: sweep": "one keyword for each option of the command",
+    "blinksim/answers/sweep.py: sweep": "one keyword for each option of the command",
     "tests/nccl_tests_logs.py: text": "one keyword for each part of a log",
 }
 OPTION = re.compile(r"(?<![\w-])--[A-Za-z][\w-]*")

@@ -28,7 +28,7 @@ BARE = {"open", "eval", "exec"}
 EXCUSED = {
     "blinksim.nccl.export.recipe_script": {"json.loads", "read_text"},
     "blinksim.plugins": {"exec"},
-    "blinksim.answers.sweeps.journal": {"json.loads", "read_bytes", "open", "fdopen"},
+    "blinksim.answers.journal": {"json.loads", "read_bytes", "open", "fdopen"},
 }
 
 

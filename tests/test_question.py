@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import blinksim as bs
-from blinksim.answers.sweeps.sweep import sweep
+from blinksim.answers.sweep import sweep
 from blinksim.cli.main import run
 from blinksim.errors import BlinksimError, InputError
 from blinksim.question import Question, preferring

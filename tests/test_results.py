@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import blinksim as bs
-from blinksim.answers.models import across_models
+from blinksim.answers.compare import across_models
 from blinksim.answers.place import Placement
 from blinksim.results import Result
 

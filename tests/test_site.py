@@ -112,7 +112,7 @@ def test_the_site_searches_without_a_server_and_documents_the_interface(site: Pa
     assert (site / "search" / "search_index.js").read_text().startswith("var __index = ")
     assert '<script src="javascripts/iframe-worker.js"' in (site / "index.html").read_text()
     reference = (site / "api.html").read_text()
-    assert "blinksim.answers.sweeps.sweep.sweep" in reference
+    assert "blinksim.answers.sweep.sweep" in reference
     assert "every combination of what varies" in reference
     assert not list(site.rglob("*.py"))
 

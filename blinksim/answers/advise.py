@@ -12,24 +12,33 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from blinksim.answers.loadable import Option, for_msccl, for_nccl, options_of
+from blinksim import exports
+from blinksim.algorithms.registry import algorithm
 from blinksim.answers.logs.expectation import Expectation, Expected, part_and_whole
-from blinksim.answers.nvls_gain import NvlsGain, nvls_gain
 from blinksim.answers.project import contest
 from blinksim.answers.quickest import best_made
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveName, busbw_factor
+from blinksim.cost.nccl_rates import NVLS
+from blinksim.errors import BlinksimError, InfeasibleError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.question import Question, preferring
 from blinksim.results import Result
+from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import verify
+from blinksim.schedule.ways import MOST_SENDS
 from blinksim.timing.contest import ON_LINKS, with_least_time
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName, schedule_model
 from blinksim.timing.projection_result import OF_RUNS
+from blinksim.topology.cluster import nodes_of
 from blinksim.units import exact_GBps, format_rate, format_size, format_time, in_GBps, size_of
 
 if TYPE_CHECKING:
+    from blinksim.schedule.model import Schedule
+    from blinksim.textio.whole_files import Exported
+    from blinksim.timing.contest import Contest
+    from blinksim.timing.projection_result import Projection
     from blinksim.topology.graph import Topology
 
 SIZE = 256 * 2**20
@@ -39,6 +48,198 @@ WORTH = 1.1
 _SEARCH_S, _MOST_BYTES, _MOST_RANKS = 2.0, 2**26, 16
 # Rates that go with constants that were measured.
 _MEASURED = "measured"
+# Solvers run up to this many ranks; beyond, only algorithms that need none.
+MOST_RANKS = 64
+# MSCCL's chunks are equal: shares in finer parts than this exceed what its runtimes hold.
+MOST_CHUNKS = 2000
+_FOR_NCCL = ("ring", "rings", "chains", "chain_tree")
+# Sizes at which it is asked for what NCCL takes.
+_SIZES = tuple(2**power for power in range(10, 35))
+
+
+@dataclass(frozen=True)
+class Option:
+    """A schedule that could run. exported: what a runtime would read, if any.
+
+    time_s: seconds by the model in force; for what NCCL would load on several nodes not less than its own model says,
+    and by NCCL's constants where those were measured. projection: what the model in force says of the schedule.
+    """
+
+    schedule: Schedule
+    time_s: float
+    projection: Projection
+    format: str = ""
+    exported: Exported | None = None
+
+    @property
+    def algorithm(self) -> str:
+        return self.schedule.algorithm
+
+
+def options_of(rivals: Contest, expectation: Expectation, size: int, within_s: float) -> list[Option]:
+    """Verified schedules: the quickest that needs no solver, the packed one, and those that NCCL might read.
+
+    within_s: seconds; of schedules that need no solver and take longer nothing would be loaded into NCCL. If it is
+    infinite, times of schedules that are clearly not the quickest may be estimates.
+    """
+    part, collective = expectation.part, expectation.collective
+    # Where any time will do to be looked at, only the quickest must be timed exactly.
+    best = math.isinf(within_s)
+    entrants, timed = rivals.entrants, rivals.projections(size, best)
+    # One that has too many sends to be written out cannot be loaded: the next quickest stands for it.
+    ranked = [name for p in timed if entrants[name := p.algorithm].sends <= MOST_SENDS]
+    if not ranked:
+        raise InfeasibleError(
+            f"{part.name}: every schedule has more than {MOST_SENDS:,} sends on {part.ranks} ranks; take fewer"
+        )
+    worth = {p.algorithm for p in timed if p.time_s <= within_s}
+    wanted = dict.fromkeys((ranked[0], *(name for name in _FOR_NCCL if name in worth)))
+    plans = {name: entrants[name].schedule for name in wanted if name in ranked}
+    # Between nodes NCCL keeps to shapes of its own, which the solvers' schedules do not have.
+    solved = ("packed", "rings", "chains") if len(nodes_of(part, part.members)) == 1 else ("packed",)
+    for name in solved if part.ranks <= MOST_RANKS else ():
+        try:
+            plans[name] = algorithm(name).build(part, collective, bound=expectation.bounds)
+            rivals.model.check_schedule(Candidate(plans[name]))
+        except BlinksimError:
+            # There is no such schedule for this collective or machine, or nothing that says how long it takes.
+            plans.pop(name, None)
+    timed = rivals.among({name: Candidate(plan) for name, plan in plans.items()}).projections(size, best)
+    projections = {projection.algorithm: projection for projection in timed}
+    return [
+        Option(plan, projections[name].time_s, projections[name]) for name, plan in plans.items() if verify(plan).ok
+    ]
+
+
+def for_nccl(option: Option, expectation: Expectation, size: int, *, measured: bool) -> Option | None:
+    """The option as a graph file; None if the format cannot hold it.
+
+    On one node the links' own arithmetic counts: NCCL's model halves every tree, while chains of Blink+ got all of
+    their lanes (58.9 GB/s of allreduce over three, Blink+ report, section 4.2). Between nodes, where NCCL decides how
+    the channels go on, its model counts too: the longer of the two times is taken. measured: NCCL's own choice is timed
+    by constants that were measured, and so is the file, as far as they know what it makes NCCL do.
+    """
+    from blinksim.nccl.files import graph_file
+
+    if option.algorithm not in _FOR_NCCL or not expectation.runs:
+        return None
+    found = _exported(option, "nccl-graph")
+    if found is None or found.exported is None:
+        return None
+    kind = "tree" if "tree" in found.exported.environment.get("NCCL_ALGO", "") else "ring"
+    if measured:
+        time_s = expectation.measured_as(kind, size)
+        return None if time_s is None else replace(found, time_s=time_s)
+    if len(nodes_of(option.schedule.topology, option.schedule.topology.members)) == 1:
+        return found
+    file = graph_file.read_text(found.exported.files[""], "graph.xml")
+    time_s = expectation.with_file(file, size, kind)
+    return found if time_s is None else replace(found, time_s=max(time_s, option.time_s))
+
+
+def _exported(option: Option, name: str) -> Option | None:
+    """The option with what a runtime reads; None if the format cannot hold it."""
+    try:
+        return replace(option, format=name, exported=exports.find(name).export(option.schedule))
+    except BlinksimError:
+        return None
+
+
+@dataclass(frozen=True)
+class NvlsGain:
+    """A collective of `size` bytes with NVLS and without.
+
+    Attributes
+    ----------
+    collective : str
+        Its name.
+    size : int
+        Bytes.
+    enabled : bool
+        True if NVLS is on in the answer that this stands beside.
+    on, off : Expected
+        NCCL's choice, and its time: both by measured constants, or both by NCCL's own model.
+    at_most : float
+        By how much the bounds for switches that add exceed those for switches that only forward.
+    least : int, optional
+        The first power of two from 1 KiB on at which NCCL takes NVLS; None if it never does.
+    """
+
+    collective: str
+    size: int
+    enabled: bool
+    on: Expected
+    off: Expected
+    at_most: float
+    least: int | None
+
+    @property
+    def taken(self) -> bool:
+        """True if NCCL takes NVLS at this size where it may."""
+        return self.on.choice.startswith(NVLS)
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long the collective takes without NVLS."""
+        return self.off.time_s / self.on.time_s
+
+    def sentence(self) -> str:
+        """What it is worth, in words."""
+        if not self.taken and self.at_most <= 1:
+            article = "an" if self.collective[0] in "aeiou" else "a"
+            why = f"nothing to gain for {article} {self.collective}, whose busier direction of a port carries as much"
+            return f"{why} with it; NCCL takes {self.on.choice}"
+        if not self.taken:
+            first = f"; it takes NVLS from {format_size(self.least)} on" if self.least is not None else ""
+            return f"changes nothing here: NCCL takes {self.on.choice} with and without it{first}"
+        most = f"; switches that add allow {self.at_most:.3g} times the rate" if self.at_most > 1 else ""
+        on, off = (f"{one.choice}: {format_time(one.time_s)}" for one in (self.on, self.off))
+        ratio = f"{self.ratio:.3g}"
+        times = "about as" if ratio == "1" else f"{ratio} times as"
+        if not self.enabled:
+            return f"off; with it NCCL takes {on}, {times} fast{most}"
+        length = f"{times} long" if self.ratio >= 1 else f"only {ratio} of the time"
+        return f"on; without it (NCCL_NVLS_ENABLE=0) NCCL takes {off}, {length}{most}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys that ``--json`` prints."""
+
+        def shown(one: Expected) -> dict[str, Any]:
+            return {"choice": one.choice, "time_s": one.time_s, "algbw_GBps": in_GBps(self.size / one.time_s)}
+
+        return {
+            "enabled": self.enabled,
+            "taken": self.taken,
+            "on": shown(self.on),
+            "off": shown(self.off),
+            "ratio": self.ratio,
+            "at_most": self.at_most,
+            "from_bytes": self.least,
+        }
+
+
+def nvls_gain(expectation: Expectation, size: int, *, real: bool) -> NvlsGain | None:
+    """What NVLS is worth for `size` bytes; None where NCCL cannot use it.
+
+    real: by measured constants, where there are any of both choices; else by NCCL's own model.
+    """
+    enabled = expectation.multicast
+    other = replace(expectation, multicast=not enabled)
+    on, off = (expectation, other) if enabled else (other, expectation)
+    if not on.adds_in_switches:
+        return None
+    times = on.measured(size) if real else None, off.measured(size) if real else None
+    found = on.bounds
+    wider = found.in_network.rate / found.rate if found.in_network is not None else 1
+    return NvlsGain(
+        expectation.collective.name,
+        size,
+        enabled,
+        times[0] if times[0] and times[1] else on.at(size),
+        times[1] if times[0] and times[1] else off.at(size),
+        float(wider),
+        next((least for least in _SIZES if on.at(least).choice.startswith(NVLS)), None),
+    )
 
 
 @dataclass(frozen=True)
@@ -140,38 +341,34 @@ class Advice(Result):
     def sentence(self) -> str:
         """The advice in one line."""
         what = f"{self.collective} of {format_size(self.size)} on {self.part.ranks} GPUs of {self.part.name}"
-        own, library = self.expected.time_s, self.expectation.library
+        own, library, best = self.expected.time_s, self.expectation.library, self.best
+        reached = format_rate(self.algbw(own))
         for option, runtime in ((self.load, library), (self.alternative, self.runtime)):
             if option is not None:
                 return (
                     f"{what}: load {option.algorithm} into {runtime}: {format_rate(self.algbw(option.time_s))} algbw "
-                    f"in place of {format_rate(self.algbw(own))}, {own / option.time_s:.2g} times as fast"
+                    f"in place of {reached}, {own / option.time_s:.2g} times as fast"
                 )
+        better = best.time_s * WORTH <= own
         if not self.expectation.runs:
             silent = "NCCL does not run here" if library == "NCCL" else "RCCL between nodes is not modelled"
-            if self.best.time_s * WORTH > own:
-                rings = format_rate(self.algbw(own))
-                return f"{what}: {silent}; rings reach {rings} algbw, and nothing much more"
-            return (
-                f"{what}: {silent}; {self.best.algorithm} reaches "
-                f"{format_rate(self.algbw(self.best.time_s))} algbw, rings {format_rate(self.algbw(own))}"
-            )
+            if not better:
+                return f"{what}: {silent}; rings reach {reached} algbw, and nothing much more"
+            best_rate = format_rate(self.algbw(best.time_s))
+            return f"{what}: {silent}; {best.algorithm} reaches {best_rate} algbw, rings {reached}"
+        share, possible = (f"{100 * self.share(time_s):.0f} %" for time_s in (own, best.time_s))
+        what = f"{what}: nothing worth loading"
+        if not self.large and not self.real:
+            took = f"takes {format_time(best.time_s)}, {possible} of the bound"
+            return f"{what}: latency decides at this size; on links alone {best.algorithm} {took}"
         if not self.large:
-            return f"{what}: nothing worth loading{self._latency_decides()}"
-        reached, possible = (100 * self.share(time_s) for time_s in (own, self.best.time_s))
-        words = f"{what}: nothing worth loading: {library}'s own choice reaches {reached:.0f} % of the bound"
-        if self.best.time_s * WORTH > own:
+            program = f"a program of {best.algorithm} {format_time(best.time_s)}"
+            return f"{what}, latency decides: {library}'s own choice takes {format_time(own)}, {program}"
+        words = f"{what}: {library}'s own choice reaches {share} of the bound"
+        if not better:
             return words
         runtimes = " or ".join(dict.fromkeys((library, self.runtime)))
-        return f"{words}, and no file makes {runtimes} reach the {possible:.0f} % of {self.best.algorithm}"
-
-    def _latency_decides(self) -> str:
-        if not self.real:
-            reached = f"{format_time(self.best.time_s)}, {100 * self.share(self.best.time_s):.0f} % of the bound"
-            return f": latency decides at this size; on links alone {self.best.algorithm} takes {reached}"
-        own, mine = format_time(self.expected.time_s), format_time(self.best.time_s)
-        library = self.expectation.library
-        return f", latency decides: {library}'s own choice takes {own}, a program of {self.best.algorithm} {mine}"
+        return f"{words}, and no file makes {runtimes} reach the {possible} of {best.algorithm}"
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
@@ -308,6 +505,9 @@ def advise(
         made = best_made(replace(rivals, model=usual), size, _SEARCH_S)
         options += [Option(made[1], made[0].time_s, made[0])] if made and verify(made[1]).ok else []
     best = min(options, key=lambda option: option.time_s)
+    other = None
+    if best.time_s * WORTH <= expected.time_s and expectation.runs and best.schedule.share_den <= MOST_CHUNKS:
+        other = _exported(best, "msccl-xml")
     loadable = [found for option in options if (found := for_nccl(option, expectation, size, measured=bool(real)))]
     return Advice(
         part=chosen,
@@ -318,7 +518,7 @@ def advise(
         bound=expectation.bound(size / expected.time_s, size)[0],
         best=best,
         loadable=min(loadable, key=lambda option: option.time_s, default=None),
-        other=for_msccl(best, expectation) if best.time_s * WORTH <= expected.time_s else None,
+        other=other,
         model=rivals.model.name,
         nvls=nvls_gain(expectation, size, real=bool(real)),
     )

@@ -75,7 +75,7 @@ def _with_schedules(found: BoundResult) -> BoundResult:
     granted = found.in_network
     if granted is None or granted.exact or found.shares:
         return found
-    from blinksim.answers.checks.verify_schedule import attained_in_network
+    from blinksim.answers.verify import attained_in_network
 
     exact = attained_in_network(found.topology, found.collective, granted)
     return replace(found, bounds=(*found.bounds[:-1], replace(granted, exact=exact)))

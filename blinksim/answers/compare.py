@@ -1,4 +1,8 @@
-"""Algorithms against message sizes: who is quickest where, and where the lead changes."""
+"""Algorithms against message sizes: who is quickest where, and where the lead changes; and the same by several models.
+
+NCCL's tuner knows rings and trees with its own channels (`blinksim.nccl.tuner.tuner`); its two trees mirror each other,
+so it is compared with ``double_binary``. Where models differ much, an assumption of one does not hold there.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,16 @@ from blinksim.answers.project import contest
 from blinksim.answers.quickest import by_simulation, made_for
 from blinksim.collective import Collective, CollectiveName
 from blinksim.cost.nccl_rates import NVLS
-from blinksim.machines import MachineLike
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result
 from blinksim.textio.text_table import count, names, refused_words, table
-from blinksim.timing.candidates import Entrant
+from blinksim.timing import model_registry
+from blinksim.timing.candidates import Entrant, each
 from blinksim.timing.contest import Answer, Contest
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName
 from blinksim.timing.projection_result import Projection, left_out_words, rates_words
-from blinksim.timing.timing_model import ScheduleModel
+from blinksim.timing.timing_model import ScheduleModel, TimingModel
 from blinksim.topology.graph import Topology
 from blinksim.units import SIZES, Sizes, format_size, format_size_about, format_time, sizes_of
 
@@ -94,12 +100,22 @@ class Comparison(Result):
         """The quickest projection for each size."""
         return tuple(found[0] for found in self.projections)
 
+    @property
+    def _measured(self) -> bool:
+        """True if constants were measured for some of the rows."""
+        return any(projection.measured_s for found in self.projections for projection in found)
+
+    @property
+    def _picked(self) -> bool:
+        """True if NCCL's own choice is among the algorithms."""
+        return any(projection.pick for projection in self.projections[-1])
+
     def rows(self) -> list[dict[str, Any]]:
         """One row per size and algorithm, with units in the keys; with NCCL's own choice also what it takes.
 
         Rows of programs say their protocol, and whether calls follow each other or are apart.
         """
-        picked = any(projection.pick for projection in self.projections[-1])
+        picked, measured = self._picked, self._measured
         run = [key for key in _OF_A_RUN if any(key in one.details for found in self.projections for one in found)]
         return [
             {
@@ -109,16 +125,11 @@ class Comparison(Result):
                 "best": place == 0,
                 **{key: projection.details.get(key) for key in run},
                 **({"nccl_takes": projection.pick} if picked else {}),
-                **({"measured_time_s": projection.measured_s} if self._measured else {}),
+                **({"measured_time_s": projection.measured_s} if measured else {}),
             }
             for found in self.projections
             for place, projection in enumerate(found)
         ]
-
-    @property
-    def _measured(self) -> bool:
-        """True if constants were measured for some of the rows."""
-        return any(projection.measured_s for found in self.projections for projection in found)
 
     def envelope(self) -> list[dict[str, Any]]:
         """One row per size: the quickest, the bound on the time, its share, and what was made for that size alone.
@@ -127,7 +138,8 @@ class Comparison(Result):
         and made_s where a schedule was made for the size.
         """
         found = []
-        for best, projections in zip(self.best(), self.projections, strict=True):
+        for projections in self.projections:
+            best = projections[0]
             row: dict[str, Any] = {"size_bytes": best.size, "algorithm": best.algorithm, "time_s": best.time_s}
             least, made = _least(projections), self.made.get(best.size)
             row |= {} if least is None else {"time_bound_s": least, "share": least / best.time_s}
@@ -137,11 +149,10 @@ class Comparison(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The rows, the crossovers, the envelope, and the reasons of the algorithms that were refused or left out."""
-        crossovers = [{"size_bytes": x.size, "slower": x.slower, "faster": x.faster} for x in self.crossovers]
         return {
             "collective": self.collective.name,
             "rows": self.rows(),
-            "crossovers": crossovers,
+            "crossovers": [{"size_bytes": x.size, "slower": x.slower, "faster": x.faster} for x in self.crossovers],
             "envelope": self.envelope(),
             "refused": self.refused,
             "considered": sorted(self.algorithms),
@@ -161,37 +172,25 @@ class Comparison(Result):
     def text(self, edits: Sequence[str] = ()) -> str:
         """The sentence, and algbw by size of the algorithms that lead or come close. edits: of the machine."""
         shown, slower = columns(self.projections)
-        bounded = any(_least(projections) for projections in self.projections)
-        floor = [*(["at least", "reached"] if bounded else []), *([_FOR_THE_SIZE] if self.made else [])]
-        rows = []
-        for projections in self.projections:
-            rate = {projection.algorithm: projection.algbw_GBps for projection in projections}
-            first = projections[0].algorithm if self._leader(projections) is projections[0] else ""
-            cells = [f"{'*' if name == first else ''}{rate[name]:.4g}" for name in shown]
-            picks = [projection for projection in projections if projection.pick][:1]
-            cells += [_rate_measured(one) for one in picks] if self._measured else []
-            words = [one.pick for one in picks]
-            times = self._times(projections, bounded=bounded)
-            rows.append((format_size(projections[0].size), *times, *cells, *words))
-        models = _models(self.projections, shown)
-        lines = [self.sentence(), "\n  algbw in GB/s, the quickest marked *\n"]
-        picked = any(projection.pick for projection in self.projections[-1])
-        measured = ["measured"] if self._measured else []
-        head = ("size", "best time", *floor, *shown, *([*measured, "NCCL takes"] if picked else []))
-        lines.append(table(head, rows, left={0, len(head) - 1} if picked else {0}) + "\n")
-        quicker = [name for name in _models(self.projections, slower) if name not in models]
+        every = [projection for found in self.projections for projection in found]
+        models = list(dict.fromkeys(one.model for one in every if one.algorithm in shown))
+        quicker = dict.fromkeys(one.model for one in every if one.algorithm in slower and one.model not in models)
         by = f", where slow by {', '.join(quicker)}" if quicker else ""
+        lines = [self.sentence(), "\n  algbw in GB/s, the quickest marked *\n", self._table(shown) + "\n"]
         lines += [f"  slower: {', '.join(slower)} (as CSV: all{by})"] if slower else []
-        lines += self._made_lines()
+        if self.made:
+            # What schedules that were made for one size gain.
+            best = {one.size: one.time_s for one in self.best()}
+            made = ", ".join(dict.fromkeys(one.algorithm for one in self.made.values()))
+            gains = {size: best[size] / one.time_s for size, one in self.made.items() if one.time_s < best[size]}
+            at = f"at {', '.join(map(format_size, gains))}, up to {max(gains.values()):.3g} times" if gains else ""
+            lines.append(f"  {_FOR_THE_SIZE}: {made}; {f'quicker {at}' if gains else 'nowhere quicker'}")
         lines += part_lines(self.topology, f"; model {', '.join(models)}", edits, self.rates)
         # The quickest was simulated, and so states errors, where slower ones are by the closed form.
         conditions = dict(pair for found in self.projections for one in reversed(found) for pair in one.conditions)
         lines += [f"  {label} {words}" for label, words in conditions.items()]
-        if self._measured:
-            origins = dict.fromkeys(
-                p.details["measured_on"] for found in self.projections for p in found if p.measured_s
-            )
-            lines += [f"  measured: what NCCL takes, by constants {origin}" for origin in origins]
+        origins = dict.fromkeys(one.details["measured_on"] for one in every if one.measured_s)
+        lines += [f"  measured: what NCCL takes, by constants {origin}" for origin in origins]
         if len({projection.rates for projection in self.projections[-1]}) > 1:
             lines.append("  rates= takes one table for all")
         lines += [f"  {words}" for words in refused_words(self.refused)]
@@ -199,39 +198,37 @@ class Comparison(Result):
         lines += [f"  left out: {words}" for words in left_out_words(self.left_out)]
         return "\n".join(lines)
 
-    def _times(self, projections: Sequence[Projection], *, bounded: bool) -> list[str]:
-        """Cells of a row: the best time, the bound and its share of that, and the rate of what was made for the size.
-
-        bounded: whether some row has a bound.
-        """
-        leader, made, least = self._leader(projections), self.made.get(projections[0].size), _least(projections)
-        cells = [format_time(leader.time_s)]
-        if bounded:
-            cells += [format_time(least), f"{100 * least / leader.time_s:.0f} %"] if least else ["", ""]
-        if self.made:
-            cells.append(f"{'*' if leader is made else ''}{made.algbw_GBps:.4g}" if made else "-")
-        return cells
-
-    def _leader(self, projections: Sequence[Projection]) -> Projection:
-        """The quickest of a row and of what was made for its size."""
-        return min(projections[0], self.made.get(projections[0].size, projections[0]), key=lambda one: one.time_s)
-
-    def _made_lines(self) -> list[str]:
-        """What schedules that were made for one size gain."""
-        if not self.made:
-            return []
-        best = {one.size: one.time_s for one in self.best()}
-        names_there = ", ".join(dict.fromkeys(one.algorithm for one in self.made.values()))
-        gains = {size: best[size] / one.time_s for size, one in self.made.items() if one.time_s < best[size]}
-        at = f"at {', '.join(map(format_size, gains))}, up to {max(gains.values()):.3g} times" if gains else ""
-        return [f"  {_FOR_THE_SIZE}: {names_there}; {f'quicker {at}' if gains else 'nowhere quicker'}"]
+    def _table(self, shown: Sequence[str]) -> str:
+        """A line for every size: the best time, the bound and its share of that, what was made, and some rates."""
+        bounded = any(_least(projections) for projections in self.projections)
+        picked, measured = self._picked, self._measured
+        head = ["size", "best time", *(["at least", "reached"] if bounded else [])]
+        head += [*([_FOR_THE_SIZE] if self.made else []), *shown]
+        head += [*(["measured"] if measured else []), "NCCL takes"] if picked else []
+        rows = []
+        for projections in self.projections:
+            made, least = self.made.get(projections[0].size), _least(projections)
+            leader = min(projections[0], made or projections[0], key=lambda one: one.time_s)
+            cells = [format_size(leader.size), format_time(leader.time_s)]
+            if bounded:
+                cells += [format_time(least), f"{100 * least / leader.time_s:.0f} %"] if least else ["", ""]
+            if self.made:
+                cells.append(f"{'*' if leader is made else ''}{made.algbw_GBps:.4g}" if made else "-")
+            rate = {one.algorithm: f"{'*' if one is leader else ''}{one.algbw_GBps:.4g}" for one in projections}
+            cells += [rate[name] for name in shown]
+            for one in [one for one in projections if one.pick][:1]:
+                time = one.measured_s
+                cells += [f"{one.size / time / 1e9:.4g}" if time else "-"] if measured else []
+                cells.append(one.pick)
+            rows.append(cells)
+        return table(head, rows, left={0, len(head) - 1} if picked else {0})
 
     def _switches_that_add(self) -> list[str]:
         """From which size on NCCL's NVLS is quicker, where it was measured and is not among the algorithms."""
         from blinksim.timing.execution_model import nvls_time
 
         best = [one for one in self.best() if one.model == "execution"]
-        if self.collective.name != "allreduce" or {NVLS, "nccl"} & {*self.algorithms} or not best:
+        if self.collective.name != "allreduce" or {NVLS, "nccl"} & {*self.algorithms}:
             return []
         times = [(one, time) for one in best if (time := nvls_time(self.topology, one.size)) is not None]
         first = max((one.size for one, time in times if time >= one.time_s), default=0)
@@ -264,16 +261,6 @@ def columns(found: Sequence[Sequence[Projection]], most: int = COLUMNS) -> tuple
 def _least(projections: Sequence[Projection]) -> float | None:
     """The bound on the time at a size, seconds; None where none is known."""
     return next((one.least.time_s for one in projections if one.least), None)
-
-
-def _models(found: Sequence[Sequence[Projection]], names: Sequence[str]) -> list[str]:
-    """The models of some algorithms."""
-    return list(dict.fromkeys(one.model for projections in found for one in projections if one.algorithm in names))
-
-
-def _rate_measured(projection: Projection) -> str:
-    """GB/s by measured constants, as a cell."""
-    return f"{projection.size / projection.measured_s / 1e9:.4g}" if projection.measured_s else "-"
 
 
 def part_lines(topology: Topology, more: str = "", edits: Sequence[str] = (), rates: str = "") -> list[str]:
@@ -368,36 +355,195 @@ def compared(candidates: Contest, ordered: tuple[int, ...], report: Callable[[st
             report(f"timing {format_size(size)}")
         timed.append(candidates.answers(size, best=True))
     shown, _ = columns(timed)
-    found = tuple(_in_full(candidates, projections, shown) for projections in timed)
-    crossovers = tuple(
-        _crossover(candidates, small, large, before[0].algorithm, after[0].algorithm)
-        for small, large, before, after in zip(ordered, ordered[1:], found, found[1:], strict=False)
-        if before[0].algorithm != after[0].algorithm
-    )
+    found = list[tuple[Projection, ...]]()
+    for size, projections in zip(ordered, timed, strict=True):
+        # Those that are shown are not by a quicker model in place of the one in force.
+        again = [
+            one.algorithm for one in projections if one.algorithm in shown and one.algorithm in candidates.entrants
+        ]
+        again = [one.algorithm for one in projections if one.algorithm in again and one.model != candidates.model.name]
+        full = candidates.only(*again).answers(size) if again else []
+        kept = [one for one in projections if one.algorithm not in again]
+        found.append(tuple(sorted((*full, *kept), key=lambda projection: projection.time_s)))
+    crossovers = []
+    width = candidates.model.crossover_precision
+    for small, large, before, after in zip(ordered, ordered[1:], found, found[1:], strict=False):
+        slower, faster = before[0].algorithm, after[0].algorithm
+        if slower == faster:
+            continue
+        # The size at which the algorithm that wins at the larger one overtakes, by bisection.
+        pair, low, high = candidates.only(slower, faster), small, large
+        while high - low > max(1, high // (width or large)):
+            middle = (low + high) // 2
+            if pair.projections(middle, best=True)[0].algorithm == slower:
+                low = middle
+            else:
+                high = middle
+        crossovers.append(Crossover(high, slower, faster))
     part, collective = candidates.topology, candidates.collective
-    return Comparison(part, collective, ordered, found, crossovers, candidates.refused, candidates.left_out)
+    refused, left_out = candidates.refused, candidates.left_out
+    return Comparison(part, collective, ordered, tuple(found), tuple(crossovers), refused, left_out)
 
 
-def _in_full(candidates: Contest, projections: list[Projection], names: list[str]) -> tuple[Projection, ...]:
-    """The same projections, those of some algorithms not by a quicker model in place of the one in force."""
-    full, schedules = candidates.model.name, candidates.entrants.keys() & set(names)
-    again = [one.algorithm for one in projections if one.algorithm in schedules and one.model != full]
-    if not again:
-        return tuple(projections)
-    timed = candidates.only(*again).answers(projections[0].size)
-    kept = [one for one in projections if one.algorithm not in again]
-    return tuple(sorted((*timed, *kept), key=lambda projection: projection.time_s))
+@dataclass(frozen=True)
+class Models(Result):
+    """The same algorithms by several models, as `across_models` finds them.
+
+    Attributes
+    ----------
+    topology : Topology
+        The part that takes part.
+    collective : Collective
+        What runs.
+    sizes : tuple of int
+        Bytes, ascending.
+    algorithms, models : tuple of str
+        As asked.
+    found : dict
+        Projections by size, algorithm and model; those without an answer are left out.
+    refused : dict
+        Their reasons, by algorithm and model.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.across_models("dgx1-v100", "allreduce", ["1MiB"], ["alpha-beta", "nccl-tuner"], ["ring"])
+    >>> found.sentence()
+    'allreduce on dgx1-v100: the same algorithm by alpha-beta, nccl-tuner'
+    """
+
+    topology: Topology
+    collective: Collective
+    sizes: tuple[int, ...]
+    algorithms: tuple[str, ...]
+    models: tuple[str, ...]
+    found: dict[tuple[int, str, str], Projection]
+    refused: dict[str, str]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per size, algorithm and model; ratio: its time over that of the first model."""
+        rows = []
+        for size in self.sizes:
+            for name in self.algorithms:
+                first = self.found.get((size, name, self.models[0]))
+                for model in self.models:
+                    projection = self.found.get((size, name, model))
+                    if projection is None:
+                        continue
+                    ratio = projection.time_s / first.time_s if first else None
+                    timed = {key: projection.row()[key] for key in ("time_s", "algbw_GBps", "busbw_GBps", "rates")}
+                    rows.append({"size_bytes": size, "algorithm": name, "model": model, **timed, "ratio": ratio})
+        return rows
+
+    def to_dict(self) -> dict[str, Any]:
+        """The rows, and the refused pairs of algorithm and model with the reasons."""
+        return {"collective": self.collective.name, "rows": self.rows(), "refused": self.refused}
+
+    def sentence(self) -> str:
+        """What is compared."""
+        return f"{self.collective} on {self.topology.name}: the same algorithm by {', '.join(self.models)}"
+
+    def text(self, edits: Sequence[str] = ()) -> str:
+        """One line per size and algorithm: algbw by each model, and the time over that of the first.
+
+        edits: of the machine.
+        """
+        header = ["size", "algorithm", self.models[0]]
+        for model in self.models[1:]:
+            header += [model, "time"]
+        cells = [self._line(size, name) for size in self.sizes for name in self.algorithms]
+        lines = [self.sentence(), "\n  algbw in GB/s, and the time over that of the first model\n"]
+        lines.append(table(header, cells, left=(1,)) + "\n")
+        lines += part_lines(self.topology, edits=edits)
+        lines += [f"  {what}: {reason}" for what, reason in self.refused.items()]
+        return "\n".join(lines)
+
+    def _line(self, size: int, name: str) -> list[str]:
+        first = self.found.get((size, name, self.models[0]))
+        line = [format_size(size), name]
+        for place, model in enumerate(self.models):
+            timed = self.found.get((size, name, model))
+            line.append("-" if timed is None else f"{timed.algbw_GBps:.4g}")
+            if place:
+                line.append("-" if timed is None or first is None else f"{timed.time_s / first.time_s:.2f}x")
+        return line
+
+    def _repr_html_(self) -> str:
+        frame = self.to_frame().pivot(index="size_bytes", columns=["algorithm", "model"], values="algbw_GBps")
+        return f"<p>algbw, GB/s</p>{frame.to_html(float_format='{:.3g}'.format)}"
 
 
-def _crossover(candidates: Contest, small: int, large: int, slower: str, faster: str) -> Crossover:
-    """The size between two at which the algorithm that wins at the larger one overtakes, by bisection."""
-    pair = candidates.only(slower, faster)
-    low, high = small, large
-    width = candidates.model.crossover_precision or large
-    while high - low > max(1, high // width):
-        middle = (low + high) // 2
-        if pair.projections(middle, best=True)[0].algorithm == slower:
-            low = middle
-        else:
-            high = middle
-    return Crossover(high, slower, faster)
+def across_models(
+    machine: MachineLike,
+    collective: Collective | CollectiveName | str,
+    sizes: Sizes,
+    models: Sequence[model_registry.ModelName | str | TimingModel] | None = None,
+    algorithms: Sequence[AlgorithmName | str] | str = ("ring", "double_binary"),
+    report: Callable[[str], None] | None = None,
+) -> Models:
+    """Times the named algorithms by each model.
+
+    Parameters
+    ----------
+    machine : str, path or Topology
+        A name of the catalogue, a machine file, or a topology, whole or as `Topology.select` gives it.
+    collective : str or Collective
+        Such as ``"allreduce"``.
+    sizes : iterable of int or str, or str
+        Bytes, or text such as ``"1MiB"`` or ``"1KiB:1GiB:x4"``.
+    models : sequence of str or TimingModel, optional
+        Default: all that time schedules. ``nccl-tuner`` needs a whole machine; for a selection give a
+        `blinksim.timing.nccl_model.NcclTuner` that knows the machine.
+    algorithms : sequence of str
+        Names that the models know.
+    report : callable, optional
+        Called with a progress message.
+
+    Returns
+    -------
+    Models
+        A projection for each size, algorithm and model that has one.
+
+    Raises
+    ------
+    InputError
+        For unknown names.
+    InfeasibleError
+        If no model has an answer.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.across_models("dgx1-v100", "allreduce", ["256MiB"], algorithms=["ring"])
+    >>> [(row["model"], round(row["ratio"], 2)) for row in found.rows()]
+    [('alpha-beta', 1.0), ('simulate', 1.0)]
+    """
+    topology, chosen = as_topology(machine), Collective.of(collective)
+    ordered = sizes_of(sizes)
+    if models is None:
+        # All that time schedules there, each by its own name.
+        others = {DEFAULT, "execution-closed", *(() if topology.execution is not None else ("execution",))}
+        models = [name for name in model_registry.schedule_models() if name not in others]
+    if not models or not algorithms:
+        raise InputError("no models or algorithms to compare")
+    timing = [
+        model_registry.model(model_registry.check(model, model_registry.MODELS)) if isinstance(model, str) else model
+        for model in models
+    ]
+    names = tuple(dict.fromkeys(str(name).strip() for name in each(algorithms)))
+    found: dict[tuple[int, str, str], Projection] = {}
+    refused: dict[str, str] = {}
+    for model in timing:
+        for name in names:
+            if report is not None:
+                report(f"{name} by {model.name}")
+            try:
+                timed = model.times(topology, chosen, ordered, [name], report)
+            except InfeasibleError as error:
+                refused[f"{name}, {model.name}"] = str(error)
+                continue
+            found |= {(projection.size, name, model.name): projection for projection in timed}
+    if not found:
+        raise InfeasibleError("; ".join(refused.values()))
+    shown = tuple(model.name for model in timing)
+    return Models(topology.selected(), chosen, ordered, names, shown, found, refused)

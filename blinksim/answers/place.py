@@ -14,7 +14,7 @@ from math import comb
 from typing import Any, Literal, overload
 
 from blinksim import budget
-from blinksim.answers.sweeps import pool
+from blinksim.answers import pool
 from blinksim.bounds.compute import bound
 from blinksim.collective import Collective, CollectiveName
 from blinksim.errors import BlinksimError, InfeasibleError, InputError

@@ -265,8 +265,8 @@ def check_picture(plot: str | None, plot_y: str, *, force: bool) -> None:
 
 def read_schedule(schedule: str, where: ScheduleMachineOptions) -> Schedule:
     """The schedule of a file or a name, on the machine that the options name."""
-    from blinksim.answers.checks.read_schedule import moved_to
-    from blinksim.answers.checks.read_schedule import read_schedule as read
+    from blinksim.answers.verify import moved_to
+    from blinksim.answers.verify import read_schedule as read
     from blinksim.question import Question
 
     question = Question(

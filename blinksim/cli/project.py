@@ -16,8 +16,7 @@ from blinksim.units import format_size, format_time, in_GBps, parse_rate, parse_
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from blinksim.answers.compare import Comparison
-    from blinksim.answers.models import Models
+    from blinksim.answers.compare import Comparison, Models
     from blinksim.cli.commands import Compare, ModelOptions, Project
     from blinksim.collective import Collective
     from blinksim.cost.projection import Change
@@ -62,7 +61,7 @@ def nccl_settings(given: ModelOptions, takes: Collection[str], cure: str) -> dic
 
 def project(options: Project) -> None:
     """The time of one collective, its terms and its bottleneck."""
-    from blinksim.answers.ranking import rank
+    from blinksim.answers.project import rank
     from blinksim.cost.projection import bottlenecks
 
     question = question_of(options.machine, options.where)
@@ -240,7 +239,7 @@ def _across(
     options: Compare,
 ) -> tuple[Models, Question]:
     """The same algorithms by several models, and the question at the rates that all of them take."""
-    from blinksim.answers.models import across_models
+    from blinksim.answers.compare import across_models
     from blinksim.timing import model_registry as registry
 
     if options.plot:

@@ -62,7 +62,7 @@ def schedules(options: Schedules) -> None:
 
 def verify(options: Verify) -> None:
     """Whether a schedule, what `bound` printed, or a file for a runtime is right."""
-    from blinksim.answers.checks.verify_file import verify_file
+    from blinksim.answers.verify_file import verify_file
     from blinksim.question import Question
 
     if options.rates is not None and options.machine is None:

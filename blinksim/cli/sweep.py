@@ -20,7 +20,7 @@ from blinksim.units import format_size, format_time, parse_sizes
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from blinksim.answers.sweeps.sweep import Sweep as Study
+    from blinksim.answers.sweep import Sweep as Study
     from blinksim.cli.commands import Sweep
 
 _SHOWN = 40
@@ -30,7 +30,7 @@ _EVERY_S = 30
 
 def sweep(options: Sweep) -> None:
     """Every combination of what-ifs, nodes, sizes and algorithms as one table."""
-    from blinksim.answers.sweeps import sweep as study
+    from blinksim.answers import sweep as study
     from blinksim.textio.whole_files import check_target, write_text
 
     question, machine, form = question_of(options.machine, options.where), options.machine, options.form

@@ -17,13 +17,13 @@ from blinksim.textio.text_table import table
 from blinksim.units import format_size, format_time
 
 if TYPE_CHECKING:
-    from blinksim.answers.tuning.tune import Tuning
+    from blinksim.answers.tune import Tuning
     from blinksim.cli.commands import RulesOptions, Tune
 
 
 def tuned(machine: str, times: str, job: RulesOptions) -> Tuning:
-    """The rules that a file of measured times gives on a machine; raises as `blinksim.answers.tuning.tune.tune`."""
-    from blinksim.answers.tuning.tune import tune
+    """The rules that a file of measured times gives on a machine; raises as `blinksim.answers.tune.tune`."""
+    from blinksim.answers.tune import tune
 
     return tune(
         machine,
@@ -38,7 +38,7 @@ def tuned(machine: str, times: str, job: RulesOptions) -> Tuning:
 
 def tune(options: Tune) -> None:
     """Where another of NCCL's own choices is quicker, and the rules for a tuner plugin."""
-    from blinksim.answers.tuning.times_file import times_text
+    from blinksim.answers.choice_times import times_text
     from blinksim.nccl.tuner import tuner_files
     from blinksim.textio.whole_files import check_target, write_text
 
@@ -95,7 +95,7 @@ def tune(options: Tune) -> None:
 
 
 def _on_gpus(machine: str, options: Tune) -> Tuning:
-    from blinksim.answers.tuning.tune import tune_here
+    from blinksim.answers.tune import tune_here
     from blinksim.gpu.execution.gpu_clock import ChoiceClock
     from blinksim.nccl.tuner.tuner_files import Choice
 

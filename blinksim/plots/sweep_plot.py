@@ -16,7 +16,7 @@ from blinksim.units import format_size
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from blinksim.answers.sweeps.sweep import Sweep
+    from blinksim.answers.sweep import Sweep
 
 _FILES = (".yaml", ".yml", ".xml", ".txt", ".json")
 

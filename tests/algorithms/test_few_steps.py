@@ -12,7 +12,7 @@ from strategies import topologies
 from blinksim.algorithms import few_steps
 from blinksim.algorithms.few_steps import FewSteps, find
 from blinksim.algorithms.registry import REGISTRY
-from blinksim.answers.checks.verify_schedule import verify
+from blinksim.answers.verify import verify
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load

@@ -168,12 +168,12 @@ def test_a_schedule_too_large_to_write_out_stands_back(monkeypatch: pytest.Monke
     sends = {name: entrant.sends for name, entrant in contest(machine, "allreduce").entrants.items()}
     limit = sorted(sends.values())[-2]
     largest = max(sends, key=lambda name: sends[name])
-    monkeypatch.setattr("blinksim.answers.loadable.MOST_SENDS", limit)
+    monkeypatch.setattr("blinksim.answers.advise.MOST_SENDS", limit)
     monkeypatch.setattr("blinksim.schedule.ways.MOST_SENDS", limit)
     found = advise(machine.select(), machine=machine)
     assert found.best.schedule.sends <= limit
     assert found.best.algorithm != largest
-    monkeypatch.setattr("blinksim.answers.loadable.MOST_SENDS", 0)
+    monkeypatch.setattr("blinksim.answers.advise.MOST_SENDS", 0)
     with pytest.raises(InfeasibleError, match="ranks; take fewer"):
         advise(machine.select(), machine=machine)
 

@@ -7,44 +7,61 @@ from dataclasses import replace
 import pytest
 
 from blinksim import machines
-from blinksim.answers.sweeps.last_part import KeptQuestion, forget
+from blinksim.answers import sweep as study
 from blinksim.collective import Collective
 from blinksim.question import Question
+from blinksim.topology.graph import Topology
+
+A100 = machines.load("dgx-a100")
 
 
-def test_equal_questions_share_one_machine() -> None:
-    node = machines.load("dgx-a100")
-    question = KeptQuestion.like(Question(node, nodes=2))
-    part = question.part()
-    assert question.part() is part
-    assert KeptQuestion.like(Question(replace(node), nodes=2)).part() is part
-    assert part == Question(node, nodes=2).part()
-    forget()
-    assert question.part() is not part
+def places(machine: object, question: Question, monkeypatch: pytest.MonkeyPatch, **asked: object) -> list[study.Place]:
+    """Where a sweep over two algorithms works."""
+    found: list[study.Place] = []
+
+    def noted(task: study.Task) -> list[dict[str, object]]:
+        found.append(task.place)
+        return [task.row(size_bytes=1, reason="not asked")]
+
+    monkeypatch.setattr(study, "run", noted)
+    given = {"collective": "allreduce", **asked}
+    study.sweep(machine, sizes=[1], base=question, algorithms="ring,chain", **given)  # type: ignore[arg-type]
+    return found
+
+
+def test_equal_questions_share_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    question = Question(nodes=2)
+    first, second = places(A100, question, monkeypatch)
+    [again, _] = places(replace(A100), question, monkeypatch)
+    part = study.part_at(first)
+    assert study.part_at(second) is part
+    assert study.part_at(again) is part
+    assert part == Question(A100, nodes=2, collective=Collective("allreduce")).part()
+    study.part_at.cache_clear()
+    assert study.part_at(first) is not part
 
 
 @pytest.mark.parametrize(
-    "other",
-    [
-        {"nodes": 3},
-        {"ranks_per_node": 4},
-        {"edits": ("without gpu7",)},
-        {"collective": Collective("broadcast")},
-        {"links": "nvlink,pcie,ib"},
-    ],
+    "other", [{"nodes": 3}, {"ranks_per_node": 4}, {"edits": ("without gpu7",)}, {"links": "nvlink,pcie,ib"}, {}]
 )
-def test_another_question_has_another_machine(other: dict[str, object]) -> None:
-    question = KeptQuestion.like(Question(machines.load("dgx-a100"), nodes=2))
-    before = question.part()
-    changed = replace(question, **other)  # type: ignore[arg-type]
-    assert changed.part() is not before
-    assert changed.part() == Question(question.machine, **{"nodes": 2, **other}).part()  # type: ignore[arg-type]
+def test_another_question_has_another_machine(other: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    [first, _] = places(A100, Question(nodes=2), monkeypatch)
+    before = study.part_at(first)
+    settings = {"nodes": 2, **other}
+    collective = "allreduce" if other else "reduce"
+    question = Question(**settings)  # type: ignore[arg-type]
+    [place, _] = places(A100, question, monkeypatch, collective=collective)
+    assert study.part_at(place) is not before
+    whole = replace(question, machine=A100, collective=Collective(collective))
+    assert study.part_at(place) == whole.part()
 
 
-def test_machines_from_elsewhere_are_told_apart() -> None:
+def test_machines_from_elsewhere_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     node = machines.load("hgx-h200", rates="measured")
     bare = replace(node, loaded_from=None, execution=None)
     assert bare == node
+    machine: Topology
     for machine in (node, bare, node):
-        part = KeptQuestion.like(Question(machine)).part()
+        [place, _] = places(machine, Question(), monkeypatch)
+        part = study.part_at(place)
         assert (part.loaded_from, part.execution) == (machine.loaded_from, machine.execution)

@@ -6,10 +6,9 @@ from fractions import Fraction
 
 import pytest
 
-from blinksim.answers.advise import advise
+from blinksim.answers.advise import NvlsGain, advise, nvls_gain
 from blinksim.answers.compare import compare
 from blinksim.answers.logs.expectation import Expectation, part_and_whole
-from blinksim.answers.nvls_gain import NvlsGain, nvls_gain
 from blinksim.answers.place import place
 from blinksim.cli.main import run
 from blinksim.collective import Collective

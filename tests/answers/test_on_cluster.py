@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import blinksim as bs
+from blinksim.answers import pool
 from blinksim.answers.place import place
-from blinksim.answers.sweeps import pool
-from blinksim.answers.sweeps.sweep import sweep
+from blinksim.answers.sweep import sweep
 from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.errors import InputError

@@ -21,9 +21,8 @@ import pytest
 from pool_work import double
 
 import blinksim as bs
-from blinksim.answers.sweeps import pool
-from blinksim.answers.sweeps.axes import Axis, expand
-from blinksim.answers.sweeps.sweep import sweep
+from blinksim.answers import pool
+from blinksim.answers.sweep import Axis, expand, sweep
 from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, FileError, InputError, MissingError
@@ -167,7 +166,7 @@ def test_an_unforeseen_fault_costs_one_point_only(monkeypatch: pytest.MonkeyPatc
         return true(self, entrant, size, gamma)
 
     monkeypatch.setattr(AlphaBeta, "breakdown_of", breaks_at_two)
-    found = sys.modules["blinksim.answers.sweeps.sweep"].sweep(RING4, "allreduce", [MIB], {"members": ["0-1", "0-3"]})
+    found = sys.modules["blinksim.answers.sweep"].sweep(RING4, "allreduce", [MIB], {"members": ["0-1", "0-3"]})
     assert [row["reason"] for row in found.rows()] == ["unexpected ZeroDivisionError: made up", ""]
 
 

@@ -16,10 +16,8 @@ import pytest
 from source_tree import ROOT
 
 import blinksim as bs
-from blinksim.answers.tuning.choice_times import ChoiceTime, ChoiceTimes, model_of
-from blinksim.answers.tuning.times_file import COLUMNS, TimedJob, read_times, times_text
-from blinksim.answers.tuning.tune import Tuning, tune_here
-from blinksim.answers.tuning.tuning_search import Job, search
+from blinksim.answers.choice_times import COLUMNS, ChoiceTime, ChoiceTimes, TimedJob, model_of, read_times, times_text
+from blinksim.answers.tune import Job, Tuning, search, tune_here
 from blinksim.cli.main import run
 from blinksim.errors import FileError, InputError, MissingError
 from blinksim.gpu.execution import gpu_clock
@@ -100,7 +98,7 @@ def test_forty_times_come_near_the_best_of_all_choices(four: Space) -> None:
 def test_the_same_on_eight_gpus(eight: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three collectives were measured, from 4 KiB on, in processes that differ by up to 10 % at small sizes."""
     job = Job(("allgather", "reducescatter", "allreduce"), tuple(2**power for power in range(12, 31)))
-    monkeypatch.setattr("blinksim.answers.tuning.tune.Job", lambda: job)
+    monkeypatch.setattr("blinksim.answers.tune.Job", lambda: job)
     for most in (24, 40):
         found, asked = replayed(eight, 8, most)
         lost = losses(eight, found)

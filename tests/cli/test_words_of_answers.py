@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import blinksim as bs
-from blinksim.answers.sweeps.axes import Axis
+from blinksim.answers.sweep import Axis
 from blinksim.cli.main import run
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.simulation import time_terms

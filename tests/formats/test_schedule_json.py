@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from small_schedules import forests, helped, ring_allreduce, star_broadcast, through_the_helper
 from strategies import mutations
 
-from blinksim.answers.checks.verify_schedule import verify
+from blinksim.answers.verify import verify
 from blinksim.errors import FileError, InputError
 from blinksim.formats import schedule_json
 from blinksim.formats.schedule_json import from_document, read_schedule, to_text, write_schedule

@@ -14,7 +14,7 @@ from blinksim.algorithms import packed
 from blinksim.algorithms.building.polish import Polished, polish
 from blinksim.algorithms.packed import build
 from blinksim.algorithms.registry import algorithm
-from blinksim.answers.checks.verify_schedule import verify
+from blinksim.answers.verify import verify
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.machines import load

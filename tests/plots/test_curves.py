@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 import blinksim as bs
 from blinksim import plots
 from blinksim.answers.compare import Comparison
-from blinksim.answers.sweeps.sweep import Sweep, sweep
+from blinksim.answers.sweep import Sweep, sweep
 from blinksim.cli.main import run
 from blinksim.errors import InputError
 from blinksim.plots.style import machine_words

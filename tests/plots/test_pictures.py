@@ -10,7 +10,7 @@ from matplotlib.colors import to_hex
 
 import blinksim as bs
 from blinksim import plots
-from blinksim.answers.sweeps.sweep import sweep
+from blinksim.answers.sweep import sweep
 from blinksim.cli.main import run
 from blinksim.errors import InputError
 from blinksim.plots.layout import layout

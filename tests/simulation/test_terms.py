@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import blinksim as bs
-from blinksim.answers.models import across_models
+from blinksim.answers.compare import across_models
 from blinksim.answers.project import contest
 from blinksim.cli.main import run
 from blinksim.collective import Collective

@@ -1,21 +1,29 @@
-"""Which of NCCL's choices a tuner file should change, and what that gains."""
+"""Which of NCCL's choices a tuner file should change, what that gains, and which of them to time for it.
+
+Few measurements find the quickest for every size. First every algorithm and protocol that may win somewhere, by what is
+known so far, is timed once, where the model has it strongest. Then come the sizes where the best choice changes: both
+choices are timed there, and again where the change has moved to, until it stays. What is left goes to channels: NCCL
+gives small messages one or two, and some are quicker on more.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from blinksim.answers.tuning.choice_times import ChoiceTime, ChoiceTimes, model_of
-from blinksim.answers.tuning.times_file import TimedJob, read_times
-from blinksim.answers.tuning.tuning_search import MOST_MEASUREMENTS, Job, Measure, search
+from blinksim.answers.choice_times import ChoiceTime, ChoiceTimes, TimedJob, model_of, read_times
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike
 from blinksim.nccl.tuner import tuner_files
 from blinksim.nccl.tuner.constants import DEFAULT_VERSION
 from blinksim.nccl.tuner.prediction import Prediction, predict
-from blinksim.nccl.tuner.tuner_files import DEFAULT, MOST_BYTES, Choice, DialectName, TuningRule, rules_of
+from blinksim.nccl.tuner.tuner import ALGORITHMS_OF, COLLECTIVES
+from blinksim.nccl.tuner.tuner_files import DEFAULT, MOST_BYTES, Choice, DialectName, TuningRule, rules_of, runs
 from blinksim.question import Question
 from blinksim.results import Result
 from blinksim.textio.text_files import shown
@@ -26,6 +34,24 @@ from blinksim.units import format_size
 # What another choice than NCCL's must gain by the model: a part, and more for every octave to the nearest measured
 # sizes of the two.
 _GAIN, _GAIN_PER_OCTAVE = 0.02, 0.005
+SIZES = tuple(2**power for power in range(10, 31))
+MOST_MEASUREMENTS = 40
+# A choice that the model takes to be slower than the best by more everywhere is not timed.
+_HOPELESS = 1.3
+# Channels of messages that NCCL gives fewer, and the sizes to try them at: the middle first.
+_SPREAD = 8
+_SPREAD_SIZES = (2**15, 2**13)
+# How many sizes after its first the choice of the largest messages is timed.
+_LAST = 1
+# Octaves from which on a size counts as not measured at all.
+_FAR = 6.0
+# What so many channels must gain before other sizes are tried.
+_WORTHWHILE = 0.05
+# Octaves over which the usual number of channels need not be timed again.
+_NEAR_ENOUGH = 2.0
+
+Measure = Callable[[str, int, Choice], float]
+"""Seconds of (collective, bytes, choice)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +326,103 @@ def tune_here(
         )
     taken = search(here.times, job, measure, most)
     return _tuning(here, job.collectives, tuple(taken), least_channels)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is tuned for. collectives: NCCL's names. sizes: ascending bytes."""
+
+    collectives: tuple[str, ...] = COLLECTIVES
+    sizes: tuple[int, ...] = SIZES
+
+
+def search(times: ChoiceTimes, job: Job, measure: Measure, most: int = MOST_MEASUREMENTS) -> list[ChoiceTime]:
+    """Times at most `most` choices by `measure`, adds them to `times`, and returns them in the order of measuring."""
+    found: list[ChoiceTime] = []
+    for number, collective in enumerate(job.collectives):
+        share = (most - len(found)) // (len(job.collectives) - number)
+        for size, choice in _Plan(times, collective, job.sizes).wanted():
+            if share == 0:
+                break
+            if times.distance(collective, choice, size) == 0:
+                continue
+            share -= 1
+            one = ChoiceTime(collective, size, *choice, measure(collective, size, choice))
+            times.add([one])
+            found.append(one)
+    return found
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Choices of one collective to time, by what is known so far."""
+
+    times: ChoiceTimes
+    collective: str
+    sizes: tuple[int, ...]
+
+    @cached_property
+    def among(self) -> list[Choice]:
+        """What NCCL can run here, with its own number of channels; rings first."""
+        return [
+            (algorithm, protocol, DEFAULT)
+            for algorithm in sorted(ALGORITHMS_OF[self.collective], key=lambda name: name != "ring")
+            for protocol in ("ll", "ll128", "simple")
+            if runs(self.collective, algorithm, protocol)
+            and self.times.time(self.collective, (algorithm, protocol, DEFAULT), self.sizes[0]) is not None
+        ]
+
+    def time(self, choice: Choice, size: int) -> float:
+        """Seconds, infinite where the choice cannot run."""
+        return self.times.time(self.collective, choice, size) or math.inf
+
+    def best(self, size: int) -> Choice:
+        """The quickest at a size, with NCCL's own number of channels."""
+        return min(self.among, key=lambda choice: self.time(choice, size))
+
+    def wanted(self) -> Iterator[tuple[int, Choice]]:
+        """What to time next, as long as someone asks; between two of them `times` learns of the first."""
+        for choice in self.among:
+            behind = [self.time(choice, size) / self.time(self.best(size), size) for size in self.sizes]
+            if min(behind) > _HOPELESS:
+                continue
+            # Where it is least behind the best: the size that serves the channels too, the first that still tells how
+            # it ends, or the middle.
+            strong = [size for size, ratio in zip(self.sizes, behind, strict=True) if ratio <= min(behind) * (1 + 1e-9)]
+            if _SPREAD_SIZES[0] in strong:
+                yield _SPREAD_SIZES[0], choice
+            elif strong[-1] == self.sizes[-1]:
+                yield strong[min(_LAST, len(strong) - 1)], choice
+            else:
+                yield strong[len(strong) // 2], choice
+        for size in _SPREAD_SIZES:
+            if not self.sizes[0] <= size <= self.sizes[-1]:
+                continue
+            usual = self.best(size)
+            spread = (*usual[:2], _SPREAD)
+            if self.times.distance(self.collective, usual, size) > _NEAR_ENOUGH:
+                yield size, usual
+            yield size, spread
+            if 1 - self.time(spread, size) / self.time(usual, size) < _WORTHWHILE:
+                break
+        # Both choices at each change of the best, the change where a wrong choice costs most before the others.
+        while changes := list(self._changes()):
+            _, size, choice = max(changes, key=lambda entry: entry[0])
+            yield size, choice
+
+    def _changes(self) -> Iterator[tuple[float, int, Choice]]:
+        """Choices that are not timed at a change of the best: what a wrong one costs, the size, and the choice."""
+        for place, pair in enumerate(pairwise([self.best(size) for size in self.sizes])):
+            if pair[0] == pair[1]:
+                continue
+            # How far apart two choices are two sizes away from where the better one changes, in the mean.
+            around = [self.sizes[max(place - 2, 0)], self.sizes[min(place + 3, len(self.sizes) - 1)]]
+            found = [[self.time(choice, size) for choice in pair] for size in around]
+            stake = sum(max(one) / min(one) - 1 for one in found)
+            for choice in pair:
+                apart = [self.times.distance(self.collective, choice, size) for size in self.sizes[place : place + 2]]
+                if min(apart) > 0:
+                    yield stake * min(apart[0], _FAR), self.sizes[place + (choice == pair[0])], choice
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,0 @@
-"""Is a schedule right, or a file?"""

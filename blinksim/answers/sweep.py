@@ -1,0 +1,583 @@
+"""What-if studies: every combination of edits, nodes, sizes and algorithms as a tidy table, one row for each.
+
+A case is one combination of values: a full factorial design, as in Montgomery, Design and Analysis of Experiments,
+chapter 5. Tidy data: one observation per row, one variable per column, units in the names of the columns (Wickham,
+Journal of Statistical Software 59(10), 2014). A point without an answer is a row with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import lru_cache
+from hashlib import sha256
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Any, Literal
+
+from blinksim import plugins
+from blinksim._version import __version__
+from blinksim.algorithms.registry import AlgorithmName, algorithm, candidates
+from blinksim.answers import pool
+from blinksim.answers.journal import Journal, Rows
+from blinksim.bounds.assumptions import TWO_PHASES
+from blinksim.collective import Collective, CollectiveName
+from blinksim.errors import BlinksimError, InputError, unknown
+from blinksim.formats.schedule_files import names_a_file
+from blinksim.formats.schedule_json import MOST_BYTES
+from blinksim.formats.shipped.ready_schedules import located
+from blinksim.machines import MachineLike
+from blinksim.question import Question
+from blinksim.results import Result, paragraph
+from blinksim.textio.text_files import read_bytes
+from blinksim.textio.text_table import count
+from blinksim.timing import model_registry as models
+from blinksim.timing.candidates import asked_as, each
+from blinksim.timing.timing_model import ScheduleModel, TimingModel
+from blinksim.topology.edits import VERBS
+from blinksim.topology.graph import Topology
+from blinksim.topology.selection import NONE
+from blinksim.units import Sizes, exact_GBps, in_GBps, parse_rate, parse_time, sizes_of
+
+SIZES = (2**20, 2**24, 2**28)
+# Ranks up to which the bound of allreduce is the best one; beyond, that of its two phases, which takes seconds.
+MOST_EXACT = 8192
+_MEASURES = ("ranks", "algorithm", "size_bytes", "time_s", "algbw_GBps", "busbw_GBps", "bottleneck", "rates")
+_BOUND = ("bound_algbw_GBps", "bound_exact_GBps", "bound_scope", "bound_assumes", "bound_reason")
+_BOUND_WORK = " bound"
+
+SETTINGS = ("nodes", "ranks-per-node", "members", "relays", "links", "rates", "edit")
+PROPERTIES = ("bandwidth", "latency", "lanes", "overhead")
+# Values of these hold commas themselves.
+_LISTS = frozenset({"members", "relays", "links", "edit"})
+_COUNTS = frozenset({"nodes", "ranks-per-node", "lanes"})
+MOST_CASES = 100_000
+# The value of the axis links that stands for what the machine file says.
+_DEFAULT = "default"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One thing that varies, and the values that it takes, as text.
+
+    name: one of `SETTINGS`, or the beginning of an edit up to its last property (``xe bandwidth``, which replaces;
+    ``degrade gpu0-gpu3 lanes``; ``add gpu0-gpu5 nvlink lanes``).
+    """
+
+    name: str
+    values: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        words = self.name.split()
+        if not words:
+            raise InputError("nothing named before the =; write what varies like 'nodes=1,2,4'")
+        if len(words) == 1 and words[0] not in SETTINGS:
+            hint = "(or a property of links, as in 'xe bandwidth=15GB/s,53GB/s')"
+            raise unknown("thing to vary", self.name, SETTINGS, hint=hint)
+        if len(words) > 1 and words[-1] not in PROPERTIES:
+            hint = "(whole edits vary with 'edit=…;…')"
+            raise unknown(f"property of links in {self.name!r}:", words[-1], PROPERTIES, hint=hint)
+        if not self.values or not all(self.values):
+            raise InputError(f"{self.name}: a value is missing; write them like '{_example(self.name)}'")
+        for value in self.values:
+            self.number(value)
+        doubled = [value for value, times in Counter(self.values).items() if times > 1]
+        if doubled:
+            raise InputError(f"{self.name} takes the value {doubled[0]} twice")
+
+    @classmethod
+    def parse(cls, text: str) -> Axis:
+        """``nodes=1,2,4``, ``xe bandwidth=15GB/s,53GB/s``, ``edit=none;without gpu0-gpu3``.
+
+        Values are separated by commas; those of members, relays, links and edit, which have commas of their own, by
+        semicolons. Raises `InputError` for anything else.
+        """
+        name, given, rest = text.partition("=")
+        if not given:
+            example = "'nodes=1,2,4' or 'xe bandwidth=15GB/s,53GB/s'"
+            raise InputError(f"{text!r} names no values; write it like {example}")
+        key = _setting(name)
+        return cls(key, tuple(value.strip() for value in rest.split(";" if key in _LISTS else ",")))
+
+    @classmethod
+    def of(cls, name: str, values: Iterable[object]) -> Axis:
+        """From Python values: counts, bandwidths in bytes/s, times in seconds, lists of names, or text."""
+        key = _setting(name)
+        return cls(key, tuple(_text(key, value) for value in values))
+
+    @property
+    def column(self) -> str:
+        """The name of the column, with the unit of its numbers."""
+        words = self.name.split()
+        if len(words) == 1:
+            return self.name.replace("-", "_")
+        units = {"bandwidth": "_GBps", "latency": "_s", "overhead": "_s"}
+        verb = f"{words[0]}_" if words[0] == "add" else ""
+        return verb + "_".join(words[words[0] in VERBS :]) + units.get(words[-1], "")
+
+    def number(self, value: str) -> int | float | str:
+        """What the column holds for a value: a number in the column's unit, or the text; raises `InputError`."""
+        kind = self.name.split()[-1]
+        if kind in _COUNTS:
+            if not (re.fullmatch("[0-9]{1,18}", value) and 1 <= int(value) <= 10**6):
+                raise InputError(f"'{self.name}={value:.40}': give whole numbers of at least 1, at most 1,000,000")
+            return int(value)
+        if kind == "bandwidth":
+            return float(parse_rate(value) / 10**9)
+        if kind in ("latency", "overhead"):
+            return parse_time(value)
+        return value
+
+    def apply(self, case: Case, value: str) -> Case:
+        """`case` with this value, and its column."""
+        words, question = self.name.split(), case.question
+        if len(words) > 1 or (self.name == "edit" and value != NONE):
+            verb = "" if words[0] in (*VERBS, "edit") else "replace "
+            edit = value if self.name == "edit" else f"{verb}{self.name}={value}"
+            question = replace(question, edits=(*question.edits, edit))
+        elif self.name != "edit":
+            asked: int | str | None = int(value) if self.name in _COUNTS else value
+            if self.name == "links" and value == _DEFAULT:
+                asked = None
+            changes: dict[str, Any] = {self.name.replace("-", "_"): asked}
+            question = replace(question, **changes)
+        return Case(question, (*case.labels, (self.column, self.number(value))))
+
+
+def _setting(name: str) -> str:
+    words = name.split()
+    return words[0].replace("_", "-") if len(words) == 1 else " ".join(words)
+
+
+def _example(name: str) -> str:
+    """What one may type for values of this name."""
+    if name == "edit":
+        return f"{name}=none;without gpu0-gpu3"
+    if name in _LISTS:
+        return f"{name}=a;b"
+    kind = name.split()[-1]
+    values = {"bandwidth": "15GB/s,53GB/s", "latency": "1us,2us", "overhead": "1us,2us"}
+    return f"{name}={'1,2,4' if kind in _COUNTS else values.get(kind, 'a,b')}"
+
+
+def _text(name: str, value: object) -> str:
+    kind = name.split()[-1] if name else ""
+    if isinstance(value, (int, float, Fraction)) and kind == "bandwidth":
+        return f"{float(value) / 1e9:.15g}GB/s"
+    if isinstance(value, (int, float)) and kind in ("latency", "overhead"):
+        return f"{value:.15g}s"
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return NONE if value is None else str(value)
+    return ",".join(map(str, value))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One combination: the question that it asks, and the columns of the axes with their values (`labels`)."""
+
+    question: Question
+    labels: tuple[tuple[str, int | float | str], ...] = ()
+
+
+def axes(vary: Mapping[str, Iterable[object]] | Sequence[str | Axis] | str) -> tuple[Axis, ...]:
+    """Axes from text, from a mapping of names to values, or as they are; raises `InputError` if one is named twice."""
+    if isinstance(vary, Mapping):
+        found = tuple(Axis.of(name, values) for name, values in vary.items())
+    else:
+        found = tuple(
+            entry if isinstance(entry, Axis) else Axis.parse(entry)
+            for entry in ([vary] if isinstance(vary, str) else vary)
+        )
+    columns = [axis.column for axis in found]
+    for column in columns:
+        if columns.count(column) > 1:
+            raise InputError(f"{column} varies twice; give all its values at once")
+    return found
+
+
+def expand(base: Question, along: Sequence[Axis]) -> list[Case]:
+    """Every combination of the values of the axes applied to `base`, the last axis fastest."""
+    number = prod(len(axis.values) for axis in along)
+    if number > MOST_CASES:
+        raise InputError(f"{number:,} cases are too many for one sweep (at most {MOST_CASES:,})")
+    cases = []
+    for values in product(*(axis.values for axis in along)):
+        case = Case(base)
+        for axis, value in zip(along, values, strict=True):
+            case = axis.apply(case, value)
+        cases.append(case)
+    return cases
+
+
+def digests(names: Iterable[str], model: str, *, alone: bool) -> list[str]:
+    """The digests of the files that hold these algorithms and this model, as far as they are not the package's.
+
+    alone: no other process and no later run takes part; otherwise what this process alone knows is an `InputError`.
+    """
+    found = []
+    for name in names:
+        if names_a_file(name):
+            found.append(sha256(read_bytes(located(name), MOST_BYTES, "schedule")).hexdigest())
+            continue
+        entry = None if name == "best" or models.chooser(name) else algorithm(name)
+        if entry is not None and entry.fill is not None:
+            found.append(_digest(entry.home, f"algorithm {name!r}", alone))
+    in_file = plugins.split(model, models.YAML)
+    if in_file is not None:
+        found.append(plugins.digest(in_file[0]))
+    registered = models.MODELS.get(models.known_as(model))
+    if registered is not None and not isinstance(registered.home, str):
+        found.append(_digest(registered.file, f"timing model {model!r}", alone))
+    return found
+
+
+def _digest(home: str, what: str, alone: bool) -> str:
+    if home:
+        return plugins.digest(Path(home))
+    if not alone:
+        raise InputError(
+            f"{what} is registered in this process only; workers and journals need it in a file, named like 'pairs.py'"
+        )
+    return ""
+
+
+# --- pieces of work ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    """The question of a case about one node, at the rates that the node was loaded with; equal keys ask the same."""
+
+    key: str
+    question: Question = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A piece of work that stands alone: one case with one algorithm at all sizes, or the bound of one case."""
+
+    key: str
+    place: Place
+    case: Case
+    collective: Collective
+    sizes: tuple[int, ...]
+    algorithm: str
+    model: str
+
+    @property
+    def rates(self) -> str | None:
+        """The table of rates that the node was loaded with."""
+        return self.place.question.rates
+
+    def row(self, **values: Any) -> dict[str, Any]:
+        """A row of the table with what is not given left empty."""
+        empty = {"model": self.model, "asked": self.algorithm, **dict.fromkeys(_MEASURES), "rates": self.rates}
+        return {**empty, **values, "reason": values.get("reason", "")}
+
+
+@lru_cache(maxsize=1)
+def part_at(place: Place) -> Topology:
+    """The machine of a case, put together once for all of its algorithms, which follow each other."""
+    return place.question.part()
+
+
+@dataclass(frozen=True)
+class Sweep(Result):
+    """The answers of a sweep, a row for each point.
+
+    Attributes
+    ----------
+    machine : str
+        Its name.
+    collective : Collective
+        What runs.
+    axes : tuple of Axis
+        What varied.
+    points : tuple of dict
+        The rows.
+    resumed : int
+        Pieces of work that came from a journal.
+    damaged : tuple of int
+        Lines of the journal that were not as they had been written; their work was done again.
+    base : Question
+        What all points have in common: nodes, edits and so on.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.sweep("dgx-a100", "allreduce", ["1GiB"], {"nodes": [1, 2]}, algorithms=["ring"])
+    >>> found.to_frame()[["nodes", "ranks"]].values.tolist()
+    [[1, 8], [2, 16]]
+    """
+
+    machine: str
+    collective: Collective
+    axes: tuple[Axis, ...]
+    points: tuple[dict[str, Any], ...]
+    resumed: int = 0
+    damaged: tuple[int, ...] = ()
+    base: Question = field(default_factory=Question)
+
+    @property
+    def failed(self) -> tuple[dict[str, Any], ...]:
+        """The rows that hold a reason instead of an answer."""
+        return tuple(row for row in self.points if row["reason"])
+
+    def varying(self) -> list[str]:
+        """The columns of the axes, of the size and of the algorithm asked for, as far as they take several values."""
+        columns = [*(axis.column for axis in self.axes), "asked", "size_bytes"]
+        return [column for column in columns if len({row[column] for row in self.points}) > 1]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per point, with units in the keys; a point without an answer has a reason."""
+        return list(self.points)
+
+    def __repr__(self) -> str:
+        lost = f", {len(self.failed)} without an answer" if self.failed else ""
+        along = ", ".join(self.varying()) or "nothing"
+        return f"<Sweep of {self.collective} on {self.machine} over {along}: {count(len(self.points), 'row')}{lost}>"
+
+    def _repr_html_(self) -> str:
+        table: str = self.to_frame().to_html(index=False, max_rows=20, float_format="{:.4g}".format)
+        return f"{paragraph(f'{self.collective} on {self.machine}')}{table}"
+
+
+def sweep(
+    machine: MachineLike,
+    collective: Collective | CollectiveName | str,
+    sizes: Sizes = SIZES,
+    vary: Mapping[str, Iterable[object]] | Sequence[str | Axis] | str = (),
+    *,
+    algorithms: Sequence[AlgorithmName | Literal["best", "all", "nccl"] | str] | str = ("best",),
+    model: models.ModelName | str = "alpha-beta",
+    bounds: bool = False,
+    base: Question | None = None,
+    workers: int = 1,
+    cluster: str | None = None,
+    journal: str | os.PathLike[str] | None = None,
+    report: Callable[[int, int], None] | None = None,
+) -> Sweep:
+    """Times a collective at every combination of what varies.
+
+    Parameters
+    ----------
+    machine : str, path or Topology
+        A name or a file as `blinksim.load` takes it, or one node as a topology.
+    collective : str or Collective
+        Such as ``"allreduce"``; an alltoallv with its traffic matrix, which is scaled to the sizes.
+    sizes : iterable of int or str, or str
+        Bytes, or text such as ``"1MiB"``; as a single text also ``"1KiB:1GiB:x4"`` or ``"1MiB,3MiB"``.
+    vary : mapping or sequence of str, or str
+        Axes by name, such as ``{"nodes": [1, 2, 4], "xe bandwidth": ["15GB/s", "53GB/s"]}``, or as text
+        (`blinksim.answers.sweep.Axis.parse`).
+    algorithms : sequence of str, or str
+        Names of the registry, also as text such as ``"ring,chain"``; files of schedules, own and of MSCCL; ``best``
+        is the quickest of those that are found
+        quickly, ``all`` every one that needs no solver, ``nccl`` what NCCL would choose by its own model, at the rates
+        ``nccl`` unless the base names others.
+    model : str
+        ``alpha-beta``, ``execution``, ``simulate`` or the name of a projection preset. The default times all points
+        alike, also those after an edit, which measured constants do not cover.
+    bounds : bool
+        Adds the bound at every point (of allreduce beyond 8,192 ranks: in two phases).
+    base : Question, optional
+        What all cases have in common.
+    workers : int
+        Processes of this machine (scripts then need an ``if __name__ == "__main__":``).
+    cluster : str, optional
+        The address of a dask scheduler, instead of workers. What a worker that dies was working on goes to another.
+    journal : str or path, optional
+        A file that keeps finished work; the same call goes on from it after a kill.
+    report : callable, optional
+        Called with the number of finished pieces of work and their total.
+
+    Returns
+    -------
+    Sweep
+        One row per point; a point without an answer is a row with a reason.
+
+    Raises
+    ------
+    InputError
+        For what cannot be right at any point: names, values, a scheduler that does not answer or goes away.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.sweep("dgx1-v100", "allreduce", ["256MiB"], {"edit": ["none", "without gpu0-gpu3"]})
+    >>> [row["algorithm"] for row in found.rows()]
+    ['ring', 'packed']
+    """
+    wanted = Collective.of(collective)
+    lengths = sizes_of(sizes)
+    pool.check(workers, cluster)
+    along = axes(vary)
+    if not models.times_schedules(model):
+        models.check(model, (*models.schedule_models(), *models.preset_names()))
+    timing = models.model(model)
+    names = _algorithms(algorithms, wanted, timing)
+    outside = digests(names, model, alone=workers == 1 and cluster is None and journal is None)
+    start = base or Question()
+    if timing.pins_rates and timing.rates is not None:
+        start = replace(start, rates=timing.rates)
+        if any(axis.name == "rates" for axis in along):
+            raise InputError(f"model={model} pins the rates {timing.rates!r}; they cannot vary")
+    cases = expand(start, along)
+    for case in cases:
+        timing.check(case.question)
+    # The rates that what a library chooses wants, None for other algorithms.
+    choosers = {name: models.chooser(name) for name in names}
+    wants = {name: models.model(chooser).rates if chooser else None for name, chooser in choosers.items()}
+    nodes, tasks = dict[str, tuple[Topology, str]](), list[Task]()
+    for case in cases:
+        tables = {name: _table_of(machine, case.question, rates) for name, rates in wants.items()}
+        # A bound for each table of rates that stands in a row of this case.
+        limits = [(_BOUND_WORK, table) for table in dict.fromkeys(tables.values())] if bounds else []
+        for name, table in (*tables.items(), *limits):
+            if table not in nodes:
+                node = Question(machine, rates=table).node()
+                nodes[table] = node, _fingerprint(node)
+            node, print_ = nodes[table]
+            question = replace(case.question, machine=node, rates=node.rates, collective=wanted)
+            key = _key(print_, case, wanted, lengths, name, model, outside)
+            place = Place(_key(print_, case, wanted, str(node.loaded_from)), question)
+            tasks.append(Task(key, place, case, wanted, lengths, name, model))
+    kept = Journal(journal)
+    answers = {task.key: kept.found[task.key] for task in tasks if task.key in kept.found}
+    resumed, total = len(answers), len({task.key for task in tasks})
+    if report is not None:
+        report(resumed, total)
+    for task, found in pool.finished(run, [task for task in tasks if task.key not in answers], workers, cluster):
+        if found is None:
+            answers[task.key] = _failed(task, pool.DIED)
+        else:
+            answers[task.key] = found
+            kept.add(task.key, found)
+        if report is not None:
+            report(len(answers), total)
+    part_at.cache_clear()
+    title = next(iter(nodes.values()))[0].name
+    bound_of = {(task.case, task.rates): answers[task.key][0] for task in tasks if task.algorithm == _BOUND_WORK}
+    points = []
+    for task in tasks:
+        labels = dict(task.case.labels)
+        for answer in answers[task.key] if task.algorithm != _BOUND_WORK else ():
+            row: dict[str, Any] = {"machine": title, "collective": str(task.collective), "model": answer["model"]}
+            row |= labels | {key: value for key, value in answer.items() if key not in {"reason", *_BOUND, *labels}}
+            if bounds:
+                # The bound of the answer itself, if it has one, else that of its case.
+                limit, rate = bound_of[task.case, task.rates], answer["algbw_GBps"]
+                row |= {key: answer.get(key, limit[key]) for key in _BOUND}
+                most = row["bound_algbw_GBps"]
+                row["of_bound"] = rate / most if most and rate else None
+            points.append(row | {"reason": answer["reason"]})
+    return Sweep(title, wanted, along, tuple(points), resumed, kept.damaged, start)
+
+
+def _algorithms(names: Sequence[str] | str, collective: Collective, model: TimingModel) -> list[str]:
+    if not isinstance(model, ScheduleModel):
+        if each(names) != ("best",):
+            given = ", ".join(map(str, each(names)))
+            raise InputError(f"model={model.name} has an algorithm of its own; leave {given} out")
+        return ["best"]
+    found: list[str] = []
+    for name in (str(name).strip() for name in each(names)):
+        if name == "all":
+            found += [entry.name for entry in candidates(collective.name)]
+        else:
+            found.append(name if name == "best" or models.chooser(name) else asked_as(name))
+    if not found:
+        raise InputError("no algorithms to sweep over")
+    return list(dict.fromkeys(found))
+
+
+def _table_of(machine: MachineLike, question: Question, rates: str | None) -> str:
+    """The rates that a question is answered at, which would be `rates` unless it names some.
+
+    A topology that has no such table keeps its own.
+    """
+    if not isinstance(machine, Topology) or rates is None:
+        return question.preferring(rates).table
+    return replace(question, machine=machine).preferring_known(rates).table
+
+
+def _fingerprint(node: Topology) -> str:
+    """Tells two machines apart that could give different answers."""
+    devices = [
+        (d.name, d.kind, d.node, d.capacity, str(d.attributes.get("reduction_rate")), sorted(d.can))
+        for d in node.devices
+    ]
+    chosen = (node.members, node.relays, node.collective_links, node.inter_node_links)
+    measured = (node.execution, node.nccl_rates)
+    return sha256(
+        repr((node.name, node.rates, devices, node.links, chosen, node.nodes, node.fabric, measured)).encode()
+    ).hexdigest()
+
+
+def _key(node: str, case: Case, collective: Collective, *what: object) -> str:
+    asked = [__version__, node, case.question.settings(), collective.name, collective.root, *what]
+    if collective.traffic is not None:
+        asked.append(collective.traffic.digest)
+    return sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+
+
+def run(task: Task) -> Rows:
+    """The rows of one task; what goes wrong becomes the reason in them, so that one point never ends a sweep."""
+    try:
+        return [_bound_of(task)] if task.algorithm == _BOUND_WORK else _timed(task)
+    except BlinksimError as error:
+        return _failed(task, str(error))
+    except MemoryError:
+        return _failed(task, "not enough memory")
+    except Exception as error:  # A fault of ours in one of ten thousand points must not cost the others.
+        return _failed(task, f"unexpected {type(error).__name__}: {error}")
+
+
+def _failed(task: Task, reason: str) -> Rows:
+    if task.algorithm == _BOUND_WORK:
+        return [dict.fromkeys(_BOUND[:-1]) | {"bound_reason": reason}]
+    return [task.row(size_bytes=size, reason=reason) for size in task.sizes]
+
+
+def _timed(task: Task) -> Rows:
+    chooser = models.chooser(task.algorithm)
+    model, question = models.model(chooser or task.model), task.place.question
+    # The links must connect the members for what a library chooses as for all others.
+    part = part_at(task.place) if chooser or isinstance(model, ScheduleModel) else None
+    if part is None or not isinstance(model, ScheduleModel):
+        model, part = model.at(question)
+    quickest: dict[int, dict[str, Any]] = {}
+    for found in model.times(
+        part, task.collective, task.sizes, model.best if task.algorithm == "best" else [task.algorithm]
+    ):
+        if found.size in quickest:
+            continue
+        row = task.row(model=found.model, ranks=len(found.members), size_bytes=found.size, **found.row())
+        held = found.bound
+        # What takes the machine for more than its description has a bound of its own, which grants that.
+        quickest[found.size] = row | (
+            _bound_columns(held.rate, held.scope, held.assumes) if held and held.granted else {}
+        )
+    return [quickest[size] for size in task.sizes]
+
+
+def _bound_columns(rate: Fraction, scope: str, assumes: str) -> dict[str, Any]:
+    return dict(zip(_BOUND, (in_GBps(rate), exact_GBps(rate), scope, assumes, ""), strict=True))
+
+
+def _bound_of(task: Task) -> dict[str, Any]:
+    from blinksim.bounds import bound
+
+    topology = part_at(task.place)
+    if task.collective.name == "allreduce" and topology.ranks > MOST_EXACT:
+        phases = [bound(topology, name).rate for name in ("reducescatter", "allgather")]
+        rate = 1 / sum((1 / phase for phase in phases), start=Fraction(0))
+        return _bound_columns(rate, "reduce-scatter + allgather", TWO_PHASES)
+    best = bound(topology, task.collective).headline
+    return _bound_columns(best.rate, best.scope, best.assumes)

@@ -1,1 +1,0 @@
-"""What-if studies over edits, nodes, sizes and algorithms."""

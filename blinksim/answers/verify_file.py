@@ -1,0 +1,525 @@
+"""Is a file right? A schedule, what `bound --json` printed, or a file for a runtime.
+
+Of bounds, everything is derived anew from the machine and the certificates' witnesses.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from blinksim import budget
+from blinksim.answers.synthesize import synthesize
+from blinksim.answers.verify import attained_in_network, keeps, moved_to, verify
+from blinksim.bounds import Bound, BoundResult, Phases
+from blinksim.bounds.certificates import shown
+from blinksim.bounds.claims import compare, judge, unknown_bound
+from blinksim.bounds.compute import by_sums_alone, packed_phases
+from blinksim.bounds.time.certificates import in_words
+from blinksim.bounds.time.delays import SECOND
+from blinksim.bounds.time.time_bound import time_certificate_from_dict
+from blinksim.bounds.time.time_bound_result import stated
+from blinksim.collective import Collective
+from blinksim.errors import BlinksimError, FileError, InputError
+from blinksim.formats import schedule_files
+from blinksim.formats.traffic_files import from_lines
+from blinksim.question import Question
+from blinksim.results import Result
+from blinksim.schedule.model import Schedule, as_schedule
+from blinksim.schedule.symmetric import SymmetricSchedule
+from blinksim.textio.text_files import STDIN
+from blinksim.textio.text_table import count
+from blinksim.topology.graph import Topology
+from blinksim.units import exact_GBps, format_rate
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+# Seconds that a schedule may take which shows that a bound is attained.
+_PATIENCE = 20.0
+_NAMES = ("members", "relays", "links", "edits")
+
+
+@dataclass(frozen=True)
+class FileVerdict(Result):
+    """What checking a file found.
+
+    Parameters
+    ----------
+    ok : bool
+        Nothing in the file is wrong.
+    summary : str
+        The verdict in a line.
+    reasons : tuple of str
+        What is wrong.
+    facts : tuple of str
+        What else was found.
+    unproved : tuple of str
+        What the file claims without proof; it may be true.
+    about : mapping
+        Machine, collective and members, where the file names them.
+    details : mapping
+        Exact rates and the like, as ``--json`` prints them.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bs.FileVerdict(False, "wrong: 1 bound", ("cut: the sum is 7, not 8",))
+    <FileVerdict wrong: 1 bound
+      cut: the sum is 7, not 8>
+    """
+
+    ok: bool
+    summary: str
+    reasons: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
+    about: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
+    unproved: tuple[str, ...] = ()
+
+    @property
+    def proved(self) -> bool:
+        """Nothing is wrong, and everything that the file claims is proved."""
+        return self.ok and not self.unproved
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The reasons, or the facts of a file that is right."""
+        return [{"reason": text} for text in self.reasons] or [{"fact": text} for text in self.facts]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys that ``--json`` prints."""
+        return {
+            **self.about,
+            "ok": self.ok,
+            "summary": self.summary,
+            "reasons": list(self.reasons),
+            "unproved": list(self.unproved),
+            "facts": list(self.facts),
+            **self.details,
+        }
+
+    def text(self) -> str:
+        """The verdict, the reasons, what is not proved, and the facts, a line each."""
+        return "\n".join([self.summary, *(f"  {line}" for line in (*self.reasons, *self.unproved, *self.facts))])
+
+    def __repr__(self) -> str:
+        return f"<FileVerdict {self.text()}>"
+
+
+def verify_file(
+    path: str | os.PathLike[str],
+    question: Question | None = None,
+    *,
+    in_place: bool = False,
+    slots: int = 1,
+    root: int = 0,
+    release: str = "2.28.3",
+) -> FileVerdict:
+    """Checks a file, and trusts nothing in it.
+
+    Parameters
+    ----------
+    path : str or path
+        A schedule, what ``blinksim bound --json`` printed, a graph file of NCCL, an algorithm of MSCCL (.xml) or an
+        execution plan of MSCCL++ (.json); or the name of a schedule that comes with blinksim.
+    question : Question, optional
+        The machine to check against, its rates and edits; members and nodes for a graph file. Without a machine, the
+        one in the file counts.
+    in_place, slots
+        For a schedule, as `blinksim.verify` takes them; `slots` also for an algorithm of MSCCL.
+    root : int
+        For the file of a runtime: the root's rank.
+    release : str
+        For a graph file: the release of NCCL.
+
+    Returns
+    -------
+    FileVerdict
+        ``ok``, a summary, the reasons if it is wrong, and the facts if it is right. ``unproved`` lists what the file
+        claims and does not prove.
+
+    Raises
+    ------
+    FileError
+        If the file is none of these kinds.
+    InputError
+        If the question does not fit the kind of file.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bs.write(bs.synthesize("dgx1-v100", "allgather", "ring").schedule, "ring.json")
+    >>> bs.verify_file("ring.json").ok
+    True
+    """
+    from blinksim.formats.schedule_json import FORMAT, MOST_BYTES, compact_from_document
+    from blinksim.formats.shipped.ready_schedules import located
+    from blinksim.textio.safe_xml import file_text, outermost
+    from blinksim.textio.strict_json import parse, unpack
+    from blinksim.textio.text_files import read_bytes
+
+    file, asked = os.fspath(located(path)), question or Question()
+    if schedule_files.is_xml(file):
+        text = file_text(file)
+        kind = outermost(text)
+        if kind == "system":
+            what = "is a topology file, no graph; check it with"
+            raise FileError(file, f"{what} `blinksim topo check {shlex.quote(file)}`")
+        return _algorithm(file, text, asked, root, slots) if kind == "algo" else _graph(file, text, asked, release)
+    document = parse(file, unpack(file, read_bytes(file, MOST_BYTES), MOST_BYTES))
+    if schedule_files.is_plan(document):
+        return _plan(file, document, asked, root)
+    if asked.members is not None or asked.nodes != 1:
+        raise InputError("members= and nodes= are for files of runtimes; a schedule names its own members")
+    if isinstance(document, dict) and document.get("format") == FORMAT:
+        return _judged(compact_from_document(file, document), asked, in_place, slots)
+    if isinstance(document, dict) and "bounds" in document and "collective" in document:
+        return _bounds(file, document, asked)
+    raise FileError(file, "is neither a schedule file nor a bound in JSON")
+
+
+def about_part(topology: Topology, collective: Collective) -> dict[str, Any]:
+    """The part of a machine and the collective that a file is about, as JSON has them."""
+    return {
+        "machine": topology.name,
+        "collective": collective.name,
+        "members": list(topology.members),
+        "relays": list(topology.relays),
+        "links": list(topology.default_links()),
+        "rates": topology.rates,
+    }
+
+
+def _judged(schedule: Schedule | SymmetricSchedule, question: Question, in_place: bool, slots: int) -> FileVerdict:
+    """The answer for a schedule, on its own machine or on that of the question."""
+    about = about_part(schedule.topology, schedule.collective)
+    if question.machine or question.edits:
+        moved = moved_to(as_schedule(schedule), question)
+        if isinstance(moved, tuple):
+            return FileVerdict(False, "does not run on this machine", moved, (), about)
+        schedule = moved
+    verdict = verify(schedule, slots=slots, in_place=in_place)
+    part, facts, lines = schedule.topology, verdict.facts, list[str]()
+    if facts.rate is not None:
+        others = facts.busiest_count - 1
+        alike = f", and {others:,} like it {'carry' if others > 1 else 'carries'}," if others else ""
+        load = "the whole" if facts.busiest_load == 1 else f"{facts.busiest_load} of the"
+        lines.append(
+            f"loads allow {exact_GBps(facts.rate)} GB/s algbw ({format_rate(facts.rate)}): "
+            f"{facts.busiest} carries{alike} {load} size"
+        )
+    if facts.bound is not None:
+        lines.append(f"bound {exact_GBps(facts.bound)} GB/s, gap {facts.gap}")
+    elif verdict.ok:
+        lines.append(unknown_bound(facts.rate))
+    if facts.scratch:
+        most = max(facts.scratch, key=lambda name: facts.scratch[name].share)
+        among = f", the most of {len(facts.scratch)} devices" if len(facts.scratch) > 1 else ""
+        lines.append(f"{most} needs scratch for {facts.scratch[most].share} of the size{among}")
+    lines += [f"in place: {'possible' if facts.in_place else 'not possible'}", f"all at {part.rates} rates"]
+    promise = f"{schedule.algorithm} {schedule.collective} on {part.name}, {part.ranks} ranks"
+    return FileVerdict(
+        verdict.ok,
+        f"{'right' if verdict.ok else 'wrong'}: {promise}",
+        verdict.reasons,
+        tuple(lines),
+        about_part(part, schedule.collective),
+        {
+            "rate_exact": None if facts.rate is None else exact_GBps(facts.rate),
+            "bound_exact": None if facts.bound is None else exact_GBps(facts.bound),
+            "gap_exact": None if facts.gap is None else str(facts.gap),
+        },
+        verdict.unproved,
+    )
+
+
+# --- bounds -----------------------------------------------------------------------------------------------------------
+
+
+def _bounds(file: str, document: dict[str, Any], question: Question) -> FileVerdict:
+    """The answer for what `bound --json` printed; raises `FileError` for what cannot be such an answer."""
+    topology, wanted, shares = _problem(file, document, question)
+    entries = document["bounds"]
+    if not isinstance(entries, list) or not entries:
+        raise FileError(file, "bounds is not a list of bounds")
+    wrong, unproved, facts, bounds = list[str](), list[str](), list[str](), list[Bound]()
+    attained, takes = _attained(topology, wanted), budget.of_trees(topology, topology.ranks)
+    why = "none was found that does"
+    if takes > _PATIENCE:
+        why = f"building one for these {topology.ranks:,} ranks would take about {budget.words(takes)}"
+    for entry in entries:
+        if not isinstance(entry, dict) or not {"scope", "rate_exact", "certificate"} <= set(entry):
+            raise FileError(file, "an entry of bounds lacks scope, rate_exact or certificate")
+        found = judge(entry, topology, wanted, shares)
+        name = found.bound.scope if found.bound else shown(entry["scope"]).strip("'")
+        wrong += [f"{name}: {text}" for text in found.wrong]
+        unproved += [f"{name}: {text}" for text in found.unproved]
+        if found.bound is None:
+            continue
+        bounds.append(found.bound)
+        rate, reached = exact_GBps(found.bound.rate), ""
+        if found.bound.exact and not found.wrong:
+            if not shares and attained(found.bound):
+                reached = ", attained"
+            else:
+                unproved.append(f"{name}: not proved: that some schedule attains {rate} GB/s ({why})")
+        facts.append(f"{name}: {rate} GB/s{reached}; {found.bound.certificate.words(topology)}")
+    times, more_facts, more_wrong, more_unproved = _judge_times(file, document, topology, wanted)
+    wrong += more_wrong
+    unproved += more_unproved
+    facts += more_facts
+    if len(bounds) == len(entries):
+        # That no search was made claims less than that one was, and always may be.
+        sums_alone = by_sums_alone(topology, wanted, document.get("shares", ()))
+        searched = document.get("searched") is not False and (bounds[0].exact or not sums_alone)
+        result = BoundResult(topology, wanted, tuple(bounds), shares, searched=searched)
+        own = {"trees_per_root": result.trees_per_root, **result.to_dict(), **times}
+        # What the document must say of itself and of its machine; what only puts the question is as it stands there.
+        own |= {"schema_version": 1, "command": "bound"}
+        asked = [
+            "source",
+            "nodes",
+            "rates_source",
+            "relays_reduce",
+            *(["machine", "rates"] if question.machine else []),
+        ]
+        own |= {"machine": topology.name, "rates": topology.rates} if not question.machine else {}
+        own |= {key: document[key] for key in asked if key in document}
+        claimed = {key: value for key, value in document.items() if key not in ("bounds", "time_bounds", *_NAMES)}
+        more, open_claims = compare(claimed, {key: value for key, value in own.items() if key != "bounds"})
+        wrong += more
+        unproved += open_claims
+    return FileVerdict(
+        not wrong,
+        f"{'wrong' if wrong else 'right'}: {count(len(entries), 'bound')} of {wanted} on {topology.name}",
+        tuple(wrong),
+        () if wrong else tuple(facts),
+        about_part(topology, wanted),
+        {"rate_exact": exact_GBps(bounds[0].rate) if bounds and not wrong else None},
+        tuple(unproved),
+    )
+
+
+def _problem(file: str, document: dict[str, Any], question: Question) -> tuple[Topology, Collective, tuple[int, ...]]:
+    """Machine, collective and shares that the bounds are about."""
+    from blinksim.bounds.certificate_sums import check_shares
+
+    name, root = document["collective"], document.get("root")
+    if not isinstance(name, str):
+        raise FileError(file, "collective is not a name")
+    if root is not None and type(root) is not int:
+        raise FileError(file, "root is not the number of a rank")
+    shares = document.get("shares", [])
+    if not isinstance(shares, list) or not all(type(share) is int for share in shares):
+        raise FileError(file, "shares is not a list of whole numbers")
+    lines = document.get("traffic")
+    if "traffic" in document and not (isinstance(lines, list) and all(isinstance(line, str) for line in lines)):
+        raise FileError(file, "traffic is not a list of lines")
+    traffic = None if lines is None else from_lines(f"{file} (traffic)", lines)
+    wanted = Collective.parse(name, root, traffic)
+    topology = _machine_of(file, document, question, wanted)
+    wanted.check_ranks(topology.ranks)
+    return topology, wanted, check_shares(wanted, topology.ranks, shares)
+
+
+def _machine_of(file: str, document: dict[str, Any], question: Question, wanted: Collective) -> Topology:
+    """The part of the machine that the bound is about, loaded anew: nothing in the file is trusted."""
+    listed: dict[str, list[str]] = {}
+    for key in _NAMES:
+        value = document.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise FileError(file, f"{key} is not a list of names")
+        listed[key] = value
+    nodes, reduce = document.get("nodes", 1), document.get("relays_reduce", False)
+    if type(nodes) is not int or not 1 <= nodes <= 100_000:
+        raise FileError(file, "nodes is not a number of nodes")
+    if type(reduce) is not bool:
+        raise FileError(file, "relays_reduce is not true or false")
+    source = question.machine or document.get("source", document.get("machine"))
+    if source == STDIN and not question.machine:
+        raise FileError(file, "is of a machine that came through standard input; say which one with machine=")
+    if not isinstance(source, str):
+        raise FileError(file, "names no machine; give one with machine=")
+    rates = question.table if question.machine else document.get("rates_source", "nominal")
+    if not isinstance(rates, str):
+        raise FileError(file, "rates_source is not the name of a table of rates")
+    asked = Question(source, nodes=nodes, rates=rates, edits=(*listed["edits"], *question.edits))
+    whole = asked.whole() if question.machine else _named(file, asked)
+    return whole.select(
+        listed["members"], listed["relays"], listed["links"] or None, relays_reduce=reduce, collective=wanted
+    )
+
+
+def _named(file: str, asked: Question) -> Topology:
+    """The machine that a file names. It is a stranger's: no pipe is opened, and no error quotes what it points to."""
+    places = [place for place in (str(asked.machine), asked.table) if os.path.lexists(place)]
+    for place in places:
+        if not os.path.isfile(place):
+            raise FileError(file, f"names {place!r}, which is no ordinary file; say which machine with machine=")
+    try:
+        return asked.whole()
+    except InputError:
+        if not places:
+            raise
+        why = f"names {' and '.join(map(repr, places))}, which cannot be used"
+        raise FileError(file, f"{why}; say which machine with machine=") from None
+
+
+def _attained(topology: Topology, collective: Collective) -> Callable[[Bound], bool]:
+    """A test whether some schedule attains a bound and keeps what it assumes: one is built, and interpreted.
+
+    Where that takes long, a theorem on the trees of an allreduce's two phases says so without the trees.
+    """
+    long = budget.of_trees(topology, topology.ranks) > _PATIENCE
+
+    @cache
+    def by_theorem() -> Fraction | None:
+        found = packed_phases(topology) if collective.name == "allreduce" else None
+        return None if found is None else found.rate
+
+    @cache
+    def best(name: str) -> tuple[Schedule, Fraction] | None:
+        if long:
+            return None
+        phase = collective if name == collective.name else Collective(name, collective.root)
+        try:
+            made = synthesize(topology, phase, "packed", time_limit=_PATIENCE)
+        except BlinksimError:
+            return None
+        return (made.schedule, made.rate) if made.verdict.ok else None
+
+    def attains(bound: Bound) -> bool:
+        if long and not bound.grants and bound.rate == by_theorem():
+            return True
+        if isinstance(bound.certificate, Phases):
+            return all((found := best(name)) and found[1] == cut.rate for name, cut in bound.certificate.phases)
+        if bound.grants:
+            return attained_in_network(topology, collective, bound)
+        found = best(collective.name)
+        return found is not None and found[1] == bound.rate and keeps(found[0], bound.assumes)
+
+    return attains
+
+
+def _judge_times(
+    file: str, document: dict[str, Any], topology: Topology, collective: Collective
+) -> tuple[dict[str, Any], list[str], list[str], list[str]]:
+    """What the document must say of its times; facts, what is wrong, and what is not proved by their certificates.
+
+    Raises `FileError` for what `bound --size` cannot have printed.
+    """
+    if "time_bounds" not in document:
+        return {}, [], [], []
+    entries, size = document["time_bounds"], document.get("size_bytes")
+    if not isinstance(entries, list) or not entries:
+        raise FileError(file, "time_bounds is not a list of bounds")
+    if type(size) is not int or not 0 < size < 2**60:
+        raise FileError(file, "time_bounds without size_bytes, a whole number of bytes")
+    facts, wrong, unproved, latest = list[str](), list[str](), list[str](), 0
+    for entry in entries:
+        if not isinstance(entry, dict) or "certificate" not in entry:
+            raise FileError(file, "an entry of time_bounds has no certificate")
+        kind = entry["certificate"].get("kind") if isinstance(entry["certificate"], dict) else None
+        name = shown(kind).strip("'")
+        try:
+            found = time_certificate_from_dict(entry["certificate"], topology, collective, size)
+        except InputError as error:
+            wrong.append(f"{name}: {error}")
+            continue
+        more_wrong, more_unproved = compare(entry, stated(found, topology, collective))
+        wrong += [f"{name}: {text}" for text in more_wrong]
+        unproved += [f"{name}: {text}" for text in more_unproved]
+        facts.append(f"{name}: at least {in_words(found.time)} on the links alone; {found.words(topology)}")
+        if not latest:
+            latest = found.time
+    return {"size_bytes": size, "time_bound_s": latest / SECOND}, facts, wrong, unproved
+
+
+# --- files of runtimes ------------------------------------------------------------------------------------------------
+
+
+def _on_machine(file: str, question: Question, root: int) -> list[str]:
+    """What its loads allow on the links of the machine, if one is named; raises if it cannot run there."""
+    from blinksim.schedule.loads import rate
+
+    if not question.machine:
+        return []
+    part = question.part()
+    allowed = rate(schedule_files.read(file, part, root).schedule)
+    return [] if allowed is None else [f"on {part.name} its loads allow {format_rate(allowed)} algbw"]
+
+
+def _plan(file: str, document: object, question: Question, root: int) -> FileVerdict:
+    """The answer for an execution plan of MSCCL++, parsed."""
+    from blinksim.formats.msccl.mscclpp_check import check
+
+    try:
+        counted = check(document, file, root=root)
+    except FileError as error:
+        return FileVerdict(False, "wrong: an MSCCL++ plan", (str(error),))
+    facts = [f"up to {counted.blocks} thread blocks a GPU, {counted.operations} operations each"]
+    facts += _on_machine(file, question, root)
+    return FileVerdict(True, "right: an MSCCL++ plan, carried out in several orders", (), tuple(facts))
+
+
+def _algorithm(file: str, text: str, question: Question, root: int, slots: int) -> FileVerdict:
+    """The answer for an algorithm of MSCCL."""
+    from blinksim.formats.msccl.msccl_check import RCCL_STEPS, check_text
+
+    try:
+        counted = check_text(text, file, root=root, slots=slots)
+    except FileError as error:
+        return FileVerdict(False, "wrong: an MSCCL algorithm", (str(error),))
+    blocks, channels = count(counted.blocks, "thread block"), count(counted.channels, "channel")
+    facts = [f"up to {blocks} a GPU, {count(counted.steps, 'step')} each, {channels}"]
+    if counted.steps > RCCL_STEPS:
+        facts.append(f"more steps than RCCL takes ({RCCL_STEPS})")
+    facts += _on_machine(file, question, root)
+    return FileVerdict(True, "right: an MSCCL algorithm, carried out in several orders", (), tuple(facts))
+
+
+def _graph(file: str, text: str, question: Question, release: str) -> FileVerdict:
+    """What NCCL does with a graph file, in words."""
+    from blinksim.nccl.export.lines import communicator
+    from blinksim.nccl.families import PATH_TYPES, PATH_WORDS
+    from blinksim.nccl.files.graph_rules import judge
+    from blinksim.nccl.files.nccl_xml import Release
+
+    if not question.machine:
+        raise InputError(f"{file}: a graph file only makes sense for a machine; name it with machine=")
+    rules = Release.parse(release)
+    # All links: a graph file may be for GPUs without NVLinks between them.
+    topology = replace(question, links="all").part()
+    judged = communicator(topology)
+    if judged.nodes != topology.nodes:
+        raise InputError(
+            f"members={question.members} are on {count(judged.nodes, 'node')} of "
+            f"{topology.nodes}: name the GPUs of each node, such as n[0-{topology.nodes - 1}].gpu0, or leave nodes= out"
+        )
+    found = judge(text, judged, rules)
+    # The channels of every family that is in force, and what the names of their paths mean.
+    facts, kinds = list[str](), set[str]()
+    for name, graph in found.graphs.items():
+        if graph.in_force:
+            shown = " ".join("-".join(map(str, channel)) for channel in graph.channels[:8])
+            more = " …" if len(graph.channels) > 8 else ""
+            # Paths to the network count where there is one.
+            types = graph.types if judged.nodes > 1 else graph.types[:1]
+            facts.append(f"{name}: {shown}{more} at {graph.speeds[0]:g} GB/s a channel, over {'/'.join(types)} paths")
+            kinds.update(types)
+    if kinds:
+        facts.append("; ".join(f"{kind}: {PATH_WORDS[kind]}" for kind in sorted(kinds, key=PATH_TYPES.index)))
+    if found.channels is not None:
+        facts.append(f"the communicator has {count(found.channels, 'channel')}, unless NCCL_MAX_NCHANNELS says less")
+    reasons = [] if found.ok else [found.reason, *(f"not as written: {text}" for text in found.accidents)]
+    return FileVerdict(
+        found.ok,
+        f"{found.verdict} by NCCL {release} on {topology.ranks} GPUs of {topology.name}",
+        tuple(reasons),
+        tuple(facts) if found.verdict == "used" else (),
+        details={"verdict": found.verdict, "log": found.log},
+    )
