@@ -291,13 +291,13 @@ class _Question:
     def exchange(self) -> list[Bound]:
         """The tightest of the obvious cuts, and the lengths that a linear program finds."""
         from blinksim.bounds.exchange_cuts import tight_cut
-        from blinksim.bounds.groups import groups
+        from blinksim.bounds.groups import groupings
         from blinksim.bounds.quick import obvious_cuts
 
         if self.collective.traffic is not None:
             from blinksim.bounds.exchange_cuts import tight_traffic_cut
 
-            cut = tight_traffic_cut(self.topology, self.collective, self.net, groups(self.topology))
+            cut = tight_traffic_cut(self.topology, self.collective, self.net, groupings(self.topology))
             return self.with_flows(self.of(cut))
         side, limits = tight_cut(self.topology, self.net, self.alike.first)
         cuts = [Cut.of(self.topology, self.collective, side, limits)]

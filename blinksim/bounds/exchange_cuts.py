@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 
 import numpy as np
-import numpy.typing as npt
 from numpy.typing import NDArray
 
-from blinksim.bounds.certificate_sums import crossing_links, tight_limits
 from blinksim.bounds.certificates import Cut
+from blinksim.bounds.groups import Grouping, crossing_sums, cut_around, whole_widths
 from blinksim.collective import Collective
 from blinksim.graphs.maxflow import Flow
 from blinksim.graphs.network import Network
@@ -24,6 +23,9 @@ from blinksim.traffic import Traffic
 _SUBSETS = 8
 # Ranks and hosts, those with the least capacity out first, that are tried otherwise.
 _TIGHTEST = 16
+# With a traffic matrix, groups of each sort whose cuts are worth exact sums, and groups of all sorts worth a flow.
+_TIGHTEST_GROUPS, _FLOWS = 2, 4
+Inside = NDArray[np.bool_]
 
 
 def tight_cut(topology: Topology, net: Network, first: Sequence[int]) -> tuple[list[str], list[str]]:
@@ -36,12 +38,11 @@ def tight_cut(topology: Topology, net: Network, first: Sequence[int]) -> tuple[l
     first: the vertices of ranks that stand for all; the others are equivalent to one of them.
     """
     ranks = len(net.members)
-    return tightest_side(
-        topology, net, ((inside, len(inside) * (ranks - len(inside))) for inside in _sides(net, first))
-    )
+    sides = ((inside, len(inside) * (ranks - len(inside))) for inside in _sides(net, first))
+    return _tightest_side(topology, net, sides)
 
 
-def tightest_side(
+def _tightest_side(
     topology: Topology, net: Network, sides: Iterable[tuple[Sequence[int], int]]
 ) -> tuple[list[str], list[str]]:
     """The side, and the device capacities, of the cut with the least capacity over what must cross it.
@@ -49,7 +50,7 @@ def tightest_side(
     sides: ranks inside, and what they have for the others, which must be more than nothing.
     """
     total = int(net.capacity.sum()) + 1
-    best: tuple[Fraction, NDArray[np.bool_]] | None = None
+    best: tuple[Fraction, Inside] | None = None
     ranks = len(net.members)
     for inside, crossing in sides:
         within = np.isin(np.arange(ranks), inside)
@@ -93,42 +94,33 @@ def _sides(net: Network, first: Sequence[int]) -> Iterator[list[int]]:
             yield sorted(set(range(ranks)) - set(side))
 
 
-# Groups of each sort whose cuts are worth exact sums, and groups of all sorts that are worth a flow.
-_TIGHTEST_GROUPS, _FLOWS = 2, 4
-Inside = npt.NDArray[np.bool_]
-
-
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """ratio: bytes/s out over what must leave, in units of the size. inside: the devices (D), and ranks (n)."""
+    """ratio: bytes/s out over what must leave, in units of the size. devices: (D), those inside."""
 
     ratio: float
     devices: Inside
-    ranks: Inside
 
 
-def traffic_cuts(topology: Topology, collective: Collective, sorts: Iterable[Mapping[str, object]]) -> Iterator[Cut]:
-    """The tightest cuts around single groups, and around all but one.
+def traffic_cuts(topology: Topology, collective: Collective, sorts: Iterable[Grouping]) -> Iterator[Cut]:
+    """The tightest cuts around single groups, and around all but one, for a traffic matrix. sorts: of groups."""
+    different = {group.devices.tobytes(): group for group in reversed(_tightest(topology, _traffic(collective), sorts))}
+    for group in reversed(different.values()):
+        yield cut_around(topology, collective, group.devices, limited=True)
 
-    sorts: of groups, each as the group of every device that is in one.
-    """
-    yield from _cuts(topology, collective, _tightest(topology, _traffic(collective), sorts))
 
-
-def tight_traffic_cut(
-    topology: Topology, collective: Collective, net: Network, sorts: Iterable[Mapping[str, object]]
-) -> Cut:
+def tight_traffic_cut(topology: Topology, collective: Collective, net: Network, sorts: Sequence[Grouping]) -> Cut:
     """The tightest cut found: around subsets where ranks are few, else around groups, with the other devices placed."""
     traffic, ranks = _traffic(collective), topology.ranks
     groups = _tightest(topology, traffic, sorts)
     if ranks <= _SUBSETS:
         inside: Sequence[Inside] = list((np.arange(1, 2**ranks - 1)[:, None] >> np.arange(ranks)) & 1 == 1)
     else:
-        inside = [group.ranks for group in groups[:_FLOWS]]
+        inside = [group.devices[topology.member_places] for group in groups[:_FLOWS]]
     ends = [(np.flatnonzero(within).tolist(), np.flatnonzero(~within).tolist()) for within in inside]
     sides = [(here, int(traffic.between(here, there) * traffic.size)) for here, there in ends]
-    side, limits = tightest_side(topology, net, [(ranks_in, amount) for ranks_in, amount in sides if amount])
-    cuts = [Cut.of(topology, collective, side, limits), *_cuts(topology, collective, groups)]
+    side, limits = _tightest_side(topology, net, [(ranks_in, amount) for ranks_in, amount in sides if amount])
+    cuts = (Cut.of(topology, collective, side, limits), *traffic_cuts(topology, collective, sorts))
     return min(cuts, key=lambda cut: cut.rate)
 
 
@@ -137,53 +129,27 @@ def _traffic(collective: Collective) -> Traffic:
     return collective.traffic
 
 
-def _cuts(topology: Topology, collective: Collective, groups: Iterable[_Group]) -> Iterator[Cut]:
-    names = [device.name for device in topology.devices]
-    limited = any(device.capacity is not None for device in topology.devices)
-    seen: set[bytes] = set()
-    for group in groups:
-        if group.devices.tobytes() not in seen:
-            seen.add(group.devices.tobytes())
-            side = [name for name, here in zip(names, group.devices.tolist(), strict=True) if here]
-            limits: tuple[str, ...] = ()
-            if limited:
-                part = dict.fromkeys(names, 1) | dict.fromkeys(side, 0)
-                limits = tight_limits(topology, crossing_links(topology, part, leaving=0), part)
-            yield Cut.of(topology, collective, side, limits)
-
-
-def _tightest(topology: Topology, traffic: Traffic, sorts: Iterable[Mapping[str, object]]) -> list[_Group]:
+def _tightest(topology: Topology, traffic: Traffic, sorts: Iterable[Grouping]) -> list[_Group]:
     """The tightest groups of every sort, and all but one of its groups, the tightest first."""
-    index, (tail, head) = topology.index, topology.ends
-    rate = np.array([float(link.bandwidth) for link in topology.links])
-    member = np.array([index[name] for name in topology.members], dtype=np.int64)
-    found: list[_Group] = []
-    for key in sorts:
-        number = {label: place for place, label in enumerate(dict.fromkeys(key.values()))}
-        count = len(number)
-        label = np.full(len(index), count)
-        label[[index[name] for name in key]] = [number[group] for group in key.values()]
-        amounts = _between(traffic, label[member], count)
-        crossing = label[tail] != label[head]
-        for ends, outside in ((tail, False), (head, True)):
-            capacity = np.bincount(label[ends[crossing]], rate[crossing], count + 1)[:count]
-            amount = amounts[int(outside)]
-            ratio = np.divide(capacity, amount, out=np.full(count, np.inf), where=amount > 0)
+    widths, unit = whole_widths(topology)
+    found = list[_Group]()
+    for sort in sorts:
+        # A group more for what is in none.
+        count, member = len(sort.keys), sort.label[topology.member_places]
+        sent, received = (
+            np.bincount(member, amounts.astype(float), count + 1) for amounts in (traffic.sent, traffic.received)
+        )
+        own, order = np.zeros(count + 1), np.argsort(member, kind="stable")
+        starts = np.searchsorted(member[order], np.arange(count + 1))
+        for group in range(count):
+            ranks = order[starts[group] : starts[group + 1]]
+            own[group] = traffic.matrix[np.ix_(ranks, ranks)].sum()
+        ways = zip(crossing_sums(topology, sort.label, widths), (sent - own, received - own), strict=True)
+        for outside, (carried, amount) in enumerate(ways):
+            capacity = carried[:count].astype(float) * float(unit)
+            ratio = np.divide(capacity, amount[:count], out=np.full(count, np.inf), where=amount[:count] > 0)
             for place in np.argsort(ratio, kind="stable")[:_TIGHTEST_GROUPS].tolist():
                 if np.isfinite(ratio[place]):
-                    devices = (label == place) != outside
-                    found.append(_Group(float(ratio[place]) * traffic.size, devices, devices[member]))
+                    devices = (sort.label == place) != bool(outside)
+                    found.append(_Group(float(ratio[place]) * traffic.size, devices))
     return sorted(found, key=lambda group: group.ratio)
-
-
-def _between(traffic: Traffic, label: npt.NDArray[np.int64], count: int) -> tuple[npt.NDArray[np.float64], ...]:
-    """What every group sends to the others, and receives from them. label: the group of every rank."""
-    sent = np.bincount(label, traffic.sent.astype(float), count + 1)[:count]
-    received = np.bincount(label, traffic.received.astype(float), count + 1)[:count]
-    own = np.zeros(count)
-    order = np.argsort(label, kind="stable")
-    bounds = np.searchsorted(label[order], np.arange(count + 1))
-    for group in range(count):
-        ranks = order[bounds[group] : bounds[group + 1]]
-        own[group] = traffic.matrix[np.ix_(ranks, ranks)].sum()
-    return sent - own, received - own

@@ -1,14 +1,18 @@
-"""Ways to put the devices of a machine into groups that cuts, partitions and lengths may go around."""
+"""Groups of the devices of a machine that cuts, partitions and lengths may go around."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
-from weakref import ref
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
 
+from blinksim.bounds.certificate_sums import crossing_links, tight_limits
+from blinksim.bounds.certificates import Cut
+from blinksim.collective import Collective
+from blinksim.graphs.network import whole
+from blinksim.structures.arrays import distinct, per_topology
 from blinksim.structures.union_find import joined_labels
 from blinksim.topology.graph import Topology
 
@@ -17,73 +21,84 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Ints = NDArray[np.int64]
+    Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
     """Devices in groups.
 
-    sort: what the groups are around. devices, number (M): positions of the devices that are in a group, and the number
-    of each one's. keys: what stands for every group, such as the name of its member. size: of all devices.
+    sort: what the groups are around. label: the number of every device's group, one more than the last for those in
+    none. keys: what stands for every group, such as the name of its member.
     """
 
     sort: str
-    devices: Ints
-    number: Ints
+    label: Ints
     keys: Sequence[object]
-    size: int
 
-    @cached_property
-    def label(self) -> Ints:
-        """The number of every device's group, one more than the last for those in none."""
+    @classmethod
+    def of(cls, sort: str, devices: Ints, number: Ints, keys: Sequence[object], size: int) -> Grouping:
+        """From positions of devices, and the numbers of their groups. size: of all devices."""
         import numpy as np
 
-        found = np.full(self.size, len(self.keys))
-        found[self.devices] = self.number
-        return found
-
-    def by_name(self, topology: Topology) -> dict[str, object]:
-        """The key of the group of each device that is in one."""
-        names = (topology.devices[place].name for place in self.devices.tolist())
-        return dict(zip(names, map(self.keys.__getitem__, self.number.tolist()), strict=True))
+        label = np.full(size, len(keys))
+        label[devices] = number
+        return cls(sort, label, keys)
 
 
-# Those of the last topology: bounds of several collectives look at the same.
-_last: list[tuple[ref[Topology], tuple[Grouping, ...]]] = []
+def crossing_sums(topology: Topology, label: Ints, values: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """What links out of every group have together, and then those into it. values: whole numbers by link."""
+    import numpy as np
+
+    a, b = (label[ends] for ends in topology.ends)
+    for side in (a, b):
+        total = np.zeros(int(label.max()) + 1, dtype=values.dtype)
+        np.add.at(total, side[a != b], values[a != b])
+        yield total
 
 
-def groups(topology: Topology) -> Iterator[Mapping[str, object]]:
-    """The groupings, each as the key of the group of each device that is in one."""
-    for found in groupings(topology):
-        yield found.by_name(topology)
+def whole_widths(topology: Topology) -> tuple[NDArray[Any], Fraction]:
+    """What every link carries, as a whole number of a common unit, and that unit in bytes/s."""
+    import numpy as np
+
+    columns = topology.link_columns
+    rates, unit = whole([(rate, 1) for rate in columns.bandwidths])
+    exact = np.int64 if max(rates, default=0) * len(columns.src) < 2**62 else object
+    return np.array(rates, dtype=exact)[columns.figure], unit
 
 
+def cut_around(topology: Topology, collective: Collective, inside: Bools, *, limited: bool = False) -> Cut:
+    """The cut around devices. limited: capacities of devices count where they bind."""
+    names = [topology.devices[place].name for place in inside.nonzero()[0].tolist()]
+    limits: tuple[str, ...] = ()
+    if limited and any(device.capacity is not None for device in topology.devices):
+        part = dict.fromkeys((device.name for device in topology.devices), 1) | dict.fromkeys(names, 0)
+        limits = tight_limits(topology, crossing_links(topology, part, leaving=0), part)
+    return Cut.of(topology, collective, names, limits)
+
+
+@per_topology
 def groupings(topology: Topology) -> tuple[Grouping, ...]:
     """Ways to put devices into groups.
 
     Single members, alone and with what is private to them, whole nodes, nodes without adapters on narrow links, and
     nodes below one switch of the fabric.
     """
-    if not _last or _last[0][0]() is not topology:
-        _last[:] = [(ref(topology), tuple(_groupings(topology)))]
-    return _last[0][1]
-
-
-def _groupings(topology: Topology) -> Iterator[Grouping]:
     import numpy as np
 
-    members, ranks = topology.member_places, np.arange(topology.ranks)
-    yield Grouping("member", members, ranks, topology.members, len(topology.devices))
+    members, ranks, size = topology.member_places, np.arange(topology.ranks), len(topology.devices)
     own, end = _private(topology)
-    rank = np.full(len(topology.devices), -1)
+    rank = np.full(size, -1)
     rank[members] = ranks
-    with_own = np.concatenate([members, own]), np.concatenate([ranks, rank[end]])
-    yield Grouping("what is private to a member", *with_own, topology.members, len(topology.devices))
+    devices, number = np.concatenate([members, own]), np.concatenate([ranks, rank[end]])
+    found = [
+        Grouping.of("member", members, ranks, topology.members, size),
+        Grouping.of("what is private to a member", devices, number, topology.members, size),
+    ]
     if len(set(topology.device_nodes[members].tolist())) > 1:
         hosts = nodes(topology)
-        yield hosts
-        yield from _inside_adapters(topology, hosts)
-        yield from _below_switches(topology)
+        found += [hosts, *_inside_adapters(topology, hosts), *_below_switches(topology)]
+    return tuple(found)
 
 
 def nodes(topology: Topology) -> Grouping:
@@ -95,8 +110,7 @@ def nodes(topology: Topology) -> Grouping:
     keys, first, number = np.unique(node[inside], return_index=True, return_inverse=True)
     # In the order of their first devices.
     order = np.argsort(first)
-    place = np.argsort(order)
-    return Grouping("node", inside, place[number], keys[order].tolist(), len(node))
+    return Grouping.of("node", inside, np.argsort(order)[number], keys[order].tolist(), len(node))
 
 
 def _inside_adapters(topology: Topology, hosts: Grouping) -> Iterator[Grouping]:
@@ -107,17 +121,16 @@ def _inside_adapters(topology: Topology, hosts: Grouping) -> Iterator[Grouping]:
     import numpy as np
 
     node, columns = topology.device_nodes, topology.link_columns
-    src, dst = columns.src, columns.dst
     rates = np.array([float(rate) for rate in columns.bandwidths])[columns.figure]
-    inner = node[src] == node[dst]
+    inner = node[columns.src] == node[columns.dst]
     inside, outside = np.zeros(len(node)), np.zeros(len(node))
-    for ends in (src, dst):
+    for ends in (columns.src, columns.dst):
         np.add.at(inside, ends[inner], rates[inner])
         np.add.at(outside, ends[~inner], rates[~inner])
     inside[topology.member_places] = np.inf
-    kept = ~((inside < outside) & (node >= 0))[hosts.devices]
-    if not kept.all():
-        yield Grouping("node inside its adapters", hosts.devices[kept], hosts.number[kept], hosts.keys, hosts.size)
+    edge = (inside < outside) & (node >= 0)
+    if edge.any():
+        yield Grouping("node inside its adapters", np.where(edge, len(hosts.keys), hosts.label), hosts.keys)
 
 
 def _below_switches(topology: Topology) -> Iterator[Grouping]:
@@ -147,7 +160,7 @@ def _below_switches(topology: Topology) -> Iterator[Grouping]:
         joined = joined_labels(len(node), src[below <= top], dst[below <= top])
         found, number = np.unique(joined, return_inverse=True)
         if len(found) > 1:
-            yield Grouping("nodes below a switch", np.arange(len(node)), number, range(len(found)), len(node))
+            yield Grouping("nodes below a switch", number, range(len(found)))
 
 
 def _private(topology: Topology) -> tuple[Ints, Ints]:
@@ -157,20 +170,16 @@ def _private(topology: Topology) -> tuple[Ints, Ints]:
     """
     import numpy as np
 
-    from blinksim.structures.arrays import distinct
-
-    node = topology.device_nodes
+    node, (src, dst) = topology.device_nodes, topology.ends
     member = np.zeros(len(node), dtype=np.bool_)
     member[topology.member_places] = True
-    src, dst = topology.ends
     inner = (node[src] == node[dst]) & (node[src] >= 0)
     between = inner & ~member[src] & ~member[dst]
     beside = joined_labels(len(node), src[between], dst[between])
     out, back = inner & ~member[src] & member[dst], inner & member[src] & ~member[dst]
     near = beside[np.concatenate([src[out], dst[back]])]
-    end = np.concatenate([dst[out], src[back]])
-    pairs = distinct(near * len(node) + end)
-    near, end = pairs // len(node), pairs % len(node)
+    pairs = distinct(near * len(node) + np.concatenate([dst[out], src[back]]))
+    near, end = np.divmod(pairs, len(node))
     only = np.full(len(node), -1)
     only[near] = end
     only[np.bincount(near, minlength=len(node)) > 1] = -1

@@ -1,4 +1,4 @@
-"""An upper bound without a solver: cuts, partitions and lengths that can be tried one by one.
+"""Upper bounds without a solver: cuts, partitions and lengths that can be tried one by one.
 
 Small machines (at most `_EXACT` devices, no buses) have all their cuts tried. Partitions are grown from single ranks by
 joining the two parts with the most bandwidth between them. On larger machines the cuts around ranks and nodes, and
@@ -15,26 +15,25 @@ from fractions import Fraction
 from functools import partial
 from heapq import heapify, heappop, heappush
 from math import inf, lcm
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
-from weakref import ref
 
 import numpy as np
-from numpy.typing import NDArray
 
 from blinksim.bounds.bound_result import Bound, BoundResult
+from blinksim.bounds.branching import MOST_WORK
 from blinksim.bounds.certificates import Certificate, Cut, Partition
-from blinksim.bounds.groups import groupings, groups, nodes
+from blinksim.bounds.groups import crossing_sums, cut_around, groupings, nodes, whole_widths
 from blinksim.bounds.lengths import EvenUse, Lengths, checked_grants, even_words, more_than_forwards
 from blinksim.collective import EVERY, OWN, ROOT, Collective
 from blinksim.errors import InputError
-from blinksim.graphs.network import whole
-from blinksim.structures.arrays import distinct
+from blinksim.structures.arrays import distinct, per_topology
 from blinksim.structures.union_find import joined_labels
 from blinksim.topology.graph import Topology
 
 if TYPE_CHECKING:
-    Ints = NDArray[np.int64]
+    from numpy.typing import NDArray
+
     Bools = NDArray[np.bool_]
 
 _EXACT = 16
@@ -42,6 +41,15 @@ _EXACT = 16
 _GROWN = 256
 # With more ranks, the numbers of parts whose partitions are worth a certificate, besides all ranks apart.
 _FEW_PARTS = range(2, 33)
+# Ranks up to which lengths around small groups are tried: where they need distances of all pairs, and where trees
+# that arrays cannot tell. In arrays they take a second for a hundred thousand ranks.
+_PAIRS, _TREES = 256, 5000
+# Ranks up to which lengths of the links between nodes are tried where distances of all pairs are needed: a second.
+_BETWEEN_NODES = 1024
+# How far above the best so far lengths may be by an estimate, and are still worth their trees.
+_NEAR = 1.25
+# What choosing among switches that may branch may cost (`Branching.most_work`): a tenth of a second.
+_WORK = 5 * 10**4
 
 
 @dataclass(frozen=True)
@@ -52,10 +60,13 @@ class _Claim:
     certify: Callable[[], Certificate]
 
 
-# The best cut or partition of the last topology, by collective.
-_last: list[tuple[ref[Topology], dict[Collective, _Claim | None]]] = []
-# The tightest of all, by collective and grants: contests and packed trees ask for it one after another.
-_last_bounds: list[tuple[ref[Topology], dict[tuple[Collective, tuple[str, ...]], Certificate]]] = []
+@per_topology
+def _known(topology: Topology) -> tuple[dict[Collective, _Claim | None], dict[tuple[object, ...], Certificate]]:
+    """The best cut or partition by collective, and the tightest of all by collective and grants.
+
+    Contests and packed trees ask for it one after another.
+    """
+    return {}, {}
 
 
 def quick_bound(topology: Topology, collective: Collective, grants: Sequence[str] = ()) -> Certificate:
@@ -63,33 +74,23 @@ def quick_bound(topology: Topology, collective: Collective, grants: Sequence[str
 
     topology: the selected part, with two or more members. grants: what switches may do, of what they can.
     """
-    if not _last_bounds or _last_bounds[0][0]() is not topology:
-        _last_bounds[:] = [(ref(topology), {})]
-    known, key = _last_bounds[0][1], (collective, tuple(grants))
-    if key not in known:
-        known[key] = min(_candidates(topology, collective, grants), key=lambda claim: claim.rate).certify()
-    return known[key]
-
-
-def _candidates(topology: Topology, collective: Collective, grants: Sequence[str] = ()) -> Iterator[_Claim]:
-    """Of cuts and partitions, which hold whatever is granted, only the tightest, known from before if it is."""
-    if not _last or _last[0][0]() is not topology:
-        _last[:] = [(ref(topology), {})]
-    known = _last[0][1]
-    if collective not in known:
+    (claims, certificates), key = _known(topology), (collective, *grants)
+    if key in certificates:
+        return certificates[key]
+    if collective not in claims:
         found = _cuts_and_partitions(topology, collective)
-        known[collective] = min(found, key=lambda claim: claim.rate, default=None)
-    tightest = known[collective]
-    if tightest is not None:
-        yield tightest
+        claims[collective] = min(found, key=attrgetter("rate"), default=None)
+    # Cuts and partitions hold whatever is granted.
+    tried = [claims[collective]]
     if not more_than_forwards(topology):
         lengths = guessed_lengths(topology, collective, () if collective.personalized else grants)
-        if lengths is not None:
-            yield _Claim(lengths.rate, partial(_given, lengths))
+        tried.append(None if lengths is None else _proved(lengths))
+    certificates[key] = min(filter(None, tried), key=attrgetter("rate")).certify()
+    return certificates[key]
 
 
-def _given(certificate: Certificate) -> Certificate:
-    return certificate
+def _proved(certificate: Certificate) -> _Claim:
+    return _Claim(certificate.rate, lambda: certificate)
 
 
 def bounds_by_sums(
@@ -105,7 +106,7 @@ def bounds_by_sums(
     least = phases is not None and phases.rate == best.rate
     others = [] if phases is None else [phases]
     for cut in obvious_cuts(topology, collective):
-        if not _same(cut, best):
+        if (cut.kind, cut.rate) != (best.kind, best.rate):
             others.append(replace(Bound.of(cut, collective), exact=least and cut.rate == best.rate))
     more = Bound.of(quick_bound(topology, collective, grants), collective)
     even = more if more.grants and more.rate == best.rate else None
@@ -113,41 +114,9 @@ def bounds_by_sums(
     return BoundResult(topology, collective, (Bound.of(best, collective, least), *others), (), even, least)
 
 
-def _same(one: Certificate, other: Certificate) -> bool:
-    return one.kind == other.kind and one.rate == other.rate
-
-
 def tries_every_cut(topology: Topology) -> bool:
     """True for a machine on which the tightest of all cuts is among the sums."""
     return _plain(topology) and len(topology.devices) <= _EXACT
-
-
-def _cuts_and_partitions(topology: Topology, collective: Collective) -> Iterator[_Claim]:
-    if tries_every_cut(topology):
-        side = _tightest_side(topology, collective)
-        cut = Cut.of(topology, collective, side)
-        yield _Claim(cut.rate, partial(_given, cut))
-    else:
-        yield from _cut_claims(topology, collective)
-    if collective.name == "allreduce":
-        for parts in _partitions(topology):
-            if len(parts) > 1:
-                yield _partition_claim(topology, collective, parts)
-
-
-def _partition_claim(topology: Topology, collective: Collective, parts: list[list[str]]) -> _Claim:
-    """That of a partition for an allreduce; which capacities of devices count is for the certificate to say."""
-    import numpy as np
-
-    certify = partial(Partition.of, topology, collective, parts)
-    if any(device.capacity is not None for device in topology.devices):
-        found = certify()
-        return _Claim(found.rate, partial(_given, found))
-    part = np.empty(len(topology.devices), dtype=np.int64)
-    for number, names in enumerate(parts):
-        part[list(map(topology.index.__getitem__, names))] = number
-    src, dst = topology.ends
-    return _Claim(topology.link_columns.capacity(part[src] != part[dst]) / (2 * (len(parts) - 1)), certify)
 
 
 def _plain(topology: Topology) -> bool:
@@ -155,10 +124,34 @@ def _plain(topology: Topology) -> bool:
     return not topology.link_columns.shared and all(d.capacity is None for d in topology.devices)
 
 
+# --- cuts and partitions ----------------------------------------------------------------------------------------
+
+
+def _cuts_and_partitions(topology: Topology, collective: Collective) -> Iterator[_Claim]:
+    if tries_every_cut(topology):
+        yield _proved(Cut.of(topology, collective, _tightest_side(topology, collective)))
+    elif collective.traffic is not None:
+        yield from map(_proved, obvious_cuts(topology, collective))
+    else:
+        for side, rate in _sides(topology, collective):
+            yield _Claim(rate, partial(cut_around, topology, collective, side))
+    for parts in _partitions(topology) if collective.name == "allreduce" else ():
+        if len(parts) < 2:
+            continue
+        if any(device.capacity is not None for device in topology.devices):
+            # Which capacities of devices count is for the certificate to say.
+            yield _proved(Partition.of(topology, collective, parts))
+            continue
+        part = np.empty(len(topology.devices), dtype=np.int64)
+        for number, names in enumerate(parts):
+            part[list(map(topology.index.__getitem__, names))] = number
+        src, dst = topology.ends
+        rate = topology.link_columns.capacity(part[src] != part[dst]) / (2 * (len(parts) - 1))
+        yield _Claim(rate, partial(Partition.of, topology, collective, parts))
+
+
 def _tightest_side(topology: Topology, collective: Collective) -> list[str]:
     """The devices of the tightest cut, by trying every set of devices."""
-    import numpy as np
-
     count, n = len(topology.devices), topology.ranks
     sets = np.arange(1, 2**count - 1)
     inside = (sets[:, None] >> np.arange(count)) & 1 == 1
@@ -168,7 +161,7 @@ def _tightest_side(topology: Topology, collective: Collective) -> list[str]:
         capacity += leaving * float(link.bandwidth)
     ranks = inside[:, topology.member_places]
     within, has_root = ranks.sum(axis=1), ranks[:, collective.root]
-    # As in `certificates.sums.must_leave`: what starts inside and must end outside as well.
+    # As in `certificate_sums.must_leave`: what starts inside and must end outside as well.
     inner = {EVERY: within > 0, ROOT: has_root, OWN: within / n}[collective.starts]
     outer = {EVERY: within < n, ROOT: ~has_root, OWN: (n - within) / n}[collective.ends]
     crossing = inner.astype(float) * outer * collective.vectors(n)
@@ -187,73 +180,33 @@ def obvious_cuts(topology: Topology, collective: Collective) -> Iterator[Cut]:
     if collective.traffic is not None:
         from blinksim.bounds.exchange_cuts import traffic_cuts
 
-        yield from traffic_cuts(topology, collective, groups(topology))
+        yield from traffic_cuts(topology, collective, groupings(topology))
         return
     side, _ = min(_sides(topology, collective), key=itemgetter(1), default=(None, None))
     if side is not None:
-        yield _cut_around(topology, collective, side)
+        yield cut_around(topology, collective, side)
 
 
-def _cut_claims(topology: Topology, collective: Collective) -> Iterator[_Claim]:
-    if collective.traffic is not None:
-        for cut in obvious_cuts(topology, collective):
-            yield _Claim(cut.rate, partial(_given, cut))
-    else:
-        for side, rate in _sides(topology, collective):
-            yield _Claim(rate, partial(_cut_around, topology, collective, side))
+def _sides(topology: Topology, collective: Collective) -> Iterator[tuple[Bools, Fraction]]:
+    """The devices of sides that data of the collective must leave, and the rate of the cut around them.
 
-
-def _cut_around(topology: Topology, collective: Collective, side: NDArray[np.bool_]) -> Cut:
-    return Cut.of(topology, collective, [topology.devices[place].name for place in side.nonzero()[0].tolist()])
-
-
-def _sides(topology: Topology, collective: Collective) -> Iterator[tuple[NDArray[np.bool_], Fraction]]:
-    """The devices of sides that data of the collective must leave, and the rate of the cut around them."""
-    import numpy as np
-
-    places = topology.member_places
-    src, dst = topology.ends
-    seen = set[bytes]()
-    for group in _tightest_groups(topology):
-        if group.tobytes() in seen:
-            continue
-        seen.add(group.tobytes())
-        for side in (group, ~group):
-            within = side[places]
-            crossing = collective.between(np.flatnonzero(within), np.flatnonzero(~within), topology.ranks)
-            if crossing:
-                yield side, topology.link_columns.capacity(side[src] & ~side[dst]) / crossing
-
-
-def _tightest_groups(topology: Topology) -> Iterator[NDArray[np.bool_]]:
-    """Single members, alone and with their private NICs, whole nodes, and nodes below one switch of the fabric.
-
-    Of each sort the one with the least bandwidth out and the one with the least in.
+    Of every grouping, the group with the least bandwidth out and the one with the least in, and all but it.
     """
-
-    from blinksim.structures.arrays import distinct
-
+    places, (src, dst), widths = topology.member_places, topology.ends, whole_widths(topology)[0]
+    seen = set[bytes]()
     for found in groupings(topology):
-        label, keys = found.label, found.keys
-        held = distinct(label[topology.member_places])
-        for total in _crossing(topology, label):
-            least = held[total[held] == total[held].min()]
-            yield label == min(least.tolist(), key=lambda number: str(keys[number]))
-
-
-def _crossing(topology: Topology, label: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """What links carry out of every group, and into it, in a common unit. label: the group of every device."""
-    import numpy as np
-
-    columns = topology.link_columns
-    rates = whole([(rate, 1) for rate in columns.bandwidths])[0]
-    exact = np.int64 if max(rates, default=0) * len(columns.src) < 2**62 else object
-    widths = np.array(rates, dtype=exact)[columns.figure]
-    a, b = label[columns.src], label[columns.dst]
-    for side in (a, b):
-        total = np.zeros(int(label.max()) + 1, dtype=exact)
-        np.add.at(total, side[a != b], widths[a != b])
-        yield total
+        held = distinct(found.label[places])
+        for total in crossing_sums(topology, found.label, widths):
+            least = held[total[held] == total[held].min()].tolist()
+            group = found.label == min(least, key=lambda number: str(found.keys[number]))
+            if group.tobytes() in seen:
+                continue
+            seen.add(group.tobytes())
+            for side in (group, ~group):
+                within = side[places]
+                crossing = collective.between(np.flatnonzero(within), np.flatnonzero(~within), topology.ranks)
+                if crossing:
+                    yield side, topology.link_columns.capacity(side[src] & ~side[dst]) / crossing
 
 
 def _partitions(topology: Topology) -> Iterator[list[list[str]]]:
@@ -328,15 +281,7 @@ def _joins(between: list[defaultdict[int, int]]) -> tuple[list[tuple[int, int]],
     return joins, crossing
 
 
-# Ranks up to which lengths around small groups are tried: where they need distances of all pairs, and where trees
-# that arrays cannot tell. In arrays they take a second for a hundred thousand ranks.
-_PAIRS, _TREES = 256, 5000
-# Ranks up to which lengths of the links between nodes are tried where distances of all pairs are needed: a second.
-_BETWEEN_NODES = 1024
-# How far above the best so far lengths may be by an estimate, and are still worth their trees.
-_NEAR = 1.25
-# What choosing among switches that may branch may cost (`Branching.most_work`): a tenth of a second.
-_WORK = 5 * 10**4
+# --- lengths of 1 -------------------------------------------------------------------------------------------------
 
 
 def guessed_lengths(topology: Topology, collective: Collective, grants: Sequence[str] = ()) -> Lengths | None:
@@ -350,17 +295,12 @@ def guessed_lengths(topology: Topology, collective: Collective, grants: Sequence
         return None
     trees = 2 if collective.name == "allreduce" else 1
     best: Lengths | None = None
-    one = Fraction(1)
     for crossing, carried, hops in _boundaries(topology, pairs):
         if best is not None and not pairs and carried > _NEAR * trees * hops * float(best.rate):
             continue
-        found = even_lengths(topology, collective, crossing, grants)
-        if found is None and pairs and topology.ranks > _BETWEEN_NODES:
-            continue
+        few = not pairs or topology.ranks <= _BETWEEN_NODES
         try:
-            if found is None:
-                names = (topology.links[number].name for number in np.flatnonzero(crossing).tolist())
-                found = Lengths.of(topology, collective, dict.fromkeys(names, one), (), grants, _WORK)
+            found = unit_lengths(topology, collective, crossing, grants, _WORK if few else 0)
         except InputError:
             continue
         if best is None or found.rate < best.rate:
@@ -368,7 +308,7 @@ def guessed_lengths(topology: Topology, collective: Collective, grants: Sequence
     return best
 
 
-def _boundaries(topology: Topology, pairs: bool) -> list[tuple[NDArray[np.bool_], float, int]]:
+def _boundaries(topology: Topology, pairs: bool) -> list[tuple[Bools, float, int]]:
     """The links between groups that are worth lengths, what they carry, and about how many a tree over all groups uses.
 
     Of ways to group that leave the ranks in as many groups, the one whose links carry least. A tree uses one link from
@@ -380,7 +320,7 @@ def _boundaries(topology: Topology, pairs: bool) -> list[tuple[NDArray[np.bool_]
     # In arrays, trees over a hundred thousand ranks take a second.
     quick = not pairs and columns.goes_back and not columns.shared
     few = quick or topology.ranks <= (_PAIRS if pairs else _TREES)
-    least: dict[int, tuple[NDArray[np.bool_], float, int]] = {}
+    least: dict[int, tuple[Bools, float, int]] = {}
     hosts = nodes(topology)
     for found in (hosts, *(other for other in (groupings(topology) if few else ()) if other.sort != hosts.sort)):
         label = found.label
@@ -400,38 +340,56 @@ def _boundaries(topology: Topology, pairs: bool) -> list[tuple[NDArray[np.bool_]
     return list(least.values())
 
 
+def unit_lengths(
+    topology: Topology, collective: Collective, chosen: Bools, grants: Sequence[str] = (), most_work: int = MOST_WORK
+) -> Lengths:
+    """What lengths of 1 on the chosen links prove; raises `InputError` as `Lengths.of`.
+
+    most_work: as there; if it is 0, for what arrays do not tell as well.
+    """
+    found = even_lengths(topology, collective, chosen, grants)
+    if found is not None:
+        return found
+    if not most_work:
+        raise InputError("these lengths need the distances of too many pairs")
+    names = (topology.links[number].name for number in np.flatnonzero(chosen).tolist())
+    return Lengths.of(topology, collective, dict.fromkeys(names, Fraction(1)), (), grants, most_work)
+
+
 def even_lengths(
     topology: Topology, collective: Collective, chosen: Bools, grants: Sequence[str] = ()
 ) -> Lengths | None:
-    """What lengths of 1 on the chosen links prove; None for what only `Lengths.of` can say.
+    """As `unit_lengths` by arrays alone: `Lengths.of` takes seconds for hundreds of thousands of links.
 
-    grants: what switches may do, of what they can. That makes no difference where each of them has a member beside it
-    that no chosen link separates: what branches there may as well do so at the member.
-
-    None for collectives without trees, relays that do more than forward, links that share a bus, links that have none
-    back, and links that prove nothing.
+    None for what only that can say, and links that prove nothing: collectives without trees, relays that do more than
+    forward, links that share a bus, links that have none back. What is granted to switches makes no difference where
+    each of them has a member beside it that no chosen link separates: what branches there may as well do so at the
+    member.
     """
-    columns = topology.link_columns
+    columns, places = topology.link_columns, topology.member_places
     if collective.personalized or not columns.goes_back or bool((columns.bus[chosen] >= 0).any()):
         return None
-    if grants and not _beside_members(topology, chosen, grants):
-        return None
+    if grants:
+        point = joined_labels(len(topology.devices), columns.src[~chosen], columns.dst[~chosen])
+        able = [place for place, device in enumerate(topology.devices) if not device.can.isdisjoint(grants)]
+        if not np.isin(point[able], point[places]).all():
+            return None
     least = least_even_tree(topology, chosen)
     if not least or more_than_forwards(topology):
         return None
     distance = Fraction(least * (2 if collective.name == "allreduce" else 1))
     carried, one = columns.capacity(chosen), Fraction(1)
     names = sorted(topology.links[number].name for number in np.flatnonzero(chosen).tolist())
-    lengths, use = tuple((name, one) for name in names), _use(topology, chosen, distance, carried)
+    held = np.zeros(len(topology.devices), dtype=np.bool_)
+    held[places] = True
+    use = None
+    # Where they are just the links of the members, `even_use` must look at them.
+    if not np.array_equal(held[columns.src] | held[columns.dst], chosen):
+        node = topology.device_nodes
+        between = bool((node[columns.src[chosen]] != node[columns.dst[chosen]]).all())
+        use = EvenUse(even_words(int(chosen.sum()), between=between), None, distance, carried)
+    lengths = tuple((name, one) for name in names)
     return Lengths(lengths, carried, distance, grants=checked_grants(topology, grants), even=use)
-
-
-def _beside_members(topology: Topology, chosen: Bools, grants: Sequence[str]) -> bool:
-    """True if no chosen link separates any switch that can do what is granted from all members."""
-    columns = topology.link_columns
-    point = joined_labels(len(topology.devices), columns.src[~chosen], columns.dst[~chosen])
-    able = [place for place, device in enumerate(topology.devices) if not device.can.isdisjoint(grants)]
-    return bool(np.isin(point[able], point[topology.member_places]).all())
 
 
 def least_even_tree(topology: Topology, chosen: Bools) -> int | None:
@@ -466,15 +424,3 @@ def least_even_tree(topology: Topology, chosen: Bools) -> int | None:
         now = len(distinct(label[ends]))
         total, left = total + one * (left - now), now
     return total if left == 1 else None
-
-
-def _use(topology: Topology, chosen: Bools, distance: Fraction, carried: Fraction) -> EvenUse | None:
-    """What `even_use` says of links that are not just those of the members; None where it must look at them."""
-    columns = topology.link_columns
-    held = np.zeros(len(topology.devices), dtype=np.bool_)
-    held[topology.member_places] = True
-    if np.array_equal(held[columns.src] | held[columns.dst], chosen):
-        return None
-    node = topology.device_nodes
-    between = bool((node[columns.src[chosen]] != node[columns.dst[chosen]]).all())
-    return EvenUse(even_words(int(chosen.sum()), between=between), None, distance, carried)

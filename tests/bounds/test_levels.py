@@ -83,9 +83,9 @@ def test_cuts_around_parts_are_the_maximum_flows_of_networkx(edit: str) -> None:
         graph: nx.DiGraph[str] = nx.DiGraph()
         for link in part.links:
             graph.add_edge(link.src, link.dst, capacity=int(link.bandwidth))
-        first = parts[part.members[0]]
-        for member in part.members:
-            graph.add_edge(*(("s", member) if parts[member] == first else (member, "t")))
+        label = parts.label[part.member_places]
+        for member, inside in zip(part.members, label == label[0], strict=True):
+            graph.add_edge(*(("s", member) if inside else (member, "t")))
         [row] = [row for row in bs.levels(part, "alltoall") if row.level == name]
         assert isinstance(row.bound.certificate, Cut)
         flow = nx.maximum_flow_value(graph, "s", "t")
