@@ -15,6 +15,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from blinksim.bounds.branching import SUMS, Branching, both_ways, branching, interchangeable
 from blinksim.bounds.certificate_sums import Metric
@@ -39,6 +40,7 @@ _FEW_RANKS, _FEW_WAYS = 64, 6
 _UNITS = 2**40
 # As in `certificates.branching`: for one of many trees, and for all of them.
 _MOST_WORK, _MOST_WORK_IN_ALL = 10**6, 4 * 10**6
+Floats = NDArray[np.float64]
 # The sorts of hops.
 WAY, OWN, OUT = range(3)
 
@@ -118,120 +120,101 @@ def best_ways(
     guess: lengths that may be the best, which saves the search once ways attain them. Raises `InputError` where too
     many switches differ, and `InfeasibleError` if the solver finds no optimum.
     """
-    search = _Search(topology, collective, tuple(shares))
-    if guess is not None:
-        search.begin(guess)
-    for _ in range(search.most_ways):
-        if search.extend():
-            return search.result(True)
-    return search.result(False)
+    hosts = {topology.device(name).node for name in topology.members}
+    if topology.ranks > (_MOST_RANKS if len(hosts) == 1 else _MOST_RANKS_OF_HOSTS):
+        raise InfeasibleError(f"the best trees that branch in switches are not sought on {topology.ranks} ranks")
+    # One step costs half a second there; where the first ones do not attain a guess, hundreds would not soon.
+    most_ways = _FEW_WAYS if len(hosts) > 1 and topology.ranks > _FEW_RANKS else _MOST_WAYS
+    net, plain = network(topology), not collective.rooted and not shares
+    # Where one way stands for those that symmetries make of it, its loads are those of orbits.
+    part = with_name_turns(topology) if plain else topology
+    capacities = _Capacities(part, net, plain)
+    scale = float(net.capacity.max())
+    # The dual: lengths of least price at which every way has a length of 1.
+    program = Program()
+    variables = program.variables(len(capacities.cost))
+    objective = [(variable, -cost / scale) for variable, cost in zip(variables, capacities.cost, strict=True)]
+    lengths = scale / np.array(capacities.cost) if guess is None else capacities.lengths_like(guess)
+    ways, spent, value, whole, grants = list[Way](), 0, 0.0, False, abilities(topology)
+    while not whole and most_ways:
+        most_ways -= 1
+        found, work = least_ways(part, collective, capacities.by_name(lengths), shares, grants, capacities.first)
+        spent += work
+        if spent > _MOST_WORK_IN_ALL:
+            raise InfeasibleError("the best trees that branch in switches take too long to find")
+        loads = [capacities.loads(way) for way in found]
+        # Ways no shorter than 1 change nothing: the lengths are the best.
+        whole = bool(ways) and min(float(used @ lengths) for used in loads) >= 1 - 1e-9
+        if not whole:
+            ways += found
+            for used in loads:
+                terms = [(variable, load) for variable, load in zip(variables, used.tolist(), strict=True) if load]
+                program.row(terms, at_least=1.0, at_most=np.inf)
+            value = -program.solve(objective) * scale * float(net.unit)
+            lengths = np.maximum(program.values, 0)
+            whole = guess is not None and agree(guess.rate, value)
+    duals = (-program.duals * scale * float(net.unit)).tolist()
+    used_ways = [(amount, way) for amount, way in zip(duals, ways, strict=True) if amount > 1e-12 * value]
+    if guess is not None and agree(guess.rate, value):
+        return guess, used_ways, whole
+    proof = shortest_lengths(
+        capacities.by_name(lengths), value, lambda short: Lengths.of(part, collective, short, shares, grants)
+    )
+    if proof is None:
+        raise InfeasibleError("no lengths of links prove a bound where switches multicast or reduce")
+    return proof[0], used_ways, whole and proof[1]
 
 
-class _Search:
-    def __init__(self, topology: Topology, collective: Collective, shares: tuple[int, ...]) -> None:
-        hosts = {topology.device(name).node for name in topology.members}
-        if topology.ranks > (_MOST_RANKS if len(hosts) == 1 else _MOST_RANKS_OF_HOSTS):
-            raise InfeasibleError(f"the best trees that branch in switches are not sought on {topology.ranks} ranks")
-        # One step costs half a second there; where the first ones do not attain a guess, hundreds would not soon.
-        self.most_ways = _FEW_WAYS if len(hosts) > 1 and topology.ranks > _FEW_RANKS else _MOST_WAYS
-        self.collective, self.shares = collective, shares
-        self.grants = abilities(topology)
-        net = network(topology)
-        self.names, self.shared, adders = with_adders(topology, net)
-        plain = not collective.rooted and not shares
-        # Where one way stands for those that symmetries make of it, its loads are those of orbits.
-        self.topology = with_name_turns(topology) if plain else topology
-        orbits = network_orbits(self.topology, net) if plain else single_orbits(net)
-        # For every device the first one that symmetries map onto it.
-        alike = device_orbits(self.topology) if plain else [(device,) for device in range(len(topology.devices))]
+class _Capacities:
+    """What ways use up: links, capacities of devices and adders, in groups of those that symmetries make alike.
+
+    cost: the capacity of each group, all of it. first: for every device the first one that symmetries map onto it.
+    """
+
+    def __init__(self, topology: Topology, net: Network, plain: bool) -> None:
+        self.topology = topology
+        self.names, shared, adders = with_adders(topology, net)
+        self._place = {name: arc for arc, name in enumerate(self.names)}
+        orbits = network_orbits(topology, net) if plain else single_orbits(net)
+        alike = device_orbits(topology) if plain else [(device,) for device in range(len(topology.devices))]
         self.first = {device: group[0] for group in alike for device in group}
         orbit = [*orbits.arc.tolist(), *(-1 - self.first[device] for device in adders.values())]
-        groups: dict[tuple[int, ...], list[int]] = {}
-        for number, capacity in enumerate(self.shared):
-            groups.setdefault(tuple(sorted(orbit[arc] for arc, _ in capacity.uses)), []).append(number)
-        self.groups = list(groups.values())
-        self.net: Network = net
-        self.scale = float(net.capacity.max())
-        # The dual: lengths of least price at which every way has a length of 1.
-        self.program = Program()
-        self.variables = self.program.variables(len(self.groups))
-        self.cost = [float(self.shared[group[0]].capacity) * len(group) / self.scale for group in self.groups]
-        self.lengths = [1 / cost for cost in self.cost]
-        self.ways: list[Way] = []
-        self.spent = 0
-        self.guess: Lengths | None = None
+        numbers: dict[tuple[int, ...], int] = {}
+        self._leading: list[list[int]] = []
+        self._group, self._part = np.zeros(len(self.names), dtype=np.int64), np.zeros(len(self.names))
+        every = list[tuple[int, float]]()
+        for capacity in shared:
+            arcs = [arc for arc, _ in capacity.uses]
+            number = numbers.setdefault(tuple(sorted(orbit[arc] for arc in arcs)), len(numbers))
+            if number == len(self._leading):
+                self._leading.append(arcs)
+            every.append((number, float(capacity.capacity)))
+            self._group[arcs], self._part[arcs] = number, [part for _, part in capacity.uses]
+        own, count = dict(reversed(every)), Counter(number for number, _ in every)
+        self.cost = [own[number] * count[number] for number in range(len(numbers))]
 
-    def begin(self, guess: Lengths) -> None:
-        """Takes lengths that may be the best: ends once ways attain them, and looks for the least ways by them first.
-
-        All other lengths are small then, not 0, so that the first ways make no detour.
-        """
-        self.guess = guess
+    def lengths_like(self, guess: Lengths) -> Floats:
+        """Those of each group as in a guess, all others small, not 0, so that the first ways make no detour."""
         known = dict(guess.lengths)
         most = float(max(known.values()))
-        for number, group in enumerate(self.groups):
-            names = [self.names[arc] for arc, _ in self.shared[group[0]].uses]
-            own = max(float(known.get(name, 0)) for name in names) / most
-            self.lengths[number] = max(own, 1e-3)
+        own = (max(float(known.get(self.names[arc], 0)) for arc in arcs) / most for arcs in self._leading)
+        return np.array([max(length, 1e-3) for length in own])
 
-    def extend(self) -> bool:
-        """Adds the least ways by the present lengths; true if they were no shorter than 1, so that these are best."""
-        lengths = self._by_name()
-        ways, spent = least_ways(self.topology, self.collective, lengths, self.shares, self.grants, self.first)
-        self.spent += spent
-        if self.spent > _MOST_WORK_IN_ALL:
-            raise InfeasibleError("the best trees that branch in switches take too long to find")
-        loads = [self._loads(way) for way in ways]
-        least = min(sum(load * length for load, length in zip(used, self.lengths, strict=True)) for used in loads)
-        if self.ways and least >= 1 - 1e-9:
-            return True
-        self.ways += ways
-        for used in loads:
-            terms = [(variable, load) for variable, load in zip(self.variables, used, strict=True) if load]
-            self.program.row(terms, at_least=1.0, at_most=np.inf)
-        self.program.solve([(v, -cost) for v, cost in zip(self.variables, self.cost, strict=True)])
-        self.lengths = np.maximum(self.program.values, 0).tolist()
-        return self.guess is not None and agree(self.guess.rate, self._value())
+    def by_name(self, lengths: Floats) -> dict[str, float]:
+        return dict(zip(self.names, (lengths[self._group] * self._part).tolist(), strict=True))
 
-    def _value(self) -> float:
-        """The rate that the ways so far attain, bytes/s."""
-        return -self.program.value * self.scale * float(self.net.unit)
-
-    def _loads(self, way: Way) -> list[float]:
-        """How much of each group of shared capacities a way takes."""
-        used = defaultdict[str, Fraction](Fraction)
+    def loads(self, way: Way) -> Floats:
+        """How much of each group a way takes."""
+        used = np.zeros(len(self.names))
         for number, times in way.links.items():
             link = self.topology.links[number]
-            for name in (link.name, f"{link.src} out", f"{link.dst} in"):
-                used[name] += times
+            used[number] += float(times)
+            for name in (f"{link.src} out", f"{link.dst} in"):
+                if name in self._place:
+                    used[self._place[name]] += float(times)
         for device, times in way.sums.items():
-            used[f"{self.topology.devices[device].name} {SUMS}"] += times
-        return [
-            sum(float(used[self.names[arc]]) * part for number in group for arc, part in self.shared[number].uses)
-            for group in self.groups
-        ]
-
-    def _by_name(self) -> dict[str, float]:
-        lengths = dict[str, float]()
-        for group, length in zip(self.groups, self.lengths, strict=True):
-            for number in group:
-                for arc, part in self.shared[number].uses:
-                    lengths[self.names[arc]] = length * part
-        return lengths
-
-    def result(self, whole: bool) -> tuple[Lengths, list[tuple[float, Way]], bool]:
-        value = self._value()
-        duals = (-self.program.duals * self.scale * float(self.net.unit)).tolist()
-        ways = [(amount, way) for amount, way in zip(duals, self.ways, strict=True) if amount > 1e-12 * value]
-        if self.guess is not None and agree(self.guess.rate, value):
-            return self.guess, ways, whole
-        topology, collective, shares, grants = self.topology, self.collective, self.shares, self.grants
-        found = shortest_lengths(
-            self._by_name(), value, lambda lengths: Lengths.of(topology, collective, lengths, shares, grants)
-        )
-        if found is None:
-            raise InfeasibleError("no lengths of links prove a bound where switches multicast or reduce")
-        return found[0], ways, whole and found[1]
+            used[self._place[f"{self.topology.devices[device].name} {SUMS}"]] += float(times)
+        return np.asarray(np.bincount(self._group, used * self._part, len(self.cost)), dtype=np.float64)
 
 
 def least_ways(
@@ -247,20 +230,22 @@ def least_ways(
     first: for every device the one whose tree stands for its own, as symmetries map them onto each other. Of several
     ways, one with few links.
     """
-    zero = 0.0
-    effective = [
-        lengths.get(link.name, zero) + lengths.get(f"{link.src} out", zero) + lengths.get(f"{link.dst} in", zero)
+    far = [
+        sum(lengths.get(name, 0.0) for name in (link.name, f"{link.src} out", f"{link.dst} in"))
         for link in topology.links
     ]
-    adders = {place: lengths.get(f"{device.name} {SUMS}", zero) for place, device in enumerate(topology.devices)
-              if device.reduction_rate is not None}  # fmt: skip
-    most = max(*effective, *adders.values()) or 1.0
+    adders = {
+        place: lengths.get(f"{device.name} {SUMS}", 0.0)
+        for place, device in enumerate(topology.devices)
+        if device.reduction_rate is not None
+    }
+    most = max(*far, *adders.values()) or 1.0
     # Every link has some length, so that devices stay apart, and no tree makes a detour for nothing.
-    whole = [int(length / most * _UNITS) + 1024 for length in effective]
+    whole = [int(length / most * _UNITS) + 1024 for length in far]
     sums = {place: int(length / most * _UNITS) for place, length in adders.items()}
     trees = _Trees(topology, whole, grants, sums)
-    name, points = collective.name, trees.ways[0].points
-    if name == "allreduce":
+    points = trees.ways[0].points
+    if collective.name == "allreduce":
         # Any root will do, so lengths that are alike suffice; machines need not be.
         leader = interchangeable(topology, whole, sums)
         tried = [*dict.fromkeys(trees.place[device] for device in leader if device in trees.place)]
@@ -268,20 +253,16 @@ def least_ways(
         best = min(both for _, both in found)
         kinds = {tuple(way.alike[root] for way in trees.ways) for root, both in found if both == best}
         roots = [v for v in tried if tuple(way.alike[v] for way in trees.ways) in kinds]
-        ways = [
-            _way(topology, [BranchingTrees(points[v], Fraction(1), trees.tree(0, v), trees.tree(1, v))]) for v in roots
-        ]
-        return ways, sum(way.spent for way in trees.ways)
-    ranks = [trees.place[first[topology.index[name]]] for name in topology.members]
-    out = name in ("allgather", "broadcast")
-    held = [int(rank == collective.root) for rank in range(len(ranks))] if collective.rooted else list(shares)
-    weights = held or [1] * len(ranks)
-    parts = defaultdict[int, int](int)
-    for place, weight in zip(ranks, weights, strict=True):
-        parts[place] += weight
-    way = _way(
-        topology,
-        [
+        each = [BranchingTrees(points[v], Fraction(1), trees.tree(0, v), trees.tree(1, v)) for v in roots]
+        ways = [_way(topology, [tree]) for tree in each]
+    else:
+        out = collective.name in ("allgather", "broadcast")
+        held = [int(rank == collective.root) for rank in range(topology.ranks)] if collective.rooted else list(shares)
+        weights = held or [1] * topology.ranks
+        parts = Counter[int]()
+        for name, weight in zip(topology.members, weights, strict=True):
+            parts[trees.place[first[topology.index[name]]]] += weight
+        each = [
             BranchingTrees(
                 points[v],
                 Fraction(weight, sum(weights)),
@@ -290,9 +271,9 @@ def least_ways(
             )
             for v, weight in parts.items()
             if weight
-        ],
-    )
-    return [way], sum(way.spent for way in trees.ways)
+        ]
+        ways = [_way(topology, each)]
+    return ways, sum(way.spent for way in trees.ways)
 
 
 def _way(topology: Topology, trees: list[BranchingTrees]) -> Way:
