@@ -33,11 +33,10 @@ def advise(options: commands.Advise) -> None:
     """The bound, what NCCL would pick, the best schedule, and the file to load."""
     from blinksim.answers import advise as study
     from blinksim.machines import this_machine
-    from blinksim.textio.whole_files import check_target, write_text
+    from blinksim.textio.whole_files import write_text
     from blinksim.timing.model_registry import DEFAULT
 
-    if options.output:
-        check_target(options.output, options.force)
+    options.check_files()
     question = question_of(options.machine or _SAVED, options.where)
     earlier = unedited(question, options.before)
     wanted = collective_of(options.collective, options.root, options.traffic)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from blinksim.cli.options import ALL_GPUS, check_picture, command_line, question_of
+from blinksim.cli.options import ALL_GPUS, command_line, question_of
 from blinksim.cli.terminal import Working, answer, note, typed, written
 from blinksim.errors import InputError
 from blinksim.textio.text_table import names, table
@@ -223,11 +223,10 @@ def calibrate(options: Calibrate) -> None:
     from blinksim.answers.logs.series import Series
     from blinksim.formats import rate_tables
     from blinksim.textio.text_files import shown
-    from blinksim.textio.whole_files import check_target, write_text
+    from blinksim.textio.whole_files import write_text
 
     question = question_of(options.machine, options.where)
-    if options.output:
-        check_target(options.output, options.force)
+    options.check_files()
     whole = question.whole()
     runs = [run for log in options.logs for run in _runs(log, options.collective)]
     series = [Series.of(run, _part(run, question, whole)) for run in runs]
@@ -251,11 +250,10 @@ def _on_gpus(options: Calibrate) -> None:
     from blinksim.answers.measurements.execution_fit import processes
     from blinksim.formats import rate_tables
     from blinksim.gpu.execution.gpu_clock import GpuClock
-    from blinksim.textio.whole_files import check_target, write_text
+    from blinksim.textio.whole_files import write_text
 
     target, machine = options.output, options.machine
-    if target:
-        check_target(target, options.force)
+    options.check_files()
     whole = machines.this_machine() if machine is None else question_of(machine, options.where).whole()
     clock = GpuClock(None if options.gpus == ALL_GPUS else options.gpus)
     day = datetime.datetime.now(datetime.UTC).date().isoformat()
@@ -387,7 +385,7 @@ def measured(options: Measured) -> None:
     if options.machine is None:
         _list()
         return
-    check_picture(options.plot, options.plot_y, force=options.force)
+    options.check_files()
     found = study.measured(options.machine, options.quality.upper())
     if options.plot:
         from blinksim import plots

@@ -177,6 +177,21 @@ class Options:
             elif isinstance(declared, _Declared):
                 setattr(self, name, values[name])
 
+    def check_files(self) -> None:
+        """Refuses files that cannot be written, before the work, and --plot-y without a picture."""
+        from blinksim.textio.whole_files import check_target
+
+        given = vars(self)
+        for name in ("output", "times_to", "plugin", "trace"):
+            if given.get(name):
+                check_target(given[name], given["force"])
+        if given.get("plot"):
+            from blinksim import plots
+
+            plots.check(given["plot"], force=given["force"])
+        elif given.get("plot_y", "algbw") != "algbw":
+            raise InputError("--plot-y says what a picture shows; name its file with --plot")
+
     @classmethod
     def parameters(cls, command: str, rates: str = "") -> Iterator[click.Parameter]:
         """The parameters for click, in the order of the attributes."""
@@ -251,16 +266,6 @@ def collective_of(name: str, root: int | None, traffic: str | None) -> Collectiv
     from blinksim.formats.traffic_files import read_traffic
 
     return Collective.parse(name, root, read_traffic(traffic))
-
-
-def check_picture(plot: str | None, plot_y: str, *, force: bool) -> None:
-    """Refuses a picture that cannot be written before any work is done, and --plot-y without a picture."""
-    if plot:
-        from blinksim import plots
-
-        plots.check(plot, force=force)
-    elif plot_y != "algbw":
-        raise InputError("--plot-y says what a picture shows; name its file with --plot")
 
 
 def read_schedule(schedule: str, where: ScheduleMachineOptions) -> Schedule:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from blinksim.cli.options import check_picture, collective_of, command_line, left, question_of, unedited
+from blinksim.cli.options import collective_of, command_line, left, question_of, unedited
 from blinksim.cli.terminal import Working, answer, as_typed, drawn, typed
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.textio.text_table import table
@@ -187,7 +187,7 @@ def compare(options: Compare) -> None:
         found_by_models, question = _across(question, wanted, sizes, models, listed, options)
         _print(found_by_models, question)
         return
-    check_picture(options.plot, options.plot_y, force=options.force)
+    options.check_files()
     timing: str = models[0]
     others: dict[str, Answer] = {}
     if registry.times_schedules(timing):

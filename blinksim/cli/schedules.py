@@ -199,18 +199,10 @@ def simulate(options: Simulate) -> None:
     """A schedule in time, on its own links."""
     from blinksim.simulation import simulate as simulated
     from blinksim.simulation.contention import with_cap
-    from blinksim.textio.whole_files import check_target
 
     size, launch = parse_size(options.size), parse_time(options.launch)
     trace, plot, force = options.trace, options.plot, options.force
-    files = [file for file in (trace, plot) if file]
-    # Before the work, not after it.
-    for file in files:
-        check_target(file, force)
-    if plot:
-        from blinksim import plots
-
-        plots.check(plot, force=force)
+    options.check_files()
     cap = None if options.channels_together is None else parse_rate(options.channels_together)
     loaded = with_cap(read_schedule(options.schedule, options.where), cap)
     search = "" if options.chunk else ", searching the best size of pieces; --chunk 1MiB or another size saves that"
@@ -236,13 +228,15 @@ def simulate(options: Simulate) -> None:
             if cut:
                 note(as_typed(cut))
         if plot:
+            from blinksim import plots
+
             plots.save(plots.gantt(timeline), plot, force=force)
 
     with written(trace or plot, write) as there:
 
         def text() -> None:
             _show_timeline(timeline)
-            for file in files if there else ():
+            for file in filter(None, (trace, plot) if there else ()):
                 click.echo(f"written: {file}")
 
         answer("simulate", lambda: {"schedule": options.schedule, **timeline.to_dict()}, text)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from blinksim.cli.options import check_picture, collective_of, command_line, question_of, typed_options
+from blinksim.cli.options import collective_of, command_line, question_of, typed_options
 from blinksim.cli.terminal import answer, csv_text, drawn, flagged, moving, note, written
 from blinksim.errors import InfeasibleError
 from blinksim.textio.text_table import count, table
@@ -31,16 +31,13 @@ _EVERY_S = 30
 def sweep(options: Sweep) -> None:
     """Every combination of what-ifs, nodes, sizes and algorithms as one table."""
     from blinksim.answers import sweep as study
-    from blinksim.textio.whole_files import check_target, write_text
+    from blinksim.textio.whole_files import write_text
 
     question, machine, form = question_of(options.machine, options.where), options.machine, options.form
     options.work.check(machine)
     wanted = collective_of(options.collective, options.root, options.traffic)
     algorithms = options.algorithms.split(",")
-    # Files that exist are refused before any work is done.
-    if options.output:
-        check_target(options.output, options.force)
-    check_picture(options.plot, options.plot_y, force=options.force)
+    options.check_files()
     journal = f"{options.output}.journal" if options.output else None
     with _Bar() as progress:
         try:

@@ -47,7 +47,6 @@ def synth(options: Synth) -> None:
     from blinksim.answers.synthesize import synthesize
     from blinksim.budget import within
     from blinksim.formats.schedule_json import write_schedule
-    from blinksim.textio.whole_files import check_target
 
     question = question_of(options.machine, options.where)
     wanted = collective_of(options.collective, options.root, options.traffic)
@@ -58,15 +57,9 @@ def synth(options: Synth) -> None:
     if size is None and options.messages is not None:
         raise InputError("--messages is about a time, and there is no size; add --size, or leave it out")
     algorithm = options.algorithm or (None if size is not None else "packed")
-    # Files that cannot be written are refused before the work.
-    if options.output is not None:
-        if not options.output.endswith((".json", ".json.gz")):
-            raise InputError(f"-o {options.output}: a schedule file ends in .json or .json.gz")
-        check_target(options.output, options.force)
-    if options.plot:
-        from blinksim import plots
-
-        plots.check(options.plot, force=options.force)
+    if options.output is not None and not options.output.endswith((".json", ".json.gz")):
+        raise InputError(f"-o {options.output}: a schedule file ends in .json or .json.gz")
+    options.check_files()
     # Options that the algorithm does not have are refused, too.
     known = {"time_limit"} if algorithm is None else registered(algorithm).options()
     extra: dict[str, Any] = {key: getattr(options, key) for key in _GIVEN if getattr(options, key) is not None}
@@ -106,6 +99,8 @@ def synth(options: Synth) -> None:
         said = {**question.described(topology), **found.to_dict()}
         answer("synth", lambda: said, lambda: _show(found, options, question, output))
     if options.plot:
+        from blinksim import plots
+
         exchanges = found.compact.collective.exchanges
         drawn(plots.loads(found) if exchanges else plots.trees(found), options.plot, options.force)
     if not found.verdict.ok:

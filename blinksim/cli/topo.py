@@ -81,12 +81,11 @@ def show(options: TopoShow) -> None:
     question = question_of(options.machine, options.where)
     if options.bottleneck and not options.plot:
         raise InputError("--bottleneck is shaded in a picture; name its file with --plot")
+    options.check_files()
+    topology = _part(question)
     if options.plot:
         from blinksim import plots
 
-        plots.check(options.plot, force=options.force)
-    topology = _part(question)
-    if options.plot:
         # Without what no link of the default classes touches, and GPUs that are not selected.
         part, before = topology if question.links else topology.select(connected=False), None
         if question.edits:
@@ -202,11 +201,10 @@ def import_machine(options: TopoImport) -> None:
     """A machine file made of another tool's, or of any machine."""
     from blinksim import machines
     from blinksim.formats import machine_yaml
-    from blinksim.textio.whole_files import check_target, write_text
+    from blinksim.textio.whole_files import write_text
 
     file, output, force = options.file, options.output, options.force
-    if output is not None:
-        check_target(output, force)
+    options.check_files()
     topology = machines.load(file, rates=options.rates, like=options.like)
     text = machine_yaml.write(topology)
     for remark in machines.remarks(topology):
@@ -224,13 +222,12 @@ def export(options: TopoExport) -> None:
     """A machine written for NCCL."""
     from blinksim import exports
     from blinksim.question import Question
-    from blinksim.textio.whole_files import check_target, write_text
+    from blinksim.textio.whole_files import write_text
 
     name, output = options.name, options.output
     if name.lower().replace("_", "-") != "nccl-topo":
         raise unknown("format of machines", name, ("nccl-topo",), hint="(schedules: blinksim export)")
-    if output is not None:
-        check_target(output, options.force)
+    options.check_files()
     question = Question(options.machine, members=options.members, rates=options.rates, edits=options.edits)
     whole = question.whole()
     topology = whole if question.members is None else whole.subset(question.part(whole).members)

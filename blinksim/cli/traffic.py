@@ -17,15 +17,9 @@ if TYPE_CHECKING:
 def traffic(options: Traffic) -> None:
     """What every rank sends to every other: made, or read from a file."""
     from blinksim.formats.traffic_files import read_traffic, write_traffic
-    from blinksim.textio.whole_files import check_target
     from blinksim.traffic import expert_traffic
 
-    if options.output:
-        check_target(options.output, options.force)
-    if options.plot:
-        from blinksim import plots
-
-        plots.check(options.plot, force=options.force)
+    options.check_files()
     makes = ("tokens", "token_size", "experts_per_rank", "top_k", "skew", "seed")
     given = {name: getattr(options, name) for name in makes if getattr(options, name) is not None}
     file, ranks = options.file, options.ranks
@@ -57,4 +51,6 @@ def traffic(options: Traffic) -> None:
 
         answer("traffic", lambda: facts, text)
     if options.plot:
+        from blinksim import plots
+
         drawn(plots.traffic(found), options.plot, options.force)

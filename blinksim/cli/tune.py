@@ -40,7 +40,7 @@ def tune(options: Tune) -> None:
     """Where another of NCCL's own choices is quicker, and the rules for a tuner plugin."""
     from blinksim.answers.choice_times import times_text
     from blinksim.nccl.tuner import tuner_files
-    from blinksim.textio.whole_files import check_target, write_text
+    from blinksim.textio.whole_files import write_text
 
     machine, times, output, plugin, force = (
         options.machine,
@@ -61,9 +61,7 @@ def tune(options: Tune) -> None:
         return
     if (times is None) == (options.gpus is None):
         raise InputError("give measured times (TIMES) or --gpus to take them here, one of the two")
-    for target in (output, options.times_to, plugin):
-        if target is not None:
-            check_target(target, force)
+    options.check_files()
     found = tuned(machine, times, options.job) if times is not None else _on_gpus(machine, options)
     exported = found.export(options.job.dialect)
     if options.times_to is not None:
