@@ -15,37 +15,35 @@ if TYPE_CHECKING:
     from blinksim.simulation.simulation_options import MessagesName, OfferName, ProtocolName, ServiceName, SwitchingName
 
 
-def file_option(text: str) -> str | None:
+def file_option() -> str | None:
     """An option that names a file."""
-    return option(text, metavar="FILE")
+    return option(metavar="FILE")
 
 
-def output_option(text: str) -> str | None:
+def output_option() -> str | None:
     """-o, which names a file to write."""
-    return option(text, flags="-o --output", metavar="FILE")
+    return option(flags="-o --output", metavar="FILE")
 
 
 def sizes_option(default: str) -> str:
     """--sizes, as `blinksim.units.parse_sizes` reads them."""
-    return option(
-        "Doubling from one size to another, with a factor as in 1KiB:1GiB:x4, or a list 1MiB,64MiB; 64M is 64MiB.",
-        default,
-    )
+    text = "Doubling from one size to another, with a factor as in 1KiB:1GiB:x4, or a list 1MiB,64MiB; 64M is 64MiB."
+    return option(default, text=text)
 
 
-BEFORE: bool = option("With --edit: also the answer for the machine before the edits, and what is left of it.")
-FORCE: bool = option("Replace FILE if it exists.")
-FORCE_ALL: bool = option("Replace files that exist.")
-JSON: bool = option("Print one JSON object.")
+BEFORE: bool = option(text="With --edit: also the answer for the machine before the edits, and what is left of it.")
+FORCE: bool = option(text="Replace FILE if it exists.")
+FORCE_ALL: bool = option(text="Replace files that exist.")
+JSON: bool = option(text="Print one JSON object.")
 LOG_COLLECTIVE: str | None = option(
-    "Which test of LOG; its collective, if LOG does not name it.  [default: what LOG says]", metavar="NAME"
+    text="Which test of LOG; its collective, if LOG does not name it.  [default: what LOG says]", metavar="NAME"
 )
-NO_NVLS: bool = option("NCCL ran with NCCL_NVLS_ENABLE=0.")
-PLOT_Y: Literal["algbw", "busbw", "time"] = choice("algbw busbw time", "What the picture shows upwards.", "algbw")
-QUIET: bool = option("No notes on stderr.", flags="-q --quiet")
-ROOT: int | None = option("Root rank of broadcast, reduce, gather, scatter.  [default: 0]")
+NO_NVLS: bool = option(text="NCCL ran with NCCL_NVLS_ENABLE=0.")
+PLOT_Y: Literal["algbw", "busbw", "time"] = choice("algbw busbw time", "algbw", text="What the picture shows upwards.")
+QUIET: bool = option(text="No notes on stderr.", flags="-q --quiet")
+ROOT: int | None = option(text="Root rank of broadcast, reduce, gather, scatter.  [default: 0]")
 TRAFFIC: str | None = option(
-    "For alltoallv: the bytes from every rank to every other, as CSV or .npy, a row per rank (blinksim traffic).",
+    text="For alltoallv: the bytes from every rank to every other, as CSV or .npy, a row per rank (blinksim traffic).",
     metavar="FILE",
 )
 
@@ -58,10 +56,14 @@ class TextOptions(Options):
 
 
 class TableOptions(Options):
-    """The form of an answer that is a table, too."""
+    """The form of an answer that is a table, too.
+
+    Options:
+      csv: Print the rows as CSV.
+    """
 
     json: bool = JSON
-    csv: bool = option("Print the rows as CSV.")
+    csv: bool = option()
     quiet: bool = QUIET
 
     def __init__(self, values: Mapping[str, object]) -> None:
@@ -71,60 +73,63 @@ class TableOptions(Options):
 
 
 class MachineOptions(Options):
-    """A part of a machine, as `question_of` understands it; rates: the default of --rates in words."""
+    """A part of a machine, as `question_of` understands it; rates: the default of --rates in words.
 
-    nodes: int = option("Nodes, joined by its fabric.", 1, kind=Whole(1))
-    ranks_per_node: int | None = option(
-        "Ranks on every node, placed card by card in file order.  [default: all its GPUs]", kind=Whole(1)
-    )
-    members: str | None = option(
-        "The GPUs to run on, by number (0,1,4 or 0-3) or name; rank order is list order.  [default: all]",
-        flags="--members --ranks",
-        metavar="LIST",
-    )
-    relays: str | None = option(
-        "GPUs without a rank that may forward.  [default: those that the machine file names]", metavar="none|idle|LIST"
-    )
-    relays_reduce: bool = option("Relays may also reduce and multicast (Blink+'s helpers).")
-    links: str | None = option(
-        "Link classes to use, such as nvlink or xe,mdfi, or all.  [default: what the machine file says]",
-        metavar="CLASSES",
-    )
-    edits: tuple[str, ...] = option(
-        "A what-if; may be repeated: 'without gpu3', 'without gpu0-gpu3', 'without nic[0-3]', 'degrade gpu0-gpu3 "
-        "lanes=1', 'replace xe bandwidth=53GB/s', 'add gpu0-gpu5 nvlink lanes=1', 'nvswitch can=forward'. It changes "
-        "every node, or one if it names it (n0.gpu0).",
-        flags="--edit",
-        metavar="EDIT",
-    )
-    without_in_network: bool = option("Switches neither multicast nor reduce: --edit 'without in-network'.")
-    rates: str | None = option(
-        "Table of bandwidths: nominal, seed, nccl, measured, or a YAML file.  [default: {rates}]", metavar="NAME|FILE"
-    )
+    Options:
+      nodes: Nodes, joined by its fabric.
+      ranks_per_node: Ranks on every node, placed card by card in file order.  [default: all its GPUs]
+      members: The GPUs to run on, by number (0,1,4 or 0-3) or name; rank order is list order.  [default: all]
+      relays: GPUs without a rank that may forward.  [default: those that the machine file names]
+      relays_reduce: Relays may also reduce and multicast (Blink+'s helpers).
+      links: Link classes to use, such as nvlink or xe,mdfi, or all.  [default: what the machine file says]
+      edits: A what-if; may be repeated: 'without gpu3', 'without gpu0-gpu3', 'without nic[0-3]', 'degrade
+          gpu0-gpu3 lanes=1', 'replace xe bandwidth=53GB/s', 'add gpu0-gpu5 nvlink lanes=1', 'nvswitch
+          can=forward'. It changes every node, or one if it names it (n0.gpu0).
+      without_in_network: Switches neither multicast nor reduce: --edit 'without in-network'.
+      rates: Table of bandwidths: nominal, seed, nccl, measured, or a YAML file.  [default: {rates}]
+    """
+
+    nodes: int = option(1, kind=Whole(1))
+    ranks_per_node: int | None = option(kind=Whole(1))
+    members: str | None = option(flags="--members --ranks", metavar="LIST")
+    relays: str | None = option(metavar="none|idle|LIST")
+    relays_reduce: bool = option()
+    links: str | None = option(metavar="CLASSES")
+    edits: tuple[str, ...] = option(flags="--edit", metavar="EDIT")
+    without_in_network: bool = option()
+    rates: str | None = option(metavar="NAME|FILE")
 
 
 class ScheduleMachineOptions(Options):
-    """The machine that a schedule runs on."""
+    """The machine that a schedule runs on.
 
-    machine: str | None = option(
-        "The machine, instead of the one in the file; files of MSCCL and MSCCL++ name none.", metavar="MACHINE"
-    )
-    rates: str | None = option("Rates for --machine.  [default: nominal]", metavar="NAME|FILE")
-    edits: tuple[str, ...] = option(
-        "A what-if, such as 'without gpu0-gpu3'; may be repeated.", flags="--edit", metavar="EDIT"
-    )
-    members: str | None = option(
-        "For files of MSCCL and MSCCL++: the GPUs of their ranks, in order.  [default: all]", metavar="LIST"
-    )
-    nodes: int = option("For files of MSCCL and MSCCL++: nodes of the machine.", 1, kind=Whole(1))
-    root: int = option("For files of MSCCL and MSCCL++, which do not name it: the root.", 0, kind=Whole(0))
+    Options:
+      machine: The machine, instead of the one in the file; files of MSCCL and MSCCL++ name none.
+      rates: Rates for --machine.  [default: nominal]
+      edits: A what-if, such as 'without gpu0-gpu3'; may be repeated.
+      members: For files of MSCCL and MSCCL++: the GPUs of their ranks, in order.  [default: all]
+      nodes: For files of MSCCL and MSCCL++: nodes of the machine.
+      root: For files of MSCCL and MSCCL++, which do not name it: the root.
+    """
+
+    machine: str | None = option(metavar="MACHINE")
+    rates: str | None = option(metavar="NAME|FILE")
+    edits: tuple[str, ...] = option(flags="--edit", metavar="EDIT")
+    members: str | None = option(metavar="LIST")
+    nodes: int = option(1, kind=Whole(1))
+    root: int = option(0, kind=Whole(0))
 
 
 class WhereOptions(Options):
-    """Where the work is done."""
+    """Where the work is done.
 
-    workers: int = option("Processes on this machine.", 1, kind=Whole(1))
-    cluster: str | None = option("A dask scheduler to work on instead, such as tcp://host:8786.", metavar="ADDRESS")
+    Options:
+      workers: Processes on this machine.
+      cluster: A dask scheduler to work on instead, such as tcp://host:8786.
+    """
+
+    workers: int = option(1, kind=Whole(1))
+    cluster: str | None = option(metavar="ADDRESS")
 
     def check(self, machine: str) -> None:
         """Refuses processes that cannot read the machine's description."""
@@ -133,41 +138,46 @@ class WhereOptions(Options):
 
 
 class ModelOptions(Options):
-    """What models of programs on measured GPUs, and those of NCCL, are asked."""
+    """What models of programs on measured GPUs, and those of NCCL, are asked.
 
-    protocol: Literal["simple", "ll128"] | None = choice(
-        "simple ll128", "With --model execution: flags behind the data, or packets.  [default: the quicker one]"
-    )
-    calls: Literal["successive", "apart"] | None = choice(
-        "successive apart",
-        "With --model execution: one call after another, whose launches overlap, or each by itself.  "
-        "[default: successive]",
-    )
-    channels: int | None = option(
-        "With nccl: the time by measured constants with N channels (NCCL_MIN_NCHANNELS = NCCL_MAX_NCHANNELS = N); "
-        "NCCL's own figure does not know of them.  [default: as NCCL has them]",
-        kind=Whole(1, 64),
-        metavar="N",
-    )
-    nccl_version: str | None = option("With nccl: whose figures, 2.28.3 or 2.30.7.  [default: 2.28.3]")
-    nccl_graph: str | None = file_option("With nccl: the channels of a graph file (NCCL_GRAPH_FILE).")
-    no_nvls: bool = option("With nccl: without NVLS, as NCCL_NVLS_ENABLE=0.")
+    Options:
+      protocol: With --model execution: flags behind the data, or packets.  [default: the quicker one]
+      calls: With --model execution: one call after another, whose launches overlap, or each by itself.
+          [default: successive]
+      channels: With nccl: the time by measured constants with N channels (NCCL_MIN_NCHANNELS =
+          NCCL_MAX_NCHANNELS = N); NCCL's own figure does not know of them.  [default: as NCCL has them]
+      nccl_version: With nccl: whose figures, 2.28.3 or 2.30.7.  [default: 2.28.3]
+      nccl_graph: With nccl: the channels of a graph file (NCCL_GRAPH_FILE).
+      no_nvls: With nccl: without NVLS, as NCCL_NVLS_ENABLE=0.
+    """
+
+    protocol: Literal["simple", "ll128"] | None = choice("simple ll128")
+    calls: Literal["successive", "apart"] | None = choice("successive apart")
+    channels: int | None = option(kind=Whole(1, 64), metavar="N")
+    nccl_version: str | None = option()
+    nccl_graph: str | None = file_option()
+    no_nvls: bool = option()
 
 
 class RulesOptions(Options):
-    """The job that a file of measured times is of, and who reads the rules made of it."""
+    """The job that a file of measured times is of, and who reads the rules made of it.
 
-    least_channels: int | None = option(
-        "NCCL_MIN_NCHANNELS while it is timed, and with the file: GPUs that a switch joins often need more channels "
-        "than NCCL takes.",
-        kind=Whole(1, 64),
-        metavar="N",
-    )
-    members: str | None = option("The GPUs that TIMES are of.  [default: all]", metavar="LIST")
-    nodes: int = option("Nodes that TIMES are of.", 1, kind=Whole(1))
-    no_nvls: bool = option("NCCL runs with NCCL_NVLS_ENABLE=0.")
-    version: str | None = option("The release of NCCL whose choices are known.", flags="--nccl", metavar="VERSION")
-    dialect: Literal["nccl", "rccl", "ncclx"] = choice("nccl rccl ncclx", "Who reads the file.", "nccl")
+    Options:
+      least_channels: NCCL_MIN_NCHANNELS while it is timed, and with the file: GPUs that a switch joins often
+          need more channels than NCCL takes.
+      members: The GPUs that TIMES are of.  [default: all]
+      nodes: Nodes that TIMES are of.
+      no_nvls: NCCL runs with NCCL_NVLS_ENABLE=0.
+      version: The release of NCCL whose choices are known.
+      dialect: Who reads the file.
+    """
+
+    least_channels: int | None = option(kind=Whole(1, 64), metavar="N")
+    members: str | None = option(metavar="LIST")
+    nodes: int = option(1, kind=Whole(1))
+    no_nvls: bool = option()
+    version: str | None = option(flags="--nccl", metavar="VERSION")
+    dialect: Literal["nccl", "rccl", "ncclx"] = choice("nccl rccl ncclx", "nccl")
 
 
 class Topo(Options, run=""):
@@ -194,18 +204,18 @@ class TopoShow(Options, run="blinksim.cli.topo:show"):
 
     {machine}
 
+    Options:
+      plot: Draw devices and links as PNG, SVG or PDF: width is bandwidth, red is what edits took.
+      bottleneck: In the picture, shade what the bound of this collective cuts apart.
+
     Example:
       blinksim topo show aurora --nodes 2 --rates seed
     """
 
     machine: str = argument()
     where: MachineOptions = group(MachineOptions, "nominal")
-    plot: str | None = file_option(
-        "Draw devices and links as PNG, SVG or PDF: width is bandwidth, red is what edits took."
-    )
-    bottleneck: str | None = option(
-        "In the picture, shade what the bound of this collective cuts apart.", metavar="COLLECTIVE"
-    )
+    plot: str | None = file_option()
+    bottleneck: str | None = option(metavar="COLLECTIVE")
     force: bool = FORCE
     json: bool = JSON
 
@@ -215,12 +225,15 @@ class TopoCheck(Options, run="blinksim.cli.topo:check"):
 
     Check a machine against the rules; exit status 1 if one of them finds an error.
 
+    Options:
+      rules: List the rules instead.
+
     Example:
       blinksim topo check my-machine.yaml
     """
 
     machine: str | None = argument()
-    rules: bool = option("List the rules instead.")
+    rules: bool = option()
     json: bool = JSON
 
 
@@ -229,17 +242,20 @@ class TopoImport(Options, run="blinksim.cli.topo:import_machine"):
 
     Turn an NCCL topo.xml (or any machine) into a machine file that can be edited.
 
+    Options:
+      output: Where to write the machine file.  [default: standard output]
+      rates: Rates to write down: nominal or nccl.
+      like: The machine that FILE is of: GPUs, NVLinks and ports that FILE leaves out.
+
     Example:
       blinksim topo import topo.xml -o my-machine.yaml
     """
 
     file: str = argument()
-    output: str | None = output_option("Where to write the machine file.  [default: standard output]")
+    output: str | None = output_option()
     force: bool = FORCE
-    rates: str = option("Rates to write down: nominal or nccl.", "nominal")
-    like: str | None = option(
-        "The machine that FILE is of: GPUs, NVLinks and ports that FILE leaves out.", metavar="MACHINE"
-    )
+    rates: str = option("nominal")
+    like: str | None = option(metavar="MACHINE")
     quiet: bool = QUIET
 
 
@@ -248,17 +264,25 @@ class TopoExport(Options, run="blinksim.cli.topo:export"):
 
     Write MACHINE for NCCL, which then plans for it on whatever GPUs the job runs (NCCL_TOPO_FILE).
 
+    Options:
+      name: nccl-topo: NCCL's topology file.
+      output: Where to write it.  [default: standard output]
+      members: Only these GPUs, by number or name.  [default: all]
+      bus_ids: PCI bus ids of the GPUs that the job runs on: 0000:1b:00.0,…
+      rates: Rates to take the machine at.
+      edits: A what-if, such as 'without gpu3'.
+
     Example:
       blinksim topo export dgx1-v100 --format nccl-topo -o dgx1.xml
     """
 
     machine: str = argument()
-    name: str = option("nccl-topo: NCCL's topology file.", flags="--format", metavar="NAME", required=True)
-    output: str | None = output_option("Where to write it.  [default: standard output]")
-    members: str | None = option("Only these GPUs, by number or name.  [default: all]", metavar="LIST")
-    bus_ids: str | None = option("PCI bus ids of the GPUs that the job runs on: 0000:1b:00.0,…", metavar="LIST")
-    rates: str = option("Rates to take the machine at.", "nominal")
-    edits: tuple[str, ...] = option("A what-if, such as 'without gpu3'.", flags="--edit", metavar="EDIT")
+    name: str = option(flags="--format", metavar="NAME", required=True)
+    output: str | None = output_option()
+    members: str | None = option(metavar="LIST")
+    bus_ids: str | None = option(metavar="LIST")
+    rates: str = option("nominal")
+    edits: tuple[str, ...] = option(flags="--edit", metavar="EDIT")
     force: bool = FORCE
     quiet: bool = QUIET
 
@@ -273,6 +297,16 @@ class Project(Options, run="blinksim.cli.project:project"):
 
     {machine}
 
+    Options:
+      algorithm: A name, a Python file of your own, best (of those that are found quickly), all to rank them,
+          or nccl for what NCCL would choose.
+      model: auto (execution with --rates measured where constants are known, else alpha-beta), alpha-beta,
+          execution, simulate, nccl-tuner, projection (scale-up + scale-out), a preset such as
+          aurora-projection, which pins its rates, or a file of your own.
+      reduction_rate: How fast a rank adds what it receives, such as 500GB/s.  [default: as fast as it
+          arrives]
+      what_if: With a preset: what each change that its source discusses would do.
+
     Examples:
       blinksim project dgx1-v100 allreduce 256MiB
       blinksim project dgx1-v100 allreduce 256MiB --members 0,1,2,3,4,7 --algorithm all
@@ -285,21 +319,10 @@ class Project(Options, run="blinksim.cli.project:project"):
     where: MachineOptions = group(MachineOptions, "nominal; nccl for what NCCL chooses; what a model pins")
     root: int | None = ROOT
     traffic: str | None = TRAFFIC
-    algorithm: str = option(
-        "A name, a Python file of your own, best (of those that are found quickly), all to rank them, or nccl for what "
-        "NCCL would choose.",
-        "best",
-    )
-    model: str = option(
-        "auto (execution with --rates measured where constants are known, else alpha-beta), alpha-beta, execution, "
-        "simulate, nccl-tuner, projection (scale-up + scale-out), a preset such as aurora-projection, which pins its "
-        "rates, or a file of your own.",
-        "auto",
-    )
-    reduction_rate: str | None = option(
-        "How fast a rank adds what it receives, such as 500GB/s.  [default: as fast as it arrives]", metavar="RATE"
-    )
-    what_if: bool = option("With a preset: what each change that its source discusses would do.")
+    algorithm: str = option("best")
+    model: str = option("auto")
+    reduction_rate: str | None = option(metavar="RATE")
+    what_if: bool = option()
     before: bool = BEFORE
     timing: ModelOptions = group(ModelOptions)
     form: TableOptions = group(TableOptions)
@@ -311,6 +334,17 @@ class Compare(Options, run="blinksim.cli.project:compare"):
     Which algorithm of COLLECTIVE is best on MACHINE at which size?
 
     {machine}
+
+    Options:
+      algorithms: Names and Python files, separated by commas; nccl is what NCCL would choose. Files of
+          schedules stand beside them: blinksim's own (.json), MSCCL's (.xml) and MSCCL++'s (.json).
+          [default: all that are found quickly]
+      model: auto (execution with --rates measured where constants are known, else alpha-beta), alpha-beta,
+          execution or simulate; nccl-tuner for NCCL's own ring and tree; several stand side by side for the
+          same algorithms.
+      search: Also search so long, for each size, a schedule that is made for it, as synth --size does; all
+          are simulated.
+      plot: Draw algbw against size as PNG, SVG or PDF, with the bounds and what was measured there.
 
     Examples:
       blinksim compare dgx1-v100 allreduce
@@ -327,24 +361,11 @@ class Compare(Options, run="blinksim.cli.project:compare"):
     root: int | None = ROOT
     traffic: str | None = TRAFFIC
     sizes: str = sizes_option("1KiB:1GiB")
-    algorithms: str | None = option(
-        "Names and Python files, separated by commas; nccl is what NCCL would choose. Files of schedules stand beside "
-        "them: blinksim's own (.json), MSCCL's (.xml) and MSCCL++'s (.json).  [default: all that are found quickly]"
-    )
-    model: str = option(
-        "auto (execution with --rates measured where constants are known, else alpha-beta), alpha-beta, execution or "
-        "simulate; nccl-tuner for NCCL's own ring and tree; several stand side by side for the same algorithms.",
-        "auto",
-    )
-    search: float | None = option(
-        "Also search so long, for each size, a schedule that is made for it, as synth --size does; all are simulated.",
-        kind=Decimal(0, min_open=True),
-        metavar="SECONDS",
-    )
+    algorithms: str | None = option()
+    model: str = option("auto")
+    search: float | None = option(kind=Decimal(0, min_open=True), metavar="SECONDS")
     timing: ModelOptions = group(ModelOptions)
-    plot: str | None = file_option(
-        "Draw algbw against size as PNG, SVG or PDF, with the bounds and what was measured there."
-    )
+    plot: str | None = file_option()
     plot_y: Literal["algbw", "busbw", "time"] = PLOT_Y
     force: bool = FORCE
     form: TableOptions = group(TableOptions)
@@ -360,6 +381,12 @@ class Bound(Options, run="blinksim.cli.bound:bound"):
 
     {machine}
 
+    Options:
+      losses: Also the bound after each single link loss, worst first.
+      gains: Also the bound with one lane (or NIC) more, best first.
+      levels: Also what GPUs, nodes and each level of switches allow by themselves.
+      size: Also the least time for SIZE: latency, overhead and bandwidth together.
+
     Examples:
       blinksim bound dgx1-v100 allreduce --members 0,1,2,3,4,7
       blinksim bound dgx-a100 allgather --nodes 4 --json > bound.json
@@ -374,10 +401,10 @@ class Bound(Options, run="blinksim.cli.bound:bound"):
     where: MachineOptions = group(MachineOptions, "nominal")
     root: int | None = ROOT
     traffic: str | None = TRAFFIC
-    losses: bool = option("Also the bound after each single link loss, worst first.")
-    gains: bool = option("Also the bound with one lane (or NIC) more, best first.")
-    levels: bool = option("Also what GPUs, nodes and each level of switches allow by themselves.")
-    size: str | None = option("Also the least time for SIZE: latency, overhead and bandwidth together.", metavar="SIZE")
+    losses: bool = option()
+    gains: bool = option()
+    levels: bool = option()
+    size: str | None = option(metavar="SIZE")
     before: bool = BEFORE
     form: TableOptions = group(TableOptions)
 
@@ -402,6 +429,29 @@ class Synth(Options, run="blinksim.cli.synth:synth"):
 
     {machine}
 
+    Options:
+      algorithm: A name, or a Python file; packed attains the bound.  [default: packed, with --size the
+          quickest]
+      size: Build what is quickest for this many bytes, such as 1MiB, and say how long it takes: of what
+          project considers, by the model that it takes; where that is alpha-beta, the quickest are simulated.
+      messages: With --size: count what a connection sends in a step as one message, or every chunk as one, as
+          programs of MSCCL and emulated lanes send it.  [default: joined]
+      time_limit: Seconds after which the search ends.
+      polish: Search this long for lower and fewer trees at the same rate; prints the compromises.
+      trees: packed: exactly K trees per root, at a stated loss.
+      channels: chains, rings, blinkplus: at most K channels.
+      chunks: few_steps: chunks that each rank's data is cut into; of broadcast and reduce, the vector.
+          [default: 1]
+      steps: few_steps: how many.  [default: the fewest possible]
+      rounds: few_steps: of all steps together.  [default: the fewest that are found]
+      pareto: Instead of one schedule, all that no other betters in latency and bandwidth; -o names a folder
+          for them.
+      alike: ring: pass every node the same way, as NCCL's files need.
+      listed: List the algorithms instead.
+      seed: Seed of a solver, for repeatable answers.
+      output: Where to write the schedule (.json, .json.gz).
+      plot: Draw the trees, the largest first, or the loads of an alltoall, as PNG, SVG or PDF.
+
     Examples:
       blinksim synth dgx1-v100 allreduce --members 0,1,2,3,4,7 -o trees.json
       blinksim synth dgx1-v100 allgather --algorithm ring -o ring.json
@@ -415,49 +465,22 @@ class Synth(Options, run="blinksim.cli.synth:synth"):
     where: MachineOptions = group(MachineOptions, "nominal")
     root: int | None = ROOT
     traffic: str | None = TRAFFIC
-    algorithm: str | None = option(
-        "A name, or a Python file; packed attains the bound.  [default: packed, with --size the quickest]"
-    )
-    size: str | None = option(
-        "Build what is quickest for this many bytes, such as 1MiB, and say how long it takes: of what project "
-        "considers, by the model that it takes; where that is alpha-beta, the quickest are simulated.",
-        metavar="SIZE",
-    )
-    messages: MessagesName | None = choice(
-        "joined single",
-        "With --size: count what a connection sends in a step as one message, or every chunk as one, as programs of "
-        "MSCCL and emulated lanes send it.  [default: joined]",
-    )
-    time_limit: float | None = option(
-        "Seconds after which the search ends.", kind=Decimal(0, min_open=True), metavar="S"
-    )
-    polish: float | None = option(
-        "Search this long for lower and fewer trees at the same rate; prints the compromises.",
-        kind=Decimal(0, min_open=True),
-        metavar="SECONDS",
-    )
-    trees: int | None = option("packed: exactly K trees per root, at a stated loss.", kind=Whole(1), metavar="K")
-    channels: int | None = option("chains, rings, blinkplus: at most K channels.", kind=Whole(1), metavar="K")
-    chunks: int | None = option(
-        "few_steps: chunks that each rank's data is cut into; of broadcast and reduce, the vector.  [default: 1]",
-        flags="--chunks-per-rank",
-        kind=Whole(1),
-        metavar="C",
-    )
-    steps: int | None = option("few_steps: how many.  [default: the fewest possible]", kind=Whole(1), metavar="S")
-    rounds: int | None = option(
-        "few_steps: of all steps together.  [default: the fewest that are found]", kind=Whole(1), metavar="R"
-    )
-    pareto: bool = option(
-        "Instead of one schedule, all that no other betters in latency and bandwidth; -o names a folder for them."
-    )
-    alike: bool | None = option("ring: pass every node the same way, as NCCL's files need.")
-    listed: bool = option("List the algorithms instead.", flags="--list")
-    seed: int | None = option("Seed of a solver, for repeatable answers.")
-    output: str | None = output_option("Where to write the schedule (.json, .json.gz).")
-    plot: str | None = file_option(
-        "Draw the trees, the largest first, or the loads of an alltoall, as PNG, SVG or PDF."
-    )
+    algorithm: str | None = option()
+    size: str | None = option(metavar="SIZE")
+    messages: MessagesName | None = choice("joined single")
+    time_limit: float | None = option(kind=Decimal(0, min_open=True), metavar="S")
+    polish: float | None = option(kind=Decimal(0, min_open=True), metavar="SECONDS")
+    trees: int | None = option(kind=Whole(1), metavar="K")
+    channels: int | None = option(kind=Whole(1), metavar="K")
+    chunks: int | None = option(flags="--chunks-per-rank", kind=Whole(1), metavar="C")
+    steps: int | None = option(kind=Whole(1), metavar="S")
+    rounds: int | None = option(kind=Whole(1), metavar="R")
+    pareto: bool = option()
+    alike: bool | None = option()
+    listed: bool = option(flags="--list")
+    seed: int | None = option()
+    output: str | None = output_option()
+    plot: str | None = file_option()
     force: bool = FORCE
     form: TextOptions = group(TextOptions)
 
@@ -475,6 +498,17 @@ class Verify(Options, run="blinksim.cli.schedules:verify"):
     that is built and interpreted. A graph file is carried through NCCL's own stages for the GPUs of MACHINE: is it
     used, ignored, refused, or a crash? MSCCL's XML and MSCCL++'s plans are carried out symbolically.
 
+    Options:
+      machine: Check against this machine instead of the one in FILE.
+      rates: Rates for --machine.  [default: nominal]
+      edits: Check against the edited machine.
+      in_place: Ask for a schedule whose input and output are one buffer.
+      slots: Buffers of each connection.
+      members: For a graph.xml: the GPUs of the communicator.  [default: all]
+      nodes: For a graph.xml: nodes alike.
+      root: For a runtime's file: the root.
+      release: For a graph.xml: NCCL.
+
     Examples:
       blinksim verify schedule.json
       blinksim verify dgx1-v100-8-allreduce
@@ -484,15 +518,15 @@ class Verify(Options, run="blinksim.cli.schedules:verify"):
     """
 
     file: str = argument()
-    machine: str | None = option("Check against this machine instead of the one in FILE.", metavar="MACHINE")
-    rates: str | None = option("Rates for --machine.  [default: nominal]", metavar="NAME|FILE")
-    edits: tuple[str, ...] = option("Check against the edited machine.", flags="--edit", metavar="EDIT")
-    in_place: bool = option("Ask for a schedule whose input and output are one buffer.")
-    slots: int = option("Buffers of each connection.", 1, kind=Whole(1))
-    members: str | None = option("For a graph.xml: the GPUs of the communicator.  [default: all]", metavar="LIST")
-    nodes: int = option("For a graph.xml: nodes alike.", 1, kind=Whole(1))
-    root: int = option("For a runtime's file: the root.", 0, kind=Whole(0))
-    release: str = option("For a graph.xml: NCCL.", "2.28.3", flags="--nccl", metavar="X.Y.Z")
+    machine: str | None = option(metavar="MACHINE")
+    rates: str | None = option(metavar="NAME|FILE")
+    edits: tuple[str, ...] = option(flags="--edit", metavar="EDIT")
+    in_place: bool = option()
+    slots: int = option(1, kind=Whole(1))
+    members: str | None = option(metavar="LIST")
+    nodes: int = option(1, kind=Whole(1))
+    root: int = option(0, kind=Whole(0))
+    release: str = option("2.28.3", flags="--nccl", metavar="X.Y.Z")
     json: bool = JSON
 
 
@@ -506,6 +540,12 @@ class Export(Options, run="blinksim.cli.schedules:export"):
     nccl-tuner makes rules for the tuners of NCCL, RCCL and NCCLX. In place of a schedule it takes TIMES, a file of
     measured times as blinksim tune --times-to writes it; the options from --machine to --dialect are for it alone.
 
+    Options:
+      name: nccl-graph, nccl-graph-set, msccl-xml, mscclpp-json, nccl-tuner.
+      output: Where to write it; a folder for nccl-graph-set.  [default: standard output]
+      channels: The most channels.  [default: what every release loads]
+      machine: nccl-tuner: the machine that the times are of.
+
     Examples:
       blinksim synth dgx1-v100 allreduce --members 0,1,2,3 --algorithm chains -o chains.json
       blinksim export chains.json --format nccl-graph -o graph.xml
@@ -513,15 +553,10 @@ class Export(Options, run="blinksim.cli.schedules:export"):
     """
 
     schedule: str = argument()
-    name: str = option(
-        "nccl-graph, nccl-graph-set, msccl-xml, mscclpp-json, nccl-tuner.",
-        flags="--format",
-        metavar="NAME",
-        required=True,
-    )
-    output: str | None = output_option("Where to write it; a folder for nccl-graph-set.  [default: standard output]")
-    channels: int | None = option("The most channels.  [default: what every release loads]", metavar="N")
-    machine: str | None = option("nccl-tuner: the machine that the times are of.", metavar="MACHINE")
+    name: str = option(flags="--format", metavar="NAME", required=True)
+    output: str | None = output_option()
+    channels: int | None = option(metavar="N")
+    machine: str | None = option(metavar="MACHINE")
     job: RulesOptions = group(RulesOptions)
     force: bool = FORCE
     form: TextOptions = group(TextOptions)
@@ -537,6 +572,23 @@ class Simulate(Options, run="blinksim.cli.schedules:simulate"):
     Every piece waits for its data and for its link; the answer says which links were busy and what the time consists
     of.
 
+    Options:
+      chunk: Bytes of a piece at most.  [default: what takes the least time]
+      service: How a link serves: in order of arrival; in rounds; by steps; shared in proportion to the
+          shares, or equally.
+      offer: How pieces stand in line: one of every tree at a time, or all there are.  [default: turns for
+          trees]
+      slots: Pieces that a connection has room for.  [default: no limit]
+      protocol: What share of the traffic is data: all, 1/2, 15/16.
+      switching: Whether switches and hosts pass a piece on while it arrives.
+      messages: What a connection sends in a step: one message of all its chunks, or one of each. Trees always
+          send one of each.
+      launch: Time before anything starts.
+      channels_together: What a GPU's kernels drive together, such as 62GB/s.  [default: what the machine
+          states, else no limit]
+      trace: Write the transfers in Chrome's trace format; of very many, a sample.
+      plot: Draw what the busiest links do over time (.png, .svg, .pdf).
+
     Examples:
       blinksim simulate trees.json 256MiB
       blinksim simulate trees.json 256MiB --chunk 1MiB --trace run.json     (open it at ui.perfetto.dev)
@@ -547,34 +599,17 @@ class Simulate(Options, run="blinksim.cli.schedules:simulate"):
     schedule: str = argument()
     size: str = argument()
     where: ScheduleMachineOptions = group(ScheduleMachineOptions)
-    chunk: str | None = option("Bytes of a piece at most.  [default: what takes the least time]", metavar="SIZE")
-    service: ServiceName = choice(
-        "fifo static ordered weighted equal",
-        "How a link serves: in order of arrival; in rounds; by steps; shared in proportion to the shares, or equally.",
-        "fifo",
-    )
-    offer: OfferName | None = choice(
-        "turns burst",
-        "How pieces stand in line: one of every tree at a time, or all there are.  [default: turns for trees]",
-    )
-    slots: int | None = option("Pieces that a connection has room for.  [default: no limit]", kind=Whole(1))
-    protocol: ProtocolName = choice("simple ll ll128", "What share of the traffic is data: all, 1/2, 15/16.", "simple")
-    switching: SwitchingName = choice(
-        "cut-through store-and-forward", "Whether switches and hosts pass a piece on while it arrives.", "cut-through"
-    )
-    messages: MessagesName = choice(
-        "joined single",
-        "What a connection sends in a step: one message of all its chunks, or one of each. Trees always send one of "
-        "each.",
-        "joined",
-    )
-    launch: str = option("Time before anything starts.", "0us", metavar="TIME")
-    channels_together: str | None = option(
-        "What a GPU's kernels drive together, such as 62GB/s.  [default: what the machine states, else no limit]",
-        metavar="RATE",
-    )
-    trace: str | None = file_option("Write the transfers in Chrome's trace format; of very many, a sample.")
-    plot: str | None = file_option("Draw what the busiest links do over time (.png, .svg, .pdf).")
+    chunk: str | None = option(metavar="SIZE")
+    service: ServiceName = choice("fifo static ordered weighted equal", "fifo")
+    offer: OfferName | None = choice("turns burst")
+    slots: int | None = option(kind=Whole(1))
+    protocol: ProtocolName = choice("simple ll ll128", "simple")
+    switching: SwitchingName = choice("cut-through store-and-forward", "cut-through")
+    messages: MessagesName = choice("joined single", "joined")
+    launch: str = option("0us", metavar="TIME")
+    channels_together: str | None = option(metavar="RATE")
+    trace: str | None = file_option()
+    plot: str | None = file_option()
     force: bool = FORCE_ALL
     quiet: bool = QUIET
     json: bool = JSON
@@ -587,6 +622,20 @@ class Run(Options, run="blinksim.cli.schedules:run"):
 
     NumPy interprets on the CPU the same program that GPUs run through CuPy; its time says nothing about a machine.
 
+    Options:
+      op: sum, prod, min or max.
+      dtype: Such as float32, bfloat16, int32.
+      check: Compare every rank's data afterwards.
+      in_place: Use one buffer for input and output.
+      protocol: Flags behind the data, or packets that carry them, over NVLink.  [default: on GPUs the quicker
+          one for this size; with --lane-blocks and on the CPU simple]
+      warmup: Iterations not counted (GPUs).
+      iterations: Timed iterations (GPUs).
+      seed: Order in which NumPy runs the blocks.  [default: in turn]
+      lane_blocks: Emulate the schedule's machine: N thread blocks for every lane of a link, and no other way
+          out of a GPU.
+      pairs: Measure every pair of GPUs, way by way, instead of running a schedule.
+
     Examples:
       blinksim run schedule.json 1000003 --executor numpy --op prod --dtype int32 --check
       blinksim run msccl.xml 1MiB --machine dgx1-v100
@@ -598,25 +647,17 @@ class Run(Options, run="blinksim.cli.schedules:run"):
     schedule: str | None = argument()
     size: str | None = argument()
     where: ScheduleMachineOptions = group(ScheduleMachineOptions)
-    executor: Literal["numpy", "cupy"] = choice("numpy cupy", "", "numpy")
-    op: str = option("sum, prod, min or max.", "sum")
-    dtype: str = option("Such as float32, bfloat16, int32.", "float32")
-    check: bool = option("Compare every rank's data afterwards.", True, flags="--check/--no-check")
-    in_place: bool = option("Use one buffer for input and output.")
-    protocol: Literal["simple", "ll128"] | None = choice(
-        "simple ll128",
-        "Flags behind the data, or packets that carry them, over NVLink.  [default: on GPUs the quicker one for this "
-        "size; with --lane-blocks and on the CPU simple]",
-    )
-    warmup: int = option("Iterations not counted (GPUs).", 5, kind=Whole(0))
-    iterations: int = option("Timed iterations (GPUs).", 20, kind=Whole(1))
-    seed: int | None = option("Order in which NumPy runs the blocks.  [default: in turn]", kind=Whole(0))
-    lane_blocks: int | None = option(
-        "Emulate the schedule's machine: N thread blocks for every lane of a link, and no other way out of a GPU.",
-        kind=Whole(1),
-        metavar="N",
-    )
-    pairs: bool = option("Measure every pair of GPUs, way by way, instead of running a schedule.")
+    executor: Literal["numpy", "cupy"] = choice("numpy cupy", "numpy")
+    op: str = option("sum")
+    dtype: str = option("float32")
+    check: bool = option(True, flags="--check/--no-check")
+    in_place: bool = option()
+    protocol: Literal["simple", "ll128"] | None = choice("simple ll128")
+    warmup: int = option(5, kind=Whole(0))
+    iterations: int = option(20, kind=Whole(1))
+    seed: int | None = option(kind=Whole(0))
+    lane_blocks: int | None = option(kind=Whole(1), metavar="N")
+    pairs: bool = option()
     json: bool = JSON
 
 
@@ -630,6 +671,12 @@ class Advise(Options, run="blinksim.cli.advise:advise"):
 
     {machine}
 
+    Options:
+      collective: What the GPUs will run.
+      size: How large it is.  [default: 256MiB, or the matrix's largest buffer]
+      no_nvls: NCCL will run with NCCL_NVLS_ENABLE=0.
+      output: Where to write what is worth loading, if anything is.
+
     Examples:
       blinksim advise
       blinksim advise dgx1-v100 --members 0,1,2,3,4,7
@@ -640,13 +687,13 @@ class Advise(Options, run="blinksim.cli.advise:advise"):
     where: MachineOptions = group(
         MachineOptions, "measured where constants are known, else nccl, where the machine has it"
     )
-    collective: str = option("What the GPUs will run.", "allreduce")
-    size: str | None = option("How large it is.  [default: 256MiB, or the matrix's largest buffer]")
+    collective: str = option("allreduce")
+    size: str | None = option()
     root: int | None = ROOT
     traffic: str | None = TRAFFIC
-    no_nvls: bool = option("NCCL will run with NCCL_NVLS_ENABLE=0.")
+    no_nvls: bool = option()
     before: bool = BEFORE
-    output: str | None = output_option("Where to write what is worth loading, if anything is.")
+    output: str | None = output_option()
     force: bool = FORCE
     form: TextOptions = group(TextOptions)
 
@@ -661,6 +708,13 @@ class Diagnose(Options, run="blinksim.cli.logs:diagnose"):
 
     {machine}
 
+    Options:
+      machine: The machine that LOG was measured on.
+      threshold: Exit status 1 if the largest size reaches less.  [default: status 1 only for wrong data]
+      against: What PERCENT is of.
+      in_place: Take the times in place.  [default: out of place, where there are any]
+      nccl_version: The NCCL that ran.  [default: what LOG says, else 2.28.3]
+
     Examples:
       all_reduce_perf -b 1K -e 1G -f 2 -g 8 > log.txt
       blinksim diagnose log.txt --machine hgx-h200
@@ -669,18 +723,14 @@ class Diagnose(Options, run="blinksim.cli.logs:diagnose"):
     """
 
     logs: tuple[str, ...] = argument(metavar="LOG...", required=True)
-    machine: str = option("The machine that LOG was measured on.", metavar="MACHINE", required=True)
+    machine: str = option(metavar="MACHINE", required=True)
     where: MachineOptions = group(MachineOptions, "nominal for the bound, nccl for NCCL's model")
     collective: str | None = LOG_COLLECTIVE
-    threshold: float | None = option(
-        "Exit status 1 if the largest size reaches less.  [default: status 1 only for wrong data]",
-        kind=Decimal(0, 1000),
-        metavar="PERCENT",
-    )
-    against: str = choice("bound model", "What PERCENT is of.", "bound")
-    in_place: bool = option("Take the times in place.  [default: out of place, where there are any]")
+    threshold: float | None = option(kind=Decimal(0, 1000), metavar="PERCENT")
+    against: str = choice("bound model", "bound")
+    in_place: bool = option()
     no_nvls: bool = NO_NVLS
-    nccl_version: str | None = option("The NCCL that ran.  [default: what LOG says, else 2.28.3]", metavar="VERSION")
+    nccl_version: str | None = option(metavar="VERSION")
     form: TableOptions = group(TableOptions)
 
 
@@ -695,6 +745,13 @@ class Calibrate(Options, run="blinksim.cli.logs:calibrate"):
 
     {machine}
 
+    Options:
+      machine: The machine that LOG was measured on, or this one.
+      gpus: Time at most 40 runs on the first N GPUs of this machine (default: all) instead of reading LOG,
+          and fit the constants of running programs and of NCCL.
+      output: Where to write the rates, as --rates reads them (.yaml).
+      force: Replace RATES if it exists.
+
     Examples:
       blinksim calibrate all_reduce.txt --machine hgx-h200 -o rates.yaml
       blinksim project hgx-h200 allreduce 1GiB --rates rates.yaml
@@ -702,20 +759,12 @@ class Calibrate(Options, run="blinksim.cli.logs:calibrate"):
     """
 
     logs: tuple[str, ...] = argument(metavar="[LOG...]")
-    machine: str | None = option("The machine that LOG was measured on, or this one.", metavar="MACHINE")
-    gpus: int | None = option(
-        "Time at most 40 runs on the first N GPUs of this machine (default: all) instead of reading LOG, and fit the "
-        "constants of running programs and of NCCL.",
-        kind=Whole(2, ALL_GPUS),
-        metavar="[N]",
-        bare=str(ALL_GPUS),
-    )
+    machine: str | None = option(metavar="MACHINE")
+    gpus: int | None = option(kind=Whole(2, ALL_GPUS), metavar="[N]", bare=str(ALL_GPUS))
     where: MachineOptions = group(MachineOptions, "nominal")
     collective: str | None = LOG_COLLECTIVE
-    output: str | None = option(
-        "Where to write the rates, as --rates reads them (.yaml).", flags="-o --output", metavar="RATES"
-    )
-    force: bool = option("Replace RATES if it exists.")
+    output: str | None = option(flags="-o --output", metavar="RATES")
+    force: bool = option()
     no_nvls: bool = NO_NVLS
     form: TextOptions = group(TextOptions)
 
@@ -729,6 +778,14 @@ class Tune(Options, run="blinksim.cli.tune:tune"):
 
     TIMES: measured times of choices, as --times-to writes them.
 
+    Options:
+      gpus: Time NCCL's choices on the first N GPUs of this machine (default: all) instead of reading TIMES.
+      measurements: The most times to take.
+      output: Where to write the rules.
+      times_to: Where to write the measured times.
+      plugin: Build the plugin that reads the rules, with the system's C compiler.
+      quiet: No progress.
+
     Examples:
       blinksim tune --plugin libnccl-tuner-blinksim.so
       blinksim tune hgx-h200 --gpus --least-channels 32 --times-to times.csv -o tuner.csv
@@ -737,20 +794,15 @@ class Tune(Options, run="blinksim.cli.tune:tune"):
 
     machine: str | None = argument()
     times: str | None = argument()
-    gpus: int | None = option(
-        "Time NCCL's choices on the first N GPUs of this machine (default: all) instead of reading TIMES.",
-        kind=Whole(2, ALL_GPUS),
-        metavar="[N]",
-        bare=str(ALL_GPUS),
-    )
-    measurements: int = option("The most times to take.", 40, kind=Whole(5, 4000))
+    gpus: int | None = option(kind=Whole(2, ALL_GPUS), metavar="[N]", bare=str(ALL_GPUS))
+    measurements: int = option(40, kind=Whole(5, 4000))
     job: RulesOptions = group(RulesOptions)
-    output: str | None = output_option("Where to write the rules.")
-    times_to: str | None = file_option("Where to write the measured times.")
-    plugin: str | None = file_option("Build the plugin that reads the rules, with the system's C compiler.")
+    output: str | None = output_option()
+    times_to: str | None = file_option()
+    plugin: str | None = file_option()
     force: bool = FORCE_ALL
     json: bool = JSON
-    quiet: bool = option("No progress.", flags="-q --quiet")
+    quiet: bool = option(flags="-q --quiet")
 
 
 class Measured(Options, run="blinksim.cli.logs:measured"):
@@ -760,19 +812,21 @@ class Measured(Options, run="blinksim.cli.logs:measured"):
 
     Without MACHINE, the machines of which there are tables. Aurora's stand beside its projection.
 
+    Options:
+      quality: Which tables to take: A are whole ones with machine and number of GPUs, in B something is
+          derived, C are excerpts.
+      plot: Draw measured, predicted and bound against size as PNG, SVG or PDF.
+      plot_collective: What the picture shows.  [default: allreduce]
+
     Examples:
       blinksim measured p5
       blinksim measured aurora
     """
 
     machine: str | None = argument()
-    quality: str = option(
-        "Which tables to take: A are whole ones with machine and number of GPUs, in B something is derived, C are "
-        "excerpts.",
-        "ABC",
-    )
-    plot: str | None = file_option("Draw measured, predicted and bound against size as PNG, SVG or PDF.")
-    plot_collective: str = option("What the picture shows.  [default: allreduce]", "", metavar="NAME")
+    quality: str = option("ABC")
+    plot: str | None = file_option()
+    plot_collective: str = option("", metavar="NAME")
     plot_y: Literal["algbw", "busbw", "time"] = PLOT_Y
     force: bool = FORCE
     form: TableOptions = group(TableOptions)
@@ -803,6 +857,18 @@ class Traffic(Options, run="blinksim.cli.traffic:traffic"):
     Line i of FILE has the bytes that rank i has for rank 0, rank 1 and so on, separated by commas; or FILE is what
     numpy.save wrote. Each token goes once to every rank that holds one of its experts.
 
+    Options:
+      ranks: Make the dispatch of experts on this many ranks.
+      tokens: Tokens of every rank.  [default: 4096]
+      token_size: Bytes of a token, such as 14KiB for 7168 x 2.  [default: 14KiB]
+      experts_per_rank: Experts that every rank holds.  [default: 1]
+      top_k: Experts that a token goes to.  [default: 8]
+      skew: Exponent of Zipf's law for the choice of experts.  [default: 0, even]
+      seed: Of the choices.  [default: 0]
+      combine: The way back: the transposed matrix.
+      output: Write the matrix, as CSV or .npy, a row per rank.
+      plot: Draw the matrix as PNG, SVG or PDF.
+
     Examples:
       blinksim traffic --ranks 64 --experts-per-rank 4 --top-k 8 --skew 0.8 -o dispatch.csv
       blinksim traffic dispatch.csv --combine -o combine.csv
@@ -811,18 +877,16 @@ class Traffic(Options, run="blinksim.cli.traffic:traffic"):
     """
 
     file: str | None = argument()
-    ranks: int | None = option("Make the dispatch of experts on this many ranks.", kind=Whole(2))
-    tokens: int | None = option("Tokens of every rank.  [default: 4096]", kind=Whole(1))
-    token_size: str | None = option("Bytes of a token, such as 14KiB for 7168 x 2.  [default: 14KiB]", metavar="SIZE")
-    experts_per_rank: int | None = option("Experts that every rank holds.  [default: 1]", kind=Whole(1))
-    top_k: int | None = option("Experts that a token goes to.  [default: 8]", kind=Whole(1))
-    skew: float | None = option(
-        "Exponent of Zipf's law for the choice of experts.  [default: 0, even]", kind=Decimal(0, 10)
-    )
-    seed: int | None = option("Of the choices.  [default: 0]")
-    combine: bool = option("The way back: the transposed matrix.")
-    output: str | None = output_option("Write the matrix, as CSV or .npy, a row per rank.")
-    plot: str | None = file_option("Draw the matrix as PNG, SVG or PDF.")
+    ranks: int | None = option(kind=Whole(2))
+    tokens: int | None = option(kind=Whole(1))
+    token_size: str | None = option(metavar="SIZE")
+    experts_per_rank: int | None = option(kind=Whole(1))
+    top_k: int | None = option(kind=Whole(1))
+    skew: float | None = option(kind=Decimal(0, 10))
+    seed: int | None = option()
+    combine: bool = option()
+    output: str | None = output_option()
+    plot: str | None = file_option()
     force: bool = FORCE_ALL
     form: TextOptions = group(TextOptions)
 
@@ -834,6 +898,10 @@ class Place(Options, run="blinksim.cli.bound:place"):
 
     {machine}
 
+    Options:
+      collective: What the GPUs will run.
+      top: Rows to print as text.
+
     Example:
       blinksim place dgx1-v100 4
     """
@@ -841,9 +909,9 @@ class Place(Options, run="blinksim.cli.bound:place"):
     machine: str = argument()
     count: int = argument(kind=Whole(2))
     where: MachineOptions = group(MachineOptions, "nominal")
-    collective: str = option("What the GPUs will run.", "allreduce")
+    collective: str = option("allreduce")
     traffic: str | None = TRAFFIC
-    top: int = option("Rows to print as text.", 20, kind=Whole(1))
+    top: int = option(20, kind=Whole(1))
     work: WhereOptions = group(WhereOptions)
     form: TableOptions = group(TableOptions)
 
@@ -854,6 +922,20 @@ class Sweep(Options, run="blinksim.cli.sweep:sweep"):
     How does the time of COLLECTIVE on MACHINE change with what-ifs, nodes, sizes and algorithms?
 
     {machine}
+
+    Options:
+      vary: What differs; may be repeated, all combinations are taken. nodes=1,2,4 (or ranks-per-node, rates);
+          a property of links: 'xe bandwidth=15GB/s,53GB/s', 'gpu0-gpu3 lanes=1,2'; whole edits, separated by
+          semicolons: 'edit=none;without gpu3' (and so members, relays, links).
+      algorithms: Names and Python files, separated by commas; best of those that are found quickly, all that
+          need no solver, nccl: what NCCL would choose; files of schedules (.json, MSCCL's .xml).
+      model: alpha-beta, execution (measured GPUs of one node), simulate, a preset such as projection, or a
+          file of your own.
+      bounds: Also the best rate that is possible at every point.
+      output: Write all rows there as CSV. Finished work is kept in FILE.journal meanwhile: after a kill the
+          same command goes on from it.
+      plot: Draw algbw as PNG, SVG or PDF: lines along sizes, nodes and other numbers, a heat map for two
+          categories.
 
     Examples:
       blinksim sweep aurora allreduce --sizes 2GB --vary nodes=2,4,8,16 --vary 'xe bandwidth=15GB/s,53GB/s' \\
@@ -869,33 +951,13 @@ class Sweep(Options, run="blinksim.cli.sweep:sweep"):
     root: int | None = ROOT
     traffic: str | None = TRAFFIC
     sizes: str = sizes_option("1MiB:256MiB:x16")
-    vary: tuple[str, ...] = option(
-        "What differs; may be repeated, all combinations are taken. nodes=1,2,4 (or ranks-per-node, rates); a "
-        "property of links: 'xe bandwidth=15GB/s,53GB/s', 'gpu0-gpu3 lanes=1,2'; whole edits, separated by "
-        "semicolons: 'edit=none;without gpu3' (and so members, relays, links).",
-        metavar="WHAT=VALUES",
-    )
-    algorithms: str = option(
-        "Names and Python files, separated by commas; best of those that are found quickly, all that need no solver, "
-        "nccl: what NCCL would choose; files of schedules (.json, MSCCL's .xml).",
-        "best",
-    )
-    model: str = option(
-        "alpha-beta, execution (measured GPUs of one node), simulate, a preset such as projection, or a file of your "
-        "own.",
-        "alpha-beta",
-    )
-    bounds: bool = option("Also the best rate that is possible at every point.")
+    vary: tuple[str, ...] = option(metavar="WHAT=VALUES")
+    algorithms: str = option("best")
+    model: str = option("alpha-beta")
+    bounds: bool = option()
     work: WhereOptions = group(WhereOptions)
-    output: str | None = option(
-        "Write all rows there as CSV. Finished work is kept in FILE.journal meanwhile: after a kill the same command "
-        "goes on from it.",
-        flags="-o --output",
-        metavar="FILE",
-    )
-    plot: str | None = file_option(
-        "Draw algbw as PNG, SVG or PDF: lines along sizes, nodes and other numbers, a heat map for two categories."
-    )
+    output: str | None = option(flags="-o --output", metavar="FILE")
+    plot: str | None = file_option()
     plot_y: Literal["algbw", "busbw", "time"] = PLOT_Y
     force: bool = FORCE_ALL
     form: TableOptions = group(TableOptions)

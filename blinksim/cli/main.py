@@ -67,7 +67,9 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name].summary()) for name in self.list_commands(ctx)])
+            formatter.write_dl(
+                [(name, COMMANDS[name].part("").partition("\n\n")[0]) for name in self.list_commands(ctx)]
+            )
 
 
 @click.command(cls=Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

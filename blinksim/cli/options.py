@@ -77,26 +77,27 @@ def _plain(
 
 
 class _Declared(NamedTuple):
-    """An option, or without a help text an argument."""
+    """An option or an argument."""
 
-    text: str | None
     default: object = None
+    text: str | None = None
     flags: str = ""
     kind: click.ParamType[object] | None = None
     metavar: str | None = None
     required: bool = False
     bare: str | None = None
+    positional: bool = False
 
     def typed(self, name: str) -> list[str]:
         """The option as it is typed."""
         return self.flags.split() or [f"--{name.replace('_', '-')}"]
 
-    def parameter(self, name: str, annotation: str, command: str) -> click.Parameter:
+    def parameter(self, name: str, annotation: str, command: str, text: str | None) -> click.Parameter:
         """The parameter for click; the annotation says if it is text, a whole number, a flag, or several values."""
         flag, several = annotation.startswith("bool"), annotation.startswith("tuple")
         kind = self.kind or (Integer() if annotation.startswith("int") else None)
         kind = kind or TYPES.get(f"{command} {name}") or TYPES.get(name) or click.STRING
-        if self.text is None:
+        if self.positional:
             needed = self.required or not (several or annotation.endswith("None"))
             return click.Argument([name], type=kind, required=needed, nargs=-1 if several else 1, metavar=self.metavar)
         more: dict[str, Any] = {"is_flag": True} if flag else {"type": kind, "multiple": several}
@@ -106,7 +107,7 @@ class _Declared(NamedTuple):
         if default is not None or flag:
             more |= {"default": default, "show_default": default is not False and default != ""}
         return click.Option(
-            [name, *self.typed(name)], help=self.text, metavar=self.metavar, required=self.required, **more
+            [name, *self.typed(name)], help=self.text or text, metavar=self.metavar, required=self.required, **more
         )
 
 
@@ -118,21 +119,26 @@ class _Group(NamedTuple):
 
 
 def option(
-    text: str,
     default: T | None = None,
     *,
+    text: str | None = None,
     flags: str = "",
     kind: click.ParamType[object] | None = None,
     metavar: str | None = None,
     required: bool = False,
     bare: str | None = None,
 ) -> T:
-    """Declares an option with the name and the type of the attribute.
+    """Declares an option with the name and the type of the attribute; the docstring of the class describes it.
 
-    flags: as it is typed, if not by the attribute's name. kind: its values, if the type does not say which.
-    bare: what the option stands for without a value.
+    text: the description of one that several classes have. flags: as it is typed, if not by the attribute's name.
+    kind: its values, if the type does not say which. bare: what it stands for without a value.
     """
-    return cast("T", _Declared(text, default, flags, kind, metavar, required, bare))
+    return cast("T", _Declared(default, text, flags, kind, metavar, required, bare))
+
+
+def choice(values: str, default: T | None = None, *, text: str | None = None) -> T:
+    """Declares an option with these values, which blanks part."""
+    return cast("T", _Declared(default, text, kind=click.Choice(values.split())))
 
 
 def argument(
@@ -143,7 +149,7 @@ def argument(
     required: bool = False,
 ) -> T:
     """Declares an argument, which may be left out if the attribute may be None."""
-    return cast("T", _Declared(None, default, "", kind, metavar, required))
+    return cast("T", _Declared(default, kind=kind, metavar=metavar, required=required, positional=True))
 
 
 def group(kind: type[Given], rates: str = "") -> Given:
@@ -151,16 +157,12 @@ def group(kind: type[Given], rates: str = "") -> Given:
     return cast("Given", _Group(kind, rates))
 
 
-def choice(values: str, text: str, default: T | None = None) -> T:
-    """Declares an option with these values, which blanks part."""
-    return cast("T", _Declared(text, default, kind=click.Choice(values.split())))
-
-
 class Options:
     """The values of a command line as attributes, which subclasses declare.
 
     A command is such a class with a function to `run`, written ``module:name``. The first paragraph of its docstring
-    stands in the list of commands, the others are its help, and where one begins with Example it comes last.
+    stands in the list of commands, the others are its help. Options are described below "Options:", a line for each,
+    and examples come last.
     """
 
     run: ClassVar[str]
@@ -195,17 +197,20 @@ class Options:
     @classmethod
     def parameters(cls, command: str, rates: str = "") -> Iterator[click.Parameter]:
         """The parameters for click, in the order of the attributes."""
+        listed = cls.part("Options").replace("{rates}", rates)
+        described = re.findall(r"^  (\w+): (.*(?:\n {4,}.*)*)", listed, re.MULTILINE)
+        texts = {name: " ".join(text.split()).replace(" [default:", "  [default:") for name, text in described}
         for name, declared in vars(cls).items():
             if isinstance(declared, _Group):
                 yield from declared.kind.parameters(command, declared.rates)
             elif isinstance(declared, _Declared):
-                text = declared.text and declared.text.replace("{rates}", rates)
-                yield declared._replace(text=text).parameter(name, cls.__annotations__[name], command)
+                yield declared.parameter(name, cls.__annotations__[name], command, texts.get(name))
 
     @classmethod
-    def summary(cls) -> str:
-        """The line in the list of commands."""
-        return inspect.cleandoc(cls.__doc__ or "").partition("\n\n")[0]
+    def part(cls, heading: str) -> str:
+        """The part of the docstring below a heading, or before all of them."""
+        parts = re.split(r"\n\n(?=(?:Options|Examples?):\n)", inspect.cleandoc(cls.__doc__ or ""))
+        return next((part for part in parts[1:] if part.startswith(heading)), "") if heading else parts[0]
 
 
 COMMANDS: dict[str, type[Options]] = {}
@@ -216,14 +221,14 @@ COMMANDS: dict[str, type[Options]] = {}
 def built(name: str) -> click.Command:
     """The command of this name for click, with those of its group."""
     options = COMMANDS[name]
-    text, example, examples = inspect.cleandoc(options.__doc__ or "").partition("\n\nExample")
-    summary, _, about = text.replace("{machine}", MACHINE_HELP).partition("\n\n")
+    summary, _, about = options.part("").replace("{machine}", MACHINE_HELP).partition("\n\n")
+    examples = options.part("Example")
 
     def carry_out(**values: object) -> None:
         module, _, function = options.run.partition(":")
         getattr(import_module(module), function)(options(values))
 
-    texts: dict[str, Any] = {"help": about or summary, "epilog": f"\b\nExample{examples}" if example else None}
+    texts: dict[str, Any] = {"help": about or summary, "epilog": f"\b\n{examples}" if examples else None}
     if not options.run:
         subs = [built(sub) for sub in COMMANDS if sub.startswith(f"{name} ")]
         return click.Group(name, commands=subs, **texts)
