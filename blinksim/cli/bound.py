@@ -230,8 +230,7 @@ def place(options: Place) -> None:
             links=question.link_classes(whole),
             relays=relays if relays in ("none", "idle") else question.relay_names(whole, ()),
             report=say,
-            workers=options.work.workers,
-            cluster=options.work.cluster,
+            **vars(options.work),
         )
     rows = [placement.to_dict() for placement in found]
 

@@ -562,15 +562,8 @@ class Export(Options, run="blinksim.cli.schedules:export"):
     form: TextOptions = group(TextOptions)
 
 
-class Simulate(Options, run="blinksim.cli.schedules:simulate"):
-    """How long will a schedule take, and which links are busy?
-
-    How long does SCHEDULE take for SIZE bytes when its pieces share the links of its machine?
-
-    SCHEDULE is a file or a name of `blinksim schedules`; with --machine also an XML file of MSCCL or a plan of MSCCL++.
-
-    Every piece waits for its data and for its link; the answer says which links were busy and what the time consists
-    of.
+class SimulateOptions(Options):
+    """What `blinksim.simulation.simulate` takes besides the schedule and the size.
 
     Options:
       chunk: Bytes of a piece at most.  [default: what takes the least time]
@@ -583,6 +576,28 @@ class Simulate(Options, run="blinksim.cli.schedules:simulate"):
       switching: Whether switches and hosts pass a piece on while it arrives.
       messages: What a connection sends in a step: one message of all its chunks, or one of each. Trees always
           send one of each.
+    """
+
+    chunk: str | None = option(metavar="SIZE")
+    service: ServiceName = choice("fifo static ordered weighted equal", "fifo")
+    offer: OfferName | None = choice("turns burst")
+    slots: int | None = option(kind=Whole(1))
+    protocol: ProtocolName = choice("simple ll ll128", "simple")
+    switching: SwitchingName = choice("cut-through store-and-forward", "cut-through")
+    messages: MessagesName = choice("joined single", "joined")
+
+
+class Simulate(Options, run="blinksim.cli.schedules:simulate"):
+    """How long will a schedule take, and which links are busy?
+
+    How long does SCHEDULE take for SIZE bytes when its pieces share the links of its machine?
+
+    SCHEDULE is a file or a name of `blinksim schedules`; with --machine also an XML file of MSCCL or a plan of MSCCL++.
+
+    Every piece waits for its data and for its link; the answer says which links were busy and what the time consists
+    of.
+
+    Options:
       launch: Time before anything starts.
       channels_together: What a GPU's kernels drive together, such as 62GB/s.  [default: what the machine
           states, else no limit]
@@ -599,13 +614,7 @@ class Simulate(Options, run="blinksim.cli.schedules:simulate"):
     schedule: str = argument()
     size: str = argument()
     where: ScheduleMachineOptions = group(ScheduleMachineOptions)
-    chunk: str | None = option(metavar="SIZE")
-    service: ServiceName = choice("fifo static ordered weighted equal", "fifo")
-    offer: OfferName | None = choice("turns burst")
-    slots: int | None = option(kind=Whole(1))
-    protocol: ProtocolName = choice("simple ll ll128", "simple")
-    switching: SwitchingName = choice("cut-through store-and-forward", "cut-through")
-    messages: MessagesName = choice("joined single", "joined")
+    how: SimulateOptions = group(SimulateOptions)
     launch: str = option("0us", metavar="TIME")
     channels_together: str | None = option(metavar="RATE")
     trace: str | None = file_option()
@@ -615,12 +624,8 @@ class Simulate(Options, run="blinksim.cli.schedules:simulate"):
     json: bool = JSON
 
 
-class Run(Options, run="blinksim.cli.schedules:run"):
-    """Run a schedule for real, on the CPU or on GPUs, and check the data.
-
-    Run SCHEDULE with vectors of SIZE bytes; exit status 1 if the data are wrong.
-
-    NumPy interprets on the CPU the same program that GPUs run through CuPy; its time says nothing about a machine.
+class RunOptions(Options):
+    """What `blinksim.execute` takes besides the schedule and the size.
 
     Options:
       op: sum, prod, min or max.
@@ -634,6 +639,28 @@ class Run(Options, run="blinksim.cli.schedules:run"):
       seed: Order in which NumPy runs the blocks.  [default: in turn]
       lane_blocks: Emulate the schedule's machine: N thread blocks for every lane of a link, and no other way
           out of a GPU.
+    """
+
+    executor: Literal["numpy", "cupy"] = choice("numpy cupy", "numpy")
+    op: str = option("sum")
+    dtype: str = option("float32")
+    check: bool = option(True, flags="--check/--no-check")
+    in_place: bool = option()
+    protocol: Literal["simple", "ll128"] | None = choice("simple ll128")
+    warmup: int = option(5, kind=Whole(0))
+    iterations: int = option(20, kind=Whole(1))
+    seed: int | None = option(kind=Whole(0))
+    lane_blocks: int | None = option(kind=Whole(1), metavar="N")
+
+
+class Run(Options, run="blinksim.cli.schedules:run"):
+    """Run a schedule for real, on the CPU or on GPUs, and check the data.
+
+    Run SCHEDULE with vectors of SIZE bytes; exit status 1 if the data are wrong.
+
+    NumPy interprets on the CPU the same program that GPUs run through CuPy; its time says nothing about a machine.
+
+    Options:
       pairs: Measure every pair of GPUs, way by way, instead of running a schedule.
 
     Examples:
@@ -647,16 +674,7 @@ class Run(Options, run="blinksim.cli.schedules:run"):
     schedule: str | None = argument()
     size: str | None = argument()
     where: ScheduleMachineOptions = group(ScheduleMachineOptions)
-    executor: Literal["numpy", "cupy"] = choice("numpy cupy", "numpy")
-    op: str = option("sum")
-    dtype: str = option("float32")
-    check: bool = option(True, flags="--check/--no-check")
-    in_place: bool = option()
-    protocol: Literal["simple", "ll128"] | None = choice("simple ll128")
-    warmup: int = option(5, kind=Whole(0))
-    iterations: int = option(20, kind=Whole(1))
-    seed: int | None = option(kind=Whole(0))
-    lane_blocks: int | None = option(kind=Whole(1), metavar="N")
+    how: RunOptions = group(RunOptions)
     pairs: bool = option()
     json: bool = JSON
 

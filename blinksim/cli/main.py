@@ -39,11 +39,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("--bandwidth", "--bandwidths"), ("--rates",)),
 }
 _MACHINE_FIRST = ("project", "compare", "bound", "synth", "sweep")
-_NEEDLESS = {
-    **dict.fromkeys(
-        ("--dtype", "--datatype", "--op"), "only bytes count for the time; blinksim run takes --dtype and --op"
-    ),
-}
+_NEEDLESS = ("--dtype", "--datatype", "--op")
 
 
 class Commands(click.Group):
@@ -130,8 +126,10 @@ def _words(error: click.ClickException, words: Sequence[str]) -> str:
     if meant is not None:
         shown = _edit_meant(error, words) if meant == "--edit" and error.option_name in words else f"'{meant}'"
         return f"{error.message} Did you mean {shown}?"
-    hint = _NEEDLESS.get(error.option_name)
-    return f"{error.message.rstrip('.')}: {hint}" if hint else error.format_message()
+    if error.option_name in _NEEDLESS:
+        hint = "only bytes count for the time; blinksim run takes --dtype and --op"
+        return f"{error.message.rstrip('.')}: {hint}"
+    return error.format_message()
 
 
 def run(arguments: list[str] | None = None) -> int:

@@ -205,19 +205,13 @@ def simulate(options: Simulate) -> None:
     options.check_files()
     cap = None if options.channels_together is None else parse_rate(options.channels_together)
     loaded = with_cap(read_schedule(options.schedule, options.where), cap)
-    search = "" if options.chunk else ", searching the best size of pieces; --chunk 1MiB or another size saves that"
+    search = "" if options.how.chunk else ", searching the best size of pieces; --chunk 1MiB or another size saves that"
     with Working(f"simulating {options.schedule}{search}"):
         timeline = simulated(
             loaded,
             size,
-            chunk=options.chunk,
-            service=options.service,
-            protocol=options.protocol,
             launch=launch,
-            offer=options.offer,
-            slots=options.slots,
-            switching=options.switching,
-            messages=options.messages,
+            **vars(options.how),
         )
 
     def write(_: str) -> None:
@@ -287,23 +281,14 @@ def run(options: Run) -> None:
         raise InputError("give a schedule file and a size, as in: blinksim run schedule.json 64MiB (or --pairs)")
     from blinksim.gpu.execution.run import execute
 
-    if options.executor == "numpy":
+    if options.how.executor == "numpy":
         idle = [f"--{name}" for name in ("warmup", "iterations") if name in given]
         if idle:
             note(f"{' and '.join(idle)}: no effect without --executor cupy; NumPy runs once and takes no time")
     found = execute(
         read_schedule(options.schedule, options.where),
         options.size,
-        executor=options.executor,
-        op=options.op,
-        dtype=options.dtype,
-        check=options.check,
-        in_place=options.in_place,
-        protocol=options.protocol,
-        warmup=options.warmup,
-        iterations=options.iterations,
-        seed=options.seed,
-        lane_blocks=options.lane_blocks,
+        **vars(options.how),
     )
     answer("run", lambda: {"schedule": options.schedule, **found.to_dict()}, lambda: _show_run(found))
     if not found.ok:
@@ -336,7 +321,7 @@ def _pairs(options: Run, given: Sequence[str]) -> None:
     others = [
         name
         for name in given
-        if name not in ("schedule", "size", "pairs", "json") and (name != "executor" or options.executor != "cupy")
+        if name not in ("schedule", "size", "pairs", "json") and (name != "executor" or options.how.executor != "cupy")
     ]
     if others:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in others)

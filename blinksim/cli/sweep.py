@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -12,19 +11,17 @@ from typing import TYPE_CHECKING
 import click
 
 from blinksim.cli.options import collective_of, command_line, question_of, typed_options
-from blinksim.cli.terminal import answer, csv_text, drawn, flagged, moving, note, written
+from blinksim.cli.terminal import Working, answer, csv_text, drawn, note, written
 from blinksim.errors import InfeasibleError
 from blinksim.textio.text_table import count, table
 from blinksim.units import format_size, format_time, parse_sizes
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from blinksim.answers.sweep import Sweep as Study
     from blinksim.cli.commands import Sweep
 
 _SHOWN = 40
-# Seconds between two lines on the progress, where no bar is shown.
+# Seconds between two lines on the progress, where no line moves.
 _EVERY_S = 30
 
 
@@ -39,7 +36,18 @@ def sweep(options: Sweep) -> None:
     algorithms = options.algorithms.split(",")
     options.check_files()
     journal = f"{options.output}.journal" if options.output else None
-    with _Bar() as progress:
+    total, start, last = 0, monotonic(), monotonic()
+    with Working(f"sweeping {options.collective} on {machine}") as say:
+
+        def report(done: int, of: int) -> None:
+            nonlocal total, last
+            total, now = of, monotonic()
+            if now - last > _EVERY_S and not sys.stderr.isatty():
+                note(f"{done} of {of} pieces of work are done")
+                last = now
+            left = f", about {format_time((now - start) * (of - done) / done)} left" if done else ""
+            say(f"{done} of {of} pieces of work are done{left}")
+
         try:
             found = study.sweep(
                 machine,
@@ -50,17 +58,16 @@ def sweep(options: Sweep) -> None:
                 model=options.model,
                 bounds=options.bounds,
                 base=question,
-                workers=options.work.workers,
-                cluster=options.work.cluster,
+                **vars(options.work),
                 journal=journal,
-                report=progress,
+                report=report,
             )
         except BaseException:
             if journal and os.path.exists(journal):
                 note(f"what is finished is kept in {journal}; the same command goes on from there")
             raise
     if found.resumed:
-        note(f"{found.resumed} of {progress.total} pieces of work were taken from {journal}")
+        note(f"{found.resumed} of {total} pieces of work were taken from {journal}")
     for line in found.damaged:
         note(f"{journal}:{line}: is damaged; its work was done again")
     rows = found.rows()
@@ -87,42 +94,6 @@ def sweep(options: Sweep) -> None:
         raise InfeasibleError(f"no point has an answer: {found.failed[0]['reason']}")
 
 
-class _Bar:
-    """A progress bar on stderr if that is a terminal, else a line now and then; called with done and total."""
-
-    def __init__(self) -> None:
-        self.total = 0
-        self._progress: Progress | None = None
-        self._moving = ExitStack()
-        self._wanted = not flagged("quiet") and sys.stderr.isatty()
-        self._last = monotonic()
-
-    def __call__(self, done: int, total: int) -> None:
-        self.total = total
-        if not self._wanted and monotonic() - self._last > _EVERY_S:
-            note(f"{done} of {total} pieces of work are done")
-            self._last = monotonic()
-        if self._wanted and self._progress is None:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
-
-            columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-            self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._task = self._progress.add_task("sweep", total=total, completed=done)
-            self._progress.start()
-            self._moving.enter_context(moving())
-        if self._progress is not None:
-            self._progress.update(self._task, completed=done)
-
-    def __enter__(self) -> _Bar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-            self._moving.close()
-
-
 def _show(found: Study, output: str | None) -> None:
     rows, varying = found.rows(), found.varying()
     answered = [row for row in rows if not row["reason"]]
@@ -138,30 +109,30 @@ def _show(found: Study, output: str | None) -> None:
     bounded = "bound_algbw_GBps" in rows[0]
     several = len({row["rates"] for row in rows}) > 1 and "rates" not in varying
     # What was asked for says it all, unless that is a choice.
-    chosen = [] if "asked" in varying and all(row["asked"] == row["algorithm"] for row in answered) else ["algorithm"]
-    header = [*(_title(column) for column in varying), "ranks"]
-    header += ["takes" if "asked" in varying else "algorithm"] if chosen else []
-    header += ["time", "algbw GB/s"]
-    header += ["rates"] if several else []
-    header += ["bound", "of it"] if bounded else []
-    cells = []
+    asked = "asked" in varying
+    chosen = not asked or any(row["asked"] != row["algorithm"] for row in answered)
+    lines = []
     for row in rows[:_SHOWN]:
-        line = [_cell(column, row[column]) for column in varying]
-        if row["reason"]:
-            line += ["", *(["-" if "asked" in varying else row["asked"]] if chosen else []), "-", "-"]
-        else:
-            line += [str(row["ranks"]), *(row[key] for key in chosen), format_time(row["time_s"])]
-            line.append(f"{row['algbw_GBps']:.4g}")
-        line += [row["rates"]] if several else []
+        line = {_title(column): _cell(column, row[column]) for column in varying}
+        failed = bool(row["reason"])
+        line["ranks"] = "" if failed else str(row["ranks"])
+        if chosen:
+            line["takes" if asked else "algorithm"] = row["algorithm"] if not failed else "-" if asked else row["asked"]
+        line["time"] = "-" if failed else format_time(row["time_s"])
+        line["algbw GB/s"] = "-" if failed else f"{row['algbw_GBps']:.4g}"
+        if several:
+            line["rates"] = row["rates"]
         if bounded:
             most, share = row["bound_algbw_GBps"], row["of_bound"]
-            line += ["-" if most is None else f"{most:.4g}", "-" if share is None else f"{100 * share:.1f} %"]
-        cells.append(line)
-    text = {i for i, column in enumerate(varying) if any(isinstance(row[column], str) for row in rows)}
-    text |= {place for place, name in enumerate(header) if name in ("takes", "algorithm", "rates")}
-    click.echo(table(header, cells, left=text))
-    for words in [*_notes(found, several), *(f"edited {edit}" for edit in found.base.edits)]:
-        click.echo(f"  {words}")
+            line["bound"] = "-" if most is None else f"{most:.4g}"
+            line["of it"] = "-" if share is None else f"{100 * share:.1f} %"
+        lines.append(line)
+    header = list(lines[0])
+    words = {_title(column) for column in varying if any(isinstance(row[column], str) for row in rows)}
+    left = [place for place, name in enumerate(header) if name in words | {"takes", "algorithm", "rates"}]
+    click.echo(table(header, [list(line.values()) for line in lines], left=left))
+    for text in [*_notes(found, several), *(f"edited {edit}" for edit in found.base.edits)]:
+        click.echo(f"  {text}")
     if len(rows) > _SHOWN:
         click.echo(f"  … {len(rows) - _SHOWN} more (--csv has all, -o FILE keeps them)")
     for reason in dict.fromkeys(row["reason"] for row in found.failed):
