@@ -228,12 +228,16 @@ def built(name: str) -> click.Command:
         module, _, function = options.run.partition(":")
         getattr(import_module(module), function)(options(values))
 
-    texts: dict[str, Any] = {"help": about or summary, "epilog": f"\b\n{examples}" if examples else None}
+    texts: dict[str, Any] = {
+        "short_help": summary,
+        "help": about or summary,
+        "epilog": f"\b\n{examples}" if examples else None,
+    }
     if not options.run:
         subs = [built(sub) for sub in COMMANDS if sub.startswith(f"{name} ")]
         return click.Group(name, commands=subs, **texts)
     parameters = list(options.parameters(name))
-    return click.Command(name.split()[-1], callback=carry_out, params=parameters, short_help=summary, **texts)
+    return click.Command(name.split()[-1], callback=carry_out, params=parameters, **texts)
 
 
 def option_name(given: object, attribute: str) -> str:
