@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from blinksim.errors import InfeasibleError, InputError, unknown
+from blinksim.formats.registry import FORMATS as FORMATS
+from blinksim.formats.registry import Format
 
 if TYPE_CHECKING:
     from blinksim.formats.rate_tables import RateTable
@@ -21,48 +21,10 @@ if TYPE_CHECKING:
     from blinksim.textio.whole_files import Exported
     from blinksim.topology.graph import Topology
 
-FormatName = Literal["nccl-graph", "nccl-graph-set", "msccl-xml", "mscclpp-json"]
+FormatName = Literal["msccl-xml", "mscclpp-json", "nccl-graph", "nccl-graph-set"]
 """The formats of schedules, for editors and type checkers; ``-`` and ``_`` are alike."""
 MachineFormatName = Literal["nccl-topo"]
 """The formats of machines."""
-
-
-@dataclass(frozen=True, slots=True)
-class Format:
-    """name: as users write it. module: one with ``export(schedule, channels)``. folder: several files."""
-
-    name: str
-    module: str
-    summary: str
-    folder: bool = False
-
-    def export(self, schedule: Schedule, channels: int | None = None) -> Exported:
-        """`schedule` in this format; `channels`: the most that it may use, None for the format's own limit.
-
-        Raises `InfeasibleError` for what the format cannot say, and `InputError` for a limit that it does not have.
-        """
-        from blinksim.schedule.switch_work import refuse
-
-        refuse(schedule, f"no {self.name} that blinksim writes says that; its own files and the NumPy executor can")
-        module = import_module(self.module)
-        exported: Exported = module.export(schedule, channels)
-        return exported
-
-
-FORMATS = {
-    entry.name: entry
-    for entry in (
-        Format("nccl-graph", "blinksim.nccl.export.graph_export", "chains or rings for stock NCCL (NCCL_GRAPH_FILE)"),
-        Format(
-            "nccl-graph-set",
-            "blinksim.nccl.export.graph_set",
-            "one communicator and file per chain, idle GPUs help",
-            folder=True,
-        ),
-        Format("msccl-xml", "blinksim.formats.msccl.msccl_xml", "any schedule, for RCCL and the MSCCL runtimes"),
-        Format("mscclpp-json", "blinksim.formats.msccl.mscclpp_json", "any schedule, as an execution plan of MSCCL++"),
-    )
-}
 
 
 TUNER = "nccl-tuner"

@@ -171,8 +171,11 @@ def verify_file(
             raise FileError(file, f"{what} `blinksim topo check {shlex.quote(file)}`")
         return _algorithm(file, text, asked, root, slots) if kind == "algo" else _graph(file, text, asked, release)
     document = parse(file, unpack(file, read_bytes(file, MOST_BYTES), MOST_BYTES))
-    if schedule_files.is_plan(document):
-        return _plan(file, document, asked, root)
+    if isinstance(document, dict) and document.get("format") != FORMAT:
+        from blinksim.formats.runtimes.mscclpp_json import is_plan
+
+        if is_plan(document):
+            return _plan(file, document, asked, root)
     if asked.members is not None or asked.nodes != 1:
         raise InputError("members= and nodes= are for files of runtimes; a schedule names its own members")
     if isinstance(document, dict) and document.get("format") == FORMAT:
@@ -455,7 +458,7 @@ def _on_machine(file: str, question: Question, root: int) -> list[str]:
 
 def _plan(file: str, document: object, question: Question, root: int) -> FileVerdict:
     """The answer for an execution plan of MSCCL++, parsed."""
-    from blinksim.formats.msccl.mscclpp_check import check
+    from blinksim.formats.runtimes.mscclpp_json import check
 
     try:
         counted = check(document, file, root=root)
@@ -468,7 +471,7 @@ def _plan(file: str, document: object, question: Question, root: int) -> FileVer
 
 def _algorithm(file: str, text: str, question: Question, root: int, slots: int) -> FileVerdict:
     """The answer for an algorithm of MSCCL."""
-    from blinksim.formats.msccl.msccl_check import RCCL_STEPS, check_text
+    from blinksim.formats.runtimes.msccl_xml import RCCL_STEPS, check_text
 
     try:
         counted = check_text(text, file, root=root, slots=slots)

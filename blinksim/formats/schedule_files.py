@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from blinksim.collective import Collective
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats import schedule_json
+from blinksim.formats.registry import Format, GivenFile, taken
 from blinksim.formats.shipped import ready_schedules
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import Schedule, rebase
@@ -22,7 +23,6 @@ from blinksim.textio.text_files import STDIN, read_bytes, standard_input
 from blinksim.topology.graph import Topology
 
 _ENDINGS = (".json", ".json.gz", ".xml")
-_PLAN = {"gpus", "protocol", "collective"}
 
 
 def names_a_file(name: str) -> bool:
@@ -39,15 +39,22 @@ def is_xml(file: str) -> bool:
     return os.path.isfile(file) and read_bytes(file, 2**30)[:1] == b"<"
 
 
-def is_plan(document: object) -> bool:
-    """True for a parsed JSON document that is an execution plan of MSCCL++."""
-    return isinstance(document, Mapping) and document.keys() >= _PLAN
+def _given(file: str) -> tuple[GivenFile, Format | None]:
+    """A file, and the format of a runtime that it has; those name no devices and links."""
+    if is_xml(file):
+        given = GivenFile(file)
+        form = taken(given)
+        if form is None:
+            raise FileError(file, f"is no algorithm of MSCCL: its outermost element is <{given.outermost}>, not <algo>")
+        return given, form
+    given = GivenFile(file, _document(file))
+    own = isinstance(given.document, Mapping) and given.document.get("format") == schedule_json.FORMAT
+    return given, None if own else taken(given)
 
 
 def is_of_runtime(path: str | os.PathLike[str]) -> bool:
-    """True for XML and for an execution plan of MSCCL++, which name no devices and links."""
-    file = os.fspath(ready_schedules.located(path))
-    return is_xml(file) or is_plan(_document(file))
+    """True for a file of a runtime, which names no devices and links."""
+    return _given(os.fspath(ready_schedules.located(path)))[1] is not None
 
 
 def _document(file: str) -> object:
@@ -64,40 +71,21 @@ def read(path: str | os.PathLike[str], part: Topology | None = None, root: int =
     Raises `FileError` for a file that is none of these or wrong, `InputError` if a machine is needed, and
     `InfeasibleError` if the schedule does not run on the machine.
     """
-    file = os.fspath(ready_schedules.located(path))
-    if is_xml(file):
-        return _xml(file, part, root)
-    document = _document(file)
-    if is_plan(document):
-        from blinksim.formats.msccl.program_schedule import from_plan
-
-        return from_plan(document, file, _needed(file, part), root)
-    schedule = schedule_json.from_document(file, document)
+    given, form = _given(os.fspath(ready_schedules.located(path)))
+    if form is not None and form.read is not None:
+        if part is None:
+            raise InputError(f"{given.path} names ranks, but no devices and links; name its machine with machine=")
+        return form.read(given, part, root)
+    schedule = schedule_json.from_document(given.path, given.document)
     return Candidate(schedule if part is None else carried(schedule, part, os.fspath(path)))
 
 
 def read_compact(path: str | os.PathLike[str]) -> Schedule | SymmetricSchedule:
     """The schedule of a file or a name on its own machine, in the form that the file has. Raises as `read`."""
-    file = os.fspath(ready_schedules.located(path))
-    if is_of_runtime(file):
-        return read(file).schedule
-    return schedule_json.compact_from_document(file, _document(file))
-
-
-def _xml(file: str, part: Topology | None, root: int) -> Candidate:
-    from blinksim.formats.msccl.program_schedule import from_xml
-    from blinksim.textio.safe_xml import file_text, outermost
-
-    text = file_text(file)
-    if outermost(text) != "algo":
-        raise FileError(file, f"is no algorithm of MSCCL: its outermost element is <{outermost(text)}>, not <algo>")
-    return from_xml(text, file, _needed(file, part), root)
-
-
-def _needed(file: str, part: Topology | None) -> Topology:
-    if part is None:
-        raise InputError(f"{file} names ranks, but no devices and links; name its machine with machine=")
-    return part
+    given, form = _given(os.fspath(ready_schedules.located(path)))
+    if form is not None:
+        return read(path).schedule
+    return schedule_json.compact_from_document(given.path, given.document)
 
 
 def carried(schedule: Schedule, part: Topology, label: str) -> Schedule:

@@ -12,7 +12,7 @@ import pytest
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.errors import InputError, MissingError
-from blinksim.gpu.execution.run import EXECUTORS, Execution, execute, nccl_tests_row, nccl_tests_table
+from blinksim.gpu.execution.run import EXECUTORS, Execution, execute
 from blinksim.gpu.execution.task import (
     CpuOptions,
     Cut,
@@ -152,20 +152,3 @@ def test_numpy_claims_no_time() -> None:
     assert values["time_s"] is None
     assert values["busbw_GBps"] is None
     assert values["ok"] is True
-
-
-def test_nccl_tests_rows() -> None:
-    run = timed(execute(build("direct", "allgather"), 4096 * 4), 1e-5)
-    row = nccl_tests_row(run, None)
-    # The count of an allgather is one rank's, its size the gathered vector's.
-    assert (row["size"], row["count"], row["type"], row["redop"], row["root"]) == (16384, 1024, "float", "none", "-1")
-    assert row["out_of_place"]["time"] == pytest.approx(10.0)
-    assert row["in_place"] is None
-    line = nccl_tests_table([row]).splitlines()[-1].split()
-    assert len(line) == 13
-    assert line[:9] == ["16384", "1024", "float", "none", "-1", "10.00", "1.64", "1.23", "0"]
-    assert line[9:] == ["N/A"] * 4
-    lines = nccl_tests_table([row]).splitlines()
-    assert all(line.startswith("#") for line in lines[:-1])
-    with pytest.raises(ValueError, match="needs a result"):
-        nccl_tests_row(None, None)

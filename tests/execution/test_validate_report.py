@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from statistics import median
@@ -14,9 +15,11 @@ import fake_cupy
 import numpy as np
 import pytest
 
+import blinksim as bs
 from validate import validate as driver
 from validate.recipes import calibration, emulated, figures, report
 from validate.recipes.lane import Lane, at_least_zero, fit_lane, pieces_of
+from validate.recipes.nccl_tests import nccl_tests_row, nccl_tests_table
 from validate.recipes.program_time import program_time
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -443,3 +446,21 @@ def test_two_gpus_are_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "| 2 GPUs, program simulated, from 16 MiB: worst error" in text
     assert "### Controls" not in text
     assert "Measured on 2026-01-02 at commit unknown." in text
+
+
+def test_nccl_tests_rows() -> None:
+    gathered = bs.synthesize("full:4", "allgather", "direct").schedule
+    run = replace(bs.execute(gathered, 4096 * 4), executor="cupy", times_s=(1e-5,))
+    row = nccl_tests_row(run, None)
+    # The count of an allgather is one rank's, its size the gathered vector's.
+    assert (row["size"], row["count"], row["type"], row["redop"], row["root"]) == (16384, 1024, "float", "none", "-1")
+    assert row["out_of_place"]["time"] == pytest.approx(10.0)
+    assert row["in_place"] is None
+    line = nccl_tests_table([row]).splitlines()[-1].split()
+    assert len(line) == 13
+    assert line[:9] == ["16384", "1024", "float", "none", "-1", "10.00", "1.64", "1.23", "0"]
+    assert line[9:] == ["N/A"] * 4
+    lines = nccl_tests_table([row]).splitlines()
+    assert all(line.startswith("#") for line in lines[:-1])
+    with pytest.raises(ValueError, match="needs a result"):
+        nccl_tests_row(None, None)

@@ -17,9 +17,8 @@ from blinksim.algorithms.registry import REGISTRY, algorithm
 from blinksim.answers.verify_file import verify_file
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import FileError, InfeasibleError
-from blinksim.formats.msccl.moves import moves
-from blinksim.formats.msccl.msccl_check import check_text, read_text, run
-from blinksim.formats.msccl.msccl_xml import export, to_text
+from blinksim.formats.moves import moves
+from blinksim.formats.runtimes.msccl_xml import check_text, export, read_text, run, to_text
 from blinksim.schedule.model import COPY, REDUCE
 
 QUAD = machines.load("dgx1-v100").select([f"gpu{i}" for i in range(4)])

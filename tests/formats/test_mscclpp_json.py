@@ -16,9 +16,8 @@ from blinksim import machines
 from blinksim.algorithms.registry import REGISTRY, algorithm
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import FileError, InfeasibleError, InputError
-from blinksim.formats.msccl.moves import moves
-from blinksim.formats.msccl.mscclpp_check import check_text, read_text, run
-from blinksim.formats.msccl.mscclpp_json import export, to_text
+from blinksim.formats.moves import moves
+from blinksim.formats.runtimes.mscclpp_json import check_text, export, read_text, run, to_text
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 
 QUAD = machines.load("dgx1-v100").select([f"gpu{i}" for i in range(4)])

@@ -17,8 +17,7 @@ from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.cost.alpha_beta import cost
 from blinksim.errors import FileError, InfeasibleError, InputError
-from blinksim.formats.msccl import msccl_xml, mscclpp_json
-from blinksim.formats.msccl.program_schedule import from_plan, from_xml
+from blinksim.formats.runtimes import msccl_xml, mscclpp_json
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.model import Schedule
@@ -26,7 +25,10 @@ from blinksim.schedule.verify import verify
 
 EIGHT = bs.load("dgx1-v100").select()
 H100 = bs.load("hgx-h100").select()
-READERS = {"msccl-xml": (msccl_xml.export, from_xml), "mscclpp-json": (mscclpp_json.export, from_plan)}
+READERS = {
+    "msccl-xml": (msccl_xml.export, msccl_xml.read_schedule),
+    "mscclpp-json": (mscclpp_json.export, mscclpp_json.read_schedule),
+}
 
 
 def again(schedule: Schedule, form: str) -> Schedule:
@@ -208,7 +210,7 @@ def test_two_sums_of_the_same_data_are_refused() -> None:
     )  # fmt: skip
     text = text.replace('<tb id="2" send="1" recv="2"', '<tb id="2" send="-1" recv="2"')
     with pytest.raises(InfeasibleError, match=r"no schedule here: GPU \d (keeps several sums|makes no use)"):
-        from_xml(text, "x.xml", full(3))
+        msccl_xml.read_schedule(text, "x.xml", full(3))
 
 
 @pytest.mark.parametrize(
@@ -221,7 +223,7 @@ def test_two_sums_of_the_same_data_are_refused() -> None:
 )
 def test_what_does_not_fit_is_refused(change: Callable[[str], str], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        from_xml(change(HAND), "hand.xml", full(3 if change(HAND) == HAND else 2))
+        msccl_xml.read_schedule(change(HAND), "hand.xml", full(3 if change(HAND) == HAND else 2))
 
 
 def test_a_file_of_a_runtime_needs_a_machine_and_a_graph_is_none(tmp_path: Path) -> None:

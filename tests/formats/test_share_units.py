@@ -18,8 +18,8 @@ from blinksim.algorithms.few_rounds import build
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.exports import FORMATS
-from blinksim.formats.msccl.program_schedule import from_plan, from_xml
-from blinksim.formats.msccl.share_units import MOST_UNITS, units
+from blinksim.formats.moves import MOST_UNITS, units
+from blinksim.formats.runtimes import msccl_xml, mscclpp_json
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import COPY, Schedule
 from blinksim.schedule.verify import verify
@@ -70,7 +70,7 @@ def test_simple_shares_are_not_rounded(name: str) -> None:
 def check_exports(machine: str, members: str | None, collective: str, size: str, slower: float = inf) -> None:
     part = bs.Question(machine, members=members).part()
     schedule = build(part, Collective(collective), size=size_of(size), time_limit=20)
-    for name, reader in (("mscclpp-json", plan_again), ("msccl-xml", from_xml)):
+    for name, reader in (("mscclpp-json", plan_again), ("msccl-xml", msccl_xml.read_schedule)):
         exported = FORMATS[name].export(schedule)
         assert any("shares are rounded to" in note for note in exported.notes)
         again = reader(exported.files[""], name, part).schedule
@@ -84,7 +84,7 @@ def check_exports(machine: str, members: str | None, collective: str, size: str,
 
 
 def plan_again(text: str, path: str, part: bs.Topology) -> Candidate:
-    return from_plan(json.loads(text), path, part)
+    return mscclpp_json.read_schedule(json.loads(text), path, part)
 
 
 def test_few_rounds_of_four_in_both_formats() -> None:

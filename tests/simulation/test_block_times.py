@@ -12,12 +12,13 @@ from h200_rates import H200, US
 from blinksim.answers.measurements.execution_fit import with_values
 from blinksim.errors import InputError
 from blinksim.gpu.program_time.block_events import Launches
-from blinksim.gpu.program_time.block_rounds import END, blocks_of, round_bytes, walk
+from blinksim.gpu.program_time.block_rounds import blocks_of
+from blinksim.gpu.program_time.program_shape import round_bytes
 from blinksim.gpu.program_time.run_time import busiest_port, periods, run_time
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, merge_queues, worth_staging
-from blinksim.gpu.programs.program import READY, ExecutionError, Program
+from blinksim.gpu.programs.program import READY, WAVES, ExecutionError, Program
 from blinksim.machines import load
 from validate.recipes import execution_times, few_points
 from validate.recipes.execution_times import lost, lost_by_cut, off, points, schedule_of, within
@@ -261,8 +262,15 @@ def test_blocks_take_the_turns_of_the_program(case: tuple[int, str, str, str, in
     program = program_of(*case)
     for queue in range(program.queues):
         for part in {0, program.slices - 1}:
-            walked = [(op, piece) for op, piece, _ in walk(program, queue, part) if op != END]
-            assert walked == list(program.turns(queue, part))
+            ops = range(int(program.queue_start[queue]), int(program.queue_start[queue + 1]))
+            pieces = {op: program.pieces(int(program.length[op]), part) for op in ops}
+            moving = [op for op in ops if len(program.rows("destinations", op))]
+            # By the definitions: in waves key + piece rises, by key all pieces of an op come together; waits are last.
+            found = [(op, piece) for op in moving for piece in range(pieces[op])]
+            if program.order == WAVES:
+                found.sort(key=lambda turn: (int(program.key[turn[0]]) + turn[1], turn[0]))
+            found += [(op, pieces[op] - 1) for op in ops if op not in moving and pieces[op]]
+            assert list(program.turns(queue, part)) == found
 
 
 def test_a_leaf_looks_once_in_every_wave() -> None:
@@ -270,7 +278,7 @@ def test_a_leaf_looks_once_in_every_wave() -> None:
     program = program_of(8, "broadcast", "chain", "ll128", KIB)
     seen = 0
     for queue in range(program.queues):
-        op, piece, looks = next(iter(walk(program, queue, 0)))
+        op, piece, looks = next(program.walk(queue, 0))
         if program.queue_start[queue + 1] - program.queue_start[queue] == 1:
             assert (piece, looks) == (0, int(program.key[op]) + 1)
             seen = max(seen, looks)

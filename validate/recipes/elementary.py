@@ -25,7 +25,7 @@ from blinksim.errors import BlinksimError
 from blinksim.gpu.execution.cupy_executor import Kernels, Runner
 from blinksim.gpu.execution.gpu_devices import Nccl, Stopwatch, map_devices, measure_pairs, require_cupy
 from blinksim.gpu.execution.reference import Reference
-from blinksim.gpu.execution.run import execute, nccl_tests_row, nccl_tests_table
+from blinksim.gpu.execution.run import execute
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit
@@ -33,6 +33,7 @@ from blinksim.gpu.programs.program import PROTOCOLS, ExecutionError
 from blinksim.schedule.model import Schedule
 from blinksim.topology.shapes import one_switch
 from validate.recipes.arguments import arguments, script
+from validate.recipes.nccl_tests import nccl_tests_row, nccl_tests_table
 from validate.recipes.notes import CONSTANT, Notebook, provenance
 
 TYPES_AND_OPS = (

@@ -89,25 +89,26 @@ class Runner:
         self.errors: list[Any] = []
         for device, gpu in enumerate(self.gpus):
             with self.cupy.cuda.Device(gpu):
-                self._allocate_device(device)
+                sizes = program.sizes[device, :INBOX].tolist()
+                self.streams.append(self.cupy.cuda.Stream(non_blocking=True))
+                self.buffers.append([self._allocate(size, program.kind.storage) for size in sizes])
+                self.buffers[-1].append(self._allocate(buffer_bytes(program, device)[INBOX], "uint8"))
+                self.flags.append(self._allocate(int(program.flags[device]) * program.slices, "uint64", 0))
+                self.heralds.append(self._allocate(len(self.gpus), "uint64", 0))
+                self.errors.append(self._allocate(ERROR_WORDS, "uint64", 0))
         # At least one block announces the device to those that store to it.
         self.grids = [max(1, len(program.queues_of(device)) * program.slices) for device in range(len(self.gpus))]
         self._check()
         self.tables: list[Any] = []
         # What the kernel would have to look up before it can look up its queue.
         self.heads: list[tuple[Any, Any]] = []
-        self._write_tables(lane_rate)
+        addresses = [[buffer.data.ptr for buffer in row] for row in self.buffers]
+        flags, heralds = ([array.data.ptr for array in arrays] for arrays in (self.flags, self.heralds))
+        for gpu, table in zip(self.gpus, pack(program, addresses, flags, heralds, self._pace(lane_rate)), strict=True):
+            with self.cupy.cuda.Device(gpu):
+                self.tables.append(self.cupy.asarray(table))
+                self.heads.append((table[0], table[STRIDE]))
         self._settle()
-
-    def _allocate_device(self, device: int) -> None:
-        """Everything that a device of the program needs on the current GPU."""
-        program = self.program
-        buffers = [self._allocate(size, program.kind.storage) for size in program.sizes[device, :INBOX].tolist()]
-        self.streams.append(self.cupy.cuda.Stream(non_blocking=True))
-        self.buffers.append([*buffers, self._allocate(buffer_bytes(program, device)[INBOX], "uint8")])
-        self.flags.append(self._allocate(int(program.flags[device]) * program.slices, "uint64", 0))
-        self.heralds.append(self._allocate(len(self.gpus), "uint64", 0))
-        self.errors.append(self._allocate(ERROR_WORDS, "uint64", 0))
 
     def _check(self) -> None:
         """Raises `InputError` if the kernel cannot run the program."""
@@ -120,16 +121,6 @@ class Runner:
                 f"the program needs {max(self.grids)} thread blocks on a GPU, and only {kernels.blocks} run at once; "
                 f"take fewer slices"
             )
-
-    def _write_tables(self, lane_rate: float | None) -> None:
-        """Writes the program for every device, with the addresses of the memory that is allocated by now."""
-        addresses = [[buffer.data.ptr for buffer in row] for row in self.buffers]
-        flags, heralds = ([array.data.ptr for array in arrays] for arrays in (self.flags, self.heralds))
-        tables = pack(self.program, addresses, flags, heralds, self._pace(lane_rate))
-        for gpu, table in zip(self.gpus, tables, strict=True):
-            with self.cupy.cuda.Device(gpu):
-                self.tables.append(self.cupy.asarray(table))
-                self.heads.append((table[0], table[STRIDE]))
 
     def _allocate(self, size: int, dtype: str, fill: int = POISON_BYTE) -> Any:
         """An array on the current GPU that does not come from the pool, every byte set to `fill`."""
@@ -246,19 +237,17 @@ class CupyExecutor(Executor):
         runner.load(self.task.reference)
         watch = Stopwatch(runner.gpus, runner.streams)
         times = watch.time(runner.launch, runner.synchronize, gpu.warmup, gpu.iterations, gpu.apart)
-        wrong, worst = self._compare() if check else (None, None)
+        wrong: int | None = None
+        worst: float | None = None
+        if check:
+            if self.task.in_place:
+                # Every iteration has changed its own input.
+                runner.load(self.task.reference)
+                runner.launch()
+                runner.synchronize()
+            wrong, worst = runner.compare(self.task.reference)
         properties = runner.cupy.cuda.runtime.getDeviceProperties
         return Outcome(wrong, worst, tuple(times), tuple(properties(gpu)["name"].decode() for gpu in runner.gpus))
-
-    def _compare(self) -> tuple[int, float]:
-        """(wrong elements, largest error) of the last timed iteration; in place, where every iteration changes its own
-        input, of a further one on fresh data."""
-        runner, reference = self.runner, self.task.reference
-        if self.task.in_place:
-            runner.load(reference)
-            runner.launch()
-            runner.synchronize()
-        return runner.compare(reference)
 
 
 def compiled(task: Task) -> Program:

@@ -257,8 +257,13 @@ class _Wires:
         if len(sources) > 1 or own or not away or copied:
             if away and (len(sources) > 1 or copied):
                 if not own:
-                    own = [[here, SCRATCH, self._slot(here, away[0][2], length)]]
-                reads, after = [own[0][1:]], [[self._flag(here)]]
+                    # At the same distance from a 128-byte boundary as the place that it is sent to.
+                    unit = old.unit
+                    begin = -(-self.scratch[here] // unit) * unit + away[0][2] % unit
+                    self.scratch[here] = begin + length
+                    own = [[here, SCRATCH, int(begin)]]
+                self.flags[here] += 1
+                reads, after = [own[0][1:]], [[int(self.flags[here]) - 1]]
                 inside = [*inside, [here, *after[0]]]
             computing = (here, -1, chunk % self.computing)
             self.ops.append(_Op(computing, 2 * key, chunk, length, sources, own, waits, inside))
@@ -269,14 +274,3 @@ class _Wires:
         known = {here, *(row[0] for row in away)}
         if any(signal[0] not in known for signal in signals):
             raise InfeasibleError("a device waits for data that go to another one: run out of place")
-
-    def _slot(self, device: int, alike: int, length: int) -> int:
-        """A new place in scratch, at the same distance from a 128-byte boundary as the place `alike`."""
-        unit = self.old.unit
-        begin = -(-self.scratch[device] // unit) * unit + alike % unit
-        self.scratch[device] = begin + length
-        return int(begin)
-
-    def _flag(self, device: int) -> int:
-        self.flags[device] += 1
-        return int(self.flags[device]) - 1

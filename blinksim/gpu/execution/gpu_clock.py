@@ -62,13 +62,8 @@ class GpuClock:
 
     def time_nccl(self, gpus: int, collective: str, size: int) -> Sequence[float]:
         """Seconds of each iteration of NCCL's own collective; size: bytes of float32."""
-        cupy, nccl, count = self.cupy, self._nccl(gpus), size // _KIND.itemsize
-        sent, got = [], []
-        for gpu in nccl.gpus:
-            with cupy.cuda.Device(gpu):
-                sent.append(cupy.full(count, gpu + 1, dtype=cupy.float32))
-                got.append(cupy.zeros(count, dtype=cupy.float32))
-                cupy.cuda.Device(gpu).synchronize()
+        nccl, count = self._nccl(gpus), size // _KIND.itemsize
+        sent, got = _vectors(self.cupy, nccl, count)
         launch = partial(nccl.launch, sent, got, count, _KIND, "sum", collective)
         return Stopwatch(nccl.gpus, nccl.streams).time(launch, nccl.finish)
 
@@ -76,6 +71,17 @@ class GpuClock:
         """Ends the communicators."""
         for nccl in self.nccl.values():
             nccl.close()
+
+
+def _vectors(cupy: Any, nccl: Nccl, count: int) -> tuple[list[Any], list[Any]]:
+    """What every GPU sends, and room for what it gets: so many elements of float32."""
+    sent, got = [], []
+    for gpu in nccl.gpus:
+        with cupy.cuda.Device(gpu):
+            sent.append(cupy.full(count, gpu + 1, dtype=cupy.float32))
+            got.append(cupy.zeros(count, dtype=cupy.float32))
+            cupy.cuda.Device(gpu).synchronize()
+    return sent, got
 
 
 def _driver() -> str:
@@ -142,21 +148,11 @@ class ChoiceClock:
         """The median of the seconds of its iterations; size: bytes of float32."""
         nccl, count = self.communicators(choice), size // _KIND.itemsize
         if count not in self.buffers:
-            self.buffers = {count: self._buffers(count)}
+            self.buffers = {count: _vectors(self.cupy, nccl, count)}
         sent, got = self.buffers[count]
         launch = partial(nccl.launch, sent, got, count, _KIND, "sum", collective)
         iterations = _FEW if size >= _LONG else ITERATIONS
         return median(Stopwatch(nccl.gpus, nccl.streams).time(launch, nccl.finish, iterations=iterations))
-
-    def _buffers(self, count: int) -> tuple[list[Any], list[Any]]:
-        cupy = self.cupy
-        sent, got = [], []
-        for gpu in range(self.gpus):
-            with cupy.cuda.Device(gpu):
-                sent.append(cupy.full(count, gpu + 1, dtype=cupy.float32))
-                got.append(cupy.zeros(count, dtype=cupy.float32))
-                cupy.cuda.Device(gpu).synchronize()
-        return sent, got
 
     def close(self) -> None:
         """Ends the communicators and removes the plugin."""

@@ -125,7 +125,9 @@ class _Bench:
         launches: list[Callable[[], None]]
         runners = [gpu]
         if way == "copy engine":
-            launches = [partial(self._copy, gpu, peers[0], size)]
+            target, source = self.buffers[peers[0]][2].ptr, own[0]
+            copy = self.cupy.cuda.runtime.memcpyPeerAsync
+            launches = [partial(copy, target, peers[0], source, gpu, size, self.streams[gpu].ptr)]
         elif way == "push":
             launches = [self._stream(gpu, own[:1], [inbox[peers[0]]], blocks, count)]
         elif way == "reduce":
@@ -151,10 +153,6 @@ class _Bench:
                 stream.synchronize()
 
         return Stopwatch(runners, streams).time(launch, finish, 1, repeats)
-
-    def _copy(self, gpu: int, peer: int, size: int) -> None:
-        target = self.buffers[peer][2].ptr
-        self.cupy.cuda.runtime.memcpyPeerAsync(target, peer, self.buffers[gpu][0].ptr, gpu, size, self.streams[gpu].ptr)
 
     def _stream(self, gpu: int, sources: list[int], targets: list[int], blocks: int, count: int) -> Callable[[], None]:
         with self.cupy.cuda.Device(gpu):

@@ -129,7 +129,12 @@ class _Machine:
         count = {op: program.pieces(int(program.length[op]), part) for op in ops}
         done = dict.fromkeys(ops, 0)
         while left := [op for op in ops if done[op] < count[op]]:
-            missing = [wait for op in left if (wait := self._missing(op, done[op], device, part)) is not None]
+            missing = [
+                (op, done[op], (device, flag, part))
+                for op in left
+                for (flag,) in program.rows("waits", op)
+                if self.flags[device, flag, part] <= done[op]
+            ]
             late = {op for op, _, _ in missing}
             ready = [op for op in left if op not in late]
             if not ready:
@@ -141,12 +146,6 @@ class _Machine:
                 self._signal((target, flag, part), done[op])
             done[op] += 1
             yield None
-
-    def _missing(self, op: int, piece: int, device: int, part: int) -> Wait | None:
-        for (flag,) in self.program.rows("waits", op):
-            if self.flags[device, flag, part] <= piece:
-                return op, piece, (device, flag, part)
-        return None
 
     def _move(self, device: int, op: int, piece: int, part: int) -> None:
         program = self.program

@@ -7,8 +7,7 @@ What a run gave: whether the data is right, how long it took, and the same as JS
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from math import isfinite
 from statistics import mean, median, pstdev
@@ -16,9 +15,8 @@ from typing import Any, Literal, Unpack
 
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import unknown
-from blinksim.gpu.execution.task import Executor, Outcome, RunKeywords, RunOptions, Task
+from blinksim.gpu.execution.task import Executor, RunKeywords, RunOptions, Task
 from blinksim.gpu.programs.dtypes import DtypeName, ReductionName, element_type
-from blinksim.gpu.programs.program import Program
 from blinksim.results import Result
 from blinksim.schedule.model import ScheduleLike, as_schedule
 from blinksim.units import in_GBps, size_of
@@ -90,48 +88,36 @@ def execute(
     >>> bs.execute(schedule, "1MiB", dtype="int32").wrong
     0
     """
-    backend = _executor(executor)
+    if executor not in EXECUTORS:
+        raise unknown("executor", executor, EXECUTORS)
+    module, _, name = EXECUTORS[executor].partition(":")
+    backend: Executor = getattr(import_module(module), name)()
     task = Task(as_schedule(schedule), size_of(size), element_type(dtype), op, in_place, RunOptions.gather(**options))
     program = backend.prepare(task)
     outcome = backend.run(check)
-    return _report(executor, task, program, outcome)
-
-
-def _executor(name: str) -> Executor:
-    if name not in EXECUTORS:
-        raise unknown("executor", name, EXECUTORS)
-    module, _, executor = EXECUTORS[name].partition(":")
-    made: Executor = getattr(import_module(module), executor)()
-    return made
-
-
-def _report(executor: str, task: Task, program: Program, outcome: Outcome) -> Execution:
-    schedule, topology = task.schedule, task.schedule.topology
+    found, topology = task.schedule, task.schedule.topology
     return Execution(
         machine=topology.name,
-        collective=schedule.collective,
-        algorithm=schedule.algorithm,
+        collective=found.collective,
+        algorithm=found.algorithm,
         members=topology.members,
         relays=topology.relays,
         links=topology.default_links(),
         rates=topology.rates,
         executor=executor,
-        op=task.op,
+        op=op,
         dtype=task.kind.name,
         size_bytes=task.size_bytes,
         count=task.count,
         itemsize=task.kind.itemsize,
-        in_place=task.in_place,
+        in_place=in_place,
         ops=program.ops,
         slices=program.slices,
         piece_bytes=program.piece_units * program.unit * task.kind.itemsize,
         protocol="ll128" if program.packets else "simple",
         staged=program.staged,
-        wrong=outcome.wrong,
-        max_error=outcome.max_error,
         tolerance=task.reference.tolerance,
-        times_s=outcome.times_s,
-        hardware=outcome.hardware,
+        **asdict(outcome),
     )
 
 
@@ -310,63 +296,3 @@ class Execution(Result):
             f"<Execution {self.executor}: {what}\n"
             f"  {self.used_bytes} bytes of {self.dtype}{', in place' if self.in_place else ''}: {checked}{timed}>"
         )
-
-
-_NCCL_NAMES = {"float16": "half", "float32": "float", "float64": "double"}
-
-
-def nccl_tests_row(out_of_place: Execution | None, in_place: Execution | None) -> dict[str, Any]:
-    """One entry of nccl-tests' JSON (version 3): {size, count, type, redop, root, out_of_place, in_place}; times in us.
-
-    As there, the count of a collective that moves slices is that of one slice. Raises `ValueError` without either.
-    """
-    one = out_of_place or in_place
-    if one is None:
-        raise ValueError("a row needs a result")
-    ranks = len(one.members)
-
-    def half(run: Execution | None) -> dict[str, Any] | None:
-        if run is None or run.time_s is None or run.algbw is None or run.busbw is None:
-            return None
-        rates = {"alg_bw": run.algbw / 1e9, "bus_bw": run.busbw / 1e9}
-        return {"time": run.time_s * 1e6, **rates, "nwrong": "N/A" if run.wrong is None else run.wrong}
-
-    return {
-        "size": one.used_bytes,
-        "count": one.count // ranks if one.collective.block_sides else one.count,
-        "type": _NCCL_NAMES.get(one.dtype, one.dtype),
-        "redop": one.op if one.collective.reduces else "none",
-        "root": str(one.collective.root) if one.collective.rooted else "-1",
-        "out_of_place": half(out_of_place),
-        "in_place": half(in_place),
-    }
-
-
-def nccl_tests_table(rows: Sequence[dict[str, Any]]) -> str:
-    """Rows of `nccl_tests_row` as text with nccl-tests' columns; a half that was not run has N/A in its columns."""
-    lines = [
-        "#" + " " * 53 + f"{'out-of-place':>28}" + f"{'in-place':>34}",
-        f"#{'size':>12}  {'count':>12}  {'type':>8}  {'redop':>6}  {'root':>6}" + 2 * _TITLES,
-        f"#{'(B)':>12}  {'(elements)':>12}" + " " * 26 + 2 * _UNITS,
-    ]
-    for row in rows:
-        line = f"{row['size']:>13}  {row['count']:>12}  {row['type']:>8}  {row['redop']:>6}  {row['root']:>6}"
-        for half in (row["out_of_place"], row["in_place"]):
-            cells = ["N/A"] * 4
-            if half is not None:
-                cells = [_fit(half["time"]), _fit(half["alg_bw"]), _fit(half["bus_bw"]), str(half["nwrong"])]
-            line += f"  {cells[0]:>7}  {cells[1]:>6}  {cells[2]:>6}  {cells[3]:>6}"
-        lines.append(line)
-    return "\n".join(lines)
-
-
-_TITLES = f"  {'time':>7}  {'algbw':>6}  {'busbw':>6}  {'#wrong':>6}"
-_UNITS = f"  {'(us)':>7}  {'(GB/s)':>6}  {'(GB/s)':>6}  {'':>6}"
-
-
-def _fit(value: float) -> str:
-    """At most six characters: nccl-tests gives up digits behind the point as numbers grow."""
-    for digits, limit in ((2, 1000.0), (1, 10000.0), (0, 1e6)):
-        if value < limit - 0.5 * 10.0**-digits:
-            return f"{value:.{digits}f}"
-    return f"{value:.1e}"

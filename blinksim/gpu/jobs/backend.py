@@ -161,7 +161,10 @@ class SharedMemoryBackend(Backend):
                 self._begin(turn, epoch, timeout_s)
                 there = source.view(np.uint8)[turn.input_at + on :], target.view(np.uint8)[turn.output_at + on :]
                 _Interpreter(self, turn.program, op, there, epoch, timeout_s).run()
-                self._compare(turn, epoch, timeout_s)
+                # Were those that sent data in the same call? They have announced it before.
+                for other, targets in enumerate(receivers(turn.program)):
+                    if self.rank in targets:
+                        self._has_begun(other, epoch, turn.signature, timeout_s)
                 self.epoch, self.before = epoch, turn.signature
         except _GaveUpError:
             self._give_up(turn, target)
@@ -175,12 +178,6 @@ class SharedMemoryBackend(Backend):
         for other in range(len(self.maps)) if epoch > 1 else ():
             if other != self.rank:
                 self._has_begun(other, epoch - 1, self.before, timeout_s)
-
-    def _compare(self, turn: Turn, epoch: int, timeout_s: float) -> None:
-        """Were those that sent data in the same call? They have announced it before."""
-        for other, targets in enumerate(receivers(turn.program)):
-            if self.rank in targets:
-                self._has_begun(other, epoch, turn.signature, timeout_s)
 
     def _has_begun(self, other: int, epoch: int, signature: int, timeout_s: float) -> None:
         notes = self._notes(self.rank)

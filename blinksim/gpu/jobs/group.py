@@ -16,7 +16,7 @@ import os
 import socket
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -166,7 +166,11 @@ def explain(notes: Words, rank: int, ranks: int, timeout_s: float, name_of: Call
         return f"rank {int(notes[1])} of the group has failed; its own message says why"
     failed, ours = _last(notes, rank)
     late = [other for other in range(ranks) if other != rank and _last(notes, other)[0] < failed]
-    who = f"{_list(late)} had not begun it: dead, or late" if late else "all ranks had begun it, and one did not go on"
+    who = "all ranks had begun it, and one did not go on"
+    if late:
+        *others, last = map(str, late)
+        names = f"ranks {', '.join(others)} and {last}" if others else f"rank {last}"
+        who = f"{names} had not begun it: dead, or late"
     return f"rank {rank} gave up after {timeout_s:g} s in call {failed} of the group, {name_of(ours)}: {who}"
 
 
@@ -188,11 +192,6 @@ def _last(notes: Words, who: int) -> tuple[int, int]:
     """The last launch that a rank is known to have begun, and its signature."""
     word = max(int(notes[FIRST_HERALD + 2 * who + parity]) for parity in (0, 1))
     return word >> 32, word & 0xFFFFFFFF
-
-
-def _list(ranks: Sequence[int]) -> str:
-    names = [str(rank) for rank in ranks]
-    return f"rank {names[0]}" if len(names) == 1 else f"ranks {', '.join(names[:-1])} and {names[-1]}"
 
 
 TIMEOUT_S = 10.0

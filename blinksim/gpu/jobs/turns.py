@@ -26,7 +26,6 @@ from blinksim.gpu.jobs.job_plan import JobPlan
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.fit import fit
 from blinksim.gpu.programs.program import BY_KEY, INPUT, OUTPUT, READY, SCRATCH, Program
-from blinksim.schedule.model import Schedule
 from blinksim.textio.text_table import count
 
 # Words of the notes: what went wrong, then two heralds of each rank.
@@ -179,7 +178,18 @@ class Turns:
     def _program(self, call: Call, length: int, parts: int) -> Program:
         choice = self.plan.choose(call)
         if choice.lane_blocks is not None:
-            return self._emulated(call, length * parts, choice.schedule, choice.lane_blocks)
+            elements, schedule = length * parts, choice.schedule
+            piece, most = wire_piece(schedule, elements * call.kind.itemsize), max(1, self.blocks // 2)
+            return emulate(
+                schedule,
+                elements,
+                call.kind,
+                choice.lane_blocks,
+                piece,
+                in_place=parts == 1,
+                staged=True,
+                most_blocks=most,
+            )[0]
         packets = choice.protocol == "ll128" and self.packets
         program = compile_schedule(
             choice.schedule, length * parts, call.kind, in_place=parts == 1, packets=packets, staged=True
@@ -195,14 +205,6 @@ class Turns:
         if not fitted.staged and len(fitted.destinations) and self.plan.ranks > 1:
             raise InfeasibleError(f"{call}: {choice.schedule.algorithm} moves nothing between the ranks")
         return fitted
-
-    def _emulated(self, call: Call, elements: int, schedule: Schedule, lane_blocks: int) -> Program:
-        in_place = call.parts(self.plan.ranks) == 1
-        piece, most = wire_piece(schedule, elements * call.kind.itemsize), max(1, self.blocks // 2)
-        program, _ = emulate(
-            schedule, elements, call.kind, lane_blocks, piece, in_place=in_place, staged=True, most_blocks=most
-        )
-        return program
 
     def _turn(self, call: Call, program: Program, first: int, length: int, parts: int, rounds: int) -> Turn:
         size = call.kind.itemsize
@@ -221,7 +223,18 @@ class Turns:
         by = f"{choice.schedule.algorithm} by {'ll128' if program.packets else 'simple'}"
         if choice.lane_blocks is not None:
             by = f"{choice.schedule.algorithm} on lanes of {count(choice.lane_blocks, 'block')}"
-        signature = signature_of(call, first, moved, _content(program))
+        # What must be the same on all ranks, for their parts to fit together.
+        arrays = (
+            program.key,
+            program.length,
+            program.queue_start,
+            program.sources,
+            program.destinations,
+            program.waits,
+        )
+        cut = np.array([program.slices, program.piece_units, program.order, program.packets])
+        content = b"".join(array.tobytes() for array in (*arrays, program.waits, program.signals, cut))
+        signature = signature_of(call, first, moved, content)
         at, step = first * size, length * size
         return Turn(spread, by, says, signature, at, at, written, rounds, step)
 
@@ -259,13 +272,6 @@ def without_unread(program: Program) -> Program:
     sizes[~np.isin(np.arange(len(sizes)), left[left[:, 1] == SCRATCH, 0]), SCRATCH] = 0
     before = np.concatenate(([0], np.cumsum(~unread)))
     return replace(program, sizes=sizes, destinations=left, destination_start=before[program.destination_start])
-
-
-def _content(program: Program) -> bytes:
-    """What must be the same on all ranks, for their parts to fit together."""
-    arrays = (program.key, program.length, program.queue_start, program.sources, program.destinations, program.waits)
-    cut = np.array([program.slices, program.piece_units, program.order, program.packets])
-    return b"".join(array.tobytes() for array in (*arrays, program.signals, cut))
 
 
 def _spread(program: Program, collective: str, length: int, whole: int) -> Program:

@@ -18,7 +18,8 @@ from operator import attrgetter
 from typing import Any
 
 from blinksim.cost.execution_rates import ExecutionRates
-from blinksim.gpu.program_time.block_rounds import HERE, NONE, Blocks, Round
+from blinksim.gpu.program_time.block_rounds import Blocks, Round
+from blinksim.gpu.program_time.program_shape import HERE, NONE
 from blinksim.gpu.programs.program import ExecutionError
 
 # Launches that differ less, as a share, go on alike.

@@ -27,8 +27,7 @@ from dataclasses import dataclass
 from statistics import mean
 
 from blinksim.cost.execution_rates import ExecutionRates
-from blinksim.gpu.program_time.block_rounds import HERE, wire
-from blinksim.gpu.program_time.program_shape import Moment, Op, Shape, Sized, shape_of, sized
+from blinksim.gpu.program_time.program_shape import HERE, Moment, Op, Shape, Sized, shape_of, sized, wire
 from blinksim.gpu.program_time.run_time import (
     LARGE,
     LARGE_LAUNCHES,

@@ -13,9 +13,24 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from blinksim.cost.execution_rates import ExecutionRates
-from blinksim.gpu.program_time.block_rounds import HERE, ROW_BYTES, round_bytes, wire
-from blinksim.gpu.programs.program import INBOX, WAVES, Program, by_flag, receivers
+from blinksim.cost.execution_rates import ExecutionRates, FlagRates, PacketRates
+from blinksim.gpu.programs.program import (
+    INBOX,
+    LINE_BYTES,
+    PACKET_BYTES,
+    PACKET_LINES,
+    WAVES,
+    ExecutionError,
+    Program,
+    by_flag,
+    receivers,
+)
+
+# Bytes of data that the threads of a block move at once, a cell of a packet or a line of 16 bytes each; without packets
+# a warp of the sixteen moves none.
+ROW_BYTES = 7680
+# In place of a device: the block's own, or no flag.
+HERE = NONE = -1
 
 
 class Kind(NamedTuple):
@@ -103,11 +118,6 @@ class Shape:
     into: tuple[float, ...]
     walks: dict[tuple[int, ...], tuple[list[Moment], list[int]]] = field(default_factory=dict)
 
-    @property
-    def most_queues(self) -> int:
-        """Queues of the device with the most."""
-        return max(Counter(self.device).values(), default=1)
-
     def walk(self, pieces: tuple[int, ...]) -> tuple[list[Moment], list[int]]:
         """The moments, where the kinds have so many pieces; and what each queue looks at after its last one."""
         if pieces not in self.walks:
@@ -125,7 +135,8 @@ def shape_of(program: Program) -> Shape:
         (device, offset): first[op] + place
         for op, rows in enumerate(targets)
         for place, (device, buffer, offset) in enumerate(rows)
-        if buffer == INBOX
+        # Chunks that are empty lie where the next one begins.
+        if buffer == INBOX and program.length[op]
     }
     raiser = {(device, flag): op for op, rows in enumerate(signals) for device, flag in rows}
     start = program.queue_start.tolist()
@@ -140,8 +151,13 @@ def shape_of(program: Program) -> Shape:
             others, waiting = len(sources[number]) - inboxes, bool(waits[number])
             kind = Kind(round(shares[number], 6), inboxes, others, len(targets[number]), waiting)
             to = tuple(HERE if device == here else device for device, _, _ in targets[number])
+            for (flag,) in waits[number]:
+                if (here, flag) not in raiser:
+                    raise ExecutionError(f"no op raises the flag {flag} that op {number} waits for")
             raised = [raiser[here, flag] for (flag,) in waits[number]]
-            read = [author[here, offset] for buffer, offset in sources[number] if buffer == INBOX and program.packets]
+            read: list[int] = []
+            if program.packets and program.length[number]:
+                read = [author[here, offset] for buffer, offset in sources[number] if buffer == INBOX]
             ops.append(
                 Op(
                     number,
@@ -239,6 +255,42 @@ def _between(after: tuple[int, int], to: tuple[int, int], place: int, first: int
     return high - low + 1
 
 
+def wire(packets: PacketRates) -> float:
+    """Bytes at a port for a byte of data in packets."""
+    return PACKET_LINES * LINE_BYTES / PACKET_BYTES * packets.wire
+
+
+def cached_share(program: Program, flags: FlagRates) -> float:
+    """Up to 1 as the data of a GPU outgrow its cache."""
+    elements = program.sizes.sum(axis=1) + program.sizes[:, INBOX]  # an inbox has two halves
+    return min(1.0, int(elements.max(initial=0)) * program.kind.itemsize / flags.cache_bytes)
+
+
+def round_bytes(count: int, sources: int, packets: bool) -> list[int]:
+    """The bytes of each round in which the kernel moves a piece of `count` bytes of so many sources."""
+    if packets:
+        rows = rest = 2 if 1 <= sources <= 4 else 1
+    else:
+        rows = 8 if sources < 2 else 4 if sources < 5 else 2
+        rest = rows // 2 if sources < 2 else 1
+    full, left = divmod(count, rows * ROW_BYTES)
+    sizes = [rows * ROW_BYTES] * full
+    while left > 0:
+        sizes.append(min(left, rest * ROW_BYTES))
+        left -= sizes[-1]
+    return sizes
+
+
+def round_seconds(nbytes: int, kind: Kind, packets: bool, far: float, rates: ExecutionRates) -> float:
+    """Seconds of a block for a round of so many bytes. far: how much of the buffers the cache does not hold."""
+    if not packets:
+        flags = rates.flags
+        return flags.round_s + flags.far_s * far + nbytes * kind.targets * flags.byte_s
+    each = rates.packets
+    local_s = each.inbox_s * kind.inboxes + each.local_s * kind.others
+    return each.round_s + each.far_s * far - (-nbytes // ROW_BYTES) * local_s
+
+
 class Sized(NamedTuple):
     """Ops of a kind at a size; bytes of the slice that stands for all.
 
@@ -279,24 +331,18 @@ def sized(kind: Kind, shape: Shape, rates: ExecutionRates, size: int, slices: in
     whole, last = min(own, piece), own - (pieces - 1) * piece
     first_rounds, last_rounds = (round_bytes(part, kind.inboxes + kind.others, shape.packets) for part in (whole, last))
     far = min(1.0, shape.buffers * size / rates.flags.cache_bytes)
+    first_s, last_s = (
+        [round_seconds(part, kind, shape.packets, far, rates) for part in rounds]
+        for rounds in (first_rounds, last_rounds)
+    )
     if shape.packets:
-        packets = rates.packets
-        local_s = packets.inbox_s * kind.inboxes + packets.local_s * kind.others
-        first_s, last_s = (
-            [packets.round_s + packets.far_s * far - (-part // ROW_BYTES) * local_s for part in rounds]
-            for rounds in (first_rounds, last_rounds)
-        )
-        before_s, lead_s = 0.0, packets.piece_s
+        before_s, lead_s = 0.0, rates.packets.piece_s
         begin, begin_s, begin_end = first_rounds[0], first_s[0], first_rounds[0]
         whole_s = sum(first_s) + lead_s
         between_s = (pieces - 1) * whole_s + sum(last_s) - begin_s
         load_s = last_load_s = 0.0
     else:
         flags = rates.flags
-        first_s, last_s = (
-            [flags.round_s + flags.far_s * far + part * kind.targets * flags.byte_s for part in rounds]
-            for rounds in (first_rounds, last_rounds)
-        )
         before_s, lead_s = flags.before_s + kind.waits * flags.look_s, flags.piece_s
         if flags.look_s and not kind.targets:
             lead_s = 0.0

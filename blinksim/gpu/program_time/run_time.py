@@ -18,7 +18,8 @@ import numpy as np
 from blinksim.cost.execution_rates import ExecutionRates
 from blinksim.errors import unknown
 from blinksim.gpu.program_time.block_events import Launches
-from blinksim.gpu.program_time.block_rounds import blocks_of, cached_share, wire
+from blinksim.gpu.program_time.block_rounds import blocks_of
+from blinksim.gpu.program_time.program_shape import cached_share, wire
 from blinksim.gpu.programs.program import BY_KEY, INBOX, WAVES, Longs, Program, receivers
 
 CallsName = Literal["successive", "apart"]

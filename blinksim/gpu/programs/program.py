@@ -222,6 +222,8 @@ def _lay_out_blocks(schedule: Schedule, count: int, itemsize: int) -> Layout:
 
 Longs = npt.NDArray[np.int64]
 BY_KEY, WAVES, READY = 0, 1, 2
+# In place of an op and a piece: nothing is left.
+END = -1
 
 
 def unit_of(kind: ElementType, packets: bool = False) -> int:
@@ -316,24 +318,49 @@ class Program:
         end = min(begin + self.piece_units, last)
         return begin * self.unit, min(end * self.unit, length)
 
-    def turns(self, queue: int, part: int) -> Iterator[tuple[int, int]]:
-        """(op, piece) in the order in which slice `part` of a queue runs them; READY has no fixed order."""
+    def walk(self, queue: int, part: int) -> Iterator[tuple[int, int, int]]:
+        """(op, piece, looks) in the order in which slice `part` of a queue runs them.
+
+        looks: ops that the block has looked at since the piece before, this one included. In waves it looks at every
+        op in every wave, also at one whose first piece comes waves later; by key it looks once at each. What it looks
+        at after the last piece comes with op and piece `END`. Of what is READY, waves are one order among others.
+        """
         ops = range(int(self.queue_start[queue]), int(self.queue_start[queue + 1]))
-        count = {op: self.pieces(int(self.length[op]), part) for op in ops}
+        pieces = {op: self.pieces(int(self.length[op]), part) for op in ops}
         moving = [op for op in ops if self.destination_start[op] < self.destination_start[op + 1]]
-        if self.order == BY_KEY:
-            for op in moving:
-                for piece in range(count[op]):
-                    yield op, piece
-        else:
-            for wave in range(max((int(self.key[op]) + count[op] for op in moving), default=0)):
+        looks = 0
+        if self.order != BY_KEY:
+            keys = {op: int(self.key[op]) for op in moving}
+            wave, more = 0, bool(moving)
+            while more:
+                more = False
                 for op in moving:
-                    piece = wave - int(self.key[op])
-                    if 0 <= piece < count[op]:
-                        yield op, piece
+                    looks += 1
+                    piece = wave - keys[op]
+                    more |= piece + 1 < pieces[op]
+                    if 0 <= piece < pieces[op]:
+                        yield op, piece, looks
+                        looks = 0
+                wave += 1
+        else:
+            for op in moving:
+                looks += 1
+                for piece in range(pieces[op]):
+                    yield op, piece, looks
+                    looks = 0
+        moved = set(moving)
         for op in ops:
-            if self.destination_start[op] == self.destination_start[op + 1] and count[op]:
-                yield op, count[op] - 1
+            if op not in moved:
+                looks += 1
+                if pieces[op]:
+                    yield op, pieces[op] - 1, looks
+                    looks = 0
+        if looks:
+            yield END, END, looks
+
+    def turns(self, queue: int, part: int) -> Iterator[tuple[int, int]]:
+        """(op, piece) of `walk`."""
+        return ((op, piece) for op, piece, _ in self.walk(queue, part) if op != END)
 
     def cut(self, slices: int, piece_bytes: int) -> Program:
         """The same program with another number of slices, and pieces of about `piece_bytes` bytes."""

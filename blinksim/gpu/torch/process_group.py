@@ -23,6 +23,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -244,7 +245,12 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         return self.reduce_scatter_tensor_coalesced([output], [given], opts)
 
     def barrier(self, opts: Any = None) -> Any:
-        token = torch.zeros(1, device=self._current_device(getattr(opts, "device_ids", None) or ()))
+        ids = getattr(opts, "device_ids", None) or ()
+        # Without ids the group's device, or before its first call the one that the caller has chosen.
+        device = self.device
+        if not self.cpu and (self.group is None or ids):
+            device = torch.device("cuda", ids[0] if ids else torch.cuda.current_device())
+        token = torch.zeros(1, device=device)
         work = self._reduced("allreduce", [token], dist.AllreduceOptions(), lambda other: other.barrier(opts))
         if isinstance(work, GroupWork):
             work.blocking = True
@@ -367,7 +373,9 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         if why:
             return elsewhere(self._elsewhere(first, why))
         if self.ranks == 1 or not first.numel():
-            return self._trivial(tensors, elsewhere, results)
+            if not first.numel():
+                return GroupWork(results, None, lambda: None)
+            return elsewhere(self._elsewhere(first, "a group of one rank needs no schedule"))
         if self.hosts.several:
             return elsewhere(self._elsewhere(first, self.hosts.several))
         group = self._group_on(first.device)
@@ -396,20 +404,8 @@ class BlinksimProcessGroup(dist.ProcessGroup):
             queued = QueuedOn(backend, self.stream, tensors)
         return GroupWork(results, queued, group.check, self.blocking)
 
-    def _trivial(self, tensors: Tensors, elsewhere: Callable[[Any], Any], results: Tensors) -> Any:
-        """A call without data, or in a group of one."""
-        if not tensors[0].numel():
-            return GroupWork(results, None, lambda: None)
-        return elsewhere(self._elsewhere(tensors[0], "a group of one rank needs no schedule"))
-
     def _elsewhere(self, tensor: torch.Tensor, why: str) -> Any:
         return self.fallback.group(tensor.device.type, why)
-
-    def _current_device(self, ids: Sequence[int] = ()) -> torch.device:
-        """Of the first id; without ids the group's, or before its first call the one that the caller has chosen."""
-        if self.cpu or (self.group is not None and not ids):
-            return self.device
-        return torch.device("cuda", ids[0] if ids else torch.cuda.current_device())
 
     def _group_on(self, device: torch.device) -> Group:
         """The group, made with the first call."""
@@ -424,7 +420,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
             backend = GpuBackend(device.index, self.stream.cuda_stream, settings.blocks)
         timeout_s = min(settings.timeout_s, self.timeout.total_seconds())
         store = Section(self.store, "group")
-        report = _log if settings.log and self.place == 0 else None
+        report = partial(print, "blinksim:", file=sys.stderr, flush=True) if settings.log and self.place == 0 else None
         self.group = Group(store, self.place, plan, backend, settings.segment, timeout_s, report)
         self.device, self.gpu, self.backend = device, device.index or 0, backend
         return self.group
@@ -439,10 +435,6 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         if self.settings.plan:
             return JobPlan.read(one_switch(self.ranks).select(), self.settings.plan)
         return JobPlan.for_switch(self.ranks)
-
-
-def _log(line: str) -> None:
-    print(f"blinksim: {line}", file=sys.stderr, flush=True)
 
 
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> BlinksimProcessGroup:

@@ -226,7 +226,7 @@ def _channels(schedule: Schedule, nodes: int, most: int) -> tuple[bool, list[Cha
 
 
 def export(schedule: Schedule, channels: int | None = None) -> Exported:
-    """`graph_export`, judged by the rules of two NCCL releases; see `exports.Format.export`."""
+    """`graph_export`, judged by the rules of two NCCL releases; see `registry.Format.export`."""
     most = most_channels(channels, PORTABLE_CHANNELS, MOST_CHANNELS, "NCCL copies each, and has 64")
     found = graph_export(schedule, most)
     text, comm = to_text(found.file), communicator(schedule.topology)

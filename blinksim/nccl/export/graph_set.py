@@ -38,7 +38,7 @@ FORMAT, VERSION = "blinksim-nccl-graph-set", 1
 
 
 def export(schedule: Schedule, channels: int | None = None) -> Exported:
-    """One graph file for each chain, a manifest and a recipe that runs them; see `exports.Format.export`.
+    """One graph file for each chain, a manifest and a recipe that runs them; see `registry.Format.export`.
 
     Raises `InfeasibleError` for several nodes, for what is no chain, and for more than `channels` chains.
     """

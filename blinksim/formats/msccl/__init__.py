@@ -1,1 +1,0 @@
-"""MSCCL and MSCCL++: algorithm files and execution plans, written and carried out symbolically."""

@@ -1,0 +1,623 @@
+"""Programs of thread blocks: carried out one step at a time, in any order, and put into the steps of a schedule.
+
+Thread blocks carried out one step at a time, in any order: the base of the checks of both MSCCL formats.
+
+Every unit of data is the set of contributions in it, counted: a `Value`. In the end every rank must have in its output
+what the collective promises.
+
+What thread blocks move, and what each rank did with it: the steps of a program traced back to sends of a schedule.
+
+A program may keep several values of the same data on a rank: its own contribution, what came from others, sums of
+these. A schedule has one value of each chunk at each device, to which a send adds or which it replaces. `stories` puts
+what was sent on, and what had to be there in the end, into such an order.
+
+Programs of MSCCL and MSCCL++ as schedules: carried out once, and what every rank sent put into steps.
+
+The files know ranks, not links: rank i is the i-th member of the machine, and what it sends takes the machine's routes.
+A runtime has no steps that all ranks begin together; the steps here are as early as what each send waits for allows,
+or one for each message of a connection, or pipelined trees, whichever takes the least time for large sizes.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from blinksim.collective import EVERY, OWN, ROOT, Collective
+from blinksim.cost.alpha_beta import cost
+from blinksim.errors import FileError, InfeasibleError, InputError
+from blinksim.schedule.candidate import Candidate
+from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
+from blinksim.topology.graph import Topology
+
+BlockId = tuple[int, int]
+"""(GPU, number of the thread block on it)"""
+Value = Counter[tuple[int, int]]
+"""How often the unit (rank, unit of its input) is in a place."""
+
+# Contributions carried, and looks at a block that may go on: together some seconds.
+_MOST_EFFORT = 10_000_000
+FILL = 10
+"""What it costs to fill one unit of an input buffer."""
+
+
+class Effort:
+    """What carrying out a file has cost so far; files that cost more than some seconds are refused."""
+
+    def __init__(self, path: object = "this program") -> None:
+        self.path, self.left = path, _MOST_EFFORT
+
+    def spend(self, amount: int) -> None:
+        """Raises `InfeasibleError` if that was too much."""
+        self.left -= amount
+        if self.left < 0:
+            raise InfeasibleError(
+                f"{self.path}: moves more data than can be followed chunk by chunk; take fewer chunks or GPUs"
+            )
+
+
+V = TypeVar("V")
+
+
+class Contents(Protocol[V]):
+    """What is known of a unit of data while blocks run."""
+
+    def own(self, rank: int, unit: int) -> V:
+        """A unit of a rank's input."""
+
+    def added(self, first: V, second: V) -> V:
+        """The sum of two units."""
+
+    def sent(self, src: int, dst: int, channel: int, values: list[V], more: bool) -> list[V]:
+        """What arrives at rank `dst` when rank `src` sends these units; more: others go on in the same message."""
+
+    def effort(self, values: list[V]) -> int:
+        """What it costs to carry these units (`Effort`)."""
+
+
+class Contributions:
+    """Every unit is the set of contributions in it."""
+
+    def own(self, rank: int, unit: int) -> Value:
+        return Counter({(rank, unit): 1})
+
+    def added(self, first: Value, second: Value) -> Value:
+        return first + second
+
+    def sent(self, src: int, dst: int, channel: int, values: list[Value], more: bool) -> list[Value]:
+        return values
+
+    def effort(self, values: list[Value]) -> int:
+        return sum(map(len, values))
+
+
+class Program(Protocol):
+    """A file's content. units: of the vector."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def collective(self) -> str: ...
+
+    @property
+    def units(self) -> int: ...
+
+    @property
+    def ranks(self) -> int: ...
+
+
+class WrongStepError(Exception):
+    """What is wrong with a step, as a sentence."""
+
+
+class Machine(ABC, Generic[V]):
+    """The memory of all GPUs while the blocks of a program run: each format adds its connections or signals.
+
+    lengths: the steps of each block. inputs: units of every GPU's input. contents: what is known of each unit. effort:
+    what is left of it is used.
+    """
+
+    def __init__(
+        self, program: Program, lengths: Mapping[BlockId, int], contents: Contents[V], effort: Effort, root: int
+    ) -> None:
+        self.program, self.lengths, self.contents, self.effort = program, lengths, contents, effort
+        self.collective = Collective(program.collective, root)
+        self.memory: dict[tuple[int, str, int], V] = {}
+
+    def fill(self, inputs: Iterable[int]) -> None:
+        """Gives every rank that starts with data its input, of so many units."""
+        for rank, length in enumerate(inputs):
+            if self.collective.starts != ROOT or rank == self.collective.root:
+                self.effort.spend(FILL * length)
+                for unit in range(length):
+                    self.memory[self.place(rank, "i", unit)] = self.contents.own(rank, unit)
+
+    def place(self, rank: int, buffer: str, unit: int) -> tuple[int, str, int]:
+        """The key of a unit in `memory`."""
+        return rank, buffer, unit
+
+    @abstractmethod
+    def ready(self, block: BlockId, position: int) -> bool:
+        """True if the block's step at `position` can be carried out now."""
+
+    @abstractmethod
+    def carry_out(self, block: BlockId, position: int) -> None:
+        """Carries the step out; raises `WrongStepError`."""
+
+    @abstractmethod
+    def where(self, block: BlockId, position: int) -> str:
+        """The place of a step in the file."""
+
+    def waits_forever(self, block: BlockId) -> str:
+        return "waits forever"
+
+    def run(self, seed: int | None = None) -> str:
+        """Runs all blocks; what goes wrong, as a sentence.
+
+        seed: decides which block goes first where several can; None for their order in the file. Raises
+        `InfeasibleError` if the effort is used up.
+        """
+        lengths = self.lengths
+        at = dict.fromkeys(lengths, 0)
+        order, blocks = random.Random(seed), list(lengths)
+        moving = True
+        while moving:
+            moving = False
+            if seed is not None:
+                order.shuffle(blocks)
+            self.effort.spend(len(blocks))
+            for block in blocks:
+                while at[block] < lengths[block] and self.ready(block, at[block]):
+                    try:
+                        self.carry_out(block, at[block])
+                    except WrongStepError as wrong:
+                        return f"{self.where(block, at[block])}: {wrong}"
+                    at[block] += 1
+                    moving = True
+        for block in sorted(blocks):
+            if at[block] < lengths[block]:
+                return f"{self.where(block, at[block])}: {self.waits_forever(block)}"
+        return ""
+
+    def read(self, rank: int, buffer: str, start: int, count: int, whose: str = "") -> list[V]:
+        """Units of a buffer; raises `WrongStepError` where nothing is."""
+        found = [self.memory.get(self.place(rank, buffer, start + k)) for k in range(count)]
+        present = [value for value in found if value is not None]
+        if len(present) < count:
+            raise WrongStepError(f"reads {buffer}[{start}]{whose}, where nothing is")
+        return present
+
+    def write(self, rank: int, buffer: str, start: int, values: Iterable[V]) -> None:
+        """Units into a buffer."""
+        for k, value in enumerate(values):
+            self.memory[self.place(rank, buffer, start + k)] = value
+
+
+def unkept(machine: Machine[Value]) -> str:
+    """The first promise of the collective that is not kept, as a sentence; empty if all are."""
+    for rank, unit, expected in promised(machine.collective, machine.program.ranks, machine.program.units):
+        machine.effort.spend(len(expected))
+        found = machine.memory.get(machine.place(rank, "o", unit), Counter())
+        if found != expected:
+            missing, extra = listed(expected - found), listed(found - expected)
+            what = f"lacks {missing[:3]}" if missing else f"has {extra[:3]} too much"
+            return f"GPU {rank} ends with the wrong o[{unit}]: it {what} (rank, chunk)"
+    return ""
+
+
+def promised(collective: Collective, ranks: int, units: int) -> Iterator[tuple[int, int, Value]]:
+    """(rank, output unit, contents) of everything that must be there after a collective on vectors of `units`."""
+    block = units // ranks
+    _, output = collective.buffers(units, ranks)
+    for rank in range(ranks):
+        if collective.ends == ROOT and rank != collective.root:
+            continue
+        # Of a sender's input, a rank with a block of its own gets that block.
+        first = rank * block if collective.ends == OWN else 0
+        for unit in range(output):
+            if collective.starts == EVERY:
+                contents = [(sender, first + unit) for sender in range(ranks)]
+            elif collective.starts == ROOT:
+                contents = [(collective.root, first + unit)]
+            else:
+                contents = [(unit // block, first + unit % block)] if block else []
+            yield rank, unit, Counter(dict.fromkeys(contents, 1))
+
+
+def listed(contents: Value) -> list[tuple[int, int]]:
+    """The first contributions of `contents`, each as often as it is there, for a message."""
+    times = (place for place, number in sorted(contents.items()) for _ in range(min(number, 4)))
+    return list(islice(times, 4))
+
+
+OWN_DATA = -1
+Unit = tuple[int, int]
+"""The rank that a unit comes from (-1 where ranks add to it) and its place in the input."""
+Parts = frozenset[int]
+"""What is in a place: arrivals by number, and `OWN_DATA` for the rank's own data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a rank holds of a unit."""
+
+    unit: Unit
+    parts: Parts
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A unit that came over a connection. message: of the units that went together. parts: what the sender read."""
+
+    message: int
+    src: int
+    dst: int
+    channel: int
+    unit: Unit
+    parts: Parts
+
+
+class Trace:
+    """The contents of places while blocks run, and all arrivals in order. reduces: ranks add to the same units."""
+
+    def __init__(self, reduces: bool) -> None:
+        self.reduces = reduces
+        self.arrivals: list[Arrival] = []
+        self.messages = 0
+        self._open: dict[tuple[int, int, int], int] = {}
+
+    def own(self, rank: int, unit: int) -> Held:
+        return Held((-1 if self.reduces else rank, unit), frozenset((OWN_DATA,)))
+
+    def added(self, first: Held, second: Held) -> Held:
+        if first.unit != second.unit:
+            raise InfeasibleError("it adds different parts of the vector to each other")
+        return Held(first.unit, first.parts | second.parts)
+
+    def sent(self, src: int, dst: int, channel: int, values: list[Held], more: bool) -> list[Held]:
+        found, connection = [], (src, dst, channel)
+        if connection not in self._open:
+            self._open[connection] = self.messages
+            self.messages += 1
+        message = self._open[connection]
+        for value in values:
+            found.append(Held(value.unit, frozenset((len(self.arrivals),))))
+            self.arrivals.append(Arrival(message, src, dst, channel, value.unit, value.parts))
+        if not more:
+            del self._open[connection]
+        return found
+
+    def effort(self, values: list[Held]) -> int:
+        return sum(len(value.parts) for value in values)
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A send of one unit, over the ranks of `stops`. arrivals: one for every hop, by number. reads: at the source."""
+
+    stops: tuple[int, ...]
+    arrivals: tuple[int, ...]
+    reads: Parts
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A value that a rank has of a unit. writes: (send, COPY or REDUCE) that make it from the one before. reads: the
+    sends that carry it on. Both by the number of a send's last arrival."""
+
+    writes: tuple[tuple[int, int], ...]
+    reads: tuple[int, ...]
+
+
+def sends(trace: Trace, kept: dict[tuple[int, Unit], Parts]) -> dict[int, Send]:
+    """All sends, by the number of their last arrival.
+
+    What a rank passes on once, unchanged, while it has another value of the same unit, is one send over that rank.
+    kept: what ranks must have in the end, by rank and unit.
+    """
+    readers: dict[tuple[int, Unit], dict[Parts, list[int]]] = {}
+    for number, arrival in enumerate(trace.arrivals):
+        readers.setdefault((arrival.src, arrival.unit), {}).setdefault(arrival.parts, []).append(number)
+    passed: dict[int, int] = {}  # the next arrival of what is passed on
+    for number, arrival in enumerate(trace.arrivals):
+        place = arrival.dst, arrival.unit
+        known = readers.get(place, {})
+        uses = [parts for parts in {*known, *([kept[place]] if place in kept else [])} if number in parts]
+        others = len(known) > 1 or kept.get(place) not in (None, *known)
+        alone = uses == [frozenset((number,))] and kept.get(place) != uses[0]
+        if alone and others and len(known[uses[0]]) == 1:
+            passed[number] = known.pop(uses[0])[0]
+    found = {number: Send((a.src, a.dst), (number,), a.parts) for number, a in enumerate(trace.arrivals)}
+    for number, following in passed.items():
+        first, second = found.pop(number), found[following]
+        found[following] = Send((*first.stops, *second.stops[1:]), (*first.arrivals, *second.arrivals), first.reads)
+    return found
+
+
+def stories(
+    found: dict[int, Send], trace: Trace, kept: dict[tuple[int, Unit], Parts], starts: set[tuple[int, Unit]]
+) -> Iterator[list[State]]:
+    """For every rank and unit the values that there are one after another.
+
+    starts: where there is data at first. Raises `InfeasibleError` where no order serves all that was sent on.
+    """
+    readers: dict[tuple[int, Unit], dict[Parts, list[int]]] = {}
+    for number, send in sorted(found.items()):
+        place = send.stops[0], trace.arrivals[number].unit
+        readers.setdefault(place, {}).setdefault(send.reads, []).append(number)
+    for place, parts in kept.items():
+        readers.setdefault(place, {}).setdefault(parts, [])
+    arrived = {number for known in readers.values() for parts in known for number in parts if number != OWN_DATA}
+    lost = found.keys() - arrived
+    if lost:
+        arrival = trace.arrivals[min(lost)]
+        raise InfeasibleError(f"GPU {arrival.dst} makes no use of what it receives from GPU {arrival.src}")
+    for (rank, unit), known in readers.items():
+        last = kept.get((rank, unit))
+        yield list(_states(rank, _ordered(known, last), known, (rank, unit) in starts))
+
+
+def _ordered(known: Iterable[Parts], last: Parts | None) -> list[Parts]:
+    """Sums after what they are made of, what has the rank's own data in it first, and otherwise as they came."""
+    left = list(known)
+    if last in left:
+        left.remove(last)
+        left.append(last)
+    found = []
+    while left:
+        least = [parts for parts in left if not any(other < parts for other in left)]
+        chosen = next((parts for parts in least if OWN_DATA in parts), None)
+        if chosen is None:
+            # A sum with the rank's own data waits for nothing but smaller sums of this kind.
+            chosen = next((parts for parts in left if OWN_DATA in parts), least[0])
+        left.remove(chosen)
+        found.append(chosen)
+    return found
+
+
+def _states(rank: int, order: list[Parts], known: dict[Parts, list[int]], starts: bool) -> Iterator[State]:
+    now: Parts | None = frozenset((OWN_DATA,)) if starts else None
+    applied: set[int] = set()
+    for parts in order:
+        if now is not None and now <= parts:
+            new = [(number, REDUCE) for number in sorted(parts - now)]
+        elif OWN_DATA in parts:
+            raise InfeasibleError(f"GPU {rank} keeps several sums of the same data, and a schedule has one")
+        else:
+            first, *rest = sorted(parts)
+            new = [(first, COPY), *((number, REDUCE) for number in rest)]
+        if any(number in applied for number, _ in new):
+            raise InfeasibleError(f"GPU {rank} uses the same data in several sums, and a schedule has one")
+        applied |= {number for number, _ in new}
+        now = parts
+        yield State(tuple(new), tuple(known[parts]))
+
+
+# Bytes for which the steps are to be the best.
+_LARGE = 2**30
+Sends = dict[int, Send]
+Messages = tuple[int, ...]
+"""The messages that the hops of a send are part of; what has the same is sent in the same step."""
+Levels = dict[Messages, int]
+Waits = set[tuple[Messages, Messages, int]]
+"""(before, after, steps between them at least)."""
+Travel = tuple[int, int, tuple[int, ...], int, int]
+"""A send as (step, message, ranks that it passes, COPY or REDUCE, channel)."""
+
+
+def to_schedule(
+    path: str | Path, program: Program, machine_of: Callable[[Trace], Machine[Held]], topology: Topology, root: int
+) -> Candidate:
+    """The schedule of a program that is right, on the members of a selected topology.
+
+    machine_of: what carries it out. Raises `InputError` if the machine has another number of ranks, `FileError` for
+    unequal shares, and `InfeasibleError` for what a schedule cannot say.
+    """
+    collective, ranks, units = Collective(program.collective), program.ranks, program.units
+    if collective.rooted:
+        collective = Collective(program.collective, root)
+    if topology.ranks != ranks:
+        raise InputError(
+            f"{path} is for {ranks} ranks, and {topology.name} has {topology.ranks} members here; choose {ranks} with "
+            "members= or nodes="
+        )
+    collective.check_ranks(ranks)
+    if collective.block_sides and units % ranks:
+        raise FileError(path, f"cuts the vector into {units} chunks, which {ranks} ranks cannot share equally")
+    trace = Trace(collective.reduces)
+    machine = machine_of(trace)
+    try:
+        machine.run()
+        kept = {
+            (rank, unit): machine.memory[machine.place(rank, "o", place)].parts
+            for rank, place, unit in _kept(collective, ranks, units)
+        }
+        return _schedule(trace, kept, topology, collective, program.name, units)
+    except InfeasibleError as error:
+        raise InfeasibleError(f"{path}: right for its runtime, but no schedule here: {error}") from None
+
+
+def _units(collective: Collective, ranks: int, units: int) -> Iterator[Unit]:
+    """All units of the vector, or of all vectors of an alltoall."""
+    if collective.starts != OWN:
+        yield from ((-1 if collective.reduces else collective.root, unit) for unit in range(units))
+    else:
+        own, _ = collective.buffers(units, ranks)
+        yield from ((rank, unit) for rank in range(ranks) for unit in range(own))
+
+
+def _target(collective: Collective, unit: Unit, ranks: int, units: int) -> int:
+    """The rank that a unit ends at, -1 where that is every rank or the root."""
+    return unit[1] // (units // ranks) if collective.ends == OWN else -1
+
+
+def _kept(collective: Collective, ranks: int, units: int) -> Iterator[tuple[int, int, Unit]]:
+    """(rank, place in its output, unit) of everything that must be there in the end."""
+    block = units // ranks
+    for unit in _units(collective, ranks, units):
+        target = _target(collective, unit, ranks, units)
+        inside = unit[1] % block if collective.ends == OWN else unit[1]
+        place = inside + (unit[0] * block if collective.starts == OWN else 0)
+        holders = [target] if collective.ends == OWN else [collective.root]
+        for rank in range(ranks) if collective.ends == EVERY else holders:
+            yield rank, place, unit
+
+
+def _schedule(
+    trace: Trace,
+    kept: dict[tuple[int, Unit], Parts],
+    topology: Topology,
+    collective: Collective,
+    name: str,
+    units: int,
+) -> Candidate:
+    ranks = topology.ranks
+    everything = list(_units(collective, ranks, units))
+    if collective.starts == EVERY:
+        starts = {(rank, unit) for rank in range(ranks) for unit in everything}
+    elif collective.starts == ROOT:
+        starts = {(collective.root, unit) for unit in everything}
+    else:
+        starts = {(unit[0], unit) for unit in everything}
+    found = sends(trace, kept)
+    states = list(stories(found, trace, kept, starts))
+    ops = {number: op for story in states for state in story for number, op in state.writes}
+    labels = {
+        unit: collective.labels(max(unit[0], 0), max(_target(collective, unit, ranks, units), 0)) for unit in everything
+    }
+    waits = _waits(trace, found, states)
+    levels = _levels(trace, found, waits)
+    if levels is None:
+        raise InfeasibleError("its ranks wait for each other in a way that steps cannot say")
+
+    def built(levels: Levels) -> Schedule:
+        travels: dict[Unit, list[Travel]] = defaultdict(list)
+        for number, send in sorted(found.items()):
+            first, messages = trace.arrivals[send.arrivals[0]], _messages(trace, send)
+            travels[first.unit].append((levels[messages], messages[-1], send.stops, ops[number], first.channel))
+        return _built(Builder(topology, collective, name, "steps"), labels, travels)
+
+    entrants = [built(levels)]
+    one_by_one = _levels(trace, found, waits | _in_order(trace, found))
+    entrants += [] if one_by_one is None else [built(one_by_one)]
+    entrants += [replace(entrants[0], form="forest")] if is_forest(entrants[0]) else []
+    return min(map(Candidate.of, entrants), key=_time_of)
+
+
+def _time_of(entrant: Candidate) -> float:
+    return round(cost(entrant.compact, _LARGE, spread=entrant.spread).time_s, 9)
+
+
+# --- steps ----------------------------------------------------------------------------------------------------------
+
+
+def _messages(trace: Trace, send: Send) -> Messages:
+    return tuple(trace.arrivals[number].message for number in send.arrivals)
+
+
+def _waits(trace: Trace, found: Sends, states: Iterable[list[State]]) -> Waits:
+    """What the values of ranks demand."""
+    of = {number: _messages(trace, send) for number, send in found.items()}
+    waits: Waits = set()
+    for story in states:
+        earlier: State | None = None
+        for state in story:
+            copies = [number for number, op in state.writes if op == COPY]
+            for number, op in state.writes:
+                waits |= {(of[copy], of[number], 1) for copy in copies if op == REDUCE}
+                if earlier is not None:
+                    # What is read in a step is what was there when it began.
+                    waits |= {(of[read], of[number], 0) for read in earlier.reads}
+                    waits |= {(of[copy], of[number], 1) for copy, way in earlier.writes if way == COPY}
+            waits |= {(of[number], of[read], 1) for number, _ in state.writes for read in state.reads}
+            earlier = state
+    return {wait for wait in waits if wait[0] != wait[1] or wait[2]}
+
+
+def _in_order(trace: Trace, found: Sends) -> Waits:
+    """One message of a connection after another."""
+    last: dict[tuple[int, int, int], Messages] = {}
+    waits: Waits = set()
+    for _, send in sorted(found.items()):
+        arrival, messages = trace.arrivals[send.arrivals[0]], _messages(trace, send)
+        connection = arrival.src, arrival.dst, arrival.channel
+        before = last.get(connection, messages)
+        waits |= {(before, messages, 1)} if before != messages else set()
+        last[connection] = messages
+    return waits
+
+
+def _levels(trace: Trace, found: Sends, waits: Waits) -> Levels | None:
+    """The earliest step of every send; None if one waits for a later one."""
+    import networkx as nx
+
+    graph: nx.DiGraph[Messages] = nx.DiGraph()
+    graph.add_nodes_from(_messages(trace, send) for send in found.values())
+    graph.add_edges_from((before, after) for before, after, _ in waits)
+    rooms = nx.condensation(graph)
+    room: dict[Messages, int] = rooms.graph["mapping"]
+    least: dict[tuple[int, int], int] = defaultdict(int)
+    for before, after, between in waits:
+        if room[before] == room[after] and between:
+            return None
+        key = room[before], room[after]
+        least[key] = max(least[key], between)
+    level = dict.fromkeys(rooms, 0)
+    for number in nx.topological_sort(rooms):
+        for later in rooms.successors(number):
+            level[later] = max(level[later], level[number] + least[number, later])
+    return {messages: level[number] for messages, number in room.items()}
+
+
+# --- chunks ---------------------------------------------------------------------------------------------------------
+
+
+def _built(builder: Builder, labels: Mapping[Unit, tuple[int, int]], travels: Mapping[Unit, list[Travel]]) -> Schedule:
+    """The schedule; units that always travel together are one chunk.
+
+    labels: origin and target of each unit.
+    """
+    topology = builder.topology
+    device = topology.member_places.tolist()
+    together: dict[tuple[tuple[int, int], tuple[Travel, ...]], list[Unit]] = defaultdict(list)
+    for unit, label in labels.items():
+        together[label, tuple(travels.get(unit, ()))].append(unit)
+    share = Fraction(builder.collective.vectors(topology.ranks), len(labels))
+    rows = []
+    for (label, travel), alike in together.items():
+        chunk = builder.add_chunk(share * len(alike), *label)
+        rows += [(step, message, chunk, stops, op, channel) for step, message, stops, op, channel in travel]
+    for step, _, chunk, stops, op, channel in sorted(rows):
+        ends = [device[stop] for stop in stops]
+        links = [link for a, b in pairwise(ends) for link in topology.router.route(a, b)]
+        builder.add_sends(
+            chunk=chunk, src=ends[0], dst=ends[-1], op=op, step=step, route=builder.add_route(links), channel=channel
+        )
+    return builder.finish()
+
+
+def is_forest(schedule: Schedule) -> bool:
+    """True if every chunk comes together on one tree and spreads on one, as in a schedule in forest form."""
+    ends: dict[tuple[int, int], dict[int, int]] = {}
+    for chunk, src, dst, op in zip(schedule.chunk, schedule.src, schedule.dst, schedule.op, strict=True):
+        # Each device passes a sum on once, and gets the whole once.
+        own, other = (int(src), int(dst)) if op == REDUCE else (int(dst), int(src))
+        known = ends.setdefault((int(chunk), int(op)), {})
+        if own in known:
+            return False
+        known[own] = other
+    tops: dict[int, set[int]] = {}
+    for (chunk, _), edges in ends.items():
+        found = {other for other in edges.values() if other not in edges}
+        tops.setdefault(chunk, set()).update(found)
+        if not found:
+            return False
+    return all(len(found) == 1 for found in tops.values())

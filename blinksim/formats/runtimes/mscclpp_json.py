@@ -1,0 +1,655 @@
+"""Execution plans of MSCCL++, written, read as the executor reads them, and carried out symbolically.
+
+MSCCL++ plans read as the executor reads them, and carried out symbolically.
+
+Every unit of data is the set of contributions in it. Thread blocks run one operation at a time in any order; puts write
+to the other GPU at once, signals are counted, barriers wait for all their blocks, and what a signal announces or a wait
+lets in needs a `nop` (all threads of the block meet) in between. Read from MSCCL++ src/core/executor.
+
+MSCCL++ execution plans: one-sided puts, signals and waits, for `mscclpp.Executor`.
+
+A connection has a thread block at either end: one puts and signals, the other waits and adds or copies what came into
+place. Data lands where nothing is read any more, or in scratch of its own, so a put never has to ask; only at the
+start of a plan each receiver signals that it is ready. Blocks that share data meet at barriers. What goes over a
+connection in one step is put chunk by chunk and signalled once. Limits: MSCCL++
+src/core/include/execution_common.hpp (64 operations a block, 16 barriers).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from blinksim.collective import COLLECTIVES
+from blinksim.errors import FileError, InfeasibleError, InputError
+from blinksim.formats.moves import SCRATCH, Move, Moves, Place, moves
+from blinksim.formats.programs import (
+    BlockId,
+    Contents,
+    Contributions,
+    Effort,
+    Machine,
+    V,
+    WrongStepError,
+    to_schedule,
+    unkept,
+)
+from blinksim.formats.registry import Format
+from blinksim.schedule.candidate import Candidate
+from blinksim.schedule.model import Schedule
+from blinksim.structures.union_find import UnionFind
+from blinksim.textio.strict_json import Entry, parse
+from blinksim.textio.text_table import count as counted_as
+from blinksim.textio.whole_files import Exported
+from blinksim.topology.graph import Topology
+
+MOST_OPERATIONS, MOST_BARRIERS, MOST_CHANNELS_OF_A_BLOCK = 64, 16, 16
+_OPTIONAL = {
+    "reuse_resources": False,
+    "num_threads_per_block": 1024,
+    "use_double_scratch_buffer": False,
+    "buffer_alignment": 16,
+    "min_message_size": 0,
+    "max_message_size": 2**64 - 1,
+}
+_KINDS = ("nop", "barrier", "put", "signal", "wait", "copy", "re")
+_ORDERS = 3
+_MOST_GPUS = 1024
+Span = tuple[int, str, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """sources and targets: (rank, buffer, first unit, units). channel: (from, to, number of that pair's channel)."""
+
+    kind: str
+    sources: tuple[Span, ...]
+    targets: tuple[Span, ...]
+    channel: int
+    barrier: int
+    blocks: int
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """gpus: of every rank the sizes of its buffers and its blocks' operations. twin: of channel (rank, number)."""
+
+    name: str
+    collective: str
+    sizes: tuple[dict[str, int], ...]
+    blocks: tuple[tuple[tuple[Operation, ...], ...], ...]
+    twin: dict[tuple[int, int], tuple[int, int]]
+    in_place: bool
+
+    @property
+    def units(self) -> int:
+        """Units of the vector."""
+        return max(self.sizes[0]["i"], self.sizes[0]["o"])
+
+    @property
+    def ranks(self) -> int:
+        return len(self.blocks)
+
+    def nth(self, rank: int, channel: int) -> int:
+        """Which of the channels from a rank to the same peer a channel of the rank is, counted from 0."""
+        peer = self.twin[rank, channel][0] if channel >= 0 else -1
+        return sum(self.twin[rank, other][0] == peer for other in range(channel))
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The most thread blocks of a GPU, the most operations of one, and the scratch units of every rank."""
+
+    blocks: int
+    operations: int
+    scratch: tuple[int, ...]
+
+
+def check_text(text: str, path: str | Path, *, root: int = 0) -> Counted:
+    """As `check`, for the text of a plan."""
+    return check(parse(path, text.encode("utf-8"), "plan"), path, root=root)
+
+
+def check(document: object, path: str | Path, *, root: int = 0) -> Counted:
+    """Reads and carries out the plan in a JSON document; returns what was counted.
+
+    root: of rooted collectives, since the format does not name it. Raises `FileError` for what the executor refuses,
+    what waits forever, and what does not end as promised, and `InfeasibleError` for a plan too large to follow.
+    """
+    plan = _checked(document, path, root)
+    return Counted(
+        max(len(blocks) for blocks in plan.blocks),
+        max((len(ops) for blocks in plan.blocks for ops in blocks), default=0),
+        tuple(sizes["s"] for sizes in plan.sizes),
+    )
+
+
+def read_schedule(document: object, path: str | Path, topology: Topology, root: int = 0) -> Candidate:
+    """The schedule of the plan in a JSON document, on the members of a selected topology.
+
+    Raises as `check` and `programs.to_schedule`.
+    """
+    plan = _checked(document, path, root)
+    return to_schedule(path, plan, lambda trace: Memory(plan, trace, Effort(path), root=root), topology, root)
+
+
+def _checked(document: object, path: str | Path, root: int) -> Plan:
+    plan, effort = read(document, path), Effort(path)
+    for seed in range(_ORDERS):
+        wrong = run(plan, effort, root=root, seed=seed)
+        if wrong:
+            raise FileError(path, wrong)
+    return plan
+
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
+def read_text(text: str, path: str | Path) -> Plan:
+    """The plan in a file; raises `FileError` naming the key that is wrong."""
+    return read(parse(path, text.encode("utf-8"), "plan"), path)
+
+
+def read(document: object, path: str | Path) -> Plan:
+    """The plan in a JSON document; raises as `read_text`."""
+    fields = Entry(path, "", document).fields(("name", "collective", "protocol", "inplace", "gpus"), _OPTIONAL)
+    name = fields["name"].text()
+    collective = fields["collective"].text()
+    if collective not in COLLECTIVES:
+        raise fields["collective"].wrong(f"must be one of {', '.join(COLLECTIVES)}")
+    if fields["protocol"].text() != "Simple":
+        raise fields["protocol"].wrong("only plans of protocol Simple are read here")
+    gpus = list(fields["gpus"].items())
+    if not 1 <= len(gpus) <= _MOST_GPUS:
+        raise fields["gpus"].wrong(f"lists {len(gpus)} GPUs; a plan has 1 to {_MOST_GPUS}")
+    optional: dict[str, Any] = {"remote_buffers": [], "semaphores": []}
+    keys = ("id", "input_chunks", "output_chunks", "scratch_chunks", "threadblocks", "channels")
+    parts = [gpu.fields(keys, optional) for gpu in gpus]
+    for rank, part in enumerate(parts):
+        part["id"].whole(rank, rank)
+    names = {"i": "input_chunks", "o": "output_chunks", "s": "scratch_chunks"}
+    sizes = tuple({b: part[key].whole(0 if b == "s" else 1, 2**20) for b, key in names.items()} for part in parts)
+    peers = [_peers(part["channels"], len(gpus)) for part in parts]
+    # The channels of each pair, at the end of one of the two, in the order in which they are numbered there.
+    ends: dict[tuple[int, int], list[int]] = {}
+    for rank, others in enumerate(peers):
+        for number, peer in enumerate(others):
+            ends.setdefault((rank, peer), []).append(number)
+    twin = {}
+    for (rank, peer), numbers in ends.items():
+        back = ends.get((peer, rank), []) if peer != rank else []
+        if len(back) < len(numbers):
+            raise parts[rank]["channels"].wrong(f"channel {numbers[len(back)]} to {peer} has no other end")
+        twin.update({(rank, number): (peer, other) for number, other in zip(numbers, back, strict=False)})
+    blocks = []
+    for rank, part in enumerate(parts):
+        remotes = _remotes(part["remote_buffers"], len(gpus))
+        given = enumerate(part["threadblocks"].items())
+        blocks.append(tuple(_block(block, rank, number, sizes, remotes, len(peers[rank])) for number, block in given))
+    return Plan(name, collective, sizes, tuple(blocks), twin, bool(fields["inplace"].a(bool, "true or false")))
+
+
+def _peers(entry: Entry, count: int) -> list[int]:
+    found: list[int] = []
+    for channel in entry.items():
+        fields = channel.fields(("channel_type", "connected_to"))
+        if fields["channel_type"].text() != "memory":
+            raise fields["channel_type"].wrong("only memory channels are read here")
+        found += [peer.whole(0, count - 1) for peer in fields["connected_to"].items()]
+    return found
+
+
+def _remotes(entry: Entry, count: int) -> list[tuple[int, str]]:
+    found = []
+    for buffer in entry.items():
+        fields = buffer.fields(("rank", "type", "access_channel_types"))
+        found.append((fields["rank"].whole(0, count - 1), _kind(fields["type"])))
+    return found
+
+
+def _kind(entry: Entry) -> str:
+    if entry.text() not in ("i", "o", "s"):
+        raise entry.wrong("must be i, o or s")
+    return entry.text()
+
+
+def _block(
+    entry: Entry, rank: int, number: int, sizes: tuple[dict[str, int], ...], remotes: list[tuple[int, str]], count: int
+) -> tuple[Operation, ...]:
+    fields = entry.fields(("id", "ops", "channels"), {"remote_buffer_refs": []})
+    fields["id"].whole(number, number)
+    channels: list[int] = []
+    for group in fields["channels"].items():
+        inner = group.fields(("channel_type", "channel_ids"))
+        channels += [one.whole(0, count - 1) for one in inner["channel_ids"].items()]
+    refs: list[int] = []
+    for group in fields["remote_buffer_refs"].items():
+        inner = group.fields(("access_channel_type", "remote_buffer_ids"))
+        refs += [one.whole(0, len(remotes) - 1) for one in inner["remote_buffer_ids"].items()]
+    if max(len(channels), len(refs)) > MOST_CHANNELS_OF_A_BLOCK:
+        raise entry.wrong(f"uses more than {MOST_CHANNELS_OF_A_BLOCK} channels or remote buffers")
+    ops = tuple(_operation(op, rank, sizes, channels, [remotes[ref] for ref in refs]) for op in fields["ops"].items())
+    if len(ops) > MOST_OPERATIONS:
+        raise entry.wrong(f"has {len(ops)} operations; the executor takes {MOST_OPERATIONS}")
+    return ops
+
+
+def _operation(
+    entry: Entry, rank: int, sizes: tuple[dict[str, int], ...], channels: list[int], remotes: list[tuple[int, str]]
+) -> Operation:
+    optional: dict[str, Any] = {"src_buff": [], "dst_buff": [], "channel_ids": [], "channel_type": "none"}
+    fields = entry.fields(("name",), optional | {"barrier_id": -1, "num_threadblocks": 0, "reduce_op": "sum"})
+    kind = fields["name"].text()
+    if kind not in _KINDS:
+        raise fields["name"].wrong(f"must be one of {', '.join(_KINDS)}")
+
+    def spans(key: str) -> tuple[Span, ...]:
+        found = []
+        for item in fields[key].items():
+            part = item.fields(("index", "size"), {"type": None, "buffer_id": None})
+            if part["buffer_id"].value is None:
+                where = rank, _kind(part["type"])
+            else:
+                where = remotes[part["buffer_id"].whole(0, len(remotes) - 1)]
+            size = part["size"].whole(1, 2**20)
+            found.append((*where, part["index"].whole(0, sizes[where[0]][where[1]] - size), size))
+        return tuple(found)
+
+    sources, targets = spans("src_buff"), spans("dst_buff")
+    needed = {"put": (1, 1), "copy": (1, 1), "re": (2, 1)}.get(kind, (0, 0))
+    if (len(sources), len(targets)) != needed or len({span[3] for span in (*sources, *targets)}) > 1:
+        raise entry.wrong(f"{kind} needs {needed[0]} sources and {needed[1]} targets of one size")
+    ids = [one.whole(0, len(channels) - 1) for one in fields["channel_ids"].items()]
+    if kind in ("signal", "wait") and len(ids) != 1:
+        raise entry.wrong(f"{kind} needs one channel here")
+    barrier, blocks = fields["barrier_id"].whole(-1, MOST_BARRIERS - 1), fields["num_threadblocks"].whole(0, 1024)
+    if kind == "barrier" and (barrier < 0 or blocks < 1):
+        raise entry.wrong("a barrier needs barrier_id and num_threadblocks")
+    return Operation(kind, sources, targets, channels[ids[0]] if ids else -1, barrier, blocks, entry.place)
+
+
+# --- carrying out -------------------------------------------------------------------------------------------------
+
+
+def run(plan: Plan, effort: Effort | None = None, *, root: int = 0, seed: int = 0) -> str:
+    """What goes wrong when the plan is carried out, as a sentence; empty if all ends as promised."""
+    machine = Memory(plan, Contributions(), effort or Effort(), root=root)
+    return machine.run(seed) or unkept(machine)
+
+
+class Memory(Machine[V]):
+    """The memory of all GPUs, signals that were sent and not yet awaited, and who waits at which barrier."""
+
+    def __init__(self, plan: Plan, contents: Contents[V], effort: Effort, *, root: int = 0) -> None:
+        self.ops = {(rank, number): ops for rank, own in enumerate(plan.blocks) for number, ops in enumerate(own)}
+        super().__init__(plan, {block: len(ops) for block, ops in self.ops.items()}, contents, effort, root)
+        self.plan = plan
+        self.fill(sizes["i"] for sizes in plan.sizes)
+        self.signals: Counter[tuple[int, int]] = Counter()
+        # The kind of the operation before, since all threads of a block last met.
+        self._before: dict[BlockId, str] = {}
+        self._waiting: defaultdict[tuple[int, int], set[BlockId]] = defaultdict(set)
+        self._released: set[BlockId] = set()
+
+    def run(self, seed: int | None = None) -> str:
+        wrong = super().run(seed)
+        if not wrong and any(self.signals.values()):
+            return "a signal is left over, which the next run of the plan would take for its own"
+        return wrong
+
+    def where(self, block: BlockId, position: int) -> str:
+        return self.ops[block][position].place
+
+    def ready(self, block: BlockId, position: int) -> bool:
+        op = self.ops[block][position]
+        if op.kind == "wait":
+            return self.signals[block[0], op.channel] > 0
+        if op.kind == "barrier" and block not in self._released:
+            waiting = self._waiting[block[0], op.barrier]
+            waiting.add(block)
+            if len(waiting) < op.blocks:
+                return False
+            # The last one to come lets the others go.
+            self._released |= waiting
+            waiting.clear()
+        return True
+
+    def carry_out(self, block: BlockId, position: int) -> None:
+        op, before, rank = self.ops[block][position], self._before.get(block, ""), block[0]
+        moves = op.kind in ("put", "copy", "re")
+        if op.kind == "signal" and before in ("put", "copy", "re"):
+            raise WrongStepError(
+                f"a signal right after {before}: other threads may still be writing; a nop belongs between"
+            )
+        if moves and before == "wait":
+            raise WrongStepError(f"{op.kind} right after wait: other threads have not waited; a nop belongs between")
+        if moves:
+            self._move(op, rank, self.ops[block][position + 1 :])
+        elif op.kind == "signal":
+            self.signals[self.plan.twin[rank, op.channel]] += 1
+        elif op.kind == "wait":
+            self.signals[rank, op.channel] -= 1
+        elif op.kind == "barrier":
+            self._released.discard(block)
+        self._before[block] = "" if op.kind in ("nop", "barrier") else op.kind
+
+    def _move(self, op: Operation, own: int, after: Sequence[Operation]) -> None:
+        """Carries out an operation on data. after: those behind it in its block."""
+        values: list[V] = []
+        for rank, buffer, start, size in op.sources:
+            read = self.read(rank, buffer, start, size, f" of rank {rank}")
+            values = [self.contents.added(*pair) for pair in zip(values, read, strict=True)] if values else read
+            self.effort.spend(self.contents.effort(values))
+        rank, buffer, start, _ = op.targets[0]
+        if rank != own:
+            # What the block puts before it signals next over the same connection is one message.
+            following = next((other for other in after if other.kind in ("put", "signal")), None)
+            more = following is not None and following.kind == "put"
+            values = self.contents.sent(own, rank, self.plan.nth(own, op.channel), values, more)
+        self.write(rank, buffer, start, values)
+
+
+# --- writing ------------------------------------------------------------------------------------------------------
+
+Connection = tuple[int, int, int]
+Numbered = tuple[int, Move]
+ALIGNMENT = 16
+# Thread blocks wait for each other, so all must run at once: one on every multiprocessor of the smallest GPU (V100).
+MOST_BLOCKS = 80
+
+
+@dataclass(eq=False)
+class _Block:
+    """A thread block. connection: the one that it serves, None for local copies. group: its barrier."""
+
+    connection: Connection | None
+    out: bool
+    ops: list[dict[str, Any]] = field(default_factory=list)
+    buffers: list[tuple[int, str]] = field(default_factory=list)
+    group: int = -1
+
+
+def export(schedule: Schedule, channels: int | None = None) -> Exported:
+    """The plan of a schedule, carried out again under the executor's rules; see `registry.Format.export`."""
+    if channels is not None:
+        raise InputError("an MSCCL++ plan has a channel for each connection; leave channels= out")
+    if len({schedule.topology.device(name).node for name in schedule.topology.members}) > 1:
+        raise InfeasibleError("plans are written with memory channels, which stay in a node; take format=msccl-xml")
+    plan = moves(schedule)
+    text = to_text(plan, f"{schedule.algorithm}_{plan.collective}_{plan.ranks}")
+    try:
+        counted = check_text(text, "the exported plan", root=plan.root)
+    except FileError as error:
+        raise InfeasibleError(f"{error}: this schedule is not expressible as a plan. Take format=msccl-xml") from None
+    size, scratch = ALIGNMENT * plan.units, Fraction(max(counted.scratch), plan.units)
+    held = f"{scratch} times the size" if scratch.denominator == 1 else f"{scratch} of the size"
+    notes = [
+        *plan.notes,
+        f"message sizes must be multiples of {size} bytes; scratch holds {held}",
+    ]
+    if schedule.collective.rooted:
+        notes.append(f"the root is rank {plan.root}: the format does not name it")
+    return Exported(
+        files={"": text},
+        summary=f"{plan.collective} of {plan.ranks} GPUs in {counted_as(plan.units, 'chunk')}, "
+        f"{counted_as(counted.blocks, 'thread block')} on the busiest GPU, up to {counted.operations} operations each",
+        facts=("every chunk ends where the collective promises, in any order of the thread blocks",),
+        proof=("python: plan = mscclpp.ExecutionPlan({python}, rank); executor.execute(rank, …, plan, stream)",),
+        notes=tuple(notes),
+        caution="not run here on MSCCL++: check the results of a small call before you rely on it",
+    )
+
+
+def to_text(plan: Moves, name: str) -> str:
+    """The JSON of a plan; raises `InfeasibleError` if it takes more thread blocks or operations than there are."""
+    blocks = dict.fromkeys(((move.src, move.dst, move.channel) for move in plan.moves), 1)
+    while True:
+        gpus, crowded = _gpus(_dealt(plan, blocks))
+        if not crowded:
+            break
+        for (src, dst, channel), operations in crowded.items():
+            connection = (src, dst, channel % _channels(plan))
+            blocks[connection] += -(-operations // MOST_OPERATIONS) - 1
+            mine = sum(number for ends, number in blocks.items() if src in ends[:2])
+            if mine > MOST_BLOCKS or blocks[connection] > len(plan.moves):
+                raise InfeasibleError(
+                    f"a thread block of rank {src} has {operations} operations, and MSCCL++ takes {MOST_OPERATIONS} "
+                    f"in each of {MOST_BLOCKS}. Build the schedule with fewer steps (algorithm=chains, two_shot), or "
+                    "take format=msccl-xml"
+                )
+    head = {
+        "name": name,
+        "collective": plan.collective,
+        "protocol": "Simple",
+        "inplace": False,
+        "reuse_resources": False,
+        "num_threads_per_block": 1024,
+        "use_double_scratch_buffer": False,
+        "buffer_alignment": ALIGNMENT,
+        "min_message_size": 0,
+        "max_message_size": 2**32 - 1,
+        "gpus": gpus,
+    }
+    return json.dumps(head, indent=1) + "\n"
+
+
+def _channels(plan: Moves) -> int:
+    return 1 + max((move.channel for move in plan.moves), default=0)
+
+
+def _dealt(plan: Moves, blocks: Mapping[Connection, int]) -> Moves:
+    """The plan with a channel for each of the `blocks` of a connection, which go on where the one before ends.
+
+    What is signalled together stays together, unless it is long.
+    """
+    channels = _channels(plan)
+    total = Counter((move.src, move.dst, move.channel) for move in plan.moves)
+    done: Counter[Connection] = Counter()
+    moved: list[Move] = []
+    for now in _rounds(list(enumerate(plan.moves))):
+        for connection, message in _messages(now, joined=plan.joined):
+            many = len(message) > MOST_OPERATIONS // 2
+            for number, (_, move) in enumerate(message):
+                place = done[connection] + (number if many else 0)
+                block = place * blocks[connection] // total[connection]
+                moved.append(replace(move, channel=move.channel + channels * block))
+            done[connection] += len(message)
+    return replace(plan, moves=tuple(moved))
+
+
+def _gpus(plan: Moves) -> tuple[list[dict[str, Any]], dict[Connection, int]]:
+    """What all GPUs do, and the connections whose blocks have too many operations, with how many these are."""
+    connections = sorted({(move.src, move.dst, move.channel) for move in plan.moves})
+    scratch = list(plan.scratch)
+    staging: dict[int, Place] = {}
+    touched: set[tuple[int, str]] = set()
+    for number, move in enumerate(plan.moves):
+        # Directly into place where nothing was before; otherwise beside it.
+        if move.operand is not None or (move.dst, move.slot_written) in touched:
+            staging[number] = Place(SCRATCH, scratch[move.dst])
+            scratch[move.dst] += move.units
+        touched.add((move.dst, move.slot_written))
+    gpus, crowded = [], dict[Connection, int]()
+    for rank in range(plan.ranks):
+        mine = [connection for connection in connections if rank in connection[:2]]
+        gpu = _gpu(plan, rank, mine, staging, scratch[rank])
+        gpus.append(gpu)
+        # Behind them are those for local copies, of which none has too many.
+        for connection, block in zip(mine, gpu["threadblocks"], strict=False):
+            if len(block["ops"]) > MOST_OPERATIONS:
+                crowded[connection] = len(block["ops"])
+    return gpus, crowded
+
+
+def _gpu(plan: Moves, rank: int, mine: list[Connection], staging: dict[int, Place], scratch: int) -> dict[str, Any]:
+    """mine: the connections from and to the rank. staging: where moves land beside their place, by number."""
+    blocks = {c: _Block(c, out=c[0] == rank) for c in mine}
+    for block in blocks.values():
+        # The receiver says that its memory is free; the sender waits for that once.
+        block.ops += [_sync("wait"), _nop()] if block.out else [_sync("signal")]
+    used = [(number, move) for number, move in enumerate(plan.moves) if rank in (move.src, move.dst)]
+    _group(blocks, rank, used)
+    barriers = _Barriers(list(blocks.values()))
+    for now in _rounds(used):
+        for connection, message in _messages([one for one in now if one[1].src == rank], joined=plan.joined):
+            block = blocks[connection]
+            barriers.before_reads(block, [move.slot_read for _, move in message])
+            for number, move in message:
+                _put(block, move, staging.get(number, move.into))
+            block.ops += [_nop(), _sync("signal")]
+        for connection, message in _messages([one for one in now if one[1].dst == rank], joined=plan.joined):
+            block = blocks[connection]
+            barriers.before_writes(block, [move.slot_written for _, move in message])
+            block.ops += [_sync("wait"), _nop()]
+            block.ops += [_settle(move, staging[number]) for number, move in message if number in staging]
+    listed = list(blocks.values())
+    copies = [c for c in plan.copies if c[0] == rank]
+    for first in range(0, len(copies), MOST_OPERATIONS):
+        local = _Block(None, out=False)
+        some = copies[first : first + MOST_OPERATIONS]
+        local.ops = [_local("copy", [source], target, units) for _, source, target, units in some]
+        listed.append(local)
+    remote = sorted({target for block in listed for target in block.buffers})
+    return {
+        "id": rank,
+        "input_chunks": plan.inputs,
+        "output_chunks": plan.outputs,
+        "scratch_chunks": scratch,
+        "threadblocks": [_block_json(number, block, mine, remote) for number, block in enumerate(listed)],
+        "channels": [{"channel_type": "memory", "connected_to": [b if a == rank else a for a, b, _ in mine]}],
+        "remote_buffers": [{"rank": peer, "type": kind, "access_channel_types": ["memory"]} for peer, kind in remote],
+        "semaphores": [],
+    }
+
+
+def _rounds(moves: list[Numbered]) -> Iterator[list[Numbered]]:
+    """The moves of each round, one round after the other."""
+    for _, now in groupby(moves, key=lambda one: one[1].round):
+        yield list(now)
+
+
+def _messages(moves: list[Numbered], *, joined: bool) -> list[tuple[Connection, list[Numbered]]]:
+    """The moves of a round that are signalled together, with their connection: all of it, or each by itself."""
+    found: dict[tuple[Connection, int], list[Numbered]] = {}
+    for number, move in moves:
+        connection = (move.src, move.dst, move.channel)
+        found.setdefault((connection, -1 if joined else number), []).append((number, move))
+    return [(connection, message) for (connection, _), message in found.items()]
+
+
+def _block_json(number: int, block: _Block, mine: list[Connection], remote: list[tuple[int, str]]) -> dict[str, Any]:
+    channels = [] if block.connection is None else [mine.index(block.connection)]
+    refs = [remote.index(target) for target in block.buffers]
+    return {
+        "id": number,
+        "ops": block.ops,
+        "channels": [{"channel_type": "memory", "channel_ids": channels}] if channels else [],
+        "remote_buffer_refs": [{"access_channel_type": "memory", "remote_buffer_ids": refs}] if refs else [],
+    }
+
+
+# --- operations ---------------------------------------------------------------------------------------------------
+
+
+def _nop() -> dict[str, Any]:
+    """All threads of the block meet."""
+    return {"name": "nop"}
+
+
+def _sync(name: str) -> dict[str, Any]:
+    return {"name": name, "channel_ids": [0], "channel_type": "memory"}
+
+
+def _buffer(place: Place, units: int) -> dict[str, Any]:
+    return {"type": place.buffer, "index": place.start, "size": units}
+
+
+def _local(name: str, sources: list[Place], target: Place, units: int) -> dict[str, Any]:
+    return {
+        "name": name,
+        "src_buff": [_buffer(source, units) for source in sources],
+        "dst_buff": [_buffer(target, units)],
+    }
+
+
+def _put(block: _Block, move: Move, into: Place) -> None:
+    target = (move.dst, into.buffer)
+    if target not in block.buffers:
+        block.buffers.append(target)
+    remote = {"buffer_id": block.buffers.index(target), "index": into.start, "size": move.units}
+    put = {"name": "put", "src_buff": [_buffer(move.reads, move.units)], "dst_buff": [remote]}
+    block.ops.append(put | {"channel_ids": [0], "channel_type": "memory"})
+
+
+def _settle(move: Move, staging: Place) -> dict[str, Any]:
+    if move.operand is None:
+        return _local("copy", [staging], move.into, move.units)
+    return _local("re", [move.operand, staging], move.into, move.units) | {"reduce_op": "sum"}
+
+
+# --- barriers -----------------------------------------------------------------------------------------------------
+
+
+def _group(blocks: dict[Connection, _Block], rank: int, used: list[Numbered]) -> None:
+    """Gives blocks that touch the same data, directly or through others, the same barrier."""
+    joined = UnionFind(blocks)
+    last: dict[str, Connection] = {}
+    for _, move in used:
+        connection = (move.src, move.dst, move.channel)
+        slot = move.slot_read if move.src == rank else move.slot_written
+        if slot in last:
+            joined.join(connection, last[slot])
+        last[slot] = connection
+    numbers: dict[Connection, int] = {}
+    for connection, block in blocks.items():
+        top = joined.find(connection)
+        block.group = numbers.setdefault(top, len(numbers)) % MOST_BARRIERS
+
+
+class _Barriers:
+    """Puts a barrier where a block needs what another one of its group did since the last."""
+
+    def __init__(self, blocks: list[_Block]) -> None:
+        self.groups: dict[int, list[_Block]] = {}
+        for block in blocks:
+            self.groups.setdefault(block.group, []).append(block)
+        self.written: dict[str, _Block] = {}
+        self.read: dict[str, set[_Block]] = {}
+
+    def meet(self, group: int) -> None:
+        members = self.groups[group]
+        for block in members:
+            block.ops.append({"name": "barrier", "barrier_id": group, "num_threadblocks": len(members)})
+        self.written = {slot: block for slot, block in self.written.items() if block.group != group}
+        self.read = {slot: readers for slot, readers in self.read.items() if all(b.group != group for b in readers)}
+
+    def before_reads(self, block: _Block, slots: Sequence[str]) -> None:
+        if any(self.written.get(slot, block) is not block for slot in slots):
+            self.meet(block.group)
+        for slot in slots:
+            self.read.setdefault(slot, set()).add(block)
+
+    def before_writes(self, block: _Block, slots: Sequence[str]) -> None:
+        if any(self.written.get(slot, block) is not block or self.read.get(slot, set()) - {block} for slot in slots):
+            self.meet(block.group)
+        self.written |= dict.fromkeys(slots, block)
+
+
+def is_plan(document: object) -> bool:
+    """True for a parsed JSON document that is an execution plan."""
+    return isinstance(document, Mapping) and document.keys() >= {"gpus", "protocol", "collective"}
+
+
+FORMAT = Format(
+    "mscclpp-json",
+    export,
+    takes=lambda given: is_plan(given.document),
+    read=lambda given, part, root: read_schedule(given.document, given.path, part, root),
+)

@@ -1,0 +1,8 @@
+"""Sets of NCCL's graph files: one communicator and file for each chain, so that idle GPUs help."""
+
+from __future__ import annotations
+
+from blinksim.formats.registry import Format
+from blinksim.nccl.export.graph_set import export
+
+FORMAT = Format("nccl-graph-set", export, folder=True)
