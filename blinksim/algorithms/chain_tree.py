@@ -14,9 +14,9 @@ from blinksim.algorithms.building.plan import Parents, Plan, add_tree
 from blinksim.algorithms.double_binary import two_trees
 from blinksim.algorithms.registry import Algorithm, per_channel
 from blinksim.collective import Collective
+from blinksim.schedule.loads import equal_ways
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.symmetric import SymmetricSchedule
-from blinksim.schedule.ways import equal_ways
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import place_turn

@@ -25,9 +25,8 @@ from blinksim.machines import MachineLike, as_topology
 from blinksim.question import Question, preferring
 from blinksim.results import Result
 from blinksim.schedule.candidate import Candidate
-from blinksim.schedule.loads import rate
+from blinksim.schedule.loads import MOST_SENDS, rate
 from blinksim.schedule.verify import verify
-from blinksim.schedule.ways import MOST_SENDS
 from blinksim.timing.contest import ON_LINKS, with_least_time
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName, schedule_model
 from blinksim.timing.projection_result import OF_RUNS

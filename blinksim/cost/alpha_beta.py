@@ -25,10 +25,9 @@ import numpy.typing as npt
 from blinksim.cost.pipelines.longest_path import Paths
 from blinksim.cost.pipelines.paced import FURTHER, Step, paced
 from blinksim.cost.terms import Term
-from blinksim.schedule.loads import Resources, resources
+from blinksim.schedule.loads import Resources, RouteUses, Spread, chunk_parts, one_way, resources, whole_loads
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.schedule.pipeline import best_pieces
-from blinksim.schedule.ways import RouteUses, Spread, chunk_parts, one_way, whole_loads
 from blinksim.structures.arrays import expand
 from blinksim.textio.text_table import count as counted
 
@@ -64,7 +63,7 @@ def cost(
 ) -> Cost:
     """The alpha-beta time of `schedule` for `size` bytes; gamma is seconds per byte that a rank reduces.
 
-    spread: the ways that sends are divided among (`blinksim.schedule.ways`); the time is that of the divided schedule.
+    spread: the ways that sends are divided among (`blinksim.schedule.loads`); the time is that of the divided schedule.
     whole_messages: True if messages of steps are not cut into pieces, so that no step begins before the one before it
     is over, as textbooks add them up. What is asked again of the same schedule is not worked out again.
     """

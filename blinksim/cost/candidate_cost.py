@@ -22,11 +22,10 @@ from blinksim.cost.pipelines.paced import Step, paced
 from blinksim.cost.terms import Term
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.candidate import Candidate
-from blinksim.schedule.loads import resources
+from blinksim.schedule.loads import RouteUses, alike_routes, one_way, resources, whole_loads
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.schedule.step_loads import Outline, StepLoads
 from blinksim.schedule.symmetric import SymmetricSchedule, step_loads
-from blinksim.schedule.ways import RouteUses, distinct_routes, one_way, whole_loads
 from blinksim.structures.arrays import distinct, per_topology
 from blinksim.topology.graph import Topology
 
@@ -138,14 +137,12 @@ def _joined(whole: SymmetricSchedule) -> tuple[Ints, Ints]:
     base, turns = whole.base, whole.turns
     start, table = base.route_start.astype(np.int64), base.route_links.astype(np.int64)
     tail, head = base.topology.ends
-    src, dst = tail[table[start[:-1]]], head[table[start[1:] - 1]]
-    _, _, exponents = turns.between(src, dst)
-    _, turned = turns.route_images(-exponents, start, table, np.arange(len(start) - 1))
-    first, which = distinct_routes(start, turned)
+    _, first, which, _ = alike_routes(turns, start, table)
     messages = distinct(base.step.astype(np.int64) * len(first) + which[base.route]) % len(first)
     used, times = np.unique(messages, return_counts=True)
     routes = first[used]
-    return table[start[:-1][routes]], times * turns.images(src[routes], dst[routes])
+    ends = tail[table[start[routes]]], head[table[start[routes + 1] - 1]]
+    return table[start[routes]], times * turns.images(*ends)
 
 
 AnyFloats = npt.NDArray[np.floating[Any]]

@@ -3,7 +3,7 @@
 What trees, chains and rings are made of: hops between vertices, with what each loads, in whole numbers.
 
 A hop joins two vertices by a route that passes no third one, and divides what it carries among all equal ways
-(`blinksim.schedule.ways`). Its load counts how often it uses each shared resource (a link, a bus, a device with a
+(`blinksim.schedule.loads`). Its load counts how often it uses each shared resource (a link, a bus, a device with a
 capacity), so machines with and without switches, with wide links and with several narrow ones, are one case.
 
 The best mix of columns (trees, chains, rings) under the capacities of what they share, with exact rates.

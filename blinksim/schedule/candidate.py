@@ -15,11 +15,10 @@ import numpy as np
 
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.schedule.loads import resources
+from blinksim.schedule.loads import MOST_SENDS, Spread, chunk_parts, divided, equal_ways, rate
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.step_loads import Outline, StepLoads
 from blinksim.schedule.symmetric import SymmetricSchedule
-from blinksim.schedule.ways import MOST_SENDS, Spread, busiest, chunk_parts, divided, equal_ways, one_way
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,10 +39,8 @@ class Candidate:
     def of(cls, schedule: Schedule) -> Candidate:
         """With all equal routes, if the loads then allow at least the rate that they allow without."""
         spread = equal_ways(schedule)
-        if spread is not None:
-            shared = resources(schedule.topology)
-            several, single = (busiest(schedule, ways, shared) for ways in (spread, one_way(schedule)))
-            spread = spread if several <= single else None
+        if spread is not None and (rate(schedule, spread) or 0) < (rate(schedule) or 0):
+            spread = None
         return cls(schedule, spread)
 
     @cached_property
@@ -101,10 +98,7 @@ class Candidate:
     @property
     def rate(self) -> Fraction | None:
         """algbw in bytes/s that the loads allow; None if nothing is sent."""
-        if not isinstance(self.timed, Schedule):
-            return self.timed.rate
-        most = busiest(self.timed, self.parallel or one_way(self.timed), resources(self.timed.topology))
-        return 1 / most if most else None
+        return rate(self.timed, self.parallel) if isinstance(self.timed, Schedule) else self.timed.rate
 
     @property
     def sends(self) -> int:

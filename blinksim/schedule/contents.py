@@ -24,7 +24,7 @@ receives the same chunk. (Coffman, Elphick and Shoshani, "System deadlocks", 197
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -110,7 +110,8 @@ def _follow(
         while j < mine.stop and step[j] == now:
             j += 1
         read = [state.get(src[k], 0) for k in range(i, j)]
-        _forget(state, forgets.intersection(src[i:j]) if forgets else ())
+        for device in forgets.intersection(src[i:j]) if forgets else ():
+            state.pop(device, None)
         written: dict[int, int] = {}
         for k, value in zip(range(i, j), read, strict=True):
             to = dst[k]
@@ -139,11 +140,6 @@ def _follow(
         if state[device] != full:
             return _short(schedule, chunk, device, full & ~state[device])
     return None
-
-
-def _forget(state: dict[int, int], devices: Iterable[int]) -> None:
-    for device in devices:
-        state.pop(device, None)
 
 
 def _race(schedule: Schedule, first: int, second: int) -> str:

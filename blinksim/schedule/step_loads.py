@@ -20,12 +20,11 @@ import numpy.typing as npt
 from blinksim import budget
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.schedule.loads import Resources, resources
+from blinksim.schedule.loads import Resources, Spread, resources, ways_of_routes
 from blinksim.schedule.model import REDUCE
-from blinksim.schedule.ways import Spread, ways_of_routes
 from blinksim.structures.arrays import distinct
 from blinksim.topology.graph import Topology
-from blinksim.topology.group import Exchangeable, Pairs, alike_nodes, turning
+from blinksim.topology.group import Exchangeable, Pairs, alike_nodes
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -265,29 +264,23 @@ def uses_of_messages(topology: Topology, src: Ints, dst: Ints) -> tuple[LinkUse,
 
     src, dst: devices. Raises `InfeasibleError` if there is no way.
     """
-    count = len(topology.devices)
+    count, width = len(topology.devices), len(topology.links)
     pair, times = np.unique(src * count + dst, return_counts=True)
-    src, dst = pair // count, pair % count
-    alike = turning(topology, len(pair))
-    if isinstance(alike, Exchangeable):
-        return _OfNodes.of(alike, src, dst, times).uses()
-    pairs = Pairs.of(topology, src, dst)
+    pairs = Pairs.of(topology, pair // count, pair % count)
     several, single = _spreads(topology, pairs)
 
     def use(spread: Spread) -> LinkUse:
         start, links = pairs.images(spread.start[spread.first].astype(np.int64), spread.links.astype(np.int64))
-        weight, begins = _weights(spread)
+        weight, begins, alphas = _weights(topology, spread)
         owner = np.repeat(np.arange(len(pair)), np.diff(start))
         place = np.arange(len(links)) - start[:-1][owner] + spread.start[spread.first][pairs.which[owner]]
-        units = np.bincount(links, weight[place] * times[owner], len(topology.links))
+        units = np.bincount(links, weight[place] * times[owner], width).astype(np.int64)
         begun = begins[place]
-        started, pieces = (
-            np.bincount(links[begun], counted[begun], len(topology.links)).astype(np.int64)
-            for counted in (times[owner], weight[place] * times[owner])
-        )
-        alpha = np.zeros(len(topology.links))
-        np.maximum.at(alpha, links, _alphas(topology, spread)[pairs.which[owner]])
-        return LinkUse(units.astype(np.int64), _parts(spread), started, pieces, alpha)
+        first, messages, pieces = links[begun], times[owner[begun]], weight[place[begun]] * times[owner[begun]]
+        started, parted = (np.bincount(first, counted, width).astype(np.int64) for counted in (messages, pieces))
+        alpha = np.zeros(width)
+        np.maximum.at(alpha, links, alphas[pairs.which[owner]])
+        return LinkUse(units, _parts(spread), started, parted, alpha)
 
     found = use(several)
     return found, found if several is single else use(single)
@@ -304,9 +297,46 @@ def uses_of_every_pair(topology: Topology) -> tuple[LinkUse, LinkUse]:
     if ranks * (ranks - 1) <= _MOST_PAIRS or not isinstance(alike, Exchangeable):
         if ranks * (ranks - 1) > _MOST_PAIRS:
             raise InfeasibleError(f"a route for each of {ranks * (ranks - 1):,} pairs of ranks")
-        src, dst = (grid.ravel() for grid in np.meshgrid(members, members, indexing="ij"))
-        return uses_of_messages(topology, src[src != dst], dst[src != dst])
-    return _OfNodes.every_pair(alike, members).uses()
+        return uses_of_messages(topology, *_grid(members, members))
+    # Of two nodes, the earlier one does what the first does with the second; node k is the earlier one of as many
+    # pairs of nodes as nodes come after it.
+    node, nodes = alike.node, len(alike.table)
+    first, second = members[node[members] == 0], members[node[members] == 1]
+    grids = (_grid(first, first), _grid(first, second), _grid(second, first))
+    src, dst = (np.concatenate(ends) for ends in zip(*grids, strict=True))
+    apart = node[src] != node[dst]
+    own, of, place = alike.links
+    after = np.arange(nodes)[::-1]
+    pairs = Pairs(src, dst, np.arange(len(src)))
+    several, single = _spreads(topology, pairs)
+
+    def use(spread: Spread) -> LinkUse:
+        pair = np.repeat(np.arange(len(src)), np.diff(spread.start[spread.first]))
+        far, host, at = apart[pair], of[spread.links], place[spread.links]
+        # Links of the first node, of messages inside it and to others; of the second; and of the fabric.
+        where = (host == 0) & ~far, (host == 0) & far, (host == 1) & far, host < 0
+
+        def moved(amount: Amounts, *, most: bool = False) -> Amounts:
+            """What all messages put on every link: the sum of what each does, or the most."""
+            join = np.maximum if most else np.add
+            found = np.zeros(len(of), dtype=amount.dtype)
+            inside, out, into = (np.zeros(own.shape[1], dtype=amount.dtype) for _ in range(3))
+            for on, here in zip((inside, out, into), where, strict=False):
+                join.at(on, at[here], amount[here])
+            earlier, later = ((times > 0 if most else times)[:, None] for times in (after, after[::-1]))
+            found[own] = join(join(inside, out * earlier), into * later)
+            times = 1 if most else np.where(far[where[3]], nodes * (nodes - 1) // 2, nodes)
+            join.at(found, spread.links[where[3]], amount[where[3]] * times)
+            return found
+
+        weight, begins, alphas = _weights(topology, spread)
+        units, started, pieces = (
+            moved(amount).astype(np.int64) for amount in (weight, begins.astype(np.int64), weight * begins)
+        )
+        return LinkUse(units, _parts(spread), started, pieces, moved(alphas[pair], most=True))
+
+    found = use(several)
+    return found, found if several is single else use(single)
 
 
 def every_pair_is_quick(topology: Topology) -> bool:
@@ -314,90 +344,8 @@ def every_pair_is_quick(topology: Topology) -> bool:
     return topology.ranks * (topology.ranks - 1) <= _MOST_PAIRS or isinstance(alike_nodes(topology), Exchangeable)
 
 
-@dataclass(frozen=True, eq=False)
-class _OfNodes:
-    """Messages in a cluster whose nodes can be exchanged: between few pairs in its first two nodes, moved to all.
-
-    Of two nodes, the earlier one does what the first does with the second. So it is enough to know how often each node
-    stands for which of the two. pairs (K). times (K, node) and (K, node): how many messages have the first node moved
-    there, and the second.
-    """
-
-    alike: Exchangeable
-    pairs: Pairs
-    times: tuple[Ints, Ints]
-
-    @classmethod
-    def of(cls, alike: Exchangeable, src: Ints, dst: Ints, times: Ints) -> _OfNodes:
-        """From different pairs of ranks, and how many messages go between each."""
-        (nodes, width), a, b = alike.table.shape, alike.node[src], alike.node[dst]
-        code = (np.sign(b - a) * width + alike.place[src]) * width + alike.place[dst]
-        _, one, which = np.unique(code, return_index=True, return_inverse=True)
-        first, second, _ = alike.between(src[one], dst[one])
-
-        apart = a != b
-        low, high = which * nodes + np.minimum(a, b), (which * nodes + np.maximum(a, b))[apart]
-        size = len(one) * nodes
-        found = np.bincount(low, times, size), np.bincount(high, times[apart], size)
-        lower, upper = (each.astype(np.int64).reshape(-1, nodes) for each in found)
-        return cls(alike, Pairs(first, second, np.arange(len(one))), (lower, upper))
-
-    @classmethod
-    def every_pair(cls, alike: Exchangeable, members: Ints) -> _OfNodes:
-        """One message from every member to every other."""
-        node, nodes = alike.node[members], len(alike.table)
-        first, second = members[node == 0], members[node == 1]
-        grids = [_grid(first, first), _grid(first, second), _grid(second, first)]
-        src, dst = (np.concatenate(ends) for ends in zip(*grids, strict=True))
-        apart, before = (alike.node[src] != alike.node[dst])[:, None], np.arange(nodes)
-        both = np.where(apart, nodes - 1 - before, 1), np.where(apart, before, 0)
-        return cls(alike, Pairs(src, dst, np.arange(len(src))), both)
-
-    def uses(self) -> tuple[LinkUse, LinkUse]:
-        """As `uses_of_messages`."""
-        several, single = _spreads(self.alike.topology, self.pairs)
-        found = self._use(several)
-        return found, found if several is single else self._use(single)
-
-    def _use(self, spread: Spread) -> LinkUse:
-        topology = self.alike.topology
-        weight, begins = _weights(spread)
-        pair = np.repeat(np.arange(len(self.pairs.src)), np.diff(spread.start[spread.first]))
-        counted = (weight, begins.astype(np.int64), weight * begins)
-        units, started, pieces = (self._moved(spread, pair, amount) for amount in counted)
-        alpha = self._moved(spread, pair, _alphas(topology, spread)[pair], most=True)
-        return LinkUse(units.astype(np.int64), _parts(spread), started.astype(np.int64), pieces.astype(np.int64), alpha)
-
-    def _moved(self, spread: Spread, pair: Ints, amount: Amounts, *, most: bool = False) -> Amounts:
-        """What all messages put on every link.
-
-        pair, amount: of which pair each link of a way is, and what one message puts there. most: the largest of these,
-        in place of their sum.
-        """
-        own, of, place = self.alike.links
-        join = np.maximum if most else np.add
-        apart = self.alike.node[self.pairs.src] != self.alike.node[self.pairs.dst]
-        found = np.zeros(len(of), dtype=amount.dtype)
-        moves = of[spread.links] == 0, (of[spread.links] == 1) & apart[pair]
-        every = np.zeros(own.shape[::-1], dtype=amount.dtype)
-        for here, times in zip(moves, self.times, strict=True):
-            count = (times > 0).astype(np.int64) if most else times
-            # Most pairs are moved to the same nodes: what they put there goes together.
-            rows: dict[bytes, int] = {}
-            row = np.array([rows.setdefault(one.tobytes(), len(rows)) for one in count], dtype=np.int64)
-            first = np.unique(row, return_index=True)[1]
-            on = np.zeros((own.shape[1], len(rows)), dtype=amount.dtype)
-            join.at(on, (place[spread.links[here]], row[pair[here]]), amount[here])
-            for link, number in zip(*(ends.tolist() for ends in on.nonzero()), strict=True):
-                every[link] = join(every[link], on[link, number] * count[first[number]])
-        found[own] = every.T
-        stays = ~(moves[0] | moves[1])
-        messages = self.times[0].sum(axis=1)[pair[stays]]
-        join.at(found, spread.links[stays], amount[stays] * (messages > 0 if most else messages))
-        return found
-
-
 def _grid(a: Ints, b: Ints) -> tuple[Ints, Ints]:
+    """Every one of `a` with every other of `b`."""
     src, dst = (grid.ravel() for grid in np.meshgrid(a, b, indexing="ij"))
     return src[src != dst], dst[src != dst]
 
@@ -412,22 +360,20 @@ def _spreads(topology: Topology, pairs: Pairs) -> tuple[Spread, Spread]:
     return (Spread.of(ways) if any(len(several) > 1 for several in ways) else single), single
 
 
-def _weights(spread: Spread) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """For every link of every way, the units that a message puts there, and whether the way starts with it."""
+def _weights(topology: Topology, spread: Spread) -> tuple[Ints, npt.NDArray[np.bool_], Floats]:
+    """For every link of every way, the units that a message puts there, and whether the way starts with it.
+
+    And seconds of every route's slowest way: its latencies, and the overhead of its first link.
+    """
     way = np.repeat(np.arange(len(spread.start) - 1), np.diff(spread.start))
     of_way = np.repeat(_parts(spread) // spread.count.astype(np.int64), spread.count)
+    first = spread.start[:-1]
     begins = np.zeros(len(spread.links), dtype=np.bool_)
-    begins[spread.start[:-1]] = True
-    return of_way[way], begins
+    begins[first] = True
+    latency, overhead = topology.link_columns.latency[spread.links], topology.link_columns.overhead[spread.links]
+    alpha = np.add.reduceat(latency, first) + overhead[first]
+    return of_way[way], begins, np.asarray(np.maximum.reduceat(alpha, spread.first[:-1]))
 
 
 def _parts(spread: Spread) -> int:
     return lcm(*distinct(spread.count).tolist())
-
-
-def _alphas(topology: Topology, spread: Spread) -> Floats:
-    """Seconds of every route's slowest way: its latencies, and the overhead of its first link."""
-    latency, overhead = topology.link_columns.latency[spread.links], topology.link_columns.overhead[spread.links]
-    first = spread.start[:-1]
-    way = np.add.reduceat(latency, first) + overhead[first]
-    return np.asarray(np.maximum.reduceat(way, spread.first[:-1]))

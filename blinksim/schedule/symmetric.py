@@ -21,11 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.schedule.loads import Resources, resource_loads, resources
+from blinksim.schedule.loads import MOST_SENDS, Resources, alike_routes, distinct_routes, resource_loads, resources
 from blinksim.schedule.model import COPY, REDUCE, Schedule, ScheduleLike, as_schedule
 from blinksim.schedule.step_loads import StepLoads
-from blinksim.schedule.ways import MOST_SENDS, distinct_routes
-from blinksim.structures.arrays import distinct, expand, places
+from blinksim.structures.arrays import expand, places
 from blinksim.textio.text_table import count
 from blinksim.topology.group import Turns
 from blinksim.topology.symmetry import orbit_labels
@@ -139,24 +138,19 @@ class SymmetricSchedule:
     def still(self) -> npt.NDArray[np.bool_]:
         """For every chunk of `base` and every generator, whether it takes the chunk's sends to the same ones."""
         parts, turns = self.base, self.turns
-        found = np.zeros((parts.chunks, len(turns.generators)), dtype=bool)
-        for number, turn in enumerate(turns.generators):
-            fixed = self._labels_stay(turn)
-            for chunk in np.flatnonzero(fixed).tolist():
-                sends = np.flatnonzero(parts.chunk == chunk)
-                found[chunk, number] = _same(parts, sends, turn, turns.links[number])
-        return found
-
-    def _labels_stay(self, turn: Ints) -> npt.NDArray[np.bool_]:
-        """The chunks that start and end where they do after a turn as well, and have a send that stays or none."""
-        parts, stays = self.base, np.ones(self.base.chunks, dtype=bool)
         device, rank = parts.device_of.astype(np.int64), parts.rank_of
-        for label in (parts.origin, parts.target):
-            known = label >= 0
-            stays[known] &= rank[turn[device[label[known]]]] == label[known]
-        if self.collective.rooted:
-            stays &= bool(rank[turn[device[self.collective.root]]] == self.collective.root)
-        return stays
+        found = np.zeros((parts.chunks, len(turns.generators)), dtype=bool)
+        for number, (turn, links) in enumerate(zip(turns.generators, turns.links, strict=True)):
+            # Chunks that start and end where they do after a turn as well.
+            stays = np.ones(parts.chunks, dtype=bool)
+            for label in (parts.origin, parts.target):
+                known = label >= 0
+                stays[known] &= rank[turn[device[label[known]]]] == label[known]
+            if self.collective.rooted:
+                stays &= bool(rank[turn[device[self.collective.root]]] == self.collective.root)
+            for chunk in np.flatnonzero(stays).tolist():
+                found[chunk, number] = _same(parts, np.flatnonzero(parts.chunk == chunk), turn, links)
+        return found
 
     @cached_property
     def times(self) -> Ints:
@@ -218,6 +212,15 @@ class SymmetricSchedule:
         shared = self.pooled.shared
         found = zip(shared.rate, resource_loads(self.weighted, shared), strict=True)
         return min((rate / load for rate, load in found if load), default=None)
+
+
+def carried(schedule: Schedule | SymmetricSchedule) -> tuple[Resources, list[Fraction], list[int]]:
+    """What carries data, its loads, and for how many links or devices each stands."""
+    if isinstance(schedule, SymmetricSchedule):
+        pool = schedule.pooled
+        return pool.shared, resource_loads(schedule.weighted, pool.shared), pool.size.tolist()
+    shared = resources(schedule.topology)
+    return shared, resource_loads(schedule, shared), [1] * len(shared.rate)
 
 
 def as_compact(thing: ScheduleLike) -> Schedule | SymmetricSchedule:
@@ -287,7 +290,11 @@ def _written_out(whole: SymmetricSchedule) -> Schedule:
     chunk, exponents = whole.elements()
     place = places(times)
     if not whole.collective.personalized:
-        order = _in_turn(_homes(whole, chunk, exponents))
+        # The first image of every rank, then all second ones, ranks in order.
+        owner = _homes(whole, chunk, exponents)
+        number = np.empty(len(owner), dtype=np.int64)
+        number[np.argsort(owner, kind="stable")] = places(np.unique(owner, return_counts=True)[1])
+        order = np.lexsort((owner, number))
         chunk, exponents, place = chunk[order], exponents[order], place[order]
     starts = np.concatenate([[0], np.cumsum(np.bincount(parts.chunk, minlength=parts.chunks))])
     image, send = expand(starts, np.argsort(parts.chunk, kind="stable"), chunk)
@@ -298,7 +305,9 @@ def _written_out(whole: SymmetricSchedule) -> Schedule:
     table, which = parts.route_links.astype(np.int64), parts.route[send].astype(np.int64)
     route_start, links = turns.route_images(elements, start, table, which)
     src, dst = (turns.along(elements, ends[send].astype(np.int64)) for ends in (parts.src, parts.dst))
-    route, route_start, links = _shared_routes(route_start, links)
+    used, route = distinct_routes(route_start, links)
+    lengths = np.diff(route_start)[used]
+    route_start, links = np.concatenate([[0], np.cumsum(lengths)]), expand(route_start, links, used)[1]
     channel = parts.channel[send].astype(np.int64)
     if parts.form == "forest":
         # Images of a chunk have channels of their own, so that none waits behind another; in steps they join.
@@ -334,46 +343,20 @@ def _homes(whole: SymmetricSchedule, chunk: Ints, exponents: Ints) -> Ints:
     return ranks
 
 
-def _in_turn(owner: Ints) -> Ints:
-    """An order of things: the first one of every owner, then all second ones, owners in order."""
-    own = np.argsort(owner, kind="stable")
-    number = np.empty(len(owner), dtype=np.int64)
-    number[own] = places(np.unique(owner, return_counts=True)[1])
-    return np.lexsort((owner, number))
-
-
-def _shared_routes(start: Ints, links: Ints) -> tuple[Ints, Ints, Ints]:
-    """Routes without repetition: the number of each one's, and start and links of those that are left."""
-    lengths = np.diff(start)
-    number = np.zeros(len(lengths), dtype=np.int64)
-    starts, kept, known = [np.zeros(1, dtype=np.int64)], [np.zeros(0, dtype=np.int64)], 0
-    for length in distinct(lengths).tolist():
-        here = np.flatnonzero(lengths == length)
-        rows = links[start[here][:, None] + np.arange(length)]
-        different, which = np.unique(rows, axis=0, return_inverse=True)
-        number[here] = known + which.ravel()
-        known += len(different)
-        starts.append(np.full(len(different), length, dtype=np.int64))
-        kept.append(different.ravel())
-    return number, np.cumsum(np.concatenate(starts)), np.concatenate(kept)
-
-
 def step_loads(whole: SymmetricSchedule) -> StepLoads:
     """Load per step of one in steps form: sends that turns take to the same connection in a step are one message."""
     base, turns = whole.base, whole.turns
     start, table = base.route_start.astype(np.int64), base.route_links.astype(np.int64)
-    tail, head = base.topology.ends
-    src, dst = tail[table[start[:-1]]].astype(np.int64), head[table[start[1:] - 1]].astype(np.int64)
-    _, _, exponents = turns.between(src, dst)
-    lengths, turned = turns.route_images(turns.inverse(exponents), start, table, np.arange(len(start) - 1))
-    first, which = distinct_routes(lengths, turned)
+    _, first, which, _ = alike_routes(turns, start, table)
     channels = int(base.channel.max(initial=0)) + 1
     key = (base.step.astype(np.int64) * channels + base.channel) * len(first) + which[base.route]
     found, where = np.unique(key, return_inverse=True)
     total = np.zeros(len(found), dtype=np.int64)
     np.add.at(total, where, whole.weighted.share_num[base.chunk])
     route = first[found % len(first)]
-    step, times = found // len(first) // channels, turns.images(src[route], dst[route])
+    tail, head = base.topology.ends
+    times = turns.images(tail[table[start[route]]], head[table[start[route + 1] - 1]])
+    step = found // len(first) // channels
     ends = np.concatenate([[0], np.cumsum(np.diff(start)[route])])
     routes = ends, expand(start, table, route)[1]
     return loads_of_messages(turns, base.collective, whole.sends, step, routes, total, times, base.share_den)

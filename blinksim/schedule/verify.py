@@ -30,11 +30,10 @@ from blinksim.errors import InputError
 from blinksim.results import Result
 from blinksim.schedule import chunk_ends
 from blinksim.schedule.contents import crowd, deadlock, describe, passes_on, place, wrong_contents
-from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.pipeline import Scratch, scratch
 from blinksim.schedule.switch_work import wrong_operations
-from blinksim.schedule.symmetric import SymmetricSchedule
+from blinksim.schedule.symmetric import SymmetricSchedule, carried
 from blinksim.units import exact_GBps, format_rate, in_GBps
 
 MOST_REASONS = 20
@@ -148,7 +147,11 @@ def verify(
     if whole is None and int(base.share_num.max(initial=0)) * base.sends * longest >= 2**61:
         raise InputError(f"{base.algorithm}: loads with the denominator {base.share_den} do not fit in 63 bits")
     aliased = overwritten_in_place(schedule)
-    stuck = deadlock(base, slots) if whole is None else _stuck_images(whole, slots)
+    # In a forest every image has channels of its own; in steps they join, and may wait if any chunk could.
+    if whole is None or base.form == "forest":
+        stuck = deadlock(base, slots)
+    else:
+        stuck = deadlock(whole.schedule, slots) if passes_on(base) else None
     checks: tuple[Callable[[], Iterator[str]], ...] = (
         lambda: wrong_routes(base),
         lambda: wrong_copies(base),
@@ -170,9 +173,7 @@ def verify(
 
 def _facts(base: Schedule, whole: SymmetricSchedule | None, slots: int, in_place: bool) -> Facts:
     """What is counted; of a schedule by symmetry an orbit of resources or devices at a time."""
-    shared = resources(base.topology) if whole is None else whole.pooled.shared
-    size = [1] * len(shared.names) if whole is None else whole.pooled.size.tolist()
-    loads = resource_loads(base if whole is None else whole.weighted, shared)
+    shared, loads, size = carried(whole or base)
     busy = [(rate / load, number) for number, (rate, load) in enumerate(zip(shared.rate, loads, strict=True)) if load]
     rate, worst = min(busy, default=(None, -1))
     return Facts(
@@ -324,13 +325,6 @@ def _wrong_images(whole: SymmetricSchedule, shares: Sequence[Fraction] | None) -
         channel=none,
     )
     return chunk_ends.wrong_chunks(labelled, shares)
-
-
-def _stuck_images(whole: SymmetricSchedule, slots: int) -> str | None:
-    """As `deadlock` of every image."""
-    if whole.base.form == "forest":
-        return deadlock(whole.base, slots)
-    return deadlock(whole.schedule, slots) if passes_on(whole.base) else None
 
 
 def most_in_flight(whole: SymmetricSchedule) -> int:

@@ -20,6 +20,7 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.structures.arrays import collection_paused
 from blinksim.topology.elements import put_together
 from blinksim.topology.fabric import Fabric, Switch, join, switches
+from blinksim.topology.symmetry import turn_and_swap
 from blinksim.units import whole
 
 if TYPE_CHECKING:
@@ -136,7 +137,17 @@ def cluster_symmetries(node: Topology, fabric: Fabric, nodes: int, extra: int) -
     extra: how many devices the fabric adds behind those of the nodes.
     """
     cluster = _Cluster(node, fabric, nodes, extra)
-    return tuple(dict.fromkeys(_direct(cluster) if fabric.shape == "direct" else _switched(cluster)))
+    if fabric.shape != "direct":
+        return tuple(dict.fromkeys(_switched(cluster)))
+    # Ports wired back to back: two nodes can be exchanged, and both changed inside in the same way. Two nodes of two
+    # GPUs: (2, 3, 0, 1) exchanges the nodes, (1, 0, 3, 2) the GPUs of both. Among more than two nodes the port of a
+    # wire distinguishes the nodes.
+    if nodes > 2:
+        return ()
+    ports = {node.index[port] for port in fabric.ports}
+    alike = [inside for inside in node.symmetries if all(inside[port] in ports for port in ports)]
+    both = [cluster.reordered((1, 0), ()), *(cluster.in_every_node(inside, ()) for inside in alike)]
+    return tuple(dict.fromkeys(both))
 
 
 @dataclass(frozen=True)
@@ -191,19 +202,6 @@ class _Cluster:
         return (*range(start), *(start + place for place in inside), *after)
 
 
-def _direct(cluster: _Cluster) -> list[Permutation]:
-    """Ports wired back to back: two nodes can be exchanged, and both changed inside in the same way.
-
-    Two nodes of two GPUs: (2, 3, 0, 1) exchanges the nodes, (1, 0, 3, 2) the GPUs of both. Among more than two nodes
-    the port of a wire distinguishes the nodes: no symmetries.
-    """
-    if cluster.nodes > 2:
-        return []
-    ports = {cluster.node.index[port] for port in cluster.fabric.ports}
-    alike = [inside for inside in cluster.node.symmetries if all(inside[port] in ports for port in ports)]
-    return [cluster.reordered((1, 0), ()), *(cluster.in_every_node(inside, ()) for inside in alike)]
-
-
 def _switched(cluster: _Cluster) -> list[Permutation]:
     """Levels of switches: nodes below one switch can be exchanged, and full groups of nodes with their switches.
 
@@ -218,14 +216,14 @@ def _switched(cluster: _Cluster) -> list[Permutation]:
     found = [
         cluster.reordered(order, cluster.switches)
         for first in firsts
-        for order in _turn_and_swap(range(nodes), first, min(first + widths[0], nodes), 1)
+        for order in turn_and_swap(nodes, first, min(first + widths[0], nodes))
     ]
     for level, width in enumerate(widths):
         above = widths[level + 1] if level + 1 < len(widths) else nodes
         for first in firsts:
             last = min(first + above, nodes)
             if first % above == 0:
-                for order in _turn_and_swap(range(nodes), first, last - (last - first) % width, width):
+                for order in turn_and_swap(nodes, first, last - (last - first) % width, width):
                     found.append(cluster.reordered(order, cluster.carried(order, widths[: level + 1])))
     return [*found, *_inside(cluster, firsts)]
 
@@ -254,16 +252,3 @@ def _inside(cluster: _Cluster, firsts: Sequence[int]) -> list[Permutation]:
         else:
             found.append(cluster.in_every_node(inside, cluster.in_planes(goes)))
     return found
-
-
-def _turn_and_swap(order: Sequence[int], first: int, last: int, width: int) -> list[list[int]]:
-    """`order` with its blocks of `width` between `first` and `last` turned by one, and with the first two exchanged.
-
-    The two generate every order of the blocks. Empty for fewer than two blocks.
-    """
-    if last - first < 2 * width:
-        return []
-    blocks, end = order[first:last], first + 2 * width
-    turned = [*order[:first], *blocks[width:], *blocks[:width], *order[last:]]
-    swapped = [*order[:first], *order[first + width : end], *order[first : first + width], *order[end:]]
-    return [turned, swapped]

@@ -83,7 +83,20 @@ class Fabric:
             raise InputError("levels go with the shape levels, which needs at least one of them")
         if (self.shape == "dragonfly") != (self.group_nodes > 0 and self.group_links > 0):
             raise InputError("group_nodes and group_links, at least 1, go with the shape dragonfly, which needs both")
-        _check_levels(self.levels)
+        levels = self.levels
+        if len(levels) > MOST_LEVELS:
+            raise InputError(f"{len(levels)} levels of switches; at most {MOST_LEVELS} are drawn")
+        if any(level.oversubscription < 1 or (level.nodes is not None and level.nodes < 1) for level in levels):
+            raise InputError("nodes and oversubscription of a level must be at least 1")
+        if levels and (levels[-1].nodes is not None or levels[-1].oversubscription != 1):
+            raise InputError("the last level is above all nodes: give it neither nodes nor oversubscription")
+        for lower, upper in pairwise(levels):
+            if lower.nodes is None or (upper.nodes is not None and upper.nodes % lower.nodes):
+                raise InputError(
+                    "every level but the last says how many nodes it has, a multiple of those one level below"
+                )
+            if upper.planes > lower.planes:
+                raise InputError(f"{upper.planes} planes above {lower.planes}; planes can join on the way up, not part")
         self.switch(FABRIC)  # refuses what no switch can do
 
     def switch(self, name: str) -> Device:
@@ -134,21 +147,6 @@ def _port_link(kind: str, lane_bandwidth: Fraction, lanes: int, latency: float, 
     return Link("port", "switch", kind, lane_bandwidth, lanes, latency, overhead)
 
 
-def _check_levels(levels: Sequence[Level]) -> None:
-    """Raises `InputError` for levels that do not stand on each other."""
-    if len(levels) > MOST_LEVELS:
-        raise InputError(f"{len(levels)} levels of switches; at most {MOST_LEVELS} are drawn")
-    if any(level.oversubscription < 1 or (level.nodes is not None and level.nodes < 1) for level in levels):
-        raise InputError("nodes and oversubscription of a level must be at least 1")
-    if levels and (levels[-1].nodes is not None or levels[-1].oversubscription != 1):
-        raise InputError("the last level is above all nodes: give it neither nodes nor oversubscription")
-    for lower, upper in pairwise(levels):
-        if lower.nodes is None or (upper.nodes is not None and upper.nodes % lower.nodes):
-            raise InputError("every level but the last says how many nodes it has, a multiple of those one level below")
-        if upper.planes > lower.planes:
-            raise InputError(f"{upper.planes} planes above {lower.planes}; planes can join on the way up, not part")
-
-
 Switch = tuple[int, int, int]
 """A switch of a fabric: its level from the nodes up, its plane, and which group of nodes it serves."""
 
@@ -182,7 +180,12 @@ def join(fabric: Fabric, nodes: int) -> tuple[list[Device], list[Link]]:
             leaf = _name(fabric, (0, plane, i // width))
             links += [link for port in ports for link in fabric.pair(f"n{i}.{port}", leaf)]
     if fabric.shape == "dragonfly":
-        links += [link for a, b in combinations(devices, 2) for link in _between_groups(fabric, a.name, b.name)]
+        rate, lanes = fabric.lane_bandwidth, fabric.group_links
+        links += [
+            Link(src.name, dst.name, fabric.kind, rate, lanes, fabric.latency, fabric.overhead)
+            for a, b in combinations(devices, 2)
+            for src, dst in ((a, b), (b, a))
+        ]
     return devices, links
 
 
@@ -208,26 +211,18 @@ def _name(fabric: Fabric, switch: Switch) -> str:
     return f"{name}.{'leaf' if level == 0 else f'level{level + 1}.'}{group}"
 
 
-def _between_groups(fabric: Fabric, a: str, b: str) -> list[Link]:
-    ends = ((a, b), (b, a))
-    rate, lanes = fabric.lane_bandwidth, fabric.group_links
-    return [Link(src, dst, fabric.kind, rate, lanes, fabric.latency, fabric.overhead) for src, dst in ends]
-
-
 def _back_to_back(fabric: Fabric, nodes: int) -> list[Link]:
     if nodes - 1 > len(fabric.ports):
         raise InputError(
             f"{nodes} nodes wired directly need {nodes - 1} ports each; this machine has {len(fabric.ports)}"
         )
     links = []
-    for i in range(nodes):
-        for j in range(i + 1, nodes):
-            # Spread the ports over the peers; with one peer all ports join the same two nodes.
-            for port in range(len(fabric.ports)):
-                if nodes == 2 or port == 0:
-                    a = fabric.ports[(j - 1 + port) % len(fabric.ports)]
-                    b = fabric.ports[(i + port) % len(fabric.ports)]
-                    links += fabric.pair(f"n{i}.{a}", f"n{j}.{b}")
+    for i, j in combinations(range(nodes), 2):
+        # Spread the ports over the peers; with one peer all ports join the same two nodes.
+        for port in range(len(fabric.ports) if nodes == 2 else 1):
+            a = fabric.ports[(j - 1 + port) % len(fabric.ports)]
+            b = fabric.ports[(i + port) % len(fabric.ports)]
+            links += fabric.pair(f"n{i}.{a}", f"n{j}.{b}")
     return links
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from blinksim.errors import InputError
 from blinksim.structures.arrays import distinct, expand, per_topology
-from blinksim.topology.symmetry import encoded, orbit_labels, why_not
+from blinksim.topology.symmetry import alike_nodes_of, encoded, orbit_labels, turn_and_exchange, why_not
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -338,24 +338,16 @@ class Exchangeable:
 @per_topology
 def find_exchangeable(topology: Topology) -> Exchangeable | None:
     """The nodes of a cluster, None if they are not all alike, or if the fabric tells them apart, or links join two."""
-    node = topology.device_nodes
+    node, known = topology.device_nodes, encoded(topology)
     count = int(node.max(initial=-1)) + 1
-    sizes = np.bincount(node[node >= 0], minlength=count)
-    if count < 3 or len(set(sizes.tolist())) > 1:
+    sets = alike_nodes_of(topology, known.device, known.colour) if count > 2 else []
+    if len(sets) != 1 or len(sets[0]) < count:
         return None
-    a, b = (node[side] for side in topology.ends)
-    if bool(((a >= 0) & (b >= 0) & (a != b)).any()):
+    (table,) = sets
+    if any(known.image(one) is None for one in turn_and_exchange(len(node), sets)):
         return None
-    inside = np.flatnonzero(node >= 0)
-    table = inside[np.argsort(node[inside], kind="stable")].reshape(count, -1)
     place = np.zeros(len(node), dtype=np.int64)
     place[table] = np.arange(table.shape[1])
-    turn, swap = np.arange(len(node)), np.arange(len(node))
-    turn[table] = np.roll(table, -1, axis=0)
-    swap[table[:2]] = table[1::-1]
-    known = encoded(topology)
-    if known.image(turn) is None or known.image(swap) is None:
-        return None
     return Exchangeable(topology, table, node, place)
 
 

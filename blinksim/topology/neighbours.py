@@ -55,7 +55,13 @@ class Bundles:
         self._found: dict[int, Neighbours] = {}
         # The links of a device by the label of where they lead.
         self._sorted: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
-        several = {links: self._width(links) for links in self._parallel()}
+        several = dict[Bundle, Fraction]()
+        for links in self._parallel():
+            # A bus counts once.
+            chosen = [topology.links[i] for i in links]
+            buses = {link.bus: link.bandwidth for link in chosen if link.bus is not None}
+            alone = (link.bandwidth for link in chosen if link.bus is None)
+            several[links] = sum(alone, start=sum(buses.values(), start=Fraction(0)))
         # Integers compare faster than fractions: rank the widths.
         rates = table.bandwidths
         used = distinct(table.figure).tolist()
@@ -66,7 +72,7 @@ class Bundles:
     def __getitem__(self, device: int) -> Neighbours:
         found = self._found.get(device)
         if found is None:
-            found = self._found[device] = self._neighbours(device)
+            found = self._found[device] = self._joined(self._links[self._start[device] : self._start[device + 1]])
         return found
 
     def all_single(self) -> bool:
@@ -83,9 +89,6 @@ class Bundles:
             found = self._sorted[device] = labels[order], own[order]
         labels, own = found
         return self._joined(own[np.searchsorted(labels, wanted) : np.searchsorted(labels, wanted, side="right")])
-
-    def _neighbours(self, device: int) -> Neighbours:
-        return self._joined(self._links[self._start[device] : self._start[device + 1]])
 
     def _joined(self, own: NDArray[np.int64]) -> Neighbours:
         """Where these links of a device lead: all that it has there."""
@@ -107,12 +110,6 @@ class Bundles:
         starts, ends = np.concatenate([[0], cuts]), np.concatenate([cuts, [len(key)]])
         for group in np.flatnonzero(ends - starts > 1).tolist():
             yield tuple(order[starts[group] : ends[group]].tolist())
-
-    def _width(self, links: Sequence[int]) -> Fraction:
-        """Bytes/s of parallel links together; a bus counts once."""
-        chosen = [self._topology.links[i] for i in links]
-        buses = {link.bus: link.bandwidth for link in chosen if link.bus is not None}
-        return sum((link.bandwidth for link in chosen if link.bus is None), sum(buses.values(), start=Fraction(0)))
 
     def _weighted(self, links: Sequence[int]) -> Bundle:
         """Candidate links, each as often as its bandwidth demands; only the widest if that needs too many turns."""
@@ -195,19 +192,6 @@ class Neighbourhood:
         return self._hops[switch]
 
 
-class _Beside:
-    """Where links lead, by where they begin."""
-
-    def __init__(self, begin: Ints, end: Ints) -> None:
-        order = np.argsort(begin, kind="stable")
-        self._begin, self._end = begin[order], end[order]
-
-    def of(self, place: int) -> Ints:
-        """The other ends of its links."""
-        first, last = np.searchsorted(self._begin, place), np.searchsorted(self._begin, place, side="right")
-        return self._end[first:last]
-
-
 class Between:
     """What devices without data join, whichever way links lead, so that searches in vain need not be begun.
 
@@ -216,16 +200,18 @@ class Between:
 
     def __init__(self, src: Ints, dst: Ints, holds: Sequence[bool]) -> None:
         self._holds = np.array(holds, dtype=np.bool_)
-        self._ahead, self._back = _Beside(src, dst), _Beside(dst, src)
+        # Where links lead, by where they begin; and where they begin, by where they lead.
+        orders = np.argsort(src, kind="stable"), np.argsort(dst, kind="stable")
+        self._ahead, self._back = (src[orders[0]], dst[orders[0]]), (dst[orders[1]], src[orders[1]])
         free = ~self._holds[src] & ~self._holds[dst]
         self._label = joined_labels(len(holds), src[free], dst[free])
 
     def may_join(self, start: int, end: int) -> bool:
         """False if no route between two devices passes only devices without data."""
-        first = self._labels(self._ahead.of(start), start)
-        return not first.isdisjoint(self._labels(self._back.of(end), end))
+        return not self._labels(*self._ahead, start).isdisjoint(self._labels(*self._back, end))
 
-    def _labels(self, beside: Ints, own: int) -> set[int]:
+    def _labels(self, begin: Ints, ends: Ints, own: int) -> set[int]:
         """Those of a device without data, and of such neighbours."""
-        near = np.append(beside, own)
+        first, last = np.searchsorted(begin, own), np.searchsorted(begin, own, side="right")
+        near = np.append(ends[first:last], own)
         return set(self._label[near[~self._holds[near]]].tolist())

@@ -53,7 +53,8 @@ class Router:
         self._ways: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = {}
         self._arrivals: dict[_Region, _Arrivals] = {}
         self._turns: dict[_Region, dict[int, tuple[tuple[int, ...], ...]]] = {}
-        self._near = self._neighbourhood() if topology.nodes >= many else None
+        nodes = topology.device_nodes.tolist() if topology.nodes >= many else []
+        self._near = Neighbourhood(nodes, *topology.ends) if topology.nodes >= many else None
         self._into: dict[tuple[int, int], _Ends] = {}
         position: dict[int, int] = {}
         self._turn = [0] * len(topology.devices)
@@ -67,7 +68,12 @@ class Router:
         """Indices of the links from device `src` to device `dst`; raises `InfeasibleError` if there is no way."""
         found = self._routes.get((src, dst))
         if found is None:
-            found = self._routes[src, dst] = self._direct(src, dst) or self._search(src, dst)
+            if dst in self._bundles[src]:
+                links = self.topology.links
+                found = (max(self._bundles[src][dst][0], key=lambda i: (links[i].bandwidth, -i)),)
+            else:
+                found = self._search(src, dst)
+            self._routes[src, dst] = found
         return found
 
     def ways(self, src: int, dst: int) -> tuple[tuple[int, ...], ...]:
@@ -175,12 +181,6 @@ class Router:
             place = self._tail[path[-1]]
         return tuple(reversed(path))
 
-    def _direct(self, src: int, dst: int) -> tuple[int, ...]:
-        if dst not in self._bundles[src]:
-            return ()
-        links = self.topology.links
-        return (max(self._bundles[src][dst][0], key=lambda i: (links[i].bandwidth, -i)),)
-
     def _search(self, src: int, dst: int) -> tuple[int, ...]:
         turn = self._turn[src]
         for past_members in (False, True):
@@ -221,9 +221,6 @@ class Router:
         for bundle in bundles:
             groups.setdefault(before(self._tail[bundle[0]]), []).append(bundle)
         return list(groups.values())[self._turn[src] % len(groups)]
-
-    def _neighbourhood(self) -> Neighbourhood:
-        return Neighbourhood(self.topology.device_nodes.tolist(), *self.topology.ends)
 
     def _out(self, place: int) -> _Ends:
         """Where the links of a device lead."""
@@ -352,16 +349,12 @@ def pair_rates(topology: Topology) -> dict[tuple[str, str], Fraction | None]:
             if src == dst:
                 continue
             direct = sum((link.bandwidth for link in view.links_between(src, dst)), start=Fraction(0))
-            found[src, dst] = direct or _alone(view, src, dst)
+            try:  # a route may pass through no other member
+                alone = None if direct else path_rate(view.select([src, dst], connected=False), src, dst)
+            except InfeasibleError:
+                alone = None
+            found[src, dst] = direct or alone
     return found
-
-
-def _alone(view: Topology, src: str, dst: str) -> Fraction | None:
-    """Bytes/s of the best route that passes through no other member."""
-    try:
-        return path_rate(view.select([src, dst], connected=False), src, dst)
-    except InfeasibleError:
-        return None
 
 
 def path_rate(topology: Topology, src: str, dst: str) -> Fraction:

@@ -1,8 +1,7 @@
 """The part of a machine that a collective runs on: lists of devices as people write them, and what connects them.
 
 A list is ``0,1,4``, ``0-3``, ``gpu0,gpu3``, ``n[0-3].gpu0``, or a sequence. Two members belong together if each can
-reach the other along directed links, so the groups are the strongly connected components, found here in linear time (S.
-R. Kosaraju, in Aho, Hopcroft and Ullman, Data Structures and Algorithms, 1983, section 6.7).
+reach the other along directed links, so the groups are the strongly connected components.
 """
 
 from __future__ import annotations
@@ -14,13 +13,18 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from blinksim.errors import InfeasibleError, InputError, unknown
-from blinksim.structures.union_find import joined_labels
 from blinksim.textio.name_ranges import expand, has_range
 from blinksim.topology.elements import regarded
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from blinksim.collective import Collective
     from blinksim.topology.graph import Topology
+
+    Bools = NDArray[np.bool_]
+    Ints = NDArray[np.int64]
 
 Names = str | Iterable[int | str]
 """Devices as text such as ``0-3`` or ``gpu0,gpu3``, or as numbers and names."""
@@ -172,21 +176,41 @@ def select(
     return result
 
 
-# Links from which on arrays are quicker than lists.
-_MANY = 20_000
-
-if TYPE_CHECKING:
-    from blinksim.collective import Collective
-    from blinksim.topology.graph import Topology
-
-
 def components(topology: Topology) -> list[list[str]]:
     """The members grouped by what can reach each other both ways, groups and members in rank order."""
-    index, label = topology.index, _components(topology)
-    groups: dict[int, list[str]] = {}
-    for name in topology.members:
-        groups.setdefault(label[index[name]], []).append(name)
-    return list(groups.values())
+    groups: list[list[str]] = []
+    left = dict(zip(topology.members, topology.member_places.tolist(), strict=True))
+    while left:
+        around = _around(topology, next(iter(left.values())))
+        groups.append([name for name, place in left.items() if around[place]])
+        left = {name: place for name, place in left.items() if not around[place]}
+    return groups
+
+
+def _around(topology: Topology, place: int) -> Bools:
+    """The devices that a device can reach, and they it."""
+    tail, head = topology.ends
+    ahead = _reached(len(topology.devices), tail, head, place)
+    return ahead if topology.link_columns.goes_back else ahead & _reached(len(topology.devices), head, tail, place)
+
+
+def _reached(count: int, tail: Ints, head: Ints, start: int) -> Bools:
+    """Which of so many devices links lead to from one of them, itself included."""
+    import numpy as np
+
+    from blinksim.structures.arrays import distinct
+    from blinksim.structures.arrays import expand as rows
+
+    order = np.argsort(tail, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(tail, minlength=count))])
+    ends = head[order]
+    seen = np.zeros(count, dtype=np.bool_)
+    front = np.array([start])
+    while len(front):
+        seen[front] = True
+        near = rows(starts, ends, front)[1]
+        front = distinct(near[~seen[near]])
+    return seen
 
 
 def unserved(topology: Topology, collective: Collective | None = None) -> list[str]:
@@ -195,26 +219,15 @@ def unserved(topology: Topology, collective: Collective | None = None) -> list[s
     From the root of a broadcast or scatter, links must lead to every member; to that of a reduce or gather, from every
     member; otherwise, and without a collective, between all members both ways.
     """
-    label = _components(topology)
-    places = topology.member_places.tolist()
+    places = topology.member_places
     if collective is not None:
         collective.check_ranks(topology.ranks)
-    if len({label[place] for place in places}) == 1:
-        return []
     if collective is None or not collective.rooted:
-        first = label[places[0]]
-        return [name for name, place in zip(topology.members, places, strict=True) if label[place] != first]
-    index, ahead = topology.index, [list[int]() for _ in topology.devices]
-    for link in topology.links:
-        a, b = (link.dst, link.src) if collective.collects else (link.src, link.dst)
-        ahead[index[a]].append(index[b])
-    stack = [index[topology.members[collective.root]]]
-    seen = set(stack)
-    while stack:
-        new = [other for other in ahead[stack.pop()] if other not in seen]
-        seen.update(new)
-        stack += new
-    return [name for name in topology.members if index[name] not in seen]
+        seen = _around(topology, int(places[0]))
+    else:
+        tail, head = topology.ends[::-1] if collective.collects else topology.ends
+        seen = _reached(len(topology.devices), tail, head, int(places[collective.root]))
+    return [name for name, there in zip(topology.members, seen[places].tolist(), strict=True) if not there]
 
 
 def require_served(topology: Topology, collective: Collective) -> None:
@@ -227,9 +240,9 @@ def require_served(topology: Topology, collective: Collective) -> None:
 
 def in_reach(topology: Topology) -> frozenset[str]:
     """The devices that can reach some member, and it them."""
-    index, label = topology.index, _components(topology)
-    reached = {label[index[name]] for name in topology.members}
-    return frozenset(name for name, place in index.items() if label[place] in reached)
+    index = topology.index
+    around = [_around(topology, index[group[0]]) for group in components(topology)]
+    return frozenset(name for name, place in index.items() if any(seen[place] for seen in around))
 
 
 def capable_relays(topology: Topology) -> list[str]:
@@ -264,67 +277,6 @@ def branching_relays(topology: Topology) -> list[str]:
             plain.remove(name)
             ends.remove(name)
     return [name for name in capable_relays(topology) if name in ends and (name not in plain or len(around[name]) > 2)]
-
-
-def _components(topology: Topology) -> list[int]:
-    """For each device a number that it shares with its strongly connected component."""
-    label = _both_ways(topology) if len(topology.links) > _MANY else None
-    if label is not None:
-        return label
-    index = topology.index
-    ahead: list[list[int]] = [[] for _ in topology.devices]
-    back: list[list[int]] = [[] for _ in topology.devices]
-    for link in topology.links:
-        a, b = index[link.src], index[link.dst]
-        ahead[a].append(b)
-        back[b].append(a)
-    return _labels(back, _finishing_order(ahead))
-
-
-def _both_ways(topology: Topology) -> list[int] | None:
-    """As `_components` where every link has one that goes back, so that arrays will do; None elsewhere."""
-    table = topology.link_columns
-    if not table.goes_back:
-        return None
-    label: list[int] = joined_labels(len(topology.devices), table.src, table.dst).tolist()
-    return label
-
-
-def _finishing_order(ahead: list[list[int]]) -> list[int]:
-    """The vertices in the order in which a depth-first search leaves them."""
-    seen, order = [False] * len(ahead), []
-    for start in range(len(ahead)):
-        if seen[start]:
-            continue
-        seen[start] = True
-        stack = [(start, iter(ahead[start]))]
-        while stack:
-            vertex, neighbours = stack[-1]
-            for other in neighbours:
-                if not seen[other]:
-                    seen[other] = True
-                    stack.append((other, iter(ahead[other])))
-                    break
-            else:
-                stack.pop()
-                order.append(vertex)
-    return order
-
-
-def _labels(back: list[list[int]], order: list[int]) -> list[int]:
-    """For each vertex a number that it shares with its strongly connected component."""
-    label = [-1] * len(back)
-    for start in reversed(order):
-        if label[start] >= 0:
-            continue
-        label[start] = start
-        stack = [start]
-        while stack:
-            for other in back[stack.pop()]:
-                if label[other] < 0:
-                    label[other] = start
-                    stack.append(other)
-    return label
 
 
 def require_connected(

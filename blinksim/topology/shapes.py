@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from itertools import combinations, product
 
@@ -78,6 +78,43 @@ def _check_cluster(name: str, nodes: int, gpus: int, switches: int, trunks: int)
     _check(name, (nodes, gpus), devices if nodes * gpus > 1 else 1, links)
 
 
+Wire = tuple[str, str] | tuple[str, str, int]
+"""Two devices that a link joins both ways; and its lanes, if it has several."""
+
+
+def _duplex(wires: Iterable[Wire], kind: str, bandwidth: Fraction, latency: float, overhead: float) -> tuple[Link, ...]:
+    """Links both ways between the ends of every wire."""
+    return tuple(
+        Link(src, dst, kind, bandwidth, lanes[0] if lanes else 1, latency, overhead)
+        for a, b, *lanes in wires
+        for src, dst in ((a, b), (b, a))
+    )
+
+
+def _machine(
+    name: str,
+    what: str,
+    devices: Iterable[Device],
+    wires: Iterable[Wire],
+    figures: tuple[Fraction, float, float],
+    symmetries: Iterable[Sequence[int]],
+    kind: str = "link",
+) -> Topology:
+    """The machine called `name`. figures: bandwidth, latency and overhead of all its links."""
+    return Topology(
+        name,
+        tuple(devices),
+        _duplex(wires, kind, *figures),
+        collective_links=(kind,),
+        symmetries=tuple(map(tuple, symmetries)),
+        source=_source(what, *figures),
+    )
+
+
+def _gpus(count: int) -> list[Device]:
+    return [Device(f"gpu{i}", "gpu") for i in range(count)]
+
+
 def _source(what: str, bandwidth: Fraction, latency: float, overhead: float) -> str:
     return (
         f"generated: {what}; {format_rate(bandwidth)} a lane and direction, latency {format_time(latency)}, "
@@ -94,31 +131,17 @@ def _grid(
     _check(name, sizes, count, sum(2 * step * (count // size) for step, size in zip(steps, sizes, strict=True) if size))
     strides = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
     positions = list(product(*map(range, sizes)))
-    links: list[Link] = []
+    wires: list[Wire] = []
     for axis, (size, step, stride) in enumerate(zip(sizes, steps, strides, strict=True)):
         # Round a torus of two, both ways lead to the same neighbour: two cables, which are lanes of one link.
         lanes = 2 if wrap and size == 2 else 1
         for here, position in enumerate(positions):
             if position[axis] < step:
                 there = here + stride if position[axis] + 1 < size else here - (size - 1) * stride
-                links += _duplex(f"gpu{here}", f"gpu{there}", "link", bandwidth, latency, overhead, lanes)
-    return Topology(
-        f"{name}:{'x'.join(map(str, sizes))}",
-        tuple(Device(f"gpu{i}", "gpu") for i in range(count)),
-        tuple(links),
-        collective_links=("link",),
-        symmetries=grid_symmetries(sizes, strides, positions, wrap),
-        source=_source(f"{name} of {' x '.join(map(str, sizes))} GPUs", bandwidth, latency, overhead),
-    )
-
-
-def _duplex(
-    a: str, b: str, kind: str, bandwidth: Fraction, latency: float, overhead: float, lanes: int = 1
-) -> tuple[Link, Link]:
-    return (
-        Link(a, b, kind, bandwidth, lanes, latency, overhead),
-        Link(b, a, kind, bandwidth, lanes, latency, overhead),
-    )
+                wires.append((f"gpu{here}", f"gpu{there}", lanes))
+    figures, symmetries = (bandwidth, latency, overhead), grid_symmetries(sizes, strides, positions, wrap)
+    what, text = f"{name} of {' x '.join(map(str, sizes))} GPUs", f"{name}:{'x'.join(map(str, sizes))}"
+    return _machine(text, what, _gpus(count), wires, figures, symmetries)
 
 
 def ring(gpus: int, bandwidth: Fraction = BANDWIDTH, latency: float = LATENCY, overhead: float = 0.0) -> Topology:
@@ -158,26 +181,14 @@ def hypercube(
     count = 2**dimension
     _check("hypercube", (dimension,), count, dimension * count)
     bits = [1 << bit for bit in range(dimension)]
-    links = [
-        link
-        for i in range(count)
-        for bit in bits
-        if not i & bit
-        for link in _duplex(f"gpu{i}", f"gpu{i | bit}", "link", bandwidth, latency, overhead)
-    ]
+    wires = [(f"gpu{i}", f"gpu{i | bit}") for i in range(count) for bit in bits if not i & bit]
     flip = tuple(i ^ 1 for i in range(count))
     orders = [
         tuple(sum(bits[to] for to, bit in zip(order, bits, strict=True) if i & bit) for i in range(count))
         for order in turn_and_swap(dimension)
     ]
-    return Topology(
-        f"hypercube:{dimension}",
-        tuple(Device(f"gpu{i}", "gpu") for i in range(count)),
-        tuple(links),
-        collective_links=("link",),
-        symmetries=(flip, *orders),
-        source=_source(f"hypercube of dimension {dimension}", bandwidth, latency, overhead),
-    )
+    what, figures = f"hypercube of dimension {dimension}", (bandwidth, latency, overhead)
+    return _machine(f"hypercube:{dimension}", what, _gpus(count), wires, figures, (flip, *orders))
 
 
 def fully_connected(
@@ -185,34 +196,18 @@ def fully_connected(
 ) -> Topology:
     """A link of its own between every two GPUs."""
     _check("full", (gpus,), gpus, gpus * (gpus - 1))
-    links = [
-        link
-        for i in range(gpus)
-        for j in range(i + 1, gpus)
-        for link in _duplex(f"gpu{i}", f"gpu{j}", "link", bandwidth, latency, overhead)
-    ]
-    return Topology(
-        f"full:{gpus}",
-        tuple(Device(f"gpu{i}", "gpu") for i in range(gpus)),
-        tuple(links),
-        collective_links=("link",),
-        symmetries=tuple(map(tuple, turn_and_swap(gpus))),
-        source=_source(f"{gpus} GPUs, every two linked", bandwidth, latency, overhead),
-    )
+    wires = [(f"gpu{i}", f"gpu{j}") for i, j in combinations(range(gpus), 2)]
+    what, figures = f"{gpus} GPUs, every two linked", (bandwidth, latency, overhead)
+    return _machine(f"full:{gpus}", what, _gpus(gpus), wires, figures, turn_and_swap(gpus))
 
 
 def one_switch(gpus: int, bandwidth: Fraction = BANDWIDTH, latency: float = LATENCY, overhead: float = 0.0) -> Topology:
     """GPUs around one switch that only forwards; `latency` is that of each of the two links on a path."""
     _check("switch", (gpus,), gpus + 1 if gpus > 1 else gpus, 2 * gpus)
-    links = [link for i in range(gpus) for link in _duplex(f"gpu{i}", "switch", "nvlink", bandwidth, latency, overhead)]
-    return Topology(
-        f"switch:{gpus}",
-        (*(Device(f"gpu{i}", "gpu") for i in range(gpus)), Device("switch", "switch")),
-        tuple(links),
-        collective_links=("nvlink",),
-        symmetries=tuple((*order, gpus) for order in turn_and_swap(gpus)),
-        source=_source(f"{gpus} GPUs around a switch", bandwidth, latency, overhead),
-    )
+    wires = [(f"gpu{i}", "switch") for i in range(gpus)]
+    devices, symmetries = [*_gpus(gpus), Device("switch", "switch")], [(*order, gpus) for order in turn_and_swap(gpus)]
+    what, figures = f"{gpus} GPUs around a switch", (bandwidth, latency, overhead)
+    return _machine(f"switch:{gpus}", what, devices, wires, figures, symmetries, "nvlink")
 
 
 def dragonfly(
@@ -238,7 +233,6 @@ def dragonfly(
     for a in range(groups):
         own = [f"router{a * routers + i}" for i in range(routers)]
         pairs += [*combinations(own, 2), *((router(a, b), router(b, a)) for b in range(a + 1, groups))]
-    links = [link for a, b in pairs for link in _duplex(a, b, "link", bandwidth, latency, overhead)]
     around = [(i + routers * gpus) % ends for i in range(ends)] + [ends + (i + routers) % count for i in range(count)]
     orders = [around] if groups > 1 else []
     if groups - 1 in (0, each * routers):  # no router without a link between groups, so backwards is the same
@@ -247,23 +241,16 @@ def dragonfly(
         for order in turn_and_swap(gpus):
             orders.append([*range(first), *(first + i for i in order), *range(first + gpus, ends + count)])
     what = f"{groups} groups of {routers} routers, each with {gpus} GPUs"
-    return Topology(
-        f"dragonfly:{groups}x{routers}x{gpus}",
-        (*(Device(f"gpu{i}", "gpu") for i in range(ends)), *(Device(f"router{i}", "switch") for i in range(count))),
-        tuple(links),
-        collective_links=("link",),
-        symmetries=tuple(map(tuple, orders)),
-        source=_source(what, bandwidth, latency, overhead),
-    )
+    devices = [*_gpus(ends), *(Device(f"router{i}", "switch") for i in range(count))]
+    name, figures = f"dragonfly:{groups}x{routers}x{gpus}", (bandwidth, latency, overhead)
+    return _machine(name, what, devices, pairs, figures, orders)
 
 
 def _node(gpus: int, bandwidth: Fraction, nic_bandwidth: Fraction, latency: float, overhead: float) -> Topology:
     """GPUs around a switch, each with a NIC of its own."""
     inside = one_switch(gpus, bandwidth, latency, overhead) if gpus > 1 else None
     devices = inside.devices if inside else (Device("gpu0", "gpu"),)
-    links = [
-        link for i in range(gpus) for link in _duplex(f"gpu{i}", f"nic{i}", "nic", nic_bandwidth, latency, overhead)
-    ]
+    links = _duplex([(f"gpu{i}", f"nic{i}") for i in range(gpus)], "nic", nic_bandwidth, latency, overhead)
     first = len(devices)
     orders = [[*order, *([gpus] if inside else []), *(first + i for i in order)] for order in turn_and_swap(gpus)]
     return Topology(

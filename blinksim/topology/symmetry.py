@@ -240,12 +240,18 @@ def orbit_labels(count: int, permutations: Sequence[NDArray[Any]]) -> NDArray[np
     return np.unique(label, return_inverse=True)[1].astype(np.int64)
 
 
-def turn_and_swap(count: int) -> list[list[int]]:
-    """Generators of all permutations of `count` things: the turn by one and the swap of the first two."""
-    if count < 2:
+def turn_and_swap(count: int, first: int = 0, last: int | None = None, width: int = 1) -> list[list[int]]:
+    """Generators of all permutations of the blocks of `width` of `count` things between `first` and `last`.
+
+    The turn by one and, of more than two blocks, the swap of the first two; none for fewer than two.
+    """
+    order, last = [*range(count)], count if last is None else last
+    if last - first < 2 * width:
         return []
-    turn = [*range(1, count), 0]
-    return [turn, [1, 0, *range(2, count)]] if count > 2 else [turn]
+    blocks, end = order[first:last], first + 2 * width
+    turn = [*order[:first], *blocks[width:], *blocks[:width], *order[last:]]
+    swap = [*order[:first], *order[first + width : end], *order[first : first + width], *order[end:]]
+    return [turn, swap] if turn != swap else [turn]
 
 
 def grid_symmetries(

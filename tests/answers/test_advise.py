@@ -169,7 +169,7 @@ def test_a_schedule_too_large_to_write_out_stands_back(monkeypatch: pytest.Monke
     limit = sorted(sends.values())[-2]
     largest = max(sends, key=lambda name: sends[name])
     monkeypatch.setattr("blinksim.answers.advise.MOST_SENDS", limit)
-    monkeypatch.setattr("blinksim.schedule.ways.MOST_SENDS", limit)
+    monkeypatch.setattr("blinksim.schedule.candidate.MOST_SENDS", limit)
     found = advise(machine.select(), machine=machine)
     assert found.best.schedule.sends <= limit
     assert found.best.algorithm != largest

@@ -19,9 +19,8 @@ from blinksim.cost.alpha_beta import cost
 from blinksim.errors import BlinksimError
 from blinksim.question import Question
 from blinksim.schedule.candidate import Candidate
-from blinksim.schedule.loads import rate, resource_loads, resources
+from blinksim.schedule.loads import one_way, rate, resource_loads, resources
 from blinksim.schedule.verify import verify
-from blinksim.schedule.ways import loads, one_way
 from blinksim.simulation import simulate
 from blinksim.topology.graph import Device, Link, Topology
 
@@ -66,7 +65,7 @@ def test_the_compact_form_says_what_the_divided_schedule_does(topology: Topology
         schedule = entrant.schedule
         assert verify(schedule).ok
         assert entrant.sends == schedule.sends
-        compact = loads(entrant.compact, entrant.spread or one_way(entrant.compact), shared)
+        compact = resource_loads(entrant.compact, shared, entrant.spread or one_way(entrant.compact))
         assert compact == resource_loads(schedule, shared)
         achieved = rate(schedule)
         assert achieved is not None

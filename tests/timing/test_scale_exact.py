@@ -15,7 +15,7 @@ from strategies import clusters_with_nics
 import blinksim as bs
 from blinksim.bounds import best_known, compute, quick
 from blinksim.collective import Collective
-from blinksim.schedule import candidate, ways
+from blinksim.schedule import candidate, loads
 from blinksim.timing.contest import ceiling_of
 from blinksim.topology import cluster, group
 from blinksim.topology.graph import Topology
@@ -37,7 +37,7 @@ def one_by_one() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cluster, "_MANY", NEVER)
         patch.setattr(group, "_MANY_PAIRS", NEVER)
-        patch.setattr(ways, "_MANY_ROUTES", NEVER)
+        patch.setattr(loads, "_MANY_ROUTES", NEVER)
         yield
 
 
@@ -47,7 +47,7 @@ def by_symmetry() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cluster, "_MANY", 0)
         patch.setattr(group, "_MANY_PAIRS", 1)
-        patch.setattr(ways, "_MANY_ROUTES", 1)
+        patch.setattr(loads, "_MANY_ROUTES", 1)
         yield
 
 

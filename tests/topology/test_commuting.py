@@ -16,7 +16,7 @@ from blinksim.algorithms.building.symmetric_trees import symmetric_trees
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.schedule import ways
+from blinksim.schedule import loads as sums
 from blinksim.schedule.candidate import forget
 from blinksim.schedule.loads import resources
 from blinksim.topology import group
@@ -113,10 +113,10 @@ def test_routes_by_symmetry_carry_what_those_of_every_pair_do(
     loads: list[list[Fraction]] = []
     for many in (10**9, 0):
         monkeypatch.setattr(group, "_MANY_PAIRS", many)
-        monkeypatch.setattr(ways, "_MANY_ROUTES", many)
+        monkeypatch.setattr(sums, "_MANY_ROUTES", many)
         forget()
         found = algorithm(name).parallel(part, Collective("allreduce"))
-        loads.append(ways.loads(found.compact, found.spread or ways.one_way(found.compact), resources(part)))
+        loads.append(sums.resource_loads(found.compact, resources(part), found.spread))
         assert bs.verify(found.schedule)
     forget()
     assert loads[0] == loads[1]

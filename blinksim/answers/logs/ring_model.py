@@ -22,9 +22,8 @@ from blinksim.bounds.rails import turned_rails
 from blinksim.collective import Collective
 from blinksim.cost.alpha_beta import Counts, Floats, Ints, Starts, busiest, route_alphas, step_kinds
 from blinksim.errors import InputError
-from blinksim.schedule.loads import Resources, resource_loads, resources
+from blinksim.schedule.loads import Resources, RouteUses, one_way, resource_loads, resources
 from blinksim.schedule.model import Schedule
-from blinksim.schedule.ways import RouteUses, one_way
 from blinksim.topology.graph import Topology
 
 # Bytes beside which overheads count for nothing.

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from blinksim.plots.style import COLOURS, DASHES, drawn_machine, panels, wrapped
-from blinksim.schedule.loads import Resources, resource_loads, resources
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
-from blinksim.schedule.symmetric import SymmetricSchedule
+from blinksim.schedule.symmetric import SymmetricSchedule, carried
 from blinksim.textio.text_table import count
 from blinksim.units import format_rate
 
@@ -52,7 +50,7 @@ def loads(*schedules: ScheduleLike) -> Figure:
     given = [_compact(one) for one in schedules]
     drawn, row = panels(max(1, len(given)), max(6.4, _WIDTH * len(given)), _HEIGHT, share_y=True)
     for schedule, axes in zip(given, row, strict=False):
-        shared, loaded, times = _loads(schedule)
+        shared, loaded, times = carried(schedule)
         busy = [load / rate for load, rate in zip(loaded, shared.rate, strict=True)]
         most = max(busy, default=Fraction(0)) or Fraction(1)
         # Adders have no part in moving data.
@@ -88,12 +86,3 @@ def _compact(given: ScheduleLike) -> Schedule | SymmetricSchedule:
     """What is drawn: a schedule, or one by symmetry as it is."""
     compact = getattr(given, "compact", given)
     return compact if isinstance(compact, SymmetricSchedule) else as_schedule(given)
-
-
-def _loads(schedule: Schedule | SymmetricSchedule) -> tuple[Resources, list[Fraction], Sequence[int]]:
-    """What carries data, its loads, and for how many links each stands."""
-    if isinstance(schedule, SymmetricSchedule):
-        pool = schedule.pooled
-        return pool.shared, list(resource_loads(schedule.weighted, pool.shared)), pool.size.tolist()
-    shared = resources(schedule.topology)
-    return shared, list(resource_loads(schedule, shared)), [1] * len(shared.rate)
