@@ -6,7 +6,7 @@ import json
 from functools import cache
 from pathlib import Path
 
-from blinksim.answers.measurements.execution_cases import Case
+from blinksim.answers.measurements.execution_fit import Case
 from validate.recipes.few_points import GUESSES as GUESSES
 from validate.recipes.few_points import ours
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from blinksim.answers.logs.calibrate import Calibration, Parameter
     from blinksim.answers.logs.diagnose import Diagnosis
-    from blinksim.answers.logs.nccl_fit import NcclConstant, NcclFit
-    from blinksim.answers.measurements.execution_fit import Constant
+    from blinksim.answers.logs.fit import Fitted
+    from blinksim.answers.logs.nccl_fit import NcclFit
     from blinksim.cli.commands import Calibrate, Diagnose, Measured, Reproduce
     from blinksim.nccl.logs.log_rows import Run
     from blinksim.question import Question
@@ -288,7 +288,7 @@ def _on_gpus(options: Calibrate) -> None:
     answer("calibrate", lambda: {"machine": whole.name, **found.to_dict(), "output": target}, text)
 
 
-def _interval(one: Constant | NcclConstant | Parameter, scale: float) -> tuple[str, str]:
+def _interval(one: Fitted | Parameter, scale: float) -> tuple[str, str]:
     """A fitted figure and its interval as cells."""
     return f"{one.value * scale:.4g}", f"{one.low * scale:.4g} to {one.high * scale:.4g}"
 

@@ -15,12 +15,14 @@ from calibration_points import GUESSES, chosen, measured
 from validated_nccl import prediction
 
 from blinksim.answers.measurements.calibrate_gpus import GpuCalibration, calibrate_gpus
-from blinksim.answers.measurements.execution_cases import MIB, Case, plan
 from blinksim.answers.measurements.execution_fit import (
     CONSTANTS,
+    MIB,
+    Case,
     Question,
     fit_execution,
     here,
+    plan,
     predict,
     processes,
     value_of,

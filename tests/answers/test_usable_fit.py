@@ -7,7 +7,7 @@ import csv
 import numpy as np
 import pytest
 
-from blinksim.answers.logs.linear_fit import Timed, fit_sums
+from blinksim.answers.logs.fit import Timed, fit_sums
 from blinksim.answers.measurements.public import public_measurements
 from blinksim.answers.measurements.public_jobs import with_places
 from blinksim.timing.measured import library_rates, public_tables

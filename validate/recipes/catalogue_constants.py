@@ -17,8 +17,7 @@ from pathlib import Path
 
 from blinksim import machines
 from blinksim.answers.measurements.derived_rates import derived
-from blinksim.answers.measurements.execution_cases import MIB, Case
-from blinksim.answers.measurements.execution_fit import CONSTANTS, fit_execution, processes
+from blinksim.answers.measurements.execution_fit import CONSTANTS, MIB, Case, fit_execution, processes
 from blinksim.cost.execution_rates import ExecutionRates
 from validate.recipes.arguments import arguments, script
 from validate.recipes.execution_times import points

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from blinksim.answers.measurements.execution_cases import GIB, KIB, MIB, Case
+from blinksim.answers.measurements.execution_fit import GIB, KIB, MIB, Case
 from blinksim.cost.execution_rates import ExecutionRates, FlagRates, PacketRates, PortRates
 from blinksim.cost.origin import Origin
 

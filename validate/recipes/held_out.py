@@ -17,8 +17,7 @@ from statistics import median
 from typing import Any
 
 from blinksim.answers.measurements.calibrate_gpus import calibrate_gpus
-from blinksim.answers.measurements.execution_cases import Case
-from blinksim.answers.measurements.execution_fit import Question, predict, processes
+from blinksim.answers.measurements.execution_fit import Case, Question, predict, processes
 from blinksim.cost.nccl_rates import NcclRates
 from blinksim.formats import rate_tables
 from blinksim.gpu.execution.gpu_clock import GpuClock

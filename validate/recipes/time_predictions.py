@@ -22,8 +22,7 @@ from typing import Any
 from blinksim import machines
 from blinksim.answers.logs.nccl_fit import fit_nccl
 from blinksim.answers.logs.series import Sample, Series
-from blinksim.answers.measurements.execution_cases import Case
-from blinksim.answers.measurements.execution_fit import Map, fit_execution, processes
+from blinksim.answers.measurements.execution_fit import Case, Map, fit_execution, processes
 from blinksim.collective import Collective
 from blinksim.cost import execution_section
 from blinksim.cost.execution_rates import ExecutionRates

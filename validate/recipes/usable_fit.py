@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from blinksim.answers.logs.linear_fit import LinearFit, Timed, fit_sums
+from blinksim.answers.logs.fit import Fit, Timed, fit_sums
 from blinksim.answers.measurements.public_jobs import Jobs, grouped, with_places
 from blinksim.cost.origin import FitError
 from blinksim.nccl.tuner.tuner import Timing
@@ -79,9 +79,9 @@ def _fitted(
     return _misses(found), LibraryRates(machine, library, scope, form, (min(ranks), max(ranks)), constants, error)
 
 
-def _misses(found: LinearFit) -> float:
+def _misses(found: Fit[str]) -> float:
     """The mean error of the fitted times, wild ones bounded, for each time that no constant uses up."""
-    errors = np.minimum(np.abs(found.found.residual), _WILD)
+    errors = np.minimum(np.abs(found.residual), _WILD)
     return float(errors.sum()) / max(0.5, len(errors) - len(found.intervals))
 
 
@@ -99,7 +99,7 @@ def _start(times: list[Timed], form: str) -> tuple[dict[str, float], dict[str, f
     return start, absent
 
 
-def _constants(found: LinearFit, absent: Mapping[str, float]) -> dict[str, Constant]:
+def _constants(found: Fit[str], absent: Mapping[str, float]) -> dict[str, Constant]:
     """The fitted constants with their intervals, and the factors of 1 that stand for what NCCL says."""
     constants = {}
     for name, value in found.values.items():

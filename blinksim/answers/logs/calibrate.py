@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blinksim.answers.logs.nccl_fit import NcclFit, fit_nccl, rounded
-from blinksim.answers.logs.nvls_fit import fit_nvls, nvls_ran, nvls_sizes
+from blinksim.answers.logs.fit import Fit, Floats, fit
+from blinksim.answers.logs.nccl_fit import NcclFit, fit_nccl, fit_nvls, nvls_ran, nvls_sizes, rounded
 from blinksim.answers.logs.ring_model import RingModel
-from blinksim.answers.logs.robust import Floats, RobustFit, fit
 from blinksim.answers.logs.series import Sample, Series
 from blinksim.errors import InputError
 from blinksim.formats.rate_tables import ClassRates, RateTable
@@ -28,8 +27,10 @@ from blinksim.units import format_rate, format_time
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
-# A parameter that no time depends on by more is left as it was.
-_LEAST_SHARE = 0.05
+Class = tuple[str, str]
+"""A link class and ``alpha`` or ``bandwidth``."""
+# A parameter of which the others explain all but this part of its share is left as it was.
+_LEAST_OWN = 0.05
 # A measurement below this weight does not count (4 standard deviations); it is reported as wild.
 WILD = 0.08
 _START_ALPHA = 1e-6
@@ -222,21 +223,15 @@ def calibrate(
     if len(seen) < 3:
         raise InputError(f"{len(seen)} measurements; a fit needs at least three, of small and of large sizes")
     problem = _Problem(given)
-    free = problem.determined(list(problem.names))
-    while True:
-        if not free:
-            raise InputError("the measurements depend on no link class; are they of this machine?")
-        found = fit(lambda theta, free=free: problem.predict(free, theta), seen, np.ones(len(free)))  # type: ignore[misc]
-        still = problem.determined(free, found.theta)
-        if len(still) == len(free):
-            whose = "" if not machine else as_topology(machine).name
-            result = problem.result(free, found, name, whose, source)
-            _check_fit(result)
-            nccl = fit_nccl(given, version=version, source=source)
-            nccl = fit_nvls(added, nccl, source) if added else nccl
-            table = result.table if nccl is None else replace(result.table, nccl_rates=nccl.rates)
-            return replace(result, table=table, nccl=nccl)
-        free = still
+    found = fit(problem.predict, seen, dict.fromkeys(problem.names, 1.0), share=0.0, own=_LEAST_OWN)
+    if found is None:
+        raise InputError("the measurements depend on no link class; are they of this machine?")
+    result = problem.result(found, name, as_topology(machine).name if machine else "", source)
+    _check_fit(result)
+    nccl = fit_nccl(given, version=version, source=source)
+    nccl = fit_nvls(added, nccl, source) if added else nccl
+    table = result.table if nccl is None else replace(result.table, nccl_rates=nccl.rates)
+    return replace(result, table=table, nccl=nccl)
 
 
 def _of_switches(series: tuple[Series, ...], name: str, machine: MachineLike | None, source: str) -> Calibration:
@@ -285,10 +280,12 @@ class _Problem:
         kinds = dict.fromkeys(kind for model in self.models for kind in model.classes)
         self.names = [(kind, quantity) for kind in kinds for quantity in ("alpha", "bandwidth")]
 
-    def predict(self, free: Sequence[tuple[str, str]], theta: Floats) -> tuple[Floats, Floats]:
+    def predict(self, values: Mapping[Class, float], names: Sequence[Class]) -> tuple[Floats, Floats]:
         """Seconds of every sample, and the share of them that grows with each parameter."""
-        alphas = {kind: float(x) for (kind, what), x in zip(free, theta, strict=True) if what == "alpha"}
-        betas = {kind: float(x) for (kind, what), x in zip(free, theta, strict=True) if what == "bandwidth"}
+        alphas, betas = (
+            {kind: value for (kind, quantity), value in values.items() if quantity == what}
+            for what in ("alpha", "bandwidth")
+        )
         times, shares = list[Floats](), list[Floats]()
         for model, one in zip(self.models, self.series, strict=True):
             alpha, beta = model.terms(alphas, betas)
@@ -298,52 +295,39 @@ class _Problem:
                 sizes * beta.get(kind, 0.0)
                 if what == "bandwidth"
                 else np.full(len(sizes), _alpha_of(model, kind, alphas, alpha))
-                for kind, what in free
+                for kind, what in names
             ]
             times.append(time)
             shares.append(np.array(parts).T / time[:, None])
         return np.concatenate(times), np.concatenate(shares)
 
-    def determined(self, free: Sequence[tuple[str, str]], theta: Floats | None = None) -> list[tuple[str, str]]:
-        """The parameters that some time depends on, and that no other ones stand for just as well.
-
-        theta: where they were fitted; before that, whatever counts at all is kept.
-        """
-        _, shares = self.predict(free, np.ones(len(free)) if theta is None else theta)
-        chosen: list[int] = []
-        # The class with the larger part first: of two indistinguishable classes it gets the fitted value.
-        for column in np.argsort(-shares.sum(axis=0), kind="stable"):
-            own = shares[:, column]
-            if own.max(initial=0.0) <= (0.0 if theta is None else _LEAST_SHARE):
-                continue
-            if chosen:
-                others = shares[:, chosen]
-                rest = own - others @ np.linalg.lstsq(others, own, rcond=None)[0]
-                if np.linalg.norm(rest) < 0.05 * np.linalg.norm(own):
-                    continue
-            chosen.append(int(column))
-        return [free[column] for column in sorted(chosen)]
-
-    def result(
-        self, free: Sequence[tuple[str, str]], found: RobustFit, name: str, machine: str, source: str
-    ) -> Calibration:
+    def result(self, found: Fit[Class], name: str, machine: str, source: str) -> Calibration:
         parameters = []
         before = {}
         classes: dict[str, dict[str, Any]] = {}
-        for number, (kind, what) in enumerate(free):
-            factor, (low, high) = float(found.theta[number]), found.interval(number)
-            rate, latency, overhead = self._figures(kind)
+        for (kind, what), (low, high) in found.intervals.items():
+            factor = found.values[kind, what]
+            links = [link for model in self.models for link in model.topology.links if link.kind == kind]
             row = classes.setdefault(kind, {})
             if what == "bandwidth":
+                if len({link.lane_bandwidth for link in links}) > 1:
+                    raise InputError(
+                        f"{kind} lanes of {self.models[0].topology.name} have several bandwidths, so no single rate "
+                        "fits them; write the machine as YAML with a link class for each"
+                    )
+                rate = float(links[0].lane_bandwidth)
                 parameters.append(Parameter(kind, what, rate / factor, rate / high, rate / low))
-                row["bandwidth"] = _rounded_rate(rate / factor)
+                # To five digits: further ones are noise, and would stand in every exact answer.
+                row["bandwidth"] = Fraction(f"{rate / factor:.4e}")
                 before[parameters[-1]] = rate
             else:
+                # The largest where links differ.
+                latency, overhead = max(link.latency for link in links), max(link.overhead for link in links)
                 alpha = latency + overhead
                 parameters.append(Parameter(kind, what, alpha * factor, alpha * low, alpha * high))
                 row |= {"latency": rounded(latency * factor), "overhead": rounded(overhead * factor)}
-                links = [link for one in self.series for link in one.topology.links if link.kind == kind]
-                before[parameters[-1]] = max(link.latency for link in links) + max(link.overhead for link in links)
+                own = [link for one in self.series for link in one.topology.links if link.kind == kind]
+                before[parameters[-1]] = max(link.latency for link in own) + max(link.overhead for link in own)
         every = [(one, sample) for one in self.series for sample in one.samples]
         errors = np.exp(found.residual) - 1
         wild = tuple(
@@ -358,19 +342,9 @@ class _Problem:
             tuple(float(error) for error in errors),
             wild,
             found.scale,
-            tuple(entry for entry in self.names if entry not in free),
+            tuple(entry for entry in self.names if entry not in found.intervals),
             before,
         )
-
-    def _figures(self, kind: str) -> tuple[float, float, float]:
-        """Bandwidth of a lane, latency and overhead of a class; the largest where its links differ."""
-        links = [link for model in self.models for link in model.topology.links if link.kind == kind]
-        if len({link.lane_bandwidth for link in links}) > 1:
-            raise InputError(
-                f"{kind} lanes of {self.models[0].topology.name} have several bandwidths, so no single rate fits them; "
-                "write the machine as YAML with a link class for each"
-            )
-        return float(links[0].lane_bandwidth), max(link.latency for link in links), max(link.overhead for link in links)
 
 
 def _with_alpha(topology: Topology) -> Topology:
@@ -386,10 +360,5 @@ def _alpha_of(model: RingModel, kind: str, alphas: Mapping[str, float], alpha: f
         return 0.0
     if len(model.classes) == 1:
         return alpha
-    factor, step = alphas.get(kind, 1.0), 1e-6
-    return (model.terms({**alphas, kind: factor * (1 + step)}, {})[0] - alpha) / step
-
-
-def _rounded_rate(rate: float) -> Fraction:
-    """To five digits: further ones are noise, and would stand in every exact answer."""
-    return Fraction(f"{rate:.4e}")
+    step = 1e-6
+    return (model.terms({**alphas, kind: alphas[kind] * (1 + step)}, {})[0] - alpha) / step

@@ -1,12 +1,13 @@
 """NCCL's constants (`blinksim.cost.nccl_rates`) from measured times: those that can be told apart, the rest is kept.
 
-The model of NCCL says which algorithm and protocol ran at each size; the times are then linear in the constants. A
-constant that no time depends on, or that others stand for just as well (start and hop where all times are of as many
-steps), keeps the value that it had.
+The model of NCCL says which algorithm and protocol ran at each size; the times are then linear in the constants. Rings
+have no part in logs of NVLS, where switches add, so that these say nothing about the bandwidth of a link class; what a
+port carries while its switch adds is a constant of its own.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -14,32 +15,23 @@ from typing import Any
 
 from blinksim import machines
 from blinksim.answers.logs.expectation import Expectation, at_nccl_rates
-from blinksim.answers.logs.linear_fit import Timed, fit_sums
+from blinksim.answers.logs.fit import Fit, Fitted, Timed, fit_sums
 from blinksim.answers.logs.series import Series
-from blinksim.cost.nccl_rates import LINES, NVLS, NcclLine, NcclRates, addends
+from blinksim.cost.nccl_rates import LINES, NVLS, NcclLine, NcclRates, NvlsLine, addends
 from blinksim.cost.origin import FitError, Origin
+from blinksim.errors import InputError
 from blinksim.nccl.tuner.prediction import Prediction
+from blinksim.timing.measured.library_time import catalogued, relative_of
 from blinksim.topology.graph import Topology
 
-# The machine whose constants stand in where another has none.
 # Links carry what their file says, but for so much.
 _BEYOND_LINKS = 1.1
+# The machine whose constants stand in where another has none.
 _STAND_IN = "hgx-h200"
-
-
-@dataclass(frozen=True, slots=True)
-class NcclConstant:
-    """A fitted constant: seconds, or bytes/s for those that divide bytes. low, high: its interval of 95 %."""
-
-    name: str
-    value: float
-    low: float
-    high: float
-    before: float
-
-    @property
-    def is_rate(self) -> bool:
-        return self.name.endswith((".rate", ".turn"))
+# Times of rings and of NVLS that are nearer to each other do not say which of the two ran.
+_APART = math.log(1.1)
+_BLACKWELL = 100
+_CHANNELS = 24
 
 
 @dataclass(frozen=True)
@@ -51,7 +43,7 @@ class NcclFit:
     """
 
     rates: NcclRates
-    constants: tuple[NcclConstant, ...]
+    constants: tuple[Fitted, ...]
     kept: tuple[str, ...]
     error: FitError
 
@@ -76,27 +68,38 @@ def fit_nccl(series: Sequence[Series], *, version: str = "", source: str = "") -
     if len(times) < 3:
         return None
     before = series[0].topology.nccl_rates or stand_in()
-    ranks = sorted({one.topology.ranks for one in series})
-    start = before.constants(_channels(series[0], version))
+    found_there = _prediction(series[0], version)
+    start = before.constants(2 * found_there.nchannels if found_there is not None else 0)
     # No protocol sends faster than the links allow: a rate beyond them is one that the times do not show.
     most = _BEYOND_LINKS * max(_leaving(one.topology) for one in series)
     found = fit_sums(times, start, least={f"{line}.byte": 1 / most for line in LINES} if most else {})
     if found is None:
         return None
-    error = FitError.of(list(found.predicted), [time.seconds for time in times])
-    constants = tuple(
-        constant_of(name, found.values[name], interval, start[name]) for name, interval in found.intervals.items()
-    )
-    kept = tuple(shown(name) for name in start if name not in found.intervals and not name.startswith(NVLS))
+    error, constants, kept = _told(found, times, {name: start[name] for name in start if not name.startswith(NVLS)})
     rates = replace(
         _with(before, {name: value for name, value in found.values.items() if value != start[name]}),
         hardware=_hardware(series[0]),
         measured=Origin(source or "measured times"),
-        gpus=tuple(ranks),
+        gpus=tuple(sorted({one.topology.ranks for one in series})),
         version=version or "unknown",
         error=error,
     )
     return NcclFit(rates, constants, kept, error)
+
+
+def _told(
+    found: Fit[str], times: Sequence[Timed], start: Mapping[str, float]
+) -> tuple[FitError, tuple[Fitted, ...], tuple[str, ...]]:
+    """How well times fit, and the fitted and the kept constants, as machine files name them and in their units."""
+    constants = []
+    for name, (low, high) in found.intervals.items():
+        if name.endswith((".byte", ".turn")):
+            rate = Fitted(name.replace(".byte", ".rate"), 1 / found.values[name], 1 / high, 1 / low, 1 / start[name])
+            constants.append(rate)
+        else:
+            constants.append(Fitted(name, found.values[name], low, high, start[name]))
+    kept = tuple(name.replace(".byte", ".rate") for name in start if name not in found.intervals)
+    return FitError.of(list(found.predicted), [time.seconds for time in times]), tuple(constants), kept
 
 
 def _leaving(part: Topology) -> float:
@@ -121,15 +124,10 @@ def stand_in_machine() -> Topology:
     return machines.load(_STAND_IN)
 
 
-def _channels(one: Series, version: str) -> int:
-    prediction = _prediction(one, version)
-    return 2 * prediction.nchannels if prediction is not None else 0
-
-
-def _prediction(one: Series, version: str) -> Prediction | None:
-    """What NCCL did there, without switches that reduce; None where its model does not say."""
+def _prediction(one: Series, version: str = "", multicast: bool = False) -> Prediction | None:
+    """What NCCL did there; None where its model does not say. multicast: True with switches that reduce."""
     machine = at_nccl_rates(one.topology)
-    return Expectation(machine, machine, one.collective, multicast=False, ran=version).prediction
+    return Expectation(machine, machine, one.collective, multicast=multicast, ran=version).prediction
 
 
 def _times(one: Series, version: str) -> list[Timed]:
@@ -147,22 +145,6 @@ def _times(one: Series, version: str) -> list[Timed]:
             counts = addends(one.collective.name, one.topology.ranks, sample.size, line)
             found.append(Timed(sample.time_s, counts))
     return found
-
-
-def _is_rate(name: str) -> bool:
-    return name.endswith((".byte", ".turn"))
-
-
-def constant_of(name: str, value: float, interval: tuple[float, float], before: float) -> NcclConstant:
-    """A fitted constant in the units that machine files have."""
-    if not _is_rate(name):
-        return NcclConstant(name, value, *interval, before)
-    return NcclConstant(shown(name), 1 / value, 1 / interval[1], 1 / interval[0], 1 / before)
-
-
-def shown(name: str) -> str:
-    """As machine files name it."""
-    return name.replace(".byte", ".rate")
 
 
 def _with(rates: NcclRates, fitted: Mapping[str, float]) -> NcclRates:
@@ -201,3 +183,94 @@ def rounded(seconds: float) -> float:
 def digits(rate: float) -> float:
     """To five digits."""
     return float(f"{rate:.4e}")
+
+
+def nvls_ran(one: Series) -> bool:
+    """True if the largest time of a series is nearer to NVLS than to NCCL's rings, where NCCL can do both."""
+    if one.topology.nodes > 1 or not any(device.kind == "switch" for device in one.topology.devices):
+        return False
+    found = _prediction(one, multicast=True)
+    sample = max(one.samples, key=lambda sample: sample.size)
+    ranks, name, size = one.topology.ranks, one.collective.name, sample.size
+    timed = {one.algorithm: one.time_s for one in found.times(name, size)} if found else {}
+    if found is None or NVLS not in timed:
+        return False
+    picked = found.best(name, size).algorithm
+    rates = one.topology.nccl_rates
+    if rates is not None and rates.line_of(NVLS, "Simple", ranks, name):
+        # NCCL's own figures miss NVLS by up to a fifth where few GPUs take part.
+        lines = {NVLS: NVLS, "ring": "simple"}
+        timed = {key: rates.time(name, ranks, size, line, 2 * found.nchannels) for key, line in lines.items()}
+        if abs(math.log(timed[NVLS] / timed["ring"])) < _APART:
+            return picked == NVLS
+    elif picked != NVLS:
+        return False
+    return min(timed, key=lambda name: abs(math.log(timed[name] / sample.time_s))) == NVLS
+
+
+def nvls_sizes(one: Series) -> Series:
+    """The part of a series in which NCCL takes NVLS: from the first size on for which its model does.
+
+    Raises `InputError` if these are fewer than three times.
+    """
+    found = _prediction(one, multicast=True)
+    assert found is not None
+    sizes = sorted({sample.size for sample in one.samples})
+    name = one.collective.name
+    least = next((size for size in sizes if found.best(name, size).algorithm == NVLS), sizes[-1])
+    kept = tuple(sample for sample in one.samples if sample.size >= least)
+    if len(kept) < 3:
+        raise InputError(
+            f"{one.collective} on {one.topology.ranks} ranks of {one.topology.name} ran as NVLS, where switches add, "
+            f"at {len(kept)} of these sizes; a fit needs at least three, or measure rings with NCCL_NVLS_ENABLE=0"
+        )
+    return replace(one, samples=kept)
+
+
+def fit_nvls(series: Sequence[Series], nccl: NcclFit | None = None, source: str = "") -> NcclFit:
+    """The constants of NVLS from series of `nvls_sizes`, on top of what was fitted to rings.
+
+    Raises `InputError` if the times determine none.
+    """
+    before = nccl.rates if nccl is not None else _known(series[0])
+    line = before.nvls or _unknown(series[0])
+    times = [
+        Timed(sample.time_s, line.counts(one.topology.ranks, sample.size)) for one in series for sample in one.samples
+    ]
+    start = line.constants()
+    found = fit_sums(times, start)
+    if found is None:
+        raise InputError("the measurements determine no constant of NVLS; are they of this machine?")
+    values = {name: found.values[name] for name in start}
+    fitted = replace(
+        line,
+        start_s=rounded(values["nvls.start"]),
+        chunk_s=rounded(values["nvls.chunk"]) if "nvls.chunk" in values else line.chunk_s,
+        rate=digits(1 / values["nvls.byte"]),
+        source=f"from {source}" if source else "fitted to measured times",
+        gpus=max(one.topology.ranks for one in series),
+    )
+    error, constants, kept = _told(found, times, start)
+    rates = replace(before, nvls=fitted)
+    if nccl is None:
+        return NcclFit(rates, constants, kept, error)
+    return NcclFit(rates, (*nccl.constants, *constants), (*nccl.kept, *kept), nccl.error)
+
+
+def _known(one: Series) -> NcclRates:
+    """NCCL's constants of the machine, or of its nearest relative that has some."""
+    own = one.topology.nccl_rates
+    if own is not None:
+        return own
+    near = relative_of(catalogued(one.topology))
+    found = machines.load(near).nccl_rates if near else None
+    return found or stand_in()
+
+
+def _unknown(one: Series) -> NvlsLine:
+    """Where a fit begins that has no constants of NVLS: Hopper's, with the channels that NCCL takes."""
+    line = stand_in().nvls
+    assert line is not None
+    found = _prediction(one, multicast=True)
+    newer = found is not None and found.job.sm >= _BLACKWELL
+    return replace(line, channels=_CHANNELS) if newer else line

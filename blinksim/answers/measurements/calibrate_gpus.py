@@ -13,8 +13,7 @@ from typing import Any, Protocol
 from blinksim.answers.logs.nccl_fit import NcclFit, fit_nccl, stand_in_machine
 from blinksim.answers.logs.series import Sample, Series
 from blinksim.answers.measurements.derived_rates import derived
-from blinksim.answers.measurements.execution_cases import Case, plan
-from blinksim.answers.measurements.execution_fit import ExecutionFit, Map, fit_execution, here
+from blinksim.answers.measurements.execution_fit import Case, ExecutionFit, Map, fit_execution, here, plan
 from blinksim.collective import Collective
 from blinksim.cost.execution_rates import ExecutionRates
 from blinksim.cost.origin import Origin

@@ -1,7 +1,7 @@
-"""The constants of running programs (`blinksim.cost.execution_rates`) from times that were measured.
+"""The runs that calibrate the model of running programs, and its constants (`blinksim.cost.execution_rates`) from them.
 
-Least squares on the logarithms of times with Cauchy's weights (a point that is 3 % off counts half), solved by damped
-Gauss-Newton (Levenberg 1944, Marquardt 1963) on the logarithms of the constants. Some constants can hardly be told
+Least squares on the logarithms of times with Cauchy's weights (a point that is 3 % off counts half), solved in a trust
+region on the logarithms of the constants. Some constants can hardly be told
 apart by few runs, so each has a weak prior: being a factor of e^0.5 away from where it started costs like 5 % of error.
 """
 
@@ -13,21 +13,127 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cache
 from multiprocessing import get_context
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from blinksim.answers.logs.robust import student_quantile
-from blinksim.answers.measurements.execution_cases import Case
+from blinksim.algorithms.registry import REGISTRY
+from blinksim.answers.logs.fit import Fitted, Floats, student_quantile
+from blinksim.collective import Collective
 from blinksim.cost.execution_rates import ExecutionRates
 from blinksim.cost.origin import FitError
 from blinksim.errors import InputError
 from blinksim.gpu.program_time.run_time import run_time
+from blinksim.gpu.programs.compile import compile_schedule
+from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
+from blinksim.gpu.programs.fit import fit, worth_staging
 from blinksim.gpu.programs.program import Program
+from blinksim.schedule.model import Schedule
+from blinksim.topology.shapes import one_switch
 
-Floats = npt.NDArray[np.float64]
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+# Every rank's slice has whole lines of memory, as nccl-tests makes it.
+_LINE = 128
+_KIND = ELEMENT_TYPES["float32"]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A run to time.
+
+    Parameters
+    ----------
+    gpus : int
+        How many take part.
+    collective, algorithm, protocol : str
+        What runs; ``nccl`` as the algorithm is NCCL's own collective, by whatever protocol it takes.
+    size : int
+        Bytes, before they are rounded down to whole lines.
+    slices : int, optional
+        Instead of what `blinksim.gpu.programs.fit` takes.
+    """
+
+    gpus: int
+    collective: str
+    algorithm: str
+    protocol: str
+    size: int
+    slices: int | None = None
+
+    @property
+    def used(self) -> int:
+        """Bytes that really run."""
+        return self.size - self.size % (_LINE * self.gpus)
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule of the algorithm on GPUs around one switch."""
+        return _schedule(self.gpus, self.collective, self.algorithm)
+
+    def program(self, blocks: int) -> Program:
+        """The program as the executor cuts it for GPUs that hold so many thread blocks."""
+        packets = self.protocol == "ll128"
+        staged = packets or worth_staging(self.schedule, self.used)
+        made = compile_schedule(
+            self.schedule, max(1, self.used // _KIND.itemsize), _KIND, packets=packets, staged=staged
+        )
+        return fit(made, blocks, slices=self.slices)
+
+
+@cache
+def _schedule(gpus: int, collective: str, algorithm: str) -> Schedule:
+    # No time depends on the rate of the links of this machine, only on which ones there are.
+    machine = one_switch(gpus, bandwidth=Fraction(450 * 10**9)).select()
+    return REGISTRY[algorithm].build(machine, Collective(collective))
+
+
+# Twelve runs that tell most constants apart on few GPUs, and again on many.
+_PACKETS = (
+    ("allreduce", "direct", KIB),
+    ("allreduce", "ring", KIB),
+    ("allreduce", "double_binary", 64 * KIB),
+    ("allreduce", "ring", MIB),
+    ("broadcast", "chain", 16 * MIB),
+    ("allreduce", "direct", 16 * MIB),
+)
+_FLAGS = (
+    ("allreduce", "ring", MIB),
+    ("allreduce", "two_shot", MIB),
+    ("allreduce", "ring", 16 * MIB),
+    ("allreduce", "direct", 16 * MIB),
+    ("allreduce", "ring", 256 * MIB),
+    ("reduce", "chain", 64 * MIB),
+)
+# Of NCCL, on few GPUs and on many.
+_NCCL = (
+    ("allreduce", 16 * KIB),
+    ("allreduce", MIB),
+    ("allreduce", 16 * MIB),
+    ("allreduce", 256 * MIB),
+    ("allgather", 16 * MIB),
+    ("reducescatter", 64 * MIB),
+    ("broadcast", 16 * MIB),
+)
+
+
+def plan(gpus: int) -> tuple[Case, ...]:
+    """At most 40 runs for a machine of so many GPUs: half of them of two GPUs, half of all; 24 of ours, then NCCL's."""
+    counts = (2, gpus) if gpus > 2 else (2,)
+    ours = [
+        Case(count, collective, algorithm, protocol, size)
+        for count in counts
+        for protocol, rows in (("ll128", _PACKETS), ("simple", _FLAGS))
+        for collective, algorithm, size in rows
+    ]
+    nccl = [Case(count, collective, "nccl", "", size) for count in counts for collective, size in _NCCL]
+    return (*ours, *nccl)
+
+
+# --- the fit --------------------------------------------------------------------------------------------------------
+
 Map = Callable[[Callable[["Question"], float], Sequence["Question"]], list[float]]
 """What evaluates many predictions: in this process, or in several."""
 
@@ -47,8 +153,8 @@ _CAUCHY = 0.03
 _PRIOR = 0.05 / 0.5
 _STEP = 0.02
 _ROUNDS = 20
-# No constant moves by more than this factor in a step.
-_LONGEST = math.log(1.6)
+# A step that gains less, as a share, is the last.
+_LEAST_GAIN = 0.004
 # A constant moves the times as a whole by less than this per factor e: it does not show.
 _LEAST_SHOWN = 0.005
 
@@ -61,17 +167,6 @@ class Question:
     rates: ExecutionRates
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """A fitted constant in its own unit (seconds, bytes/s, or none). low, high: its interval of 95 %."""
-
-    name: str
-    value: float
-    low: float
-    high: float
-    before: float
-
-
 @dataclass(frozen=True)
 class ExecutionFit:
     """Constants, how they were found, and how well they fit.
@@ -81,7 +176,7 @@ class ExecutionFit:
     """
 
     rates: ExecutionRates
-    constants: tuple[Constant, ...]
+    constants: tuple[Fitted, ...]
     kept: tuple[str, ...]
     error: FitError
     predicted: tuple[float, ...]
@@ -144,110 +239,84 @@ def fit_execution(
     """
     if len(cases) < 8:
         raise InputError(f"{len(cases)} times; the constants of running programs need at least eight")
-    problem = _Problem(tuple(cases), np.log(np.array(times, dtype=np.float64)), start, evaluate, names)
-    found = problem.solve()
-    if found.error.median > MOST_ERROR:
+    from scipy.optimize import least_squares
+
+    seen = np.log(np.array(times, dtype=np.float64))
+    packets, every = np.array([case.protocol == "ll128" for case in cases]), np.ones(len(cases), bool)
+    touched = {
+        name: packets if name.startswith("packets.") else ~packets if name.startswith("flags.") else every
+        for name in names
+    }
+    free = [name for name in names if touched[name].any() and value_of(start, name) > 0]
+    first = np.log([value_of(start, name) for name in free])
+    prior = _PRIOR * np.eye(len(free))
+
+    def rates_at(moved: Floats) -> ExecutionRates:
+        found = with_values(start, free, list(np.exp(first + moved)))
+        into = start.ports.into / start.ports.out * found.ports.out
+        return replace(found, ports=replace(found.ports, into=into))
+
+    # A step asks for the same point several times.
+    logs_at, slopes_at = dict[bytes, Floats](), dict[bytes, Floats]()
+
+    def logs(moved: Floats) -> Floats:
+        key, rates = moved.tobytes(), rates_at(moved)
+        if key not in logs_at:
+            logs_at[key] = np.log(evaluate(predict, [Question(case, rates) for case in cases]))
+        return logs_at[key]
+
+    def off(moved: Floats) -> Floats:
+        """How far logarithms of predicted times are off, and how far constants are from where they began."""
+        return np.concatenate([logs(moved) - seen, _PRIOR * moved])
+
+    def slopes(moved: Floats) -> Floats:
+        """How `off` changes with the logarithm of each constant."""
+        if moved.tobytes() in slopes_at:
+            return slopes_at[moved.tobytes()]
+        base, questions, places = logs(moved), list[Question](), list[tuple[int, int]]()
+        for column, name in enumerate(free):
+            further = moved.copy()
+            further[column] += _STEP
+            rates = rates_at(further)
+            for row in np.flatnonzero(touched[name]).tolist():
+                questions.append(Question(cases[row], rates))
+                places.append((row, column))
+        found = np.zeros((len(cases), len(free)))
+        for (row, column), time in zip(places, evaluate(predict, questions), strict=True):
+            found[row, column] = (math.log(time) - base[row]) / _STEP
+        return slopes_at.setdefault(moved.tobytes(), np.concatenate([found, prior]))
+
+    def loss(square: Floats) -> Floats:
+        """Cauchy's for the times; the prior stays as it is."""
+        weight = np.where(np.arange(len(square)) < len(cases), 1 / (1 + square), 1.0)
+        rho = np.where(weight < 1, np.log1p(square), square)
+        return np.array([rho, weight, np.where(weight < 1, -(weight**2), 0.0)])
+
+    # As changes of logarithms: a first step is then limited to one factor of e, all constants together.
+    # The stubs have losses without their derivatives.
+    given: Any = {"loss": loss, "f_scale": _CAUCHY, "ftol": _LEAST_GAIN, "max_nfev": _ROUNDS}
+    solved = least_squares(off, np.zeros(len(free)), slopes, **given)
+    phi, jacobian = first + solved.x, slopes(solved.x)
+    apart = solved.fun[: len(cases)]
+    weight = 1 / (1 + (apart / _CAUCHY) ** 2)
+    degrees = max(1, len(apart) - len(free))
+    spread = math.sqrt(float((weight * apart**2).sum()) / degrees)
+    shares = jacobian[: len(cases)]
+    # The prior counts as it does in the fit: as a measurement of its own.
+    normal = (shares.T * weight) @ shares + prior**2
+    reach = student_quantile(0.975, degrees) * max(spread, 1e-6) * np.sqrt(np.diag(np.linalg.inv(normal)))
+    constants = tuple(
+        Fitted(name, *(float(np.exp(value)) for value in (at, at - width, at + width, begun)))
+        for name, at, width, begun, shown in zip(free, phi, reach, first, np.abs(shares).max(axis=0), strict=True)
+        if shown >= _LEAST_SHOWN
+    )
+    kept = tuple(name for name in names if name not in {one.name for one in constants})
+    predicted = np.exp(seen + apart)
+    error = FitError.of(list(predicted), list(times))
+    if error.median > MOST_ERROR:
         raise InputError(
-            f"no constants explain these times: half of them stay {100 * found.error.median:.0f} % or more off "
+            f"no constants explain these times: half of them stay {100 * error.median:.0f} % or more off "
             f"(at most {100 * MOST_ERROR:.0f} %); were the GPUs busy with something else?"
         )
-    return found
-
-
-class _Problem:
-    def __init__(
-        self, cases: tuple[Case, ...], seen: Floats, start: ExecutionRates, evaluate: Map, names: Sequence[str]
-    ) -> None:
-        self.cases, self.seen, self.start, self.evaluate = cases, seen, start, evaluate
-        packets, every = np.array([case.protocol == "ll128" for case in cases]), np.ones(len(cases), bool)
-        self.touched = {
-            name: packets if name.startswith("packets.") else ~packets if name.startswith("flags.") else every
-            for name in names
-        }
-        self.names = [name for name in names if self.touched[name].any() and value_of(start, name) > 0]
-        self.first = np.log([value_of(start, name) for name in self.names])
-
-    def rates(self, phi: Floats) -> ExecutionRates:
-        moved = with_values(self.start, self.names, list(np.exp(phi)))
-        into = self.start.ports.into / self.start.ports.out * moved.ports.out
-        return replace(moved, ports=replace(moved.ports, into=into))
-
-    def predicted(self, phi: Floats) -> Floats:
-        """Logarithms of the predicted times."""
-        rates = self.rates(phi)
-        return np.log(self.evaluate(predict, [Question(case, rates) for case in self.cases]))
-
-    def slopes(self, phi: Floats, base: Floats) -> Floats:
-        """How the logarithms of times move with those of constants (times x constants)."""
-        questions, places = list[Question](), list[tuple[int, int]]()
-        for column, name in enumerate(self.names):
-            moved = phi.copy()
-            moved[column] += _STEP
-            rates = self.rates(moved)
-            for row in np.flatnonzero(self.touched[name]).tolist():
-                questions.append(Question(self.cases[row], rates))
-                places.append((row, column))
-        slopes = np.zeros((len(self.cases), len(self.names)))
-        for (row, column), time in zip(places, self.evaluate(predict, questions), strict=True):
-            slopes[row, column] = (math.log(time) - base[row]) / _STEP
-        return slopes
-
-    def cost(self, phi: Floats, base: Floats) -> float:
-        off = (self.seen - base) / _CAUCHY
-        return float(_CAUCHY**2 * np.log1p(off**2).sum() + (_PRIOR**2) * ((phi - self.first) ** 2).sum())
-
-    def solve(self) -> ExecutionFit:
-        phi = self.first.copy()
-        base = self.predicted(phi)
-        cost, damping = self.cost(phi, base), 1e-3
-        slopes = self.slopes(phi, base)
-        for _ in range(_ROUNDS):
-            moved = self._better(phi, base, slopes, cost, damping)
-            if moved is None:
-                break
-            gained = cost - moved[2]
-            (phi, base, cost), damping = moved[:3], moved[3]
-            slopes = self.slopes(phi, base)
-            if gained < 0.004 * cost:
-                break
-        return self._result(phi, base, slopes)
-
-    def _better(
-        self, phi: Floats, base: Floats, slopes: Floats, cost: float, damping: float
-    ) -> tuple[Floats, Floats, float, float] | None:
-        """A step that lowers the cost, with damping for the next one; None if there is none."""
-        off = self.seen - base
-        weight = 1 / (1 + (off / _CAUCHY) ** 2)
-        normal = (slopes.T * weight) @ slopes + _PRIOR**2 * np.eye(len(phi))
-        downhill = (slopes.T * weight) @ off - _PRIOR**2 * (phi - self.first)
-        for _ in range(5):
-            step = np.linalg.solve(normal + damping * np.diag(np.diag(normal)), downhill)
-            step = np.clip(step, -_LONGEST, _LONGEST)
-            there = self.predicted(phi + step)
-            new = self.cost(phi + step, there)
-            if new < cost:
-                return phi + step, there, new, damping / 5
-            damping = max(1e-3, 10 * damping)
-        return None
-
-    def _result(self, phi: Floats, base: Floats, slopes: Floats) -> ExecutionFit:
-        off = self.seen - base
-        weight = 1 / (1 + (off / _CAUCHY) ** 2)
-        free = max(1, len(off) - len(phi))
-        spread = math.sqrt(float((weight * off**2).sum()) / free)
-        # The prior counts as it does in the fit: as a measurement of its own.
-        normal = (slopes.T * weight) @ slopes + _PRIOR**2 * np.eye(len(phi))
-        errors = max(spread, 1e-6) * np.sqrt(np.diag(np.linalg.inv(normal)))
-        reach = student_quantile(0.975, free) * errors
-        shown = np.abs(slopes).max(axis=0) >= _LEAST_SHOWN
-        constants = tuple(
-            Constant(name, *(float(np.exp(value)) for value in (at, at - width, at + width, first)))
-            for name, at, width, first, shows in zip(self.names, phi, reach, self.first, shown, strict=True)
-            if shows
-        )
-        kept = tuple(name for name in self.touched if name not in {one.name for one in constants})
-        predicted = np.exp(base)
-        error = FitError.of(list(predicted), list(np.exp(self.seen)))
-        gpus = tuple(sorted({case.gpus for case in self.cases}))
-        rates = replace(self.rates(phi), gpus=gpus, error=error)
-        return ExecutionFit(rates, constants, kept, error, tuple(map(float, predicted)))
+    rates = replace(rates_at(solved.x), gpus=tuple(sorted({case.gpus for case in cases})), error=error)
+    return ExecutionFit(rates, constants, kept, error, tuple(map(float, predicted)))
