@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from dataclasses import field as attribute
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from blinksim.algorithms.building.tradeoffs import tradeoffs
 from blinksim.answers.compare import Comparison, compared
 from blinksim.budget import asked_to_stop, stoppable
 from blinksim.collective import Collective, CollectiveName
 from blinksim.cost.candidate_cost import cost_of
-from blinksim.errors import InputError
+from blinksim.errors import BlinksimError, InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result
 from blinksim.schedule.candidate import Candidate
 from blinksim.textio.text_table import count, names, refused_words, table
 from blinksim.timing.alpha_beta_model import AlphaBeta
 from blinksim.timing.candidates import Entrant, named
-from blinksim.timing.projection_result import Ceiling, left_out_words
+from blinksim.timing.projection_result import Ceiling, labelled, left_out_words
 from blinksim.units import SIZES, Sizes, format_rate, format_size, format_size_about, format_time, size_of, sizes_of
 
 if TYPE_CHECKING:
@@ -32,6 +32,16 @@ SECONDS = 20.0
 _SMALL, _LARGE = 1, 2**40
 # Bytes for which the table has a time.
 _SHOWN = (2**16, 2**20, 2**24)
+MOST_RANKS = 16
+"""Ranks up to which searches for further candidates take seconds."""
+# Chunks per rank (of the whole vector, for broadcast and reduce), and steps more than the fewest, that are tried.
+_CHUNKS = (1, 2, 3, 4, 6, 8)
+_MORE_STEPS = 2
+# Bytes for which few rounds are searched for.
+_SIZES = (2**12, 2**16, 2**20, 2**24)
+# Seconds of one search, and of looking for fewer trees.
+_EACH = 3.0
+_POLISH = 0.5
 
 
 @dataclass(frozen=True, repr=False)
@@ -165,44 +175,37 @@ class Pareto(Result):
         """The sentence, and the points as a table with their times for some sizes, the least ones marked."""
         times = [[point.time_s(size) for size in _SHOWN] for point in self.points]
         least = [min(column) for column in zip(*times, strict=True)]
-        cells = [
-            [
-                str(number),
-                point.name,
-                format_time(point.latency_s),
-                f"{point.bandwidth / 1e9:.4g}",
-                *(f"{'*' if time == best else ''}{format_time(time)}" for time, best in zip(row, least, strict=True)),
-                _span(point),
+        cells = []
+        for number, (point, row) in enumerate(zip(self.points, times, strict=True), start=1):
+            start, end, span = point.quickest_from, point.quickest_to, "-"
+            if start is not None and end is None:
+                span = f"from {format_size_about(start)}" if start > _SMALL else "everywhere"
+            elif start is not None and end is not None:
+                span = f"{f'{format_size_about(start)} ' if start > _SMALL else ''}to {format_size_about(end)}"
+            marked = [
+                f"{'*' if time == best else ''}{format_time(time)}" for time, best in zip(row, least, strict=True)
             ]
-            for number, (point, row) in enumerate(zip(self.points, times, strict=True), start=1)
-        ]
+            rate = f"{point.bandwidth / 1e9:.4g}"
+            cells.append([str(number), point.name, format_time(point.latency_s), rate, *marked, span])
         header = ("", "schedule", "latency", "GB/s", *map(format_size, _SHOWN), "the quickest")
         lines = [self.sentence(), "", table(header, cells, left=(1, len(header) - 1)), ""]
         if any(point.entrant.compact.form == "forest" for point in self.points):
-            lines.append(
-                "  packed trees and chains pass data on in pieces, and pay for overheads again with every piece;"
-            )
-            lines.append("  so no size has both of their figures: the latency of one piece and the rate of many")
-        lines.append(f"  at most     {format_rate(self.bound.rate)} algbw: {self.bound.words}")
-        lines.append(f"  ranks       {self.topology.ranks}: {names(self.topology.members)}")
-        lines.append(f"  links       {', '.join(self.topology.link_classes)} at {self.topology.rates} rates")
-        lines += [f"  bettered    {names(self.dominated, '; ')}"] if self.dominated else []
-        lines += [f"  left out    {words}" for words in left_out_words(self.left_out)]
-        lines += ["  stopped     before the search was done; these are the best so far"] if self.interrupted else []
-        return "\n".join(lines)
+            lines += [
+                "  packed trees and chains pass data on in pieces, and pay for overheads again with every piece;",
+                "  so no size has both of their figures: the latency of one piece and the rate of many",
+            ]
+        facts = [
+            ("at most", f"{format_rate(self.bound.rate)} algbw: {self.bound.words}"),
+            ("ranks", f"{self.topology.ranks}: {names(self.topology.members)}"),
+            ("links", f"{', '.join(self.topology.link_classes)} at {self.topology.rates} rates"),
+            *([("bettered", names(self.dominated, "; "))] if self.dominated else []),
+            *(("left out", words) for words in left_out_words(self.left_out)),
+            *([("stopped", "before the search was done; these are the best so far")] if self.interrupted else []),
+        ]
+        return "\n".join([*lines, *labelled(facts)])
 
     def __repr__(self) -> str:
         return f"<Pareto {self.sentence()}>"
-
-
-def _span(point: Tradeoff) -> str:
-    if point.quickest_from is None:
-        return "-"
-    start, end = point.quickest_from, point.quickest_to
-    if end is None:
-        return f"from {format_size_about(start)}" if start > _SMALL else "everywhere"
-    until = f"to {format_size_about(end)}"
-    return until if start <= _SMALL else f"{format_size_about(start)} {until}"
 
 
 def pareto(
@@ -261,13 +264,19 @@ def pareto(
     if not seconds > 0:
         raise InputError(f"{seconds} seconds of search; give more than 0")
     part, wanted = as_topology(machine).selected(), Collective.of(collective)
-    ordered = sizes_of(SIZES if sizes is None else sizes)
-    model, say = AlphaBeta(), report or _silent
-    contest = model.contest(part, wanted, None, say, ordered)
-    candidates = dict(contest.entrants)
+    ordered, say = sizes_of(SIZES if sizes is None else sizes), report or (lambda _: None)
+    contest = AlphaBeta().contest(part, wanted, None, say, ordered)
+    candidates, known = dict(contest.entrants), dict[str, tuple[float, float]]()
+
+    def so_far(message: str) -> None:
+        """Tells with what is done which latency and which bandwidth the candidates reach, and what is the bound."""
+        known.update({name: _terms(one) for name, one in candidates.items() if name not in known})
+        latency, bandwidth = min(one for one, _ in known.values()), max(one for _, one in known.values())
+        reached = f"{format_time(latency)} and {format_rate(bandwidth)} of at most {format_rate(contest.bound.rate)}"
+        say(f"{message}; {count(len(known), 'schedule')} so far, {reached}")
+
     with stoppable():
-        so_far = _SoFar(candidates, contest.bound, say)
-        for name, found in tradeoffs(part, wanted, seconds, seed, so_far.say):
+        for name, found in tradeoffs(part, wanted, seconds, seed, so_far):
             candidates[name] = Candidate(found)
             if asked_to_stop():
                 break
@@ -279,8 +288,14 @@ def pareto(
     kept, dominated = _front(candidates, ordered)
     entrants = {name: candidates[name] for name in kept}
     comparison = compared(contest.among(entrants), ordered)
-    spans = _spans(comparison)
-    points = [Tradeoff(name, entrants[name], *_terms(entrants[name]), *spans.get(name, (None, None))) for name in kept]
+    # For each schedule that is the quickest somewhere, from and to which size, the first time.
+    spans: dict[str, tuple[int, int | None]] = {}
+    leader, start = comparison.best()[0].algorithm, _SMALL
+    for change in comparison.crossovers:
+        spans.setdefault(leader, (start, change.size))
+        leader, start = change.faster, change.size
+    spans[leader] = (spans.get(leader, (start, None))[0], None)
+    points = [Tradeoff(name, one, *_terms(one), *spans.get(name, (None, None))) for name, one in entrants.items()]
     points.sort(key=lambda point: (point.latency_s, -point.bandwidth))
     built = {entrant.compact.algorithm for entrant in candidates.values()}
     refused = {name: refused_words({name: why})[0].removeprefix(f"{name} ") for name, why in contest.refused.items()}
@@ -288,27 +303,9 @@ def pareto(
     return Pareto(part, wanted, tuple(points), comparison, tuple(dominated), missing, interrupted)
 
 
-@dataclass
-class _SoFar:
-    """Tells with what is done which latency and which bandwidth the candidates reach, and what is the bound."""
-
-    candidates: dict[str, Candidate]
-    ceiling: Ceiling
-    report: Callable[[str], None]
-    known: dict[str, tuple[float, float]] = attribute(default_factory=dict)
-
-    def say(self, message: str) -> None:
-        self.known |= {name: _terms(one) for name, one in self.candidates.items() if name not in self.known}
-        latency = min(latency for latency, _ in self.known.values())
-        bandwidth = max(bandwidth for _, bandwidth in self.known.values())
-        reached = f"{format_time(latency)} and {format_rate(bandwidth)} of at most {format_rate(self.ceiling.rate)}"
-        self.report(f"{message}; {count(len(self.known), 'schedule')} so far, {reached}")
-
-
 def _terms(entrant: Candidate) -> tuple[float, float]:
     """Seconds of latency alone, and bytes/s where bandwidth alone counts."""
-    small = cost_of(entrant, _SMALL)
-    large = cost_of(entrant, _LARGE)
+    small, large = cost_of(entrant, _SMALL), cost_of(entrant, _LARGE)
     latency = sum(term.time_s for term in small.terms if term.limit == "alpha")
     return latency, _LARGE / sum(term.time_s for term in large.terms if term.name.startswith("bandwidth"))
 
@@ -318,10 +315,8 @@ def _front(candidates: dict[str, Candidate], sizes: Sequence[int]) -> tuple[list
     times: dict[str, list[float]] = {}
     for name, entrant in candidates.items():
         latency, bandwidth = _terms(entrant)
-        timed = [cost_of(entrant, size).time_s for size in sizes]
-        times[name] = [latency, 1 / bandwidth, *timed]
-    kept: list[str] = []
-    dominated: list[str] = []
+        times[name] = [latency, 1 / bandwidth, *(cost_of(entrant, size).time_s for size in sizes)]
+    kept, dominated = list[str](), list[str]()
     for name in sorted(times, key=times.__getitem__):
         # What betters it comes before it.
         worse = any(all(a <= b * (1 + 1e-9) for a, b in zip(times[k], times[name], strict=True)) for k in kept)
@@ -329,16 +324,52 @@ def _front(candidates: dict[str, Candidate], sizes: Sequence[int]) -> tuple[list
     return kept, dominated
 
 
-def _spans(comparison: Comparison) -> dict[str, tuple[int, int | None]]:
-    """For each schedule that is the quickest somewhere, from and to which size, the first time."""
-    spans: dict[str, tuple[int, int | None]] = {}
-    leader, start = comparison.best()[0].algorithm, _SMALL
-    for change in comparison.crossovers:
-        spans.setdefault(leader, (start, change.size))
-        leader, start = change.faster, change.size
-    spans[leader] = (spans.get(leader, (start, None))[0], None)
-    return spans
+def tradeoffs(
+    topology: Topology, collective: Collective, seconds: float, seed: int, say: Callable[[str], None]
+) -> Iterator[tuple[str, Schedule]]:
+    """Schedules between the least latency and the best bandwidth, by name, as far as they are found in about `seconds`.
 
+    The candidates of a front in the sense of SCCL (Cai et al., PPoPP 2021): steps cost latency, rounds for a number of
+    chunks cost bandwidth. None on more than `MOST_RANKS` ranks. say: called with a progress message.
+    """
+    from blinksim.algorithms import few_rounds, few_steps
+    from blinksim.algorithms.building.polish import COLLECTIVES, polish
 
-def _silent(message: str) -> None:
-    pass
+    if topology.ranks > MOST_RANKS:
+        return
+    end = monotonic() + seconds
+    if collective.name in COLLECTIVES:
+        # The best mixture of all trees of each height, up to the height that attains the bound.
+        say("packing low trees")
+        with suppress(BlinksimError):  # too many trees to compare
+            for point in polish(topology, collective, seconds=_POLISH, seed=seed).points:
+                yield f"packed of height {point.height}", point.schedule
+    limit = min(_EACH, seconds / (3 * len(_SIZES)))
+    for size in _SIZES:
+        if asked_to_stop():
+            return
+        say(f"few rounds for {format_size(size)}")
+        try:
+            # A front counts steps that follow each other, and so whole messages.
+            found = few_rounds.build(topology, collective, size=size, time_limit=limit, pieces=1)
+        except BlinksimError:
+            break
+        yield f"few_rounds for {format_size(size)}", found
+    phases = 2 if collective.name == "allreduce" else 1
+    per_rank = topology.ranks if collective.name == "alltoall" else 1
+    for chunks in (per_rank * number for number in _CHUNKS):
+        steps: int | None = None
+        what = f"few_steps of {count(chunks, 'chunk')}"
+        for _ in range(_MORE_STEPS + 1):
+            left = min(end - monotonic(), _EACH)
+            if left <= 0 or asked_to_stop():
+                return
+            say(f"few steps with {count(chunks, 'chunk')}")
+            try:
+                few = few_steps.find(topology, collective, chunks=chunks, steps=steps, time_limit=left, seed=seed)
+            except BlinksimError:
+                break
+            yield f"{what}, {count(few.steps, 'step')}, {count(few.rounds, 'round')}", few.schedule
+            if few.rate == few.bounds.rate:
+                break
+            steps = few.steps + phases

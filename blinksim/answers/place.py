@@ -6,7 +6,7 @@ checked symmetries: Holt, Handbook of Computational Group Theory, 2005, section 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
@@ -202,24 +202,48 @@ def place(
     # in file order.
     alike = not (wanted.rooted or wanted.traffic is not None or helpers)
     maps = _member_maps(topology) if alike else []
-    kinds: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+    kinds: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
     seen: set[tuple[int, ...]] = set()
     every = list(combinations(range(len(candidates)), count))
     for subset in every:
         if subset not in seen:
-            kinds[subset] = sorted(_orbit(subset, maps))
-            seen.update(kinds[subset])
+            kinds[subset] = _orbit(subset, maps)
+            seen |= kinds[subset]
     if cluster is None:
-        _check_effort(topology, count, len(kinds), workers)
+        # A single bound that takes too long refuses itself, with the size that works.
+        each = budget.of_bound(topology, count)
+        seconds = len(kinds) * each / workers
+        if each < budget.MOST_SECONDS < seconds:
+            raise InfeasibleError(
+                f"{count} of {topology.ranks} GPUs of {topology.name}: {len(kinds):,} choices differ, whose bounds "
+                f"would take about {budget.words(seconds)}; up to about "
+                f"{int(budget.MOST_SECONDS / seconds * len(kinds)):,} work: choose among fewer GPUs or nodes, or use "
+                "several machines with cluster="
+            )
+    what, done = f"ranking {count} GPUs of {topology.name}", 0
+    say = report or (lambda _: None)
+    say(f"{what}, 0 of {len(kinds)} kinds of choice")
     asked = _Asked(topology, candidates, helpers, relays == "idle", wanted, chosen_links)
+    counted = [(subset, len(orbit)) for subset, orbit in kinds.items()]
+    step = 1 if workers == 1 and cluster is None else -(-len(counted) // _PIECES)
+    pieces = [(asked, tuple(counted[at : at + step])) for at in range(0, len(counted), step)]
     answers: dict[tuple[int, ...], Placement] = {}
-    for subset, first in _answered(asked, kinds, report, workers, cluster):
-        answers |= dict.fromkeys(kinds[subset], first)
-    rows = [(subset, answers[subset]) for subset in every]
-    if maps:
-        rows = [(subset, _renamed(row, subset, topology, candidates, relays == "idle")) for subset, row in rows]
-    order = sorted(rows, key=lambda entry: _merit(entry[1]))
-    return Placements(topology.name, wanted, tuple(row for _, row in order))
+    for (_, choices), found in pool.finished(_placed, pieces, workers, cluster):
+        if isinstance(found, BlinksimError):
+            raise found
+        if found is None:
+            raise InfeasibleError(f"{what}: {pool.DIED}; choose among fewer GPUs, or run it where there is more")
+        done += len(choices)
+        if done < len(counted):
+            say(f"{what}, {done} of {len(counted)} kinds of choice")
+        for (subset, _), row in zip(choices, found, strict=True):
+            answers |= {other: _renamed(row, other, asked) for other in kinds[subset]}
+    # Forwarding decides, and what switches add among equals.
+    ranked = sorted(
+        (answers[subset] for subset in every),
+        key=lambda row: (row.rate is None, -(row.rate or Fraction(0)), -(row.in_network or Fraction(0))),
+    )
+    return Placements(topology.name, wanted, tuple(ranked))
 
 
 @dataclass(frozen=True)
@@ -233,62 +257,33 @@ class _Asked:
     collective: Collective
     links: tuple[str, ...] | None
 
-
-# What is asked, and the kinds of choice with how many choices are alike: work for one process.
-_Piece = tuple[_Asked, tuple[tuple[tuple[int, ...], int], ...]]
-
-
-def _answered(
-    asked: _Asked,
-    kinds: Mapping[tuple[int, ...], Sequence[tuple[int, ...]]],
-    report: Callable[[str], None] | None,
-    workers: int,
-    cluster: str | None,
-) -> Iterator[tuple[tuple[int, ...], Placement]]:
-    """Every kind of choice with its answer, in any order; raises what an answer raised."""
-    counted = [(subset, len(orbit)) for subset, orbit in kinds.items()]
-    size = 1 if workers == 1 and cluster is None else -(-len(counted) // _PIECES)
-    pieces: list[_Piece] = [(asked, tuple(counted[at : at + size])) for at in range(0, len(counted), size)]
-    done = 0
-    what = f"ranking {len(counted[0][0])} GPUs of {asked.topology.name}"
-    if report is not None:
-        report(f"{what}, 0 of {len(counted)} kinds of choice")
-    for (_, choices), found in pool.finished(_placed, pieces, workers, cluster):
-        if isinstance(found, BlinksimError):
-            raise found
-        if found is None:
-            raise InfeasibleError(f"{what}: {pool.DIED}; choose among fewer GPUs, or run it where there is more")
-        done += len(choices)
-        if report is not None and done < len(counted):
-            report(f"{what}, {done} of {len(counted)} kinds of choice")
-        yield from zip((subset for subset, _ in choices), found, strict=True)
+    def named(self, subset: tuple[int, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Members and relays of a choice."""
+        members = tuple(self.candidates[i] for i in subset)
+        rest = tuple(name for name in self.topology.members if name not in members) if self.idle else self.helpers
+        return members, rest
 
 
-def _placed(piece: _Piece) -> list[Placement] | BlinksimError:
-    """The answers to a piece of work, or what made them impossible."""
+def _placed(piece: tuple[_Asked, tuple[tuple[tuple[int, ...], int], ...]]) -> list[Placement] | BlinksimError:
+    """The answers to kinds of choice, each with how many choices are alike, or what made them impossible."""
     asked, choices = piece
+    placed = []
     try:
-        return [_answer(asked, subset, alike) for subset, alike in choices]
+        for subset, alike in choices:
+            members, rest = asked.named(subset)
+            part = asked.topology.select(members, rest, asked.links, connected=False)
+            groups = part.components()
+            if len(groups) > 1:
+                words = "not connected: " + " | ".join(" ".join(group) for group in groups)
+                placed.append(Placement(members, rest, None, "", False, words, alike))
+                continue
+            found = bound(part, asked.collective, in_network=True)
+            best, added = found.headline, found.in_network
+            words, more = best.certificate.words(part), None if added is None else added.rate
+            placed.append(Placement(members, rest, best.rate, best.scope, best.exact, words, alike, more))
     except BlinksimError as error:
         return error
-
-
-def _merit(row: Placement) -> tuple[bool, Fraction, Fraction]:
-    """What choices are ordered by: forwarding decides, and what switches add among equals."""
-    return row.rate is None, -(row.rate or Fraction(0)), -(row.in_network or Fraction(0))
-
-
-def _check_effort(topology: Topology, count: int, kinds: int, workers: int) -> None:
-    """Raises `InfeasibleError` if the bounds of so many choices would take minutes on so many processes."""
-    each = budget.of_bound(topology, count)
-    seconds = kinds * each / workers
-    # A single one that takes too long refuses itself, with the size that works.
-    if each < budget.MOST_SECONDS < seconds:
-        raise InfeasibleError(
-            f"{count} of {topology.ranks} GPUs of {topology.name}: {kinds:,} choices differ, whose bounds would take "
-            f"about {budget.words(seconds)}; up to about {int(budget.MOST_SECONDS / seconds * kinds):,} work: choose "
-            "among fewer GPUs or nodes, or use several machines with cluster="
-        )
+    return placed
 
 
 def _member_maps(topology: Topology) -> list[list[int]]:
@@ -311,29 +306,9 @@ def _orbit(subset: tuple[int, ...], maps: list[list[int]]) -> set[tuple[int, ...
     return seen
 
 
-def _answer(asked: _Asked, subset: tuple[int, ...], alike: int) -> Placement:
-    topology = asked.topology
-    members = tuple(asked.candidates[i] for i in subset)
-    rest = tuple(name for name in topology.members if name not in members) if asked.idle else asked.helpers
-    part = topology.select(members, rest, asked.links, connected=False)
-    groups = part.components()
-    if len(groups) > 1:
-        words = "not connected: " + " | ".join(" ".join(group) for group in groups)
-        return Placement(members, rest, None, "", False, words, alike)
-    found = bound(part, asked.collective, in_network=True)
-    best, added = found.headline, found.in_network
-    words = best.certificate.words(part)
-    return Placement(
-        members, rest, best.rate, best.scope, best.exact, words, alike, added.rate if added is not None else None
-    )
-
-
-def _renamed(
-    row: Placement, subset: tuple[int, ...], topology: Topology, candidates: tuple[str, ...], idle: bool
-) -> Placement:
-    members = tuple(candidates[i] for i in subset)
+def _renamed(row: Placement, subset: tuple[int, ...], asked: _Asked) -> Placement:
+    """The answer to a choice, from that to one which a symmetry maps onto it."""
+    members, rest = asked.named(subset)
     if members == row.members:
         return row
-    rest = tuple(name for name in topology.members if name not in members) if idle else ()
-    words = f"as {', '.join(row.members)}: {row.words}"
-    return replace(row, members=members, relays=rest, words=words)
+    return replace(row, members=members, relays=rest, words=f"as {', '.join(row.members)}: {row.words}")

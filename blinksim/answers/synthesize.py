@@ -123,9 +123,19 @@ class Synthesis(Rates, Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The keys of ``bound --json``, and those of the schedule."""
-        bound = self.bounds.to_dict()
+        front = [
+            {
+                "rate_exact": exact_GBps(point.rate),
+                "algbw_GBps": in_GBps(point.rate),
+                "height": point.height,
+                "trees": point.trees,
+                "least_trees": point.least_trees,
+                "of_all_trees": point.of_all_trees,
+            }
+            for point in self.front
+        ]
         return {
-            **bound,
+            **self.bounds.to_dict(),
             "bound_exact": exact_GBps(self.bound.rate),
             "rate_exact": exact_GBps(self.rate),
             "algbw_GBps": self.algbw_GBps,
@@ -140,7 +150,7 @@ class Synthesis(Rates, Result):
             "synthesis_s": self.seconds,
             "verified": self.verdict.ok,
             **({} if self.at is None else self.at.to_dict()),
-            **({"front": [_point(point) for point in self.front]} if self.front else {}),
+            **({"front": front} if front else {}),
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -172,17 +182,6 @@ def depth(schedule: Schedule) -> list[int]:
             np.maximum.at(reached, dst[now], long)
             np.maximum.at(deepest, schedule.chunk[chosen[now]], long)
     return [int(value) for value in deepest]
-
-
-def _point(point: Point) -> dict[str, Any]:
-    return {
-        "rate_exact": exact_GBps(point.rate),
-        "algbw_GBps": in_GBps(point.rate),
-        "height": point.height,
-        "trees": point.trees,
-        "least_trees": point.least_trees,
-        "of_all_trees": point.of_all_trees,
-    }
 
 
 # It attains the best rate; without a size nothing else counts.
@@ -250,73 +249,55 @@ def synthesize(
     >>> small.schedule.algorithm, round(1e6 * small.at.time_s, 1), round(1e6 * small.at.least_s, 1)
     ('few_rounds', 5.8, 5.7)
     """
-    limit = options.get("time_limit")
-    most = None if limit is None else limit + (polish_seconds or 0)
-    if size is None and messages != "joined":
-        raise InputError(f"messages={messages!r} is about a time, and there is no size; give one, or leave it out")
-    at = None if size is None else (size_of(size), messages)
-    return within(
-        most, "schedule", lambda: _synthesize(machine, collective, algorithm, at, polish_seconds, report, options)
-    )
-
-
-def _synthesize(
-    machine: MachineLike,
-    collective: Collective | CollectiveName | str,
-    algorithm: AlgorithmName | str | None,
-    at: tuple[int, MessagesName] | None,
-    polish_seconds: float | None,
-    report: Callable[[str], None] | None,
-    options: dict[str, Any],
-) -> Synthesis:
-    """As `synthesize`, without an end. at: the size in bytes, and what a message is."""
     from blinksim.bounds import bound
 
-    part, wanted = as_topology(machine).selected(), Collective.of(collective)
-    wanted.check_ranks(part.ranks)
-    require_served(part, wanted)
-    start = perf_counter()
-    rivals, own = None, None
-    if at is not None:
-        limit, (size, messages) = options.get("time_limit"), at
-        search = algorithm is None
-        rivals = candidates(part, wanted, size, search=search, seconds=limit, messages=messages, report=report)
-    if rivals is None or algorithm is not None:
-        chosen = algorithm or _USUAL
-        if rivals is not None and "size" in registered(chosen).options():
-            options = {"size": rivals.size, **_rest(options, perf_counter() - start)}
-        schedule, known = _named(part, wanted, chosen, options, symmetric=at is None and polish_seconds is None)
-    else:
-        if odd := sorted(options.keys() - {"time_limit"}):
-            raise InputError(f"{', '.join(odd)} is what a certain algorithm takes; name the algorithm, or leave it out")
-        (own, schedule), known = rivals.quickest(), None
-    front: tuple[Point, ...] = ()
-    interrupted = rivals is not None and rivals.interrupted
-    if polish_seconds is not None and not interrupted and isinstance(schedule, Schedule):
-        from blinksim.algorithms.building.polish import polish
+    if size is None and messages != "joined":
+        raise InputError(f"messages={messages!r} is about a time, and there is no size; give one, or leave it out")
+    bytes_, limit = None if size is None else size_of(size), options.get("time_limit")
 
-        try:
-            polished = polish(schedule, seconds=polish_seconds, seed=options.get("seed", 0), bound=known)
-            schedule, front, own = polished.best.schedule, polished.points, None
-        except KeyboardInterrupt:
-            # The schedule before polishing attains the same rate.
-            interrupted = True
-    seconds = perf_counter() - start
-    if isinstance(schedule, SymmetricSchedule):
-        bounds = known or bound(part, wanted)
-        made = Synthesis(symmetric_with_gap(schedule, bounds), verify(schedule), bounds, seconds)
-    else:
-        bounds = known or bound(part, wanted, in_network=bool(abilities_used(schedule)))
-        if not schedule.bound:
-            schedule = with_gap(schedule, bounds, divided=False)
+    def build() -> Synthesis:
+        part, wanted = as_topology(machine).selected(), Collective.of(collective)
+        wanted.check_ranks(part.ranks)
+        require_served(part, wanted)
+        start = perf_counter()
+        rivals, own, known = None, None, None
+        if bytes_ is not None:
+            search = algorithm is None
+            rivals = candidates(part, wanted, bytes_, search=search, seconds=limit, messages=messages, report=report)
+        if rivals is None or algorithm is not None:
+            chosen, given = algorithm or _USUAL, dict(options)
+            if rivals is not None and "size" in registered(chosen).options():
+                # The limit on the time is for all of the work.
+                left = {} if limit is None else {"time_limit": max(LEAST_SEARCH_S, limit - perf_counter() + start)}
+                given = {"size": rivals.size, **options, **left}
+            schedule, known = _named(part, wanted, chosen, given, symmetric=size is None and polish_seconds is None)
+        else:
+            if odd := sorted(options.keys() - {"time_limit"}):
+                what = "is what a certain algorithm takes; name the algorithm, or leave it out"
+                raise InputError(f"{', '.join(odd)} {what}")
+            own, schedule = rivals.quickest()
+        front: tuple[Point, ...] = ()
+        interrupted = rivals is not None and rivals.interrupted
+        if polish_seconds is not None and not interrupted and isinstance(schedule, Schedule):
+            from blinksim.algorithms.building.polish import polish
+
+            try:
+                polished = polish(schedule, seconds=polish_seconds, seed=options.get("seed", 0), bound=known)
+                schedule, front, own = polished.best.schedule, polished.points, None
+            except KeyboardInterrupt:
+                # The schedule before polishing attains the same rate.
+                interrupted = True
+        seconds = perf_counter() - start
+        if isinstance(schedule, SymmetricSchedule):
+            bounds = known or bound(part, wanted)
+            schedule = symmetric_with_gap(schedule, bounds)
+        else:
+            bounds = known or bound(part, wanted, in_network=bool(abilities_used(schedule)))
+            schedule = schedule if schedule.bound else with_gap(schedule, bounds, divided=False)
         made = Synthesis(schedule, verify(schedule), bounds, seconds, front, interrupted)
-    return made if rivals is None else replace(made, at=rivals.timed(made.compact, made.bound, own))
+        return made if rivals is None else replace(made, at=rivals.timed(made.compact, made.bound, own))
 
-
-def _rest(options: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """The options after so many seconds: the limit on the time is for all of the work."""
-    limit = options.get("time_limit")
-    return options if limit is None else {**options, "time_limit": max(LEAST_SEARCH_S, limit - seconds)}
+    return within(None if limit is None else limit + (polish_seconds or 0), "schedule", build)
 
 
 def _named(
@@ -335,7 +316,10 @@ def _named(
         # Such an algorithm takes the bound, which the answer needs anyway.
         known = options["bound"] = bound(part, wanted, in_network=entry.in_network)
     if symmetric and entry.name == _USUAL and known is not None and not options.keys() - _HARMLESS:
-        found = symmetric_packed(part, wanted, known) or _large_exchange(part, wanted, known)
+        found = symmetric_packed(part, wanted, known)
+        if found is None and (exchange := large(part, wanted)) is not None and exchange.rate == known.rate:
+            # An alltoall of very many blocks from what one node sends attains the bound.
+            found = exchange.named(_USUAL)
         if found is not None:
             return found, known
     if symmetric and wanted.exchanges:
@@ -343,9 +327,3 @@ def _named(
         if turned is not None and turned.by_symmetry:
             return turned.whole, known
     return entry.build(part, wanted, **options), known
-
-
-def _large_exchange(part: Topology, wanted: Collective, known: BoundResult) -> SymmetricSchedule | None:
-    """An alltoall of very many blocks from what one node sends, if it attains the bound."""
-    found = large(part, wanted)
-    return None if found is None or found.rate != known.rate else found.named(_USUAL)

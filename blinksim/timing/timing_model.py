@@ -181,7 +181,7 @@ class ScheduleModel(TimingModel):
         collective.check_ranks(part.ranks)
         if part.ranks < 2:
             raise InputError(f"{part.name}: a collective needs at least two ranks; name two members or more")
-        model, say = self.on(part), report or _silent
+        model, say = self.on(part), report or (lambda _: None)
         found = Contest(part, collective, model, ceiling_of(part, collective))
         if names is None:
             enter_best(found, sizes, say, only_best=only_best and model.by_alpha_and_beta)
@@ -258,7 +258,3 @@ class ScheduleModel(TimingModel):
         sizes = list(sizes)
         contest = self.contest(topology.selected(), collective, algorithms, report, sizes)
         return [found for size in sizes for found in contest.projections(size, best=algorithms is None)]
-
-
-def _silent(message: str) -> None:
-    pass
