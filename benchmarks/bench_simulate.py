@@ -26,11 +26,11 @@ import blinksim as bs
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, Builder, Schedule
-from blinksim.simulation.engines import events, rounds, steps
-from blinksim.simulation.engines.choice import outcome
-from blinksim.simulation.simulation_options import Sending, Service
-from blinksim.simulation.stages import Stages, stages
-from blinksim.simulation.work import Run, Work, timed
+from blinksim.timing.evaluation import evaluated
+from blinksim.timing.event_graph import Run, ScheduleGraph, Work, event_graph, timed
+from blinksim.timing.events import first_come
+from blinksim.timing.rounds import in_levels, in_rounds
+from blinksim.timing.simulation_options import Options
 from blinksim.topology.graph import Device, Link, Topology
 
 GB = 10**9
@@ -102,10 +102,11 @@ def compiled() -> Callable[[Work, int, bool], tuple[float, int]] | None:
     subprocess.run([compiler, "-O3", "-std=c++17", "-o", str(program), str(source)], check=True)
 
     def run(work: Work, pieces: int, turns: bool) -> tuple[float, int]:
-        order = np.lexsort((work.after, work.before))
-        starts = np.searchsorted(work.before[order], np.arange(work.count + 1))
-        sizes = [work.count, pieces, len(order), int(work.resource.max()) + 1, int(turns)]
-        arrays = (sizes, work.resource, work.hold, work.lag, starts, work.after[order], work.fan_in)
+        graph = work.graph
+        order = np.lexsort((graph.after, graph.before))
+        starts = np.searchsorted(graph.before[order], np.arange(work.count + 1))
+        sizes = [work.count, pieces, len(order), int(graph.resource.max()) + 1, int(turns)]
+        arrays = (sizes, graph.resource, work.hold, work.lag, starts, graph.after[order], graph.fan_in)
         (folder / "work").write_bytes(b"".join(np.asarray(a, dtype=np.int64).tobytes() for a in arrays))
         printed = subprocess.run([str(program), str(folder / "work")], check=True, capture_output=True, text=True)
         seconds, ticks = printed.stdout.split()
@@ -135,30 +136,28 @@ def main() -> None:
     native = compiled()
     print(f"{'case':38} {'transfers':>11} engine   {'ms':>9} {'per s':>9} {'C++ per s':>10} {'ratio':>7} {'MiB':>6}")
 
-    def row(name: str, schedule: Schedule, pieces: int, engine: str, held: Stages | None = None) -> None:
-        graph = held or stages(schedule)
-        work = timed(graph, 1 << 28, pieces, Sending())
-        count = int((graph.send >= 0).sum()) * pieces
+    def row(name: str, schedule: Schedule, pieces: int, engine: str, held: ScheduleGraph | None = None) -> None:
+        graph = held or event_graph(schedule)
+        work = timed(graph, 1 << 28, pieces, Options())
+        count = int((~graph.timeless).sum()) * pieces
         turns = schedule.form == "forest"
         if engine == "events":
 
             def run() -> Run:
-                return events.fifo(work, pieces, turns=turns, record=False)
+                return first_come(work, pieces, turns=turns, record=False)
         elif engine == "rounds":
 
             def run() -> Run:
-                return rounds.in_rounds(work, pieces)[0]
+                return in_rounds(work, pieces)
         elif engine == "steps":
 
             def run() -> Run:
-                return steps.in_steps(work, pieces, check=False)[0]
+                return in_levels(work, pieces, check=False)[0]
         else:
 
             def run() -> Run:
-                service = Service("static" if engine == "tail" else "fifo")
-                fresh = timed(graph, 1 << 28, pieces, Sending())
-                found = outcome(graph, fresh, pieces, service)
-                return Run(found.finish)
+                service = Options("static" if engine == "tail" else "fifo")
+                return evaluated(graph, timed(graph, 1 << 28, pieces, service), pieces, service)
 
         before = memory()
         run()
@@ -187,18 +186,13 @@ def main() -> None:
     tree = double_tree(1024)
     row("double tree 1024 x 16", tree, 16, "events")
     row("double tree 1024 x 64", tree, 64, "rounds")
-    graph = stages(gather)
-    works = [timed(graph, (1 + k) << 24, 1000, Sending()) for k in range(32)]
-    spent = best(options.runs, lambda: rounds.in_rounds(works, 1000))
-    print(f"{'DGX-1V allgather x 1000, 32 sizes':38} {32000 * graph.count:11,} rounds   {spent * 1e3:9.2f} "
-          f"{32000 * graph.count / spent:9.2g}")  # fmt: skip
     if options.large:
         forest = grid_forest(32)
-        held = stages(forest)
+        held = event_graph(forest)
         row("1,024 GPUs, 1,024 trees x 16", forest, 16, "rounds", held)
         del forest, held
         schedule = ring(1024)
-        held = stages(schedule)
+        held = event_graph(schedule)
         row("ring 1024 x 64", schedule, 64, "steps", held)
         row("ring 1024 x 64", schedule, 64, "formula", held)
 

@@ -82,13 +82,13 @@ if TYPE_CHECKING:
     from blinksim.question import Question as Question
     from blinksim.schedule.model import Schedule as Schedule
     from blinksim.schedule.verify import Verdict as Verdict
-    from blinksim.simulation.simulator import simulate as simulate
-    from blinksim.simulation.timeline import Timeline as Timeline
     from blinksim.textio.whole_files import Exported as Exported
     from blinksim.timing.contest import Contest as Contest
     from blinksim.timing.model_registry import model as model
     from blinksim.timing.model_registry import register_model as register_model
     from blinksim.timing.projection_result import Projection as Projection
+    from blinksim.timing.simulator import simulate as simulate
+    from blinksim.timing.timeline import Timeline as Timeline
     from blinksim.timing.timing_model import Breakdown as Breakdown
     from blinksim.timing.timing_model import ScheduleModel as ScheduleModel
     from blinksim.topology.graph import Device as Device
@@ -140,7 +140,7 @@ else:
         "Synthesis": "blinksim.answers.synthesize",
         "Term": "blinksim.cost.terms",
         "TimeBound": "blinksim.bounds.time.time_bound_result",
-        "Timeline": "blinksim.simulation.timeline",
+        "Timeline": "blinksim.timing.timeline",
         "Topology": "blinksim.topology.graph",
         "Tradeoff": "blinksim.answers.pareto",
         "Traffic": "blinksim.traffic",
@@ -175,7 +175,7 @@ else:
         "register_algorithm": "blinksim.algorithms.registry",
         "register_model": "blinksim.timing.model_registry",
         "reproduce": "blinksim.papers.tables",
-        "simulate": "blinksim.simulation.simulator",
+        "simulate": "blinksim.timing.simulator",
         "sweep": "blinksim.answers.sweep",
         "synthesize": "blinksim.answers.synthesize",
         "this_machine": "blinksim.machines",

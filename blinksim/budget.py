@@ -64,8 +64,8 @@ _BOUND = 2e-3
 _ROUTE = 800e-9
 # Of a link that a tree is grown over; between 5 and 25 µs on tori, meshes, hypercubes, switches and fat trees.
 _TREE = 15e-6
-# Of an event of a simulation: one in an array of many, one that waits for its turn, one that shares its link.
-_EVENT = {"waves": 300e-9, "heap": 2.5e-6, "shares": 5e-6}
+# Of an event of a simulation: one in an array of many, one that waits for its turn.
+_EVENT = {"waves": 300e-9, "heap": 2.5e-6}
 
 
 def of_flows(topology: Topology, flows: int) -> float:
@@ -107,7 +107,7 @@ def _looked_at(topology: Topology) -> int:
 
 
 def most_events(engine: str) -> int:
-    """Up to how many events a simulation by this engine (``waves``, ``heap``, ``shares``) is not refused."""
+    """Up to how many events a simulation by this engine (``waves``, ``heap``) is not refused."""
     return int(MOST_SECONDS / _EVENT[engine])
 
 

@@ -17,8 +17,8 @@ from blinksim.formats.registry import Format
 if TYPE_CHECKING:
     from blinksim.formats.rate_tables import RateTable
     from blinksim.schedule.model import Schedule, ScheduleLike
-    from blinksim.simulation.timeline import Timeline
     from blinksim.textio.whole_files import Exported
+    from blinksim.timing.timeline import Timeline
     from blinksim.topology.graph import Topology
 
 FormatName = Literal["msccl-xml", "mscclpp-json", "nccl-graph", "nccl-graph-set"]
@@ -111,8 +111,8 @@ def write(
     from blinksim.formats.chrome_trace import write_trace
     from blinksim.formats.schedule_json import write_schedule
     from blinksim.schedule.model import Schedule
-    from blinksim.simulation.timeline import Timeline
     from blinksim.textio.whole_files import Exported, write_text
+    from blinksim.timing.timeline import Timeline
     from blinksim.topology.graph import Topology
 
     name = os.fspath(path)

@@ -24,6 +24,7 @@ PARAMETERS = "PLR0913"
 
 MANY_PARAMETERS = {
     "blinksim/answers/sweep.py: sweep": "one keyword for each option of the command",
+    "blinksim/timing/simulator.py: simulate": "one keyword for each option of the command",
     "tests/nccl_tests_logs.py: text": "one keyword for each part of a log",
 }
 OPTION = re.compile(r"(?<![\w-])--[A-Za-z][\w-]*")

@@ -17,8 +17,7 @@ from blinksim.cost import protocols
 from blinksim.formats.shipped import machine_names
 from blinksim.gpu.execution import run
 from blinksim.gpu.programs import dtypes, program
-from blinksim.simulation import simulation_options
-from blinksim.timing import model_registry
+from blinksim.timing import model_registry, simulation_options
 
 TABLES: dict[str, tuple[Any, Iterable[str]]] = {
     "collectives": (CollectiveName, COLLECTIVES),
@@ -108,7 +107,7 @@ COMPLETED = {
     ("this_machine", "rates"): "nccl",
     ("place", "relays"): "idle",
     ("Question", "rates"): "nccl",
-    ("simulate", "service"): "weighted",
+    ("simulate", "service"): "ordered",
     ("simulate", "protocol"): "ll128",
     ("read_series", "collective"): "allgather",
 }

@@ -8,8 +8,11 @@ from typing import Any
 
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, Builder, Schedule
-from blinksim.simulation import simulate
-from blinksim.simulation.timeline import exact_time
+from blinksim.timing.evaluation import makespan
+from blinksim.timing.events import first_come
+from blinksim.timing.rounds import in_levels
+from blinksim.timing.simulator import simulate
+from blinksim.timing.timeline import exact_time
 from blinksim.topology.graph import Device, Link, Topology
 
 TICK = 2.0**-24
@@ -69,6 +72,18 @@ def direct(topology: Topology, *, rotated: bool) -> Schedule:
     return builder.finish()
 
 
-def ticks(schedule: Schedule, size: int, pieces: int, **options: Any) -> Fraction:
-    """The simulated time in ticks, exact."""
-    return exact_time(simulate(schedule, size, pieces=pieces, **options)) * 2**24
+def ticks(schedule: Schedule, size: int, pieces: int, engine: str = "auto", **options: Any) -> Fraction:
+    """The simulated time in ticks, exact; engine: ``closed-form``, ``waves`` or ``heap`` to evaluate by that one."""
+    found = simulate(schedule, size, pieces=pieces, **options)
+    if engine == "auto":
+        return exact_time(found) * 2**24
+    turns, finish = schedule.form == "forest", None
+    if engine == "closed-form":
+        finish = makespan(found.work, pieces, turns=turns)
+    elif engine == "heap":
+        finish = first_come(found.work, pieces, turns=turns).finish
+    else:
+        run, in_order_of_arrival = in_levels(found.work, pieces)
+        finish = run.finish if in_order_of_arrival else None
+    assert finish is not None, f"{engine} has no answer here"
+    return finish / found.work.ticks_per_second * 2**24

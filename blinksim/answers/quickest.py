@@ -17,12 +17,11 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.symmetric import SymmetricSchedule
-from blinksim.simulation.simulation_options import MessagesName, ServiceName
-from blinksim.simulation.simulator import simulate
-from blinksim.simulation.time_terms import facts, terms
 from blinksim.timing.contest import Contest, ceiling_of, with_least_time
 from blinksim.timing.model_registry import DEFAULT, schedule_model
 from blinksim.timing.projection_result import OF_RUNS, Projection
+from blinksim.timing.simulation_options import MessagesName, ServiceName
+from blinksim.timing.simulator import simulate
 from blinksim.topology.graph import Topology
 from blinksim.units import format_size, format_time
 
@@ -131,7 +130,7 @@ class Candidates:
     """What `blinksim.project` considers at a size (bytes), built and timed by the model in force.
 
     projections: quickest first; where the links alone count, simulated where that takes no longer than some seconds.
-    messages: what is one in these simulations (`blinksim.simulation.simulation_options.Sending`). interrupted: True if
+    messages: what is one in these simulations (`blinksim.timing.simulation_options.Options`). interrupted: True if
     Ctrl-C ended a search for the size early.
     """
 
@@ -274,8 +273,8 @@ def _simulated(part: Topology, projection: Projection, schedule: Schedule, messa
     ]
     ran = min(runs, key=lambda run: run.time_s)
     ways = {"service": ran.service, "messages": ran.options.sent(schedule.form)}
-    details = {**facts(ran), **ways, "alpha_beta_s": projection.time_s}
-    found = replace(projection, model="simulate", terms=terms(ran), bottleneck=ran.uses[0].resource, details=details)
+    details = {**ran.facts, **ways, "alpha_beta_s": projection.time_s}
+    found = replace(projection, model="simulate", terms=ran.terms, bottleneck=ran.uses[0].resource, details=details)
     return with_least_time(part, found)
 
 

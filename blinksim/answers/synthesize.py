@@ -27,8 +27,8 @@ from blinksim.schedule.model import Schedule, as_schedule
 from blinksim.schedule.switch_work import abilities_used
 from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.schedule.verify import Verdict, verify
-from blinksim.simulation.simulation_options import MessagesName
 from blinksim.timing.candidates import said_once
+from blinksim.timing.simulation_options import MessagesName
 from blinksim.topology.selection import require_served
 from blinksim.units import exact_GBps, in_GBps, size_of
 

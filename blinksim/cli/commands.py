@@ -12,7 +12,7 @@ from blinksim.cli.options import COMMANDS as COMMANDS
 from blinksim.errors import InputError
 
 if TYPE_CHECKING:
-    from blinksim.simulation.simulation_options import MessagesName, OfferName, ProtocolName, ServiceName, SwitchingName
+    from blinksim.timing.simulation_options import MessagesName, OfferName, ProtocolName, ServiceName, SwitchingName
 
 
 def file_option() -> str | None:
@@ -563,15 +563,13 @@ class Export(Options, run="blinksim.cli.schedules:export"):
 
 
 class SimulateOptions(Options):
-    """What `blinksim.simulation.simulate` takes besides the schedule and the size.
+    """What `blinksim.timing.simulator.simulate` takes besides the schedule and the size.
 
     Options:
       chunk: Bytes of a piece at most.  [default: what takes the least time]
-      service: How a link serves: in order of arrival; in rounds; by steps; shared in proportion to the
-          shares, or equally.
+      service: How a link serves: in order of arrival; in rounds; by steps.
       offer: How pieces stand in line: one of every tree at a time, or all there are.  [default: turns for
           trees]
-      slots: Pieces that a connection has room for.  [default: no limit]
       protocol: What share of the traffic is data: all, 1/2, 15/16.
       switching: Whether switches and hosts pass a piece on while it arrives.
       messages: What a connection sends in a step: one message of all its chunks, or one of each. Trees always
@@ -579,9 +577,8 @@ class SimulateOptions(Options):
     """
 
     chunk: str | None = option(metavar="SIZE")
-    service: ServiceName = choice("fifo static ordered weighted equal", "fifo")
+    service: ServiceName = choice("fifo static ordered", "fifo")
     offer: OfferName | None = choice("turns burst")
-    slots: int | None = option(kind=Whole(1))
     protocol: ProtocolName = choice("simple ll ll128", "simple")
     switching: SwitchingName = choice("cut-through store-and-forward", "cut-through")
     messages: MessagesName = choice("joined single", "joined")
@@ -599,15 +596,13 @@ class Simulate(Options, run="blinksim.cli.schedules:simulate"):
 
     Options:
       launch: Time before anything starts.
-      channels_together: What a GPU's kernels drive together, such as 62GB/s.  [default: what the machine
-          states, else no limit]
       trace: Write the transfers in Chrome's trace format; of very many, a sample.
       plot: Draw what the busiest links do over time (.png, .svg, .pdf).
 
     Examples:
       blinksim simulate trees.json 256MiB
       blinksim simulate trees.json 256MiB --chunk 1MiB --trace run.json     (open it at ui.perfetto.dev)
-      blinksim simulate trees.json 256MiB --service equal --plot links.png
+      blinksim simulate trees.json 256MiB --service static --plot links.png
       blinksim simulate msccl.xml 256MiB --machine dgx1-v100
     """
 
@@ -616,7 +611,6 @@ class Simulate(Options, run="blinksim.cli.schedules:simulate"):
     where: ScheduleMachineOptions = group(ScheduleMachineOptions)
     how: SimulateOptions = group(SimulateOptions)
     launch: str = option("0us", metavar="TIME")
-    channels_together: str | None = option(metavar="RATE")
     trace: str | None = file_option()
     plot: str | None = file_option()
     force: bool = FORCE_ALL

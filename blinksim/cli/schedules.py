@@ -14,7 +14,7 @@ from blinksim.cli.options import read_schedule
 from blinksim.cli.terminal import Working, answer, as_typed, note, print_json, typed, written
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.textio.text_table import count, table
-from blinksim.units import format_rate, format_size, format_size_about, format_time, parse_rate, parse_size, parse_time
+from blinksim.units import format_rate, format_size, format_size_about, format_time, parse_size, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from blinksim.cli.commands import Export, Run, Schedules, Simulate, Verify
     from blinksim.gpu.execution.gpu_pairs import Way
     from blinksim.gpu.execution.run import Execution
-    from blinksim.simulation.timeline import Timeline
     from blinksim.textio.whole_files import Exported
+    from blinksim.timing.timeline import Timeline
 
 # From which part on the sums of alpha and beta are said to differ.
 _OFF = 0.1
@@ -197,14 +197,12 @@ def _named(line: str, output: str) -> str:
 
 def simulate(options: Simulate) -> None:
     """A schedule in time, on its own links."""
-    from blinksim.simulation import simulate as simulated
-    from blinksim.simulation.contention import with_cap
+    from blinksim.timing.simulator import simulate as simulated
 
     size, launch = parse_size(options.size), parse_time(options.launch)
     trace, plot, force = options.trace, options.plot, options.force
     options.check_files()
-    cap = None if options.channels_together is None else parse_rate(options.channels_together)
-    loaded = with_cap(read_schedule(options.schedule, options.where), cap)
+    loaded = read_schedule(options.schedule, options.where)
     search = "" if options.how.chunk else ", searching the best size of pieces; --chunk 1MiB or another size saves that"
     with Working(f"simulating {options.schedule}{search}"):
         timeline = simulated(

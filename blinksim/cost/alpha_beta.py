@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from math import ceil
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -347,7 +346,7 @@ def pipelined(schedule: Schedule, work: Work, kind: str, reduction: float) -> tu
             time = lag + further + tail / count
             # Of the tail, the part that gets shorter with more pieces.
             by_bytes = tail * moved / (moved + count * waited) if moved else 0.0
-            wanted |= {*_best_pieces(by_bytes, piece, lag + drain), *covered}
+            wanted |= {*best_pieces(by_bytes, piece, lag + drain), *covered}
             if best is None or time < best[0]:
                 best = (time, count, lag, tail, further)
     assert best is not None
@@ -362,16 +361,6 @@ def pipelined(schedule: Schedule, work: Work, kind: str, reduction: float) -> tu
     if reduction:
         terms.append(Term("reduction", reduction, "gamma"))
     return tuple(terms), count
-
-
-def _best_pieces(tail: float, piece: float, rest: float) -> tuple[int, ...]:
-    """As `best_pieces`. Where pieces cost nothing, as many as halve what is left of the time to below 0.1 %.
-
-    rest: seconds that do not depend on the pieces.
-    """
-    if piece > 0 or tail <= 0:
-        return best_pieces(tail, piece)
-    return (max(1, min(65536, ceil(500 * tail / rest))),)
 
 
 def _covered(busy: Floats, each: Floats, longest: Floats) -> tuple[int, ...]:

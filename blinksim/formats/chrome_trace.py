@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from blinksim.textio.whole_files import write_text
 
 if TYPE_CHECKING:
-    from blinksim.simulation.timeline import Timeline, Transfer
+    from blinksim.timing.timeline import Timeline, Transfer
 
 MOST_EVENTS = 200_000
 Event = dict[str, Any]
@@ -25,27 +25,20 @@ def events(timeline: Timeline, most: int = MOST_EVENTS) -> list[Event]:
     """The trace events of the transfers in the order of time, behind the names of processes and threads.
 
     Of more than `most` transfers those of a sample from the whole run (`Timeline.transfers`). Processes and threads
-    stand in the order of their names, ``gpu2`` before ``gpu10``. Where servers share their rate, every chunk has a
-    thread of its own, since its pieces overlap with those of others.
+    stand in the order of their names, ``gpu2`` before ``gpu10``.
     """
-    apart = timeline.service in ("weighted", "equal")
     transfers = list(timeline.transfers(most))
-    rows = sorted({_row(transfer, apart) for transfer in transfers}, key=lambda row: (_natural(row[0]), row[1]))
+    rows = sorted({transfer.resource for transfer in transfers}, key=_natural)
     threads = {row: number for number, row in enumerate(rows, 1)}
-    owners = sorted({_owner(resource) for resource, _ in rows}, key=_natural)
+    owners = sorted({_owner(resource) for resource in rows}, key=_natural)
     processes = {owner: number for number, owner in enumerate(owners, 1)}
     found = [event for owner, number in processes.items() for event in _named("process", owner, number, 0)]
-    for (resource, chunk), number in threads.items():
-        label = f"{resource}, chunk {chunk}" if apart else resource
-        found += _named("thread", label, processes[_owner(resource)], number)
+    for resource, number in threads.items():
+        found += _named("thread", resource, processes[_owner(resource)], number)
     for transfer in transfers:
-        place = {"pid": processes[_owner(transfer.resource)], "tid": threads[_row(transfer, apart)]}
+        place = {"pid": processes[_owner(transfer.resource)], "tid": threads[transfer.resource]}
         found.append(_bar(transfer, timeline.pieces > 1) | place)
     return found
-
-
-def _row(transfer: Transfer, apart: bool) -> tuple[str, int]:
-    return (transfer.resource, transfer.chunk if apart else -1)
 
 
 def _owner(resource: str) -> str:

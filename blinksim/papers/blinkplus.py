@@ -16,11 +16,11 @@ from blinksim.collective import Collective
 from blinksim.cost.fitted_line import fit_line
 from blinksim.errors import InputError
 from blinksim.machines import load
+from blinksim.papers.contention import with_cap
 from blinksim.papers.tables import Figure, Table, published_rows
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
-from blinksim.simulation.contention import with_cap
-from blinksim.simulation.simulator import simulate
+from blinksim.timing.simulator import simulate
 
 TITLE = "Blink+, 2022"
 SLIPS = (

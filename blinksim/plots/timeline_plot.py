@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from blinksim.simulation.timeline import Spans, Timeline, Use
+    from blinksim.timing.timeline import Spans, Timeline, Use
 
 Real = npt.NDArray[np.float64]
 MOST_LINKS = 20
@@ -85,9 +85,7 @@ def gantt(timeline: Timeline, most_links: int = MOST_LINKS) -> Figure:
     scale, unit = _axis(timeline.time_s)
     hidden = len(timeline.uses) - len(uses)
     drawn, axes = figure(_WIDTH, max(2.5, 1.7 + 0.24 * (len(uses) + bool(hidden))))
-    # Bars of servers that share their rate would lie on each other.
-    shared = timeline.service in ("weighted", "equal")
-    if shared or int(np.bincount(spans.row, minlength=1).max()) > _MOST_BARS:
+    if int(np.bincount(spans.row, minlength=1).max()) > _MOST_BARS:
         _band(axes, timeline, spans, len(uses), scale)
     else:
         _bars(axes, spans, scale)

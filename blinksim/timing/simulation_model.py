@@ -1,15 +1,20 @@
-"""The simulator as a timing model: every piece at every link (`blinksim.simulation`)."""
+"""The simulator as a timing model: every piece at every link (`blinksim.timing.simulator`)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from blinksim.simulation.time_terms import check_sends, facts, projected, terms
+from blinksim.errors import InfeasibleError
+from blinksim.timing.simulator import simulate
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
 
 if TYPE_CHECKING:
     from blinksim.schedule.candidate import Candidate
     from blinksim.schedule.model import Schedule
+
+# Sends, and events of one run, up to which a simulation is an answer within seconds.
+MOST_SENDS = 100_000
+MOST_EVENTS = 2_000_000
 
 
 class Simulated(ScheduleModel):
@@ -20,9 +25,19 @@ class Simulated(ScheduleModel):
     crossover_precision: ClassVar[int | None] = 50
 
     def check_schedule(self, entrant: Candidate) -> None:
-        check_sends(entrant.compact, entrant.sends)
+        _check_sends(entrant.compact, entrant.sends)
 
     def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:
-        timeline = projected(schedule, size, gamma)
-        details = {**facts(timeline), "engine": timeline.engine}
-        return Breakdown(terms(timeline), timeline.uses[0].resource, details)
+        _check_sends(schedule, schedule.sends)
+        timeline = simulate(schedule, size, gamma=gamma, most_events=MOST_EVENTS)
+        return Breakdown(timeline.terms, timeline.uses[0].resource, {**timeline.facts, "engine": timeline.engine})
+
+
+def _check_sends(schedule: Schedule, sends: int) -> None:
+    if sends > MOST_SENDS:
+        fewer = "double_binary, fewer ranks" if schedule.collective.name == "allreduce" else "fewer ranks"
+        raise InfeasibleError(
+            f"{schedule.algorithm} on {schedule.topology.ranks} ranks has {sends:,} sends, and "
+            f"model='simulate' takes at most {MOST_SENDS:,}; take {fewer} or model='alpha-beta', or "
+            "synthesize the schedule and simulate it with chunk="
+        )

@@ -182,7 +182,7 @@ def test_the_chain_uses_the_best_number_of_pieces() -> None:
     h, size = 7, 10**8
     plain = min((c + h - 1) * (model.alpha + model.beta * size / c) for c in range(1, 3000))
     assert textbook.chain("broadcast", 8, size, model) == pytest.approx(plain, rel=1e-12)
-    assert best_pieces(0.0, 1e-6) == (1, 2)
+    assert best_pieces(0.0, 1e-6, 1.0) == (1, 2)
     # Without overheads ever more pieces pay, down to the bandwidth alone.
     assert textbook.chain("broadcast", 4, 100.0, Postal(0.0, 1.0)) == pytest.approx(100.0, rel=1e-3)
 

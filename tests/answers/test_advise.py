@@ -20,8 +20,8 @@ from blinksim.nccl.files import graph_file
 from blinksim.nccl.tuner.prediction import predict
 from blinksim.question import Question
 from blinksim.schedule.verify import verify
-from blinksim.simulation.simulation_options import ServiceName
-from blinksim.simulation.simulator import simulate
+from blinksim.timing.simulation_options import ServiceName
+from blinksim.timing.simulator import simulate
 from blinksim.topology.graph import Topology
 
 SIX = [f"gpu{number}" for number in (0, 1, 2, 3, 4, 7)]

@@ -24,7 +24,7 @@ from blinksim.gpu.execution.emulate import lane_links
 from blinksim.schedule.model import as_schedule
 from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.schedule.verify import verify
-from blinksim.simulation.simulation_options import ServiceName
+from blinksim.timing.simulation_options import ServiceName
 
 RESULTS = Path(__file__).resolve().parents[2] / "validate" / "results"
 MACHINE = bs.load("hgx-h200", rates="measured")

@@ -21,7 +21,7 @@ from blinksim.bounds.time.time_bound import all_times, best_time, least_time, ti
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import BlinksimError
 from blinksim.schedule.switch_work import abilities_used
-from blinksim.simulation.simulator import simulate
+from blinksim.timing.simulator import simulate
 from blinksim.topology import shapes
 from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Link, Topology

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Literal
 
 import pytest
 
@@ -91,30 +90,29 @@ def test_the_estimate_grows_with_the_machine_alone() -> None:
     assert budget.of_routes(len(large.links), 100) == pytest.approx(100 * budget.of_routes(len(small.links), 10))
 
 
-@pytest.mark.parametrize("service", ["fifo", "weighted", "equal"])
 @pytest.mark.parametrize("algorithm", ["packed", "ring"])
 def test_a_simulation_that_takes_too_long_says_how_many_pieces_work(
-    service: Literal["fifo", "weighted", "equal"], algorithm: str, monkeypatch: pytest.MonkeyPatch
+    algorithm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Bandwidths that differ, so that no formula answers.
     machine = bs.load("dgx1-v100").degrade("gpu0-gpu3", lanes=1).select()
     schedule = bs.synthesize(machine, "allreduce", algorithm).schedule
     monkeypatch.setattr(budget, "MOST_SECONDS", 0.02)
     with pytest.raises(InputError, match="pieces work: take larger ones") as caught:
-        bs.simulate(schedule, "256MiB", pieces=60_000, service=service)
+        bs.simulate(schedule, "256MiB", pieces=60_000)
     found = re.search(r"up to ([0-9,]+) pieces work", str(caught.value))
     assert found is not None
     most = int(found[1].replace(",", ""))
-    assert bs.simulate(schedule, "256MiB", pieces=most, service=service).pieces == most
+    assert bs.simulate(schedule, "256MiB", pieces=most).pieces == most
     # The search for the best number keeps to those that work.
-    assert bs.simulate(schedule, "256MiB", service=service).pieces <= 1.2 * most
+    assert bs.simulate(schedule, "256MiB").pieces <= 1.2 * most
 
 
 def test_a_schedule_with_more_stages_than_a_simulation_may_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     schedule = bs.synthesize("dgx1-v100", "allreduce").schedule
     monkeypatch.setattr(budget, "MOST_SECONDS", 1e-5)
     with pytest.raises(InputError, match="take a schedule of fewer sends, or service='static'"):
-        bs.simulate(schedule, "256MiB", pieces=1, service="equal")
+        bs.simulate(schedule, "256MiB", pieces=1)
 
 
 @pytest.mark.parametrize(("text", "roots"), [("mesh:4x4", 16), ("hgx-h100", 8)])

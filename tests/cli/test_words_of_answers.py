@@ -10,7 +10,7 @@ import blinksim as bs
 from blinksim.answers.sweep import Axis
 from blinksim.cli.main import run
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.simulation import time_terms
+from blinksim.timing import simulation_model
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> str:
@@ -74,7 +74,7 @@ def test_xml_is_known_by_its_first_byte(tmp_path: Path) -> None:
 
 
 def test_an_alltoall_is_not_told_to_take_trees(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time_terms, "MOST_SENDS", 10)
+    monkeypatch.setattr(simulation_model, "MOST_SENDS", 10)
     with pytest.raises(InfeasibleError, match="fewer ranks or model='alpha-beta'") as caught:
         bs.project("switch:5", "alltoall", "1MiB", algorithm="direct", model="simulate")
     assert "double_binary" not in str(caught.value)

@@ -68,7 +68,7 @@ POOLS = {
     "--plot": ("p.svg", "p.png", "p.xyz", "no/p.svg"), "-o": ("o.json", "o.xml", "o.yaml", "o", "no/o"),
     "--trace": ("trace.json", "no/t.json"), "--bottleneck": ("allreduce", "x"), "--workers": ("1",),
     "--cluster": ("nothing",), "--nodes": ("1", "2", "3"), "--time-limit": ("1", "0.01"), "--polish": ("0.1",),
-    "--iterations": ("1",), "--warmup": ("0",), "--channels-together": ("1", "2", "all"), "--launch": ("2us",),
+    "--iterations": ("1",), "--warmup": ("0",), "--launch": ("2us",),
     "--trees": ("1", "2"),
 }  # fmt: skip
 ARGUMENTS = {

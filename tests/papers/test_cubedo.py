@@ -36,6 +36,7 @@ from blinksim.papers.cubedo import (
     transport,
     wire,
 )
+from blinksim.papers.together import slotted
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Device, Link
 
@@ -133,8 +134,8 @@ def test_channels_hide_the_handshake_as_simulated_slots_do(chunks: int, channels
     latency = (2 * pio + start) * 1e-6
     pair = machine("pair", gpus(2), [Link("gpu0", "gpu1", "link", Fraction(10**9), latency=latency)])
     schedule = algorithm("chain").build(pair, Collective("broadcast"), order=[0, 1])
-    found = bs.simulate(schedule, chunks * 10_000, pieces=chunks, slots=channels)
-    assert mailbox.time(chunks * 10_000, 10_000, channels) == pytest.approx(found.time_s, rel=1e-9)
+    found_s = slotted(schedule, chunks * 10_000, chunks, channels)
+    assert mailbox.time(chunks * 10_000, 10_000, channels) == pytest.approx(found_s, rel=1e-9)
 
 
 def test_handshake_per_chunk() -> None:
@@ -201,7 +202,7 @@ def chains(count: int) -> Schedule:
 
 
 def test_with_a_cap_a_fourth_channel_is_no_better_than_three() -> None:
-    from blinksim.simulation.contention import with_cap
+    from blinksim.papers.contention import with_cap
 
     def rate(schedule: Schedule) -> float:
         return bs.simulate(schedule, 2**30, pieces=64).algbw / 1e9

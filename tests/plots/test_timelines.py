@@ -12,8 +12,7 @@ from matplotlib.collections import PolyCollection, QuadMesh
 
 import blinksim as bs
 from blinksim import plots
-from blinksim.plots.timeline_plot import busy_shares
-from blinksim.simulation.timeline import Timeline
+from blinksim.timing.timeline import Timeline
 
 MiB = 2**20
 
@@ -84,16 +83,6 @@ def test_many_pieces_are_a_band_over_the_whole_run() -> None:
     assert means == pytest.approx([timeline.utilisation[name] for name in names], abs=1e-9)
     assert axes.get_xlim()[1] >= timeline.time_s * 1e3
     assert "busy share" in texts(drawn)
-
-
-def test_links_that_share_their_rate_are_never_busier_than_always() -> None:
-    machine = bs.load("dgx1-v100")
-    schedule = bs.synthesize(machine, "allreduce", "ring").schedule
-    timeline = bs.simulate(schedule, 16 * MiB, pieces=2, service="equal")
-    names = [use.resource for use in timeline.uses]
-    shares = busy_shares(timeline.spans(names), len(names), timeline.time_s, 50)
-    assert shares.max() <= 1
-    assert shares.mean(axis=1) == pytest.approx([use.busy for use in timeline.uses])
 
 
 def test_nothing_is_cut_and_the_title_says_what_is_asked() -> None:

@@ -21,7 +21,7 @@ from blinksim.question import Question
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.loads import one_way, rate, resource_loads, resources
 from blinksim.schedule.verify import verify
-from blinksim.simulation import simulate
+from blinksim.timing.simulator import simulate
 from blinksim.topology.graph import Device, Link, Topology
 
 MACHINES = Path(__file__).parents[1] / "data" / "machines"

@@ -1,4 +1,4 @@
-"""Three engines, one answer: formulas, arrays and events agree to the tick, start by start."""
+"""One event graph, one answer: formulas, arrays, events and their plain twin agree to the tick, start by start."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from plain_events import plain_fifo
 from small_schedules import exchanges, forests, full
 from timed_patterns import RATE, gpus, link, machine, one_ring
 
@@ -19,11 +20,11 @@ from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.model import Schedule
-from blinksim.simulation.engines import events, formulas, given_order, rounds, steps
-from blinksim.simulation.engines.choice import outcome, static_order
-from blinksim.simulation.simulation_options import Sending, Service, ServiceName
-from blinksim.simulation.stages import Stages, stages
-from blinksim.simulation.work import Work, timed
+from blinksim.timing.evaluation import evaluated, makespan
+from blinksim.timing.event_graph import ScheduleGraph, Ticks, Work, event_graph, timed
+from blinksim.timing.events import first_come, in_order, step_order
+from blinksim.timing.rounds import in_levels, in_rounds
+from blinksim.timing.simulation_options import Options, ServiceName
 from blinksim.topology.graph import Topology
 
 SMALL = settings(
@@ -50,9 +51,17 @@ def retimed(schedule: Schedule, latency: float, overhead: float, ratio: int) -> 
     return replace(schedule, topology=with_times(schedule.topology, latency, overhead, ratio))
 
 
-def work_of(schedule: Schedule, pieces: int, size: int = 10**6, gamma: float = 0.0) -> tuple[Stages, Work]:
-    graph = stages(schedule, reduction=gamma > 0)
-    return graph, timed(graph, size, pieces, Sending(gamma=gamma))
+def work_of(schedule: Schedule, pieces: int, size: int = 10**6, gamma: float = 0.0) -> tuple[ScheduleGraph, Work]:
+    options = Options(gamma=gamma)
+    graph = event_graph(schedule, options)
+    return graph, timed(graph, size, pieces, options)
+
+
+def static_order(graph: ScheduleGraph, pieces: int) -> Ticks:
+    """Items (piece * E + stage) in rounds for a forest, level by level for steps."""
+    piece, stage = np.divmod(np.arange(pieces * graph.count), max(graph.count, 1))
+    level = graph.level[stage]
+    return np.lexsort((stage, piece, level) if graph.schedule.form == "steps" else (stage, piece + level))
 
 
 TIMES = st.tuples(st.sampled_from([0.0, 1e-6, 3e-5]), st.sampled_from([0.0, 2e-6]), st.integers(1, 3))
@@ -64,9 +73,10 @@ def test_arrays_and_events_agree_on_every_start(
     schedule: Schedule, pieces: int, times: tuple[float, float, int], reduction: bool
 ) -> None:
     graph, work = work_of(retimed(schedule, *times), pieces, gamma=1e-11 if reduction else 0.0)
-    by_waves = (steps.in_steps(work, pieces, record=True)[0] if schedule.form == "steps"
-                else rounds.in_rounds(work, pieces, record=True)[0])  # fmt: skip
-    by_events = given_order.in_order(work, static_order(graph, work, pieces), pieces)
+    by_waves = (
+        in_levels(work, pieces, record=True)[0] if schedule.form == "steps" else in_rounds(work, pieces, record=True)
+    )
+    by_events = in_order(work, static_order(graph, pieces), pieces)
     assert by_waves.finish == by_events.finish
     assert by_waves.start is not None
     assert by_events.start is not None
@@ -79,13 +89,48 @@ def test_levels_served_in_order_of_arrival_are_first_come_first_served(
     schedule: Schedule, pieces: int, times: tuple[float, float, int]
 ) -> None:
     _, work = work_of(retimed(schedule, *times), pieces)
-    by_waves, in_order = steps.in_steps(work, pieces, record=True)
+    by_waves, in_order = in_levels(work, pieces, record=True)
     assume(in_order)
-    by_events = events.fifo(work, pieces)
+    by_events = first_come(work, pieces)
     assert by_waves.start is not None
     assert by_events.start is not None
-    real = ~work.timeless
+    real = ~work.graph.timeless
     assert np.array_equal(by_waves.start[:, real], by_events.start[:, real])
+
+
+@SMALL
+@given(st.one_of(forests(), exchanges()), PIECES, TIMES, st.booleans(), st.booleans())
+def test_schedules_run_as_in_the_plain_twin(
+    schedule: Schedule, pieces: int, times: tuple[float, float, int], turns: bool, reduction: bool
+) -> None:
+    graph, work = work_of(retimed(schedule, *times), pieces, gamma=1e-11 if reduction else 0.0)
+    plain = plain_fifo(work, pieces, turns=turns)
+    assert plain.start is not None
+    fast = first_come(work, pieces, turns=turns)
+    assert fast.start is not None
+    assert np.array_equal(plain.start, fast.start)
+    options = Options(offer="turns" if turns else "burst")
+    assert evaluated(graph, work, pieces, options).finish == plain.finish
+
+
+@SMALL
+@given(exchanges(), PIECES, TIMES)
+def test_every_server_goes_in_the_order_of_steps(
+    schedule: Schedule, pieces: int, times: tuple[float, float, int]
+) -> None:
+    graph, work = work_of(retimed(schedule, *times), pieces)
+    step = np.append(schedule.step, -1)[graph.send]
+    start = in_order(work, step_order(graph, step, pieces), pieces).start
+    assert start is not None
+    for a, b in zip(graph.before.tolist(), graph.after.tolist(), strict=True):
+        assert (start[:, b] >= start[:, a] + work.lag[a]).all()
+    real = np.flatnonzero(~graph.timeless)
+    for server in np.unique(graph.resource[real]).tolist():
+        mine = real[graph.resource[real] == server]
+        items = sorted((step[stage], piece, stage) for stage in mine for piece in range(pieces))
+        begun = [start[piece, stage] for _, piece, stage in items]
+        ends = [when + work.hold[stage] for when, (_, _, stage) in zip(begun, items, strict=True)]
+        assert all(after >= before for before, after in zip(ends[:-1], begun[1:], strict=True))
 
 
 @SMALL
@@ -94,13 +139,13 @@ def test_formulas_agree_with_events(
     schedule: Schedule, pieces: int, times: tuple[float, float, int], turns: bool
 ) -> None:
     _, work = work_of(retimed(schedule, *times), pieces)
-    known = formulas.makespan(work, pieces, turns=turns)
+    known = makespan(work, pieces, turns=turns)
     assume(known is not None)
-    assert known == events.fifo(work, pieces, turns=turns).finish
+    assert known == first_come(work, pieces, turns=turns).finish
 
 
 @SMALL
-@given(st.one_of(forests(), exchanges()), PIECES, TIMES, st.sampled_from(["fifo", "static", "weighted", "equal"]))
+@given(st.one_of(forests(), exchanges()), PIECES, TIMES, st.sampled_from(["fifo", "static"]))
 def test_nothing_beats_the_loads_or_the_longest_path(
     schedule: Schedule, pieces: int, times: tuple[float, float, int], service: ServiceName
 ) -> None:
@@ -109,35 +154,30 @@ def test_nothing_beats_the_loads_or_the_longest_path(
     shared = resources(schedule.topology)
     loads = resource_loads(schedule, shared)
     needed = max((10**6 * load / rate for rate, load in zip(shared.rate, loads, strict=True)), default=Fraction(0))
-    options: list[dict[str, Any]] = (
-        [{}] if service != "fifo" else [{"offer": "turns"}, {"offer": "burst"}, {"slots": 1}, {"slots": 2}]
-    )
+    options: list[dict[str, Any]] = [{}] if service != "fifo" else [{"offer": "turns"}, {"offer": "burst"}]
     for extra in options:
-        found = outcome(graph, work, pieces, Service(service, **extra))
+        found = evaluated(graph, work, pieces, Options(service, **extra))
         assert found.finish >= work.critical
         assert found.finish / work.ticks_per_second >= needed
 
 
 @SMALL
-@given(st.one_of(forests(), exchanges()), PIECES, TIMES, st.sampled_from(["turns", "burst", "slots"]))
+@given(st.one_of(forests(), exchanges()), PIECES, TIMES, st.booleans())
 def test_servers_pass_one_piece_at_a_time_and_everything_once(
-    schedule: Schedule, pieces: int, times: tuple[float, float, int], offer: str
+    schedule: Schedule, pieces: int, times: tuple[float, float, int], turns: bool
 ) -> None:
     graph, work = work_of(retimed(schedule, *times), pieces)
-    extra = {"slots": 2} if offer == "slots" else {"offer": offer}
-    found = outcome(graph, work, pieces, Service(engine="heap", **extra), record=True)
-    assert found.run is not None
-    start = found.run.start
+    start = first_come(work, pieces, turns=turns).start
     assert start is not None
-    assert (start[:, ~work.timeless] >= 0).all()
-    for server in np.unique(work.resource[~work.timeless]).tolist():
-        mine = np.flatnonzero(work.resource == server)
+    assert (start[:, ~graph.timeless] >= 0).all()
+    for server in np.unique(graph.resource[~graph.timeless]).tolist():
+        mine = np.flatnonzero(graph.resource == server)
         begun = start[:, mine].ravel()
         order = np.argsort(begun, kind="stable")
         hold = np.tile(work.hold[mine], pieces)[order]
         assert (begun[order][1:] >= begun[order][:-1] + hold[:-1]).all()
-    for a, b in zip(work.before.tolist(), work.after.tolist(), strict=True):
-        if not work.timeless[a] and not work.timeless[b]:
+    for a, b in zip(graph.before.tolist(), graph.after.tolist(), strict=True):
+        if not graph.timeless[a] and not graph.timeless[b]:
             assert (start[:, b] >= start[:, a] + work.lag[a]).all()
 
 
@@ -150,8 +190,8 @@ def packed(latency: float, collective: str = "allgather", overhead: float = 0.0)
 @pytest.mark.parametrize("collective", ["allgather", "allreduce"])
 def test_the_tail_of_rounds_is_exact(latency: float, collective: str) -> None:
     graph, work = work_of(packed(latency, collective, 1e-6), 300, 10**8)
-    short = outcome(graph, work, 300, Service("static"))
-    assert short.finish == outcome(graph, work, 300, Service("static"), tail=False).finish
+    short = evaluated(graph, work, 300, Options("static"))
+    assert short.finish == evaluated(graph, work, 300, Options("static"), tail=False).finish
     assert short.pieces < 150 or latency > 1e-5
 
 
@@ -159,7 +199,7 @@ def test_rounds_are_settled_only_where_they_grow_by_the_busiest_server() -> None
     # Where a latency is longer than a round, servers wait for each other in every round, and the growth stays larger.
     for latency, settled in ((1.9e-6, True), (4e-5, False)):
         _, work = work_of(packed(latency, "allreduce", 1e-6), 300, 10**8)
-        found = {n: rounds.in_rounds(work, n, watch=True)[0] for n in (20, 299, 300)}
+        found = {n: in_rounds(work, n, watch=True) for n in (20, 299, 300)}
         assert found[20].settled == found[300].settled == settled
         assert (found[300].finish - found[299].finish == work.busiest) == settled
 
@@ -168,25 +208,19 @@ def test_rounds_are_settled_only_where_they_grow_by_the_busiest_server() -> None
 @given(forests(), TIMES)
 def test_the_tail_of_random_forests_is_exact(schedule: Schedule, times: tuple[float, float, int]) -> None:
     graph, work = work_of(retimed(schedule, *times), 60)
-    short = outcome(graph, work, 60, Service("static"))
-    assert short.finish == outcome(graph, work, 60, Service("static"), tail=False).finish
-
-
-def test_many_sizes_in_one_batch_are_what_each_is_alone() -> None:
-    graph = stages(packed(1.9e-6))
-    works = [timed(graph, size, 12, Sending()) for size in (10**5, 10**6, 33333333)]
-    batch = [run.finish for run in rounds.in_rounds(works, 12)]
-    assert batch == [rounds.in_rounds(work, 12)[0].finish for work in works]
+    short = evaluated(graph, work, 60, Options("static"))
+    assert short.finish == evaluated(graph, work, 60, Options("static"), tail=False).finish
 
 
 def test_steps_of_a_ring_are_first_come_first_served_in_arrays() -> None:
     ring = algorithm("ring").build(one_ring(6, 3), Collective("allreduce"))
     graph, work = work_of(ring, 5)
-    assert (
-        outcome(graph, work, 5, Service(engine="waves")).finish
-        == outcome(graph, work, 5, Service(engine="heap")).finish
-    )
-    assert outcome(graph, work, 5, Service()).engine == "closed-form"
+    run, in_order_of_arrival = in_levels(work, 5)
+    assert in_order_of_arrival
+    assert run.finish == first_come(work, 5).finish
+    assert evaluated(graph, work, 5, Options()).engine == "closed-form"
+    # Where starts are to be recorded, no formula answers.
+    assert evaluated(graph, work, 5, Options(), record=True).engine == "waves"
 
 
 def test_odd_shares_that_no_unit_divides_are_rounded_up() -> None:
@@ -200,21 +234,15 @@ def test_options_that_do_not_go_together_are_refused() -> None:
     schedule = algorithm("double_binary").build(full(5), Collective("allreduce"))
     refused: tuple[tuple[dict[str, Any], str], ...] = (
         ({"service": "lifo"}, "unknown service"),
-        ({"engine": "magic"}, "unknown engine"),
         ({"offer": "none"}, "unknown offer"),
         ({"switching": "circuit"}, "unknown kind of switching"),
         ({"messages": "many"}, "unknown kind of messages"),
         ({"protocol": "ll64"}, "unknown protocol"),
-        ({"slots": 0}, "at least 1"),
-        ({"slots": 2, "service": "static"}, "service fifo"),
-        ({"service": "weighted", "engine": "waves"}, "events only"),
-        ({"service": "static", "engine": "closed-form"}, "waves or heap"),
         ({"chunk": 10, "pieces": 10}, "one of them"),
         ({"chunk": 0}, "at least 1"),
         ({"pieces": 0}, "give 1 to"),
         ({"gamma": -1.0}, "gamma"),
         ({"launch": 7200.0}, "launch"),
-        ({"offers": "turns"}, "unknown argument of simulate 'offers': did you mean 'offer'"),
         ({"chunk": 0.5}, "0.5 is not a chunk"),
     )
     for options, text in refused:

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from plain_events import plain_fifo
 
-from blinksim.simulation.engines.events import Encoding, fifo
-from blinksim.simulation.engines.plain_events import plain_fifo
-from blinksim.simulation.stages import levels
-from blinksim.simulation.work import Work
+from blinksim.timing.event_graph import EventGraph, Work
+from blinksim.timing.events import first_come
 
 MANY = settings(max_examples=300, derandomize=True, deadline=None, database=None, suppress_health_check=[*HealthCheck])
 
@@ -30,19 +29,9 @@ def work_of(
     before, after = (np.array([wait[side] for wait in waits], dtype=np.int64) for side in (0, 1))
     timeless = np.arange(count) >= real
     resource = np.array([*server[:real], *(max(server) + 1 + j for j in range(joints))], dtype=np.int64)
-    return Work(
-        resource=resource,
-        hold=np.where(timeless, 0, hold),
-        lag=np.where(timeless, 0, lag),
-        before=before,
-        after=after,
-        level=levels(before, after, count),
-        timeless=timeless,
-        stream=np.arange(count),
-        weight=np.ones(count, dtype=np.int64),
-        release=np.array(release, dtype=np.int64),
-        ticks_per_second=Fraction(1),
-    )
+    graph = EventGraph(resource, timeless, before, after)
+    hold_, lag_ = (np.where(timeless, 0, values) for values in (hold, lag))
+    return Work(graph, hold_, lag_, np.array(release, dtype=np.int64), Fraction(1))
 
 
 @st.composite
@@ -69,11 +58,11 @@ def works(draw: st.DrawFn, *, releases: bool = True) -> Work:
 
 
 def same(work: Work, pieces: int | list[int], turns: bool | list[bool]) -> None:
-    fast, plain = fifo(work, pieces, turns=turns), plain_fifo(work, pieces, turns=turns)
+    fast, plain = first_come(work, pieces, turns=turns), plain_fifo(work, pieces, turns=turns)
     assert fast.start is not None
     assert plain.start is not None
     assert np.array_equal(fast.start, plain.start)
-    assert fast.finish == plain.finish == fifo(work, pieces, turns=turns, record=False).finish
+    assert fast.finish == plain.finish == first_come(work, pieces, turns=turns, record=False).finish
 
 
 @MANY
@@ -98,7 +87,7 @@ def test_stages_of_both_kinds_equal_the_plain_twin(work: Work, pieces: int, data
 def test_ties_are_served_by_piece_then_by_stage(turns: bool) -> None:
     # Stages 1 and 2 both wait for stage 0 and share a server; stages 3 and 4 wait for nothing and share another.
     work = work_of([2, 2, 2, 1, 1], [2, 2, 2, 1, 1], [0, 1, 1, 2, 2], [(0, 1), (0, 2)], [0] * 5)
-    start = fifo(work, 2, turns=turns).start
+    start = first_come(work, 2, turns=turns).start
     assert start is not None
     # Piece 0 is ready for stages 1 and 2 at 2, piece 1 at 4; stage 1 goes first both times.
     assert start[:, 1].tolist() == [2, 6]
@@ -112,7 +101,7 @@ def test_ties_are_served_by_piece_then_by_stage(turns: bool) -> None:
 def test_a_tie_goes_to_the_lower_piece_even_at_the_higher_stage(turns: bool) -> None:
     # Stage 2 has its piece 0 at 4, by stage 1; stage 3 its piece 1 at 4, by stage 0. They share a server.
     work = work_of([2, 4, 1, 1], [2, 4, 1, 1], [0, 1, 2, 2], [(1, 3), (0, 2)], [0] * 4)
-    start = fifo(work, 2, turns=turns).start
+    start = first_come(work, 2, turns=turns).start
     assert start is not None
     assert start[:, 2].tolist() == [2, 5]
     assert start[:, 3].tolist() == [4, 8]
@@ -121,15 +110,6 @@ def test_a_tie_goes_to_the_lower_piece_even_at_the_higher_stage(turns: bool) -> 
 def test_a_late_collective_does_not_hold_up_an_early_one() -> None:
     # Stage 1 waits for stage 0, which starts at 0; stage 2 at the same server belongs to a collective that starts at 9.
     work = work_of([2, 2, 5], [2, 2, 5], [0, 1, 1], [(0, 1)], [0, 0, 9])
-    start = fifo(work, 2).start
+    start = first_come(work, 2).start
     assert start is not None
     assert start.tolist() == [[0, 2, 9], [2, 4, 14]]
-
-
-@given(st.integers(1, 70), st.integers(1, 70), st.data())
-def test_events_sort_like_time_piece_stage(stages: int, pieces: int, data: st.DataObject) -> None:
-    code = Encoding.of(stages, pieces)
-    one = st.tuples(st.integers(0, 2**60), st.integers(0, pieces), st.integers(0, stages - 1))
-    events = data.draw(st.lists(one, min_size=1, max_size=9))
-    assert [code.decode(code.encode(*event)) for event in events] == events
-    assert [code.decode(event) for event in sorted(code.encode(*event) for event in events)] == sorted(events)

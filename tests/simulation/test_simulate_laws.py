@@ -22,11 +22,9 @@ from timed_patterns import (
     ticks,
 )
 
-import blinksim as bs
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
-from blinksim.schedule.model import COPY, Builder, Schedule
-from blinksim.simulation.simulation_options import ServiceName
+from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Device, Topology
 
 ENGINES = ("auto", "heap")
@@ -179,56 +177,7 @@ def test_protocols_reductions_and_launch_cost_what_they_say() -> None:
     assert ticks(schedule, size, 4, gamma=gamma) == 60 + 5 + 480
 
 
-def test_slots_limit_what_is_under_way() -> None:
-    # One slot: the next piece leaves when the last has arrived. With enough slots only the link limits.
-    schedule = built("chain", private_pairs(2, 30), "broadcast", order=[0, 1])
-    size = 8 * 10 * BYTES
-    assert ticks(schedule, size, 8, slots=1) == 8 * 40
-    assert ticks(schedule, size, 8, slots=2) == 3 * 40 + 50
-    assert ticks(schedule, size, 8, slots=4) == 80 + 30
-    assert ticks(schedule, size, 8) == 80 + 30
-
-
 def test_latency_alone_at_eight_bytes() -> None:
     alpha = 2**14
     deep = built("chain", chain_of([1] * 6, [alpha] * 6), "broadcast", order=list(range(7)))
     assert 6 * alpha <= ticks(deep, 8, 1) <= 6 * alpha + 1
-
-
-def two_streams(shares: tuple[int, int]) -> Schedule:
-    """Two chunks over one link, each a stream of its own."""
-    topology = machine("one link", gpus(2), [link("gpu0", "gpu1", 3)])
-    builder = Builder(topology, Collective("broadcast"), "by_hand", "forest")
-    for channel, share in enumerate(shares):
-        chunk = builder.add_chunk(Fraction(share, sum(shares)))
-        builder.add_sends(chunk=chunk, src=0, dst=1, op=COPY, step=0, route=builder.add_route([0]), channel=channel)
-    return builder.finish()
-
-
-@pytest.mark.parametrize(
-    ("service", "ends"), [("weighted", {0: 400, 1: 400}), ("equal", {0: 400, 1: 200}), ("fifo", {0: 300, 1: 400})]
-)
-def test_shared_links_divide_their_rate_by_weight(service: ServiceName, ends: dict[int, int]) -> None:
-    timeline = bs.simulate(two_streams((3, 1)), 400 * BYTES, pieces=1, service=service)
-    found = {t.chunk: (t.start_s + t.time_s) / TICK for t in timeline.transfers()}
-    assert found == pytest.approx(ends)
-    assert timeline.time_s / TICK == pytest.approx(400 + 3)
-
-
-def test_pieces_of_one_stream_follow_each_other_on_a_shared_link() -> None:
-    # Equal shares: the short stream (100) ends at 200, when the long one has sent 100 of its 300 as well.
-    timeline = bs.simulate(two_streams((3, 1)), 400 * BYTES, pieces=2, service="equal")
-    ends = sorted((t.chunk, t.piece, round((t.start_s + t.time_s) / TICK)) for t in timeline.transfers())
-    assert ends == [(0, 0, 250), (0, 1, 400), (1, 0, 100), (1, 1, 200)]
-
-
-def test_a_stream_that_joins_later_takes_its_part_of_the_rest() -> None:
-    topology = machine("joined", gpus(3), [link("gpu0", "gpu1", rate=10 * RATE), link("gpu1", "gpu2")])
-    builder = Builder(topology, Collective("broadcast"), "by_hand", "forest")
-    late, early = builder.add_chunk(Fraction(3, 4)), builder.add_chunk(Fraction(1, 4))
-    for chunk, src, step in ((late, 0, 0), (late, 1, 1), (early, 1, 0)):
-        builder.add_sends(chunk=chunk, src=src, dst=src + 1, op=COPY, step=step, route=builder.add_route([src]))
-    # Alone until 30; the other 70 of the early stream take 280 at a quarter of the rate; then 90 of the late are left.
-    timeline = bs.simulate(builder.finish(), 400 * BYTES, pieces=1, service="weighted")
-    ends = {(t.chunk, t.src): (t.start_s + t.time_s) / TICK for t in timeline.transfers()}
-    assert ends == pytest.approx({(0, "gpu0"): 30, (0, "gpu1"): 400, (1, "gpu1"): 310})

@@ -16,10 +16,10 @@ from blinksim.answers.project import contest
 from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.simulation.time_terms import projected, terms
-from blinksim.simulation.timeline import exact_time
 from blinksim.timing.nccl_model import NcclTuner, predict_with, projections
 from blinksim.timing.projection_result import Projection
+from blinksim.timing.simulation_model import MOST_EVENTS
+from blinksim.timing.timeline import exact_time
 
 DGX1 = bs.load("dgx1-v100").selected()
 QUAD = bs.load("dgx1-v100").select(["gpu0", "gpu1", "gpu2", "gpu3"])
@@ -30,7 +30,7 @@ QUAD = bs.load("dgx1-v100").select(["gpu0", "gpu1", "gpu2", "gpu3"])
 def test_terms_add_up_to_the_simulated_time_and_stay_above_the_bound(name: str, size: int) -> None:
     found = bs.project(QUAD, "allreduce", size, algorithm=name, model="simulate")
     schedule = contest(QUAD, Collective("allreduce"), [name]).schedules[name]
-    timeline = projected(schedule, size)
+    timeline = bs.simulate(schedule, size, most_events=MOST_EVENTS)
     assert found.time_s == pytest.approx(timeline.time_s, rel=1e-12)
     assert all(term.time_s > 0 and term.limit for term in found.terms)
     assert found.bound is not None
@@ -42,11 +42,11 @@ def test_a_small_message_is_latency_and_overhead_and_a_large_one_bandwidth() -> 
     nvlink = next(link for link in QUAD.links if link.kind == "nvlink")
     ring = contest(QUAD, Collective("allreduce"), ["ring"]).schedules["ring"]
     doubling = contest(QUAD, Collective("allreduce"), ["recursive_doubling"]).schedules["recursive_doubling"]
-    small = {term.name: term.time_s for term in terms(projected(doubling, 4))}
+    small = {term.name: term.time_s for term in bs.simulate(doubling, 4).terms}
     steps = doubling.steps
     assert small["latency of nvlink"] == pytest.approx(steps * nvlink.latency)
     assert small["pieces passing nvlink"] == pytest.approx(steps * nvlink.overhead, rel=1e-3)
-    large = {term.name: term.time_s for term in terms(projected(ring, 2**30))}
+    large = {term.name: term.time_s for term in bs.simulate(ring, 2**30, most_events=MOST_EVENTS).terms}
     assert large["pieces passing nvlink"] > 0.99 * sum(large.values())
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -25,8 +24,8 @@ from blinksim.errors import InputError
 from blinksim.formats.chrome_trace import events, write_trace
 from blinksim.schedule.loads import link_loads
 from blinksim.schedule.model import COPY, REDUCE, Schedule, rebase
-from blinksim.simulation.simulation_options import ServiceName
-from blinksim.simulation.timeline import exact_time
+from blinksim.timing.simulation_options import ServiceName
+from blinksim.timing.timeline import exact_time
 from blinksim.topology.graph import Topology
 
 SMALL = settings(
@@ -39,10 +38,9 @@ def built(name: str, topology: Topology, collective: str) -> Schedule:
 
 
 @SMALL
-@given(st.one_of(forests(), exchanges()), st.integers(1, 6), st.sampled_from(["fifo", "static", "slots", "weighted"]))
-def test_the_critical_path_is_the_whole_time(schedule: Schedule, pieces: int, service: str) -> None:
-    options: dict[str, Any] = {"slots": 1} if service == "slots" else {"service": service}
-    timeline = bs.simulate(schedule, 10**6, pieces=pieces, launch=1e-6, gamma=1e-12, **options)
+@given(st.one_of(forests(), exchanges()), st.integers(1, 6), st.sampled_from(["fifo", "static"]))
+def test_the_critical_path_is_the_whole_time(schedule: Schedule, pieces: int, service: ServiceName) -> None:
+    timeline = bs.simulate(schedule, 10**6, pieces=pieces, launch=1e-6, gamma=1e-12, service=service)
     legs = timeline.critical_path
     assert sum(leg.time_s for leg in legs) == pytest.approx(timeline.time_s, rel=1e-9)
     assert all(leg.time_s >= 0 for leg in legs)
@@ -146,16 +144,13 @@ def test_a_packed_forest_reaches_its_rate_with_many_pieces(latency: float) -> No
             assert 8 < excess[100] / excess[1000] < 12
 
 
-def test_sharing_by_weight_reaches_the_rate_and_a_burst_or_equal_shares_do_not() -> None:
+def test_turns_reach_the_rate_and_a_burst_does_not() -> None:
     gather, reduce = dgx1(0.0), dgx1(0.0, "allreduce")
 
     def over(schedule: Schedule, pieces: int = 60, **options: object) -> float:
         timeline = bs.simulate(schedule, 10**9, pieces=pieces, **options)  # type: ignore[arg-type]
         return timeline.time_s / timeline.bound_s - 1
 
-    assert over(gather, service="weighted") < 0.03
-    assert over(reduce, service="weighted") < 0.06
-    assert over(reduce, service="equal") > 0.12
     for schedule in (gather, reduce):
         assert over(schedule, 300) < 0.01
     # The trees of an allgather are too low to lose much by it.
@@ -202,7 +197,7 @@ def test_runs_are_repeatable() -> None:
 # --- traces, pictures, command line -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("service", ["fifo", "static", "weighted"])
+@pytest.mark.parametrize("service", ["fifo", "static"])
 def test_a_trace_holds_every_transfer_and_nothing_overlaps(tmp_path: Path, service: ServiceName) -> None:
     timeline = bs.simulate(built("mxnet", full(6), "allreduce"), 10**6, pieces=3, service=service)
     assert write_trace(timeline, tmp_path / "run.json") is None
@@ -248,7 +243,7 @@ def test_rows_of_a_trace_are_sorted_by_number() -> None:
 
 
 def test_the_path_of_a_run_too_long_to_keep_is_still_the_whole_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("blinksim.simulation.timeline._MOST_RECORDED", 200)
+    monkeypatch.setattr("blinksim.timing.timeline._MOST_RECORDED", 200)
     timeline = bs.simulate(built("mxnet", full(6), "allreduce"), 10**6, pieces=40)
     legs = timeline.critical_path
     assert "more pieces" in legs[-1].place
@@ -262,7 +257,7 @@ def test_the_path_of_a_run_too_long_to_keep_is_still_the_whole_time(monkeypatch:
         (["1MiB", "--chunk", "1B", "--service", "fifo"], "pieces of each chunk"),
         (["nonsense"], "size"),
         (["1MiB", "--service", "lifo"], "lifo"),
-        (["1MiB", "--service", "static", "--slots", "2"], "slots"),
+        (["1MiB", "--slots", "2"], "slots"),
         (["1MiB", "--launch", "3"], "unit"),
         (["1MiB", "--trace", "nowhere/run.json"], "folder"),
         (["1MiB", "--plot", "run.gif"], "ends in"),

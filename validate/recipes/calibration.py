@@ -12,7 +12,7 @@ sum is sent on. On a line of n GPUs with one lane from each to the next, s bytes
 with h = n - 2, which is linear in its unknowns: least squares of relative errors over all lines, none below 0. A lane
 has a rate for every size, because vectors that fit into the GPUs' caches are read faster. Nothing else is fitted; the
 predictions of `emulated-<N>gpu-predicted.json` are simulations with these numbers: of the schedules by
-`blinksim.simulation`, and of the programs by `program_time.py`. Lanes that are slowed down
+`bs.simulate`, and of the programs by `program_time.py`. Lanes that are slowed down
 (`emulated-<N>gpu-shared.json`) have numbers of their own.
 """
 
@@ -32,11 +32,11 @@ import numpy as np
 from blinksim.formats.schedule_json import read_schedule
 from blinksim.gpu.execution.emulate import emulate
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
+from blinksim.papers.together import Job, together
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import REDUCE, Schedule
-from blinksim.simulation.simulator import pieces_of as pieces_of_chunks
-from blinksim.simulation.simulator import simulate
-from blinksim.simulation.together import Job, together
+from blinksim.timing.simulator import pieces_of as pieces_of_chunks
+from blinksim.timing.simulator import simulate
 from validate.recipes.arguments import arguments, script
 from validate.recipes.lane import Lane, fit_lane
 from validate.recipes.program_time import program_time

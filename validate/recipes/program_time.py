@@ -1,6 +1,6 @@
 """How long the program of an emulated machine takes: every thread block a server, as the kernel runs it.
 
-The simulator of `blinksim.simulation` knows the schedule alone: it serves what comes first, and a sum is time that
+The simulator of `bs.simulate` knows the schedule alone: it serves what comes first, and a sum is time that
 passes on the way. Here the program itself is run, op by op and piece by piece: a block takes the ready op with the
 smallest share of its pieces done, sums occupy blocks of their own, and flags take their time. The numbers are those of
 the lane (`calibration.py`) and what a further source of a sum costs (`ways.py`); nothing is fitted to the cases.

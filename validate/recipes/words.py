@@ -13,7 +13,7 @@ EMULATED = """\
 DGX-1P, DGX-1V, parts of them and half a node of Aurora, every lane of a link one thread block, no other way out of a
 GPU. Machines with more devices than there are GPUs run two on a GPU, never two that share a link. What a lane is was
 fitted to lines of two to four GPUs, and nothing to the cases. With these numbers every case is simulated twice: its
-schedule by `blinksim.simulation`, which serves what comes first and takes a sum for time that passes on the way, and
+schedule by `bs.simulate`, which serves what comes first and takes a sum for time that passes on the way, and
 its program as the kernel runs it, block by block (`recipes/program_time.py`)."""
 RATIOS = """\
 The exact ratio is that of the schedules' rates, lane by lane, as in the table of subsets of Blink (2018 short paper,

@@ -12,18 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
 from blinksim.cost.terms import Term
+from blinksim.schedule.pipeline import climbed
 from blinksim.textio.text_table import count as counted
 
 Floats = npt.NDArray[np.float64]
 FURTHER = "overhead of further messages"
-_MOST_PIECES = 65_536
-# Twice the pieces must save this share of the time.
-_GAIN = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,13 +83,16 @@ def paced(
     kinds: of the resources. drain: what passing all bytes takes the busiest resource. steps: how many there are.
     whole: True for one piece.
     """
-    pieces, time = 1, _time(runs, 1, len(kinds))
-    if not whole:
-        pieces, time = _in_pieces(runs, len(kinds), time)
+    time = cache(lambda count: _time(runs, count, len(kinds)))
+    pieces = 1
+    if not (whole or (len(runs) == 1 and runs[0][1] == 1)):
+        pieces = climbed(time, 1, 2)
+        if pieces > 1:
+            pieces = min(pieces, pieces * 3 // 4, pieces * 3 // 2, key=lambda count: (time(count), count))
     if pieces == 1:
         return _one_after_another(runs, kinds, steps), 1
     alpha = sum(times * float(step.alpha[_slowest(step)]) for step, times in runs)
-    rest = time - drain.time_s
+    rest = time(pieces) - drain.time_s
     latency = min(alpha, rest)
     found = (
         Term(f"latency of {counted(steps, 'step')}", latency, "alpha"),
@@ -98,19 +100,6 @@ def paced(
         drain,
     )
     return tuple(term for term in found if term.time_s > 0), pieces
-
-
-def _in_pieces(runs: Runs, resources: int, time: float) -> tuple[int, float]:
-    """The best number of pieces, and the time: powers of two as long as these save something, then in between."""
-    if len(runs) == 1 and runs[0][1] == 1:
-        return 1, time
-    best, count = (time, 1), 2
-    while count <= _MOST_PIECES and (found := _time(runs, count, resources)) < best[0] * (1 - _GAIN):
-        best, count = (found, count), 2 * count
-    if best[1] > 1:
-        others = (best[1] * 3 // 4, best[1] * 3 // 2)
-        best = min(best, *((_time(runs, other, resources), other) for other in others))
-    return best[1], best[0]
 
 
 def _time(runs: Runs, pieces: int, resources: int) -> float:

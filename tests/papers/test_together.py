@@ -6,13 +6,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_schedules import forests, full
+from timed_patterns import BYTES, TICK, private_pairs
 
 import blinksim as bs
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InputError
+from blinksim.papers.together import Job, slotted, together
 from blinksim.schedule.model import Schedule
-from blinksim.simulation.together import Job, together
 from blinksim.topology.graph import Topology
 
 SMALL = settings(
@@ -61,3 +62,12 @@ def test_rates_that_contradict_each_other_are_refused() -> None:
     for jobs in ([], [Job(built("ring", full(3)), 0)], [Job(built("ring", full(3)), 8, 0)]):
         with pytest.raises(InputError):
             together(jobs)
+
+
+def test_slots_limit_what_is_under_way() -> None:
+    # One slot: the next piece leaves when the last has arrived. With enough slots only the link limits.
+    schedule = algorithm("chain").build(private_pairs(2, 30), Collective("broadcast"), order=[0, 1])
+    size = 8 * 10 * BYTES
+    assert [slotted(schedule, size, 8, slots) / TICK for slots in (1, 2, 4, 8)] == [8 * 40, 3 * 40 + 50, 110, 110]
+    with pytest.raises(InputError, match="at least 1"):
+        slotted(schedule, size, 8, 0)

@@ -1,0 +1,65 @@
+"""How a simulation runs: how links serve, and how sends behave beyond what the links say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, get_args
+
+from blinksim.cost.protocols import efficiency
+from blinksim.errors import InputError, unknown
+
+ServiceName = Literal["fifo", "static", "ordered"]
+OfferName = Literal["turns", "burst"]
+SwitchingName = Literal["cut-through", "store-and-forward"]
+ProtocolName = Literal["simple", "ll", "ll128"]
+MessagesName = Literal["joined", "single"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How links serve and sends behave.
+
+    service: ``fifo`` (ties by piece, then chunk), ``static`` (in rounds for a forest, level by level for steps), or
+    ``ordered`` (step by step at every link, as channels do). offer: how pieces stand in line under ``fifo``: in
+    ``turns`` (default for forests), one of each send and chunk at a time, or as a ``burst`` (default for steps),
+    everything that is there. protocol: ``simple``, ``ll`` or ``ll128``, which sets the share of what is sent that is
+    data. gamma: seconds per byte that a rank reduces. launch: seconds before anything starts. switching:
+    ``cut-through``, where devices inside a route pass a piece on while it arrives, or ``store-and-forward``, where they
+    wait for all of it. messages: ``joined``, where the chunks that one connection carries in one step are one message,
+    or ``single``, where each is a message of its own with an overhead of its own; trees of a forest always are.
+    """
+
+    service: ServiceName = "fifo"
+    offer: OfferName | None = None
+    protocol: ProtocolName = "simple"
+    gamma: float = 0.0
+    launch: float = 0.0
+    switching: SwitchingName = "cut-through"
+    messages: MessagesName = "joined"
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.gamma < 1 and 0 <= self.launch <= 3600):
+            raise InputError("gamma must lie between 0 and 1 s per byte, launch between 0 and 3600 s")
+        for what, value, known in (
+            ("service", self.service, get_args(ServiceName)),
+            ("offer", self.offer or "turns", get_args(OfferName)),
+            ("kind of switching", self.switching, get_args(SwitchingName)),
+            ("kind of messages", self.messages, get_args(MessagesName)),
+        ):
+            if value not in known:
+                raise unknown(what, value, known)
+        efficiency(self.protocol)
+
+    @property
+    def efficiency(self) -> Fraction:
+        """The share of what is sent that is data."""
+        return efficiency(self.protocol)
+
+    def sent(self, form: str) -> MessagesName:
+        """What a message is in a schedule of this form."""
+        return self.messages if form == "steps" else "single"
+
+    def offered(self, form: str) -> OfferName:
+        """The offer in force for a schedule of this form."""
+        return self.offer or ("burst" if form == "steps" else "turns")
