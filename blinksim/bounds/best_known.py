@@ -7,11 +7,11 @@ from the machine and the collective alone, so that all commands state the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
 
-from blinksim.bounds.certificates import Certificate
+from blinksim.bounds.bound_result import Bound, BoundResult
 from blinksim.bounds.compute import bound, exchange_variables, two_phases
 from blinksim.bounds.quick import quick_bound, tries_every_cut
 from blinksim.collective import Collective
@@ -28,31 +28,10 @@ _SPREAD = 70_000
 _KEPT = 64
 
 
-@dataclass(frozen=True)
-class BestKnown:
-    """Certificates of bounds on a rate, the tightest first.
-
-    searched: false if sums alone gave it, so that a search might find a tighter one.
-    """
-
-    certificates: tuple[Certificate, ...]
-    searched: bool
-
-    @property
-    def certificate(self) -> Certificate:
-        """The tightest."""
-        return self.certificates[0]
-
-    @property
-    def rate(self) -> Fraction:
-        """algbw in bytes/s."""
-        return self.certificate.rate
-
-
 # A topology never changes: an edited one is another key.
 @lru_cache(maxsize=_KEPT)
-def best_known(topology: Topology, collective: Collective, grants: tuple[str, ...] = ()) -> BestKnown:
-    """The tightest bound that is found within some tenths of a second.
+def best_known(topology: Topology, collective: Collective, grants: tuple[str, ...] = ()) -> BoundResult:
+    """The tightest bounds that are found within some tenths of a second; `searched` is False for sums alone.
 
     topology: the selected part, with two or more members. grants: what switches may do, of what they can.
     """
@@ -60,16 +39,13 @@ def best_known(topology: Topology, collective: Collective, grants: tuple[str, ..
     if grants:
         # What holds for switches that only forward is no higher; beyond that, a search takes long.
         plain = best_known(topology, collective)
-        return BestKnown((quick,), plain.searched and plain.rate == quick.rate)
-    if _attained(topology, collective, quick.rate):
-        return BestKnown((quick,), True)
-    if not _affordable(topology, collective):
-        return BestKnown((quick,), False)
-    try:
-        found = bound(topology, collective)
-    except InfeasibleError:
-        return BestKnown((quick,), False)
-    return BestKnown(tuple(entry.certificate for entry in found.bounds), found.searched)
+        searched = plain.searched and plain.rate == quick.rate
+    else:
+        searched = _attained(topology, collective, quick.rate)
+        if not searched and _affordable(topology, collective):
+            with suppress(InfeasibleError):
+                return bound(topology, collective)
+    return BoundResult(topology, collective, (Bound.of(quick, collective),), searched=searched)
 
 
 def _attained(topology: Topology, collective: Collective, rate: Fraction) -> bool:
@@ -79,20 +55,15 @@ def _attained(topology: Topology, collective: Collective, rate: Fraction) -> boo
     if collective.name == "allreduce":
         reached = _two_phases(topology)
         return reached is not None and reached >= rate
-    if collective.exchanges:
-        return _spread_attains(topology, collective, rate)
-    return _attains_every_cut(topology, collective)
-
-
-def _spread_attains(topology: Topology, collective: Collective, rate: Fraction) -> bool:
-    """True if flows that need no search attain the rate, on ranks too many for the search."""
+    if not collective.exchanges:
+        return _attains_every_cut(topology, collective)
+    # Flows that need no search, on ranks too many for the search.
     local = topology.ranks / max(1, topology.nodes)
     if _affordable(topology, collective) or topology.ranks * local > _SPREAD:
         return False
-    from blinksim.bounds.rail_flows import attained_rate
-    from blinksim.graphs.programs import agree
+    from blinksim.bounds.rail_flows import spread_attains
 
-    return agree(rate, attained_rate(topology, collective, float(rate)))
+    return spread_attains(topology, collective, rate)
 
 
 def _attains_every_cut(topology: Topology, collective: Collective) -> bool:

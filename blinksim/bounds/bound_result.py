@@ -156,6 +156,16 @@ class BoundResult(Rates, Result):
         return self.bounds[0]
 
     @property
+    def certificates(self) -> tuple[Certificate, ...]:
+        """Those of all bounds, the tightest first."""
+        return tuple(entry.certificate for entry in self.bounds)
+
+    @property
+    def certificate(self) -> Certificate:
+        """The tightest."""
+        return self.headline.certificate
+
+    @property
     def in_network(self) -> Bound | None:
         """The bound for switches that multicast and reduce as they can, where that is higher than the headline."""
         return next((entry for entry in self.bounds if entry.grants), None)

@@ -57,14 +57,15 @@ def proved(entry: object, topology: Topology, collective: Collective, shares: Se
     try:
         match kind:
             case "cut":
-                return Cut.of(topology, collective, *_side(fields), shares)
+                limits = names(fields.get("limits", []), "limits")
+                return Cut.of(topology, collective, names(fields["side"], "side"), limits, shares)
             case "partition":
-                parts = [_names(group, "parts") for group in _list(fields["parts"], "parts")]
-                return Partition.of(topology, collective, parts, _names(fields.get("limits", []), "limits"))
+                parts = [names(group, "parts") for group in _list(fields["parts"], "parts")]
+                return Partition.of(topology, collective, parts, names(fields.get("limits", []), "limits"))
             case "phases":
                 return Phases.of(topology, collective, _phases(fields["phases"], topology))
             case "lengths":
-                grants = _names(fields.get("grants", []), "grants")
+                grants = names(fields.get("grants", []), "grants")
                 return Lengths.of(topology, collective, _lengths(fields["lengths"]), shares, grants)
     except KeyError as missing:
         raise InputError(f"certificate: the {kind} has no {missing.args[0]!r}") from None
@@ -92,14 +93,12 @@ def _blocks(value: object) -> tuple[int, ...]:
     return () if len(set(shares)) <= 1 else tuple(share // common for share in shares)
 
 
-def _names(value: object, what: str) -> tuple[str, ...]:
-    if not all(isinstance(name, str) for name in _list(value, what)):
+def names(value: object, what: str) -> tuple[str, ...]:
+    """A list of names in a certificate."""
+    found = _list(value, what)
+    if not all(isinstance(name, str) for name in found):
         raise InputError(f"certificate: {what} is not a list of names")
-    return tuple(_list(value, what))
-
-
-def _side(fields: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    return _names(fields["side"], "side"), _names(fields.get("limits", []), "limits")
+    return tuple(found)
 
 
 def _phases(value: object, topology: Topology) -> list[tuple[str, Certificate]]:

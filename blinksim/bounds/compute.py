@@ -23,7 +23,7 @@ from blinksim.topology.graph import Topology
 from blinksim.topology.selection import require_served
 
 if TYPE_CHECKING:
-    from blinksim.graphs.network import Array, Network, NetworkOrbits
+    from blinksim.graphs.network import Network, NetworkOrbits
 
 # Questions whose bounds are kept in the process.
 _KEPT = 64
@@ -59,7 +59,8 @@ def bound(
         from blinksim.bounds.quick import bounds_by_sums
 
         return bounds_by_sums(topology, collective, packed_phases(topology), abilities(topology) if in_network else ())
-    _check_effort(topology, collective)
+    instead = "ask how fast it will be (blinksim project), which comes with a bound without a search"
+    budget.check(f"the exact bound of {collective.name}", topology, _seconds(topology, collective), instead)
     found = _bounds(topology, collective, weights)
     more = _in_network(topology, collective, weights) if in_network else None
     if more is not None and more.rate > found[0].rate:
@@ -75,7 +76,7 @@ def two_phases(topology: Topology) -> Bound:
 def packed_phases(topology: Topology) -> Bound | None:
     """`two_phases` where a theorem says that trees attain them (`Network.passes_on`); None where a search would."""
     question = _Question(topology, Collective("allreduce"), ())
-    quick = not _takes_minutes(topology, Collective("allgather"))
+    quick = _seconds(topology, Collective("allgather")) <= budget.MOST_SECONDS
     return question.two_phases() if quick and all(map(question.attained, map(Collective, _PHASES))) else None
 
 
@@ -89,31 +90,22 @@ def exchange_variables(topology: Topology, collective: Collective) -> int:
 
 def by_sums_alone(topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> bool:
     """True where `bound` has sums instead of a search, which would take minutes."""
-    return collective.name == "allreduce" and not shares and _takes_minutes(topology, collective)
+    wanted = collective.name == "allreduce" and not shares
+    return wanted and _seconds(topology, collective) > budget.MOST_SECONDS
 
 
-def _takes_minutes(topology: Topology, collective: Collective) -> bool:
-    try:
-        _check_effort(topology, collective)
-        return False
-    except InfeasibleError:
-        return True
-
-
-def _check_effort(topology: Topology, collective: Collective) -> None:
-    """Raises `InfeasibleError` for a machine on which the flows would take minutes."""
+def _seconds(topology: Topology, collective: Collective) -> float:
+    """About the seconds of the flows of a search."""
     from blinksim.topology.symmetry import orbits
 
     if collective.personalized:
-        return  # a single flow, or a linear program that is not begun where it is too large
+        return 0.0  # a single flow, or a linear program that is not begun where it is too large
     flows = topology.ranks
     if collective.name in ("allgather", "reducescatter") and (topology.symmetries or topology.nodes > 1):
         flows = len(orbits(topology))
     elif collective.name == "allreduce":
         flows = _SEARCHES * (min(flows, len(orbits(topology)) + topology.nodes) if topology.nodes > 1 else flows)
-    seconds = budget.of_flows(topology, flows)
-    instead = "ask how fast it will be (blinksim project), which comes with a bound without a search"
-    budget.check(f"the exact bound of {collective.name}", topology, seconds, instead)
+    return budget.of_flows(topology, flows)
 
 
 # A topology never changes: an edited one is another key.
@@ -196,6 +188,7 @@ class _Question:
         import numpy as np
 
         from blinksim.bounds.cuts import tightest
+        from blinksim.topology.symmetry import orbits
 
         turned = _is_reversed(collective)
         name = collective.dual.name if turned else collective.name
@@ -210,19 +203,13 @@ class _Question:
             weight[net.members] = list(self.shares) or 1
             sinks = net.members[[collective.root]] if name == "gather" else net.members
             sinks = sinks[weight[sinks] < weight.sum()]
-        _, side = tightest(work, weight, sinks, self._orbits() if name == "allgather" and not self.shares else ())
+        alike: Sequence[Array] = ()
+        if name == "allgather" and not self.shares and (self.topology.symmetries or self.topology.nodes > 1):
+            ranked = set(net.members.tolist())
+            alike = [np.array(group) for group in orbits(self.topology) if group[0] in ranked]
+        _, side = tightest(work, weight, sinks, alike)
         names, limits = work.side_names(self.topology, side)
         return Cut.of(self.topology, collective, names, limits, self.shares)
-
-    def _orbits(self) -> list[Array]:
-        import numpy as np
-
-        from blinksim.topology.symmetry import orbits
-
-        if not self.topology.symmetries and self.topology.nodes < 2:
-            return []
-        ranked = set(self.net.members.tolist())
-        return [np.array(group) for group in orbits(self.topology) if group[0] in ranked]
 
     def attained(self, collective: Collective) -> bool:
         """True if the cut bound of a one-way collective is known to be attained."""
@@ -311,9 +298,10 @@ class _Question:
         from blinksim.graphs.programs import agree, shared_capacities
 
         if self.collective.exchanges and (self.collective.traffic or self.topology.ranks > _LENGTHS):
-            cut = replace(cut, exact=self.spread_attains(cut))
-            if cut.exact:
-                return [cut]
+            from blinksim.bounds.rail_flows import spread_attains
+
+            if spread_attains(self.topology, self.collective, cut.rate):
+                return [replace(cut, exact=True)]
         shared = shared_capacities(self.topology, self.net)
         try:
             solution = best_flows(self.net, self.collective, shared, self.alike, self.shares)
@@ -332,13 +320,6 @@ class _Question:
         lengths, exact = found
         cut = replace(cut, exact=cut.exact or (exact and cut.rate <= lengths.rate))
         return sorted([cut, self.of(lengths, exact)], key=_order)
-
-    def spread_attains(self, cut: Bound) -> bool:
-        """True if a flow that is known without a program attains `cut`: behind one switch, or over rails."""
-        from blinksim.bounds.rail_flows import attained_rate
-        from blinksim.graphs.programs import agree
-
-        return agree(cut.rate, attained_rate(self.topology, self.collective, float(cut.rate)))
 
     # --- partitions and trees -----------------------------------------------------------------------------------
 

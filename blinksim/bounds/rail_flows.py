@@ -10,6 +10,7 @@ its links inside the node carry, more are made to measure.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from functools import cached_property
 from itertools import product
 
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from blinksim.bounds.rails import Floats, Rails, Uses, read_rails, turned_rails
 from blinksim.collective import Collective
 from blinksim.graphs.linear import Program
+from blinksim.graphs.programs import agree
 from blinksim.structures.arrays import transport
 from blinksim.topology.graph import Topology
 from blinksim.traffic import Traffic
@@ -84,6 +86,11 @@ def attained_rate(topology: Topology, collective: Collective, enough: float = np
         rails = read_rails(topology)
         time = np.inf if rails is None else spread_time(rails, traffic, traffic.size / enough)
     return traffic.size / time
+
+
+def spread_attains(topology: Topology, collective: Collective, rate: Fraction) -> bool:
+    """True if these flows attain a rate."""
+    return agree(rate, attained_rate(topology, collective, float(rate)))
 
 
 def star_time(topology: Topology, traffic: Traffic) -> float | None:

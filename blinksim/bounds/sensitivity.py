@@ -1,4 +1,4 @@
-"""What would change a bound: one link lost, one lane or NIC more, and until when it helps.
+"""What would change a bound: one link lost, one lane or NIC more.
 
 A bound's certificate answers half of it without computing: widening a link that it does not count leaves it valid, so
 only the links in the certificate can help (shadow prices: Koopmans and Dantzig, in Dantzig 1963). Losses are computed.
@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from blinksim.bounds.bound_result import BoundResult
 from blinksim.bounds.certificates import Certificate, Cut, Partition, Phases
 from blinksim.bounds.compute import bound
 from blinksim.bounds.lengths import Lengths
@@ -21,9 +20,6 @@ from blinksim.topology.graph import Link, Topology
 from blinksim.topology.selection import unserved
 from blinksim.topology.symmetry import link_orbits
 from blinksim.units import exact_GBps
-
-# More than any machine has, less than what the exact sums can hold.
-_PLENTY = 1000
 
 
 @dataclass(frozen=True)
@@ -188,36 +184,3 @@ def nic_gain(topology: Topology, collective: Collective) -> Change | None:
     more = replace(topology, devices=tuple(devices), links=tuple(links), symmetries=())
     after, words = _answer(more, collective)
     return Change("one NIC more on every node", tuple(first.values()), bound(topology, collective).rate, after, words)
-
-
-@dataclass(frozen=True)
-class Headroom:
-    """How far widening the bottleneck's links helps.
-
-    rate: the bound now, bytes/s. limit: the bound with unlimited bandwidth there, where the bottleneck moves. factor:
-    how much wider they must be for it. bottleneck: the next one, in words.
-    """
-
-    rate: Fraction
-    limit: Fraction
-    bottleneck: str
-
-    @property
-    def factor(self) -> Fraction:
-        return self.limit / self.rate
-
-
-def headroom(result: BoundResult) -> Headroom:
-    """How far more bandwidth on the links that the headline's certificate counts raises the bound.
-
-    The certificate's links count in the direction that it names; both directions of their pairs are widened.
-    """
-    topology = result.topology
-    counted = counted_links(result.headline.certificate)
-    keys = {link.key for link in topology.links if link.name in counted}
-    keys |= {(dst, src, kind) for src, dst, kind in keys}
-    wide = [replace(link, lanes=link.lanes * _PLENTY) if link.key in keys else link for link in topology.links]
-    limit, words = _answer(replace(topology, links=tuple(wide), symmetries=()), result.collective)
-    if counted == {link.name for link in topology.links} and limit >= result.rate * _PLENTY:
-        words = "none: every link is counted, and all together can be widened without limit"
-    return Headroom(result.rate, limit, words)

@@ -13,7 +13,7 @@ from typing import Any
 from blinksim.bounds.assumptions import NOTHING
 from blinksim.bounds.best_known import best_known
 from blinksim.bounds.certificates import Certificate, Phases, differing, shown
-from blinksim.bounds.claims import proved
+from blinksim.bounds.claims import names, proved
 from blinksim.bounds.time.certificates import Place, Stated, Theorem, TimeCertificate, Windows, from_microseconds
 from blinksim.bounds.time.clock import Clock, best_clock
 from blinksim.bounds.time.counted import CrossingPairs, SecondMessage, ServedTwice, Straddling
@@ -133,17 +133,11 @@ def _proved(entry: Mapping[str, Any], topology: Topology, collective: Collective
             if not isinstance(clocks, Mapping):
                 raise InputError("certificate: clocks_us is not an object")
             shows = {str(name): from_microseconds(text, f"the clock of {name}") for name, text in clocks.items()}
-            sources, sinks = _names(entry["sources"], "sources"), _names(entry["sinks"], "sinks")
+            sources, sinks = names(entry["sources"], "sources"), names(entry["sinks"], "sinks")
             return Clock.of(topology, collective, size, sources, sinks, shows, time)
         where = entry["where"]
         if not isinstance(where, list):
             raise InputError("certificate: where is not a list")
-        return Stated.of(_THEOREMS[kind], topology, collective, size, [_names(part, "where") for part in where], time)
+        return Stated.of(_THEOREMS[kind], topology, collective, size, [names(part, "where") for part in where], time)
     except KeyError as missing:
         raise InputError(f"certificate: the {kind} has no {missing.args[0]!r}") from None
-
-
-def _names(value: object, what: str) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise InputError(f"certificate: {what} is not a list of names")
-    return value
