@@ -1,9 +1,9 @@
 """Sums that certificates are made of: what links carry, what must leave a set of devices, the least length of a byte.
 
 A cut's capacity in the sense of Ford and Fulkerson (1956), with shared buses and device capacities counted once.
-Lengths in whole numbers: shortest distances by Dijkstra (1959), least-cost out-trees by Prim (1957) where distances are
-the same both ways, and by Chu and Liu (1965) and Edmonds (1967) elsewhere. Standard library only for small machines, as
-a check of a certificate must be.
+Lengths in whole numbers: shortest distances by Dijkstra (1959), least spanning trees where distances are the same both
+ways, least-cost out-trees by Chu and Liu (1965) and Edmonds (1967) elsewhere. Standard library only for small machines,
+as a check of a certificate must be.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from operator import mul
 
 from blinksim.collective import COLLECTIVES, EVERY, OWN, ROOT, Collective
 from blinksim.errors import InputError
-from blinksim.structures.union_find import UnionFind
+from blinksim.structures.union_find import UnionFind, cycles
 from blinksim.topology.graph import Link, Topology
 
 # Collectives with a block of every rank on one side; the blocks may be unequal.
@@ -187,37 +187,18 @@ def least_length(
 
 
 def whole_lengths(topology: Topology, lengths: Mapping[str, Fraction]) -> tuple[list[int], int]:
-    """The length of every link as a whole number, and how many of these are 1."""
+    """The length of every link as a whole number, with those of its ends' capacities, and how many of these are 1."""
     common = lcm(*{length.denominator for length in {id(length): length for length in lengths.values()}.values()})
-    found = effective(topology, lengths)
+    zero = Fraction(0)
+    found = [lengths.get(link.name, zero) for link in topology.links]
+    if any(name.endswith((" in", " out")) for name in lengths):
+        found = [
+            length + (lengths.get(f"{link.src} out", zero) + lengths.get(f"{link.dst} in", zero))
+            for length, link in zip(found, topology.links, strict=True)
+        ]
     # Thousands of links have the very same length: scale it once.
     scaled = {id(length): int(length * common) for length in {id(length): length for length in found}.values()}
     return [scaled[id(length)] for length in found], common
-
-
-def effective(topology: Topology, lengths: Mapping[str, Fraction]) -> list[Fraction]:
-    """The length of every link, with those of its ends' device capacities (``gpu0 out``, ``gpu3 in``)."""
-    zero = Fraction(0)
-    devices = any(name.endswith((" in", " out")) for name in lengths)
-    if not devices:
-        return [lengths.get(link.name, zero) for link in topology.links]
-    return [
-        lengths.get(link.name, zero) + (lengths.get(f"{link.src} out", zero) + lengths.get(f"{link.dst} in", zero))
-        for link in topology.links
-    ]
-
-
-def _joined(topology: Topology, whole: Sequence[int], apart: Collection[int]) -> list[int]:
-    """A number for every device; devices joined both ways by links of length 0 share one, but those of `apart`."""
-    index = topology.index
-    free = {
-        (index[link.src], index[link.dst]) for link, length in zip(topology.links, whole, strict=True) if not length
-    }
-    joined = UnionFind(range(len(topology.devices)))
-    for a, b in free:
-        if (b, a) in free and a not in apart and b not in apart:
-            joined.join(a, b)
-    return [joined.find(device) for device in range(len(topology.devices))]
 
 
 class Metric:
@@ -229,15 +210,21 @@ class Metric:
 
     def __init__(self, topology: Topology, whole: Sequence[int], apart: Collection[int] = ()) -> None:
         index = topology.index
-        self.place = _joined(topology, whole, apart)
+        ends = [(index[link.src], index[link.dst]) for link in topology.links]
+        # Joined both ways by links of length 0.
+        free = {pair for pair, length in zip(ends, whole, strict=True) if not length}
+        joined = UnionFind(range(len(topology.devices)))
+        for a, b in free:
+            if (b, a) in free and a not in apart and b not in apart:
+                joined.join(a, b)
+        self.place = [joined.find(device) for device in range(len(topology.devices))]
         self.direct: dict[tuple[int, int], int] = {}
         self._ahead: list[dict[int, int]] = [{} for _ in topology.devices]
         place, direct, ahead = self.place, self.direct, self._ahead
-        for link, length in zip(topology.links, whole, strict=True):
-            ends = index[link.src], index[link.dst]
-            a, b = place[ends[0]], place[ends[1]]
-            if length < direct.get(ends, length + 1):
-                direct[ends] = length
+        for pair, length in zip(ends, whole, strict=True):
+            a, b = place[pair[0]], place[pair[1]]
+            if length < direct.get(pair, length + 1):
+                direct[pair] = length
             if a != b and length < ahead[a].get(b, length + 1):
                 ahead[a][b] = length
         self.ends = list(dict.fromkeys(self.place[index[name]] for name in topology.members))
@@ -309,69 +296,34 @@ def distances(topology: Topology, whole: Sequence[int]) -> tuple[Matrix, list[in
 
 
 def arborescence(cost: Matrix, root: int) -> int:
-    """Cost of the cheapest out-tree from `root` in a complete digraph: Prim if undirected, else Chu-Liu-Edmonds."""
+    """Cost of the cheapest out-tree from `root` in a complete digraph (Chu and Liu 1965; Edmonds 1967)."""
     # Whole columns at a time: what each vertex is entered by.
     into: Matrix = [list(column) for column in zip(*cost, strict=True)]
-    if into == cost:
-        return _prim(cost, root)
     total, big = 0, max(map(max, cost)) + 1
     while len(into) > 1:
         for vertex, column in enumerate(into):
             column[vertex] = big
         least = [min(column) for column in into]
         total += sum(least) - least[root]
-        cycles = _cycles([column.index(low) for column, low in zip(into, least, strict=True)], root)
-        if not cycles:
+        found = cycles([column.index(low) for column, low in zip(into, least, strict=True)], root)
+        if not found:
             return total
-        into, root = _contracted(into, least, root, cycles, big), 0
+        into, root = _contracted(into, least, root, found, big), 0
     return total
 
 
-def _prim(cost: Matrix, root: int) -> int:
-    """Cost of the cheapest spanning tree of a complete undirected graph."""
-    reach, total = list(cost[root]), 0
-    remaining = set(range(len(cost))) - {root}
-    while remaining:
-        nearest = min(remaining, key=reach.__getitem__)
-        total += reach[nearest]
-        remaining.remove(nearest)
-        row = cost[nearest]
-        for other in remaining:
-            if row[other] < reach[other]:
-                reach[other] = row[other]
-    return total
-
-
-def _cycles(parent: Sequence[int], root: int) -> list[list[int]]:
-    """The cycles that the entries from `parent` to every vertex but the root close."""
-    mark = [-1] * len(parent)
-    cycles: list[list[int]] = []
-    for start in range(len(parent)):
-        at = start
-        while at != root and mark[at] == -1:
-            mark[at] = start
-            at = parent[at]
-        if at != root and mark[at] == start:
-            cycle, step = [at], parent[at]
-            while step != at:
-                cycle.append(step)
-                step = parent[step]
-            cycles.append(cycle)
-    return cycles
-
-
-def _contracted(into: Matrix, least: Sequence[int], root: int, cycles: Sequence[Sequence[int]], big: int) -> Matrix:
+def _contracted(into: Matrix, least: Sequence[int], root: int, loops: Sequence[Sequence[int]], big: int) -> Matrix:
     """The columns after contracting every cycle to one vertex, less what is paid already; the root is vertex 0.
 
     least: what is paid for entering each vertex; a more expensive entry costs the difference. big: more than any entry.
     """
-    joined = {vertex for cycle in cycles for vertex in cycle}
+    joined = {vertex for cycle in loops for vertex in cycle}
     alone = [vertex for vertex in range(len(into)) if vertex != root and vertex not in joined]
-    groups = [[root], *cycles, *([vertex] for vertex in alone)]
+    groups = [[root], *loops, *([vertex] for vertex in alone)]
     merged = [[big] * len(groups)]
     for group in groups[1:]:
         columns = [[entry - least[vertex] for entry in into[vertex]] for vertex in group]
         column = list(map(min, *columns)) if len(columns) > 1 else columns[0]
-        ways = [column[root], *(min([column[vertex] for vertex in cycle]) for cycle in cycles)]
+        ways = [column[root], *(min([column[vertex] for vertex in cycle]) for cycle in loops)]
         merged.append([*ways, *(column[vertex] for vertex in alone)])
     return merged

@@ -23,7 +23,7 @@ from blinksim.topology.graph import Topology
 from blinksim.topology.selection import require_served
 
 if TYPE_CHECKING:
-    from blinksim.graphs.network import Network, NetworkOrbits
+    from blinksim.graphs.network import Array, Network, NetworkOrbits
 
 # Questions whose bounds are kept in the process.
 _KEPT = 64

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from blinksim.structures.union_find import cycles
+
 Arc = tuple[int, int]
 
 
@@ -135,7 +137,7 @@ def cheapest_parents(cost: NDArray[np.int64], root: int) -> list[int]:
     np.fill_diagonal(work, np.iinfo(np.int64).max // 4)
     parent = work.argmin(axis=0)
     parent[root] = root
-    groups = _cycles(parent, root)
+    groups = cycles(parent.tolist(), root)
     if not groups:
         return [int(above) for above in parent]
     inside = {vertex for group in groups for vertex in group}
@@ -153,22 +155,3 @@ def cheapest_parents(cost: NDArray[np.int64], root: int) -> list[int]:
             tail = int(start[above, number])
             parent[into[tail, number]] = tail
     return [int(above) for above in parent]
-
-
-def _cycles(parent: NDArray[np.int64], root: int) -> list[list[int]]:
-    """The cycles that the parents of all vertices but the root close."""
-    mark = [-1] * len(parent)
-    mark[root] = root
-    found = []
-    for start in range(len(parent)):
-        at = start
-        while mark[at] == -1:
-            mark[at] = start
-            at = int(parent[at])
-        if mark[at] == start and at != root:
-            cycle, step = [at], int(parent[at])
-            while step != at:
-                cycle.append(step)
-                step = int(parent[step])
-            found.append(cycle)
-    return found

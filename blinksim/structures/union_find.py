@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -60,3 +60,21 @@ def joined_labels(count: int, first: NDArray[np.int64], second: NDArray[np.int64
             if np.array_equal(flat, label):
                 break
             label = flat
+
+
+def cycles(parent: Sequence[int], root: int) -> list[list[int]]:
+    """The cycles that the entries from `parent` to every vertex but the root close."""
+    mark = [-1] * len(parent)
+    found: list[list[int]] = []
+    for start in range(len(parent)):
+        at = start
+        while at != root and mark[at] == -1:
+            mark[at] = start
+            at = parent[at]
+        if at != root and mark[at] == start:
+            cycle, step = [at], parent[at]
+            while step != at:
+                cycle.append(step)
+                step = parent[step]
+            found.append(cycle)
+    return found
