@@ -17,9 +17,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from blinksim.bounds.branching import SUMS, Branching, both_ways, branching, interchangeable
 from blinksim.bounds.certificate_sums import Metric
-from blinksim.bounds.lengths import Lengths
+from blinksim.bounds.lengths import SUMS, Branching, Lengths, both_ways, branching, interchangeable
 from blinksim.bounds.optimum import shortest_lengths
 from blinksim.bounds.quick import guessed_lengths
 from blinksim.collective import Collective

@@ -4,24 +4,46 @@ Linear-programming duality (shortest paths for alltoall: Shahrokhi and Matula 19
 Edmonds 1967, Chu and Liu 1965): give every link a length; carrying one byte of every rank's result costs at least
 `distance` of length, and the machine offers `price` (sum of capacity times length) per second. Checked by shortest
 paths and spanning trees in whole numbers; any lengths give a valid bound.
+
+A switch that multicasts, or reduces in flight, may be a vertex of a tree or be left out of it (Steiner arborescences:
+Hakimi 1971). So may one that reduces into readers: the GPU before it in the tree owns its work, enters at its port, and
+its own copy passes that port once more. Every choice of such switches is tried, each a least arborescence; of those
+that are alike, only how many. A switch by which every GPU on it is reached at the least length is in every choice. An
+owner for a whole part suffices: of two operations on one switch, the later one can take in the copies of the earlier,
+which saves what the earlier one hands to its owner and reads there.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
+from itertools import combinations, islice
 from typing import Any
 
-from blinksim.bounds.branching import MOST_WORK, SUMS, least_branching
-from blinksim.bounds.certificate_sums import capacity, check_shares, least_length
+from blinksim.bounds.certificate_sums import (
+    Matrix,
+    Metric,
+    arborescence,
+    capacity,
+    check_shares,
+    least_length,
+    whole_lengths,
+)
 from blinksim.bounds.certificates import Certificate
 from blinksim.collective import Collective
 from blinksim.errors import InputError
+from blinksim.structures.union_find import UnionFind
 from blinksim.topology.elements import BRANCHING, bandwidths
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, format_rate
+
+# What stands behind a switch's name where the lengths are of its adders.
+SUMS = "sums"
+# Choices, times the square of their vertices, that are tried for a certificate: some seconds.
+MOST_WORK = 4 * 10**6
 
 
 def price(topology: Topology, lengths: Mapping[str, Fraction]) -> Fraction:
@@ -240,3 +262,337 @@ def checked_grants(topology: Topology, grants: Iterable[str]) -> tuple[str, ...]
     for grant in sorted(wanted - able):
         raise InputError(f"no switch of {topology.name} can {BRANCHING.get(grant, repr(grant))}, which is granted")
     return tuple(ability for ability in BRANCHING if ability in wanted)
+
+
+@dataclass
+class Groups:
+    """A switch that works for GPUs by turns, as a vertex of trees; lengths by point, or by number of another switch.
+
+    own: what it costs the owner to begin, its own copy included. far: to the other GPUs of a group. near: to switches
+    of the same sort.
+    """
+
+    own: dict[int, int] = field(default_factory=dict)
+    far: dict[int, int] = field(default_factory=dict)
+    near: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a tree uses: points beside the ranks', and the numbers of switches that work for GPUs by turns."""
+
+    points: tuple[int, ...]
+    switches: tuple[int, ...]
+
+
+@dataclass
+class Branching:
+    """One direction of trees, outwards: shortest distances between points, and what else they may branch at.
+
+    points: a device of each. cost: None where there is no way. ranks: points that hold ranks, the first ones. others:
+    further points that may branch. switches: those that work for GPUs by turns, and the devices that they are. sums:
+    what it costs to branch at one of `others`.
+    most_work, spent: choices times the square of their vertices, at most for a tree and so far.
+    """
+
+    points: list[int]
+
+    cost: list[list[int | None]]
+    ranks: int
+    others: tuple[int, ...]
+    switches: list[Groups]
+    devices: list[int]
+    sums: Mapping[int, int] = field(default_factory=dict)
+    most_work: int = MOST_WORK
+    spent: int = 0
+    _found: dict[int, tuple[int, Choice] | None] = field(default_factory=dict)
+
+    def least(self, root: int) -> tuple[int, Choice] | None:
+        """The length of the least tree from `root` to all ranks, and its choice of switches; None if none reaches them.
+
+        Raises `InputError` if there are more choices than can be tried.
+        """
+        if root not in self._found:
+            self._found[root] = self._least(root)
+        return self._found[root]
+
+    def _least(self, root: int) -> tuple[int, Choice] | None:
+        best: tuple[int, Choice] | None = None
+        most = self.most_work // (self.ranks + len(self.others) + len(self.switches)) ** 2 + 1
+        choices = list(islice(self._choices(root), most + 1))
+        if len(choices) > most:
+            raise InputError("too many switches that multicast or reduce differ for this sum to be checked")
+        self.spent += len(choices) * self.most_work // most
+        for choice in choices:
+            matrix, big, at = self.matrix(choice, root)
+            value = arborescence(matrix, at) + self.sums.get(root, 0)
+            if value < big and (best is None or value < best[0]):
+                best = value, choice
+        return best
+
+    def matrix(self, choice: Choice, root: int) -> tuple[Matrix, int, int]:
+        """Lengths between the vertices of a choice (points, then switches), what stands for none, the root's row."""
+        points, switches = self._part(choice, root), [self.switches[number] for number in choice.switches]
+        count, big = len(points) + len(switches), (self._longest + 1) * (len(points) + len(switches) + 1)
+        rows = [[big if far is None else far for far in map(self.cost[a].__getitem__, points)] for a in points]
+        for column, point in enumerate(points):
+            if point in self.sums:
+                for row in rows:
+                    row[column] = min(big, row[column] + self.sums[point])
+        for row in rows:
+            row.extend([big] * len(switches))
+        place = {point: i for i, point in enumerate(points)}
+        for number, switch in zip(choice.switches, switches, strict=True):
+            for point, length in switch.own.items():
+                if point in place:
+                    rows[place[point]][len(rows)] = length
+            row = [big] * count
+            for point, length in switch.far.items():
+                row[place[point]] = length
+            for column, other in enumerate(choice.switches, len(points)):
+                row[column] = switch.near.get(other, big) if other != number else big
+            rows.append(row)
+        return rows, big, place[root]
+
+    @cached_property
+    def _longest(self) -> int:
+        longest = max((far for row in self.cost for far in row if far is not None), default=0)
+        parts = [part for s in self.switches for part in (s.own, s.far, s.near) if part]
+        return max(longest, max((max(part.values()) for part in parts), default=0)) + max(self.sums.values(), default=0)
+
+    def vertices(self, choice: Choice, root: int) -> list[int]:
+        """The device that each row of `matrix` stands for."""
+        return [*(self.points[p] for p in self._part(choice, root)), *(self.devices[s] for s in choice.switches)]
+
+    def _part(self, choice: Choice, root: int) -> list[int]:
+        return [*range(self.ranks), *choice.points, *([root] if root >= self.ranks else [])]
+
+    def _choices(self, root: int) -> Iterator[Choice]:
+        alike = self.alike
+        # Of points that are alike, it only counts how many take part.
+        kinds = defaultdict[int, list[int]](list)
+        for point in self.others:
+            if point != root:
+                kinds[alike[point]].append(point)
+        some: list[tuple[int, ...]] = [()]
+        for group in kinds.values():
+            some = [(*chosen, *group[:k]) for chosen in some for k in range(min(len(group), self.ranks) + 1)]
+            if len(some) > self.most_work:
+                raise InputError("too many switches that multicast or reduce differ for this sum to be checked")
+        open_ = [n for n, switch in enumerate(self.switches) if switch.far and n not in self._always]
+        if len(some) << len(open_) > self.most_work:
+            raise InputError("too many switches that multicast or reduce differ for this sum to be checked")
+        for count in range(len(open_) + 1):
+            for switches in combinations(open_, count):
+                for points in some:
+                    yield Choice(points, (*self._always, *switches))
+
+    @cached_property
+    def _always(self) -> tuple[int, ...]:
+        """The switches that a least tree may as well use, whatever else it uses.
+
+        In a tree without such a switch, the first GPU on it can own the work and all others be reached from there,
+        which together costs no more than the least ways to them.
+        """
+        found = []
+        for number, switch in enumerate(self.switches):
+            group = switch.far.keys()
+            if len(group) < 2 or group != switch.own.keys():
+                continue
+            saved = {point: self._entry(point, number) - length for point, length in switch.far.items()}
+            if all(sum(saved.values()) >= saved[owner] + length for owner, length in switch.own.items()):
+                found.append(number)
+        return tuple(found)
+
+    def _entry(self, point: int, without: int) -> int:
+        """The least length of an edge to a point, but from one switch."""
+        direct = [row[point] for other, row in enumerate(self.cost) if other != point]
+        work = (s.far.get(point) for number, s in enumerate(self.switches) if number != without)
+        return min((far for far in (*direct, *work) if far is not None), default=self._longest + 1)
+
+    @cached_property
+    def alike(self) -> list[int]:
+        """For every point the first one that it can change places with, and no length changes."""
+        count = len(self.cost)
+        others = set(self.others)
+        sides = [(s.own.get(v), s.far.get(v)) for v in range(count) for s in self.switches]
+        many = len(self.switches)
+        first: list[int] = []
+        leaders = defaultdict[object, list[int]](list)
+        for v in range(count):
+            lengths = sorted(-1 if x is None else x for x in self.cost[v])
+            key = (v < self.ranks, v in others, self.sums.get(v), *sides[v * many : (v + 1) * many], *lengths)
+            for u in leaders[key]:
+                if self._swap(u, v):
+                    first.append(u)
+                    break
+            else:
+                leaders[key].append(v)
+                first.append(v)
+        return first
+
+    def _swap(self, u: int, v: int) -> bool:
+        cost = self.cost
+        return cost[u][v] == cost[v][u] and all(
+            cost[u][w] == cost[v][w] and cost[w][u] == cost[w][v] for w in range(len(cost)) if w not in (u, v)
+        )
+
+
+def branching(
+    topology: Topology,
+    metric: Metric,
+    grants: Sequence[str],
+    sums: Mapping[int, int],
+    most_work: int = MOST_WORK,
+) -> tuple[Branching, Branching]:
+    """Trees outwards, which multicast, and inwards, which reduce: these are trees outwards on links turned round.
+
+    sums: the lengths of adders, by device.
+    """
+    held = set(metric.ends)
+    able = [
+        (metric.place[number], number, device)
+        for number, device in enumerate(topology.devices)
+        if device.in_network & set(grants) and metric.place[number] not in held
+    ]
+    by_turns = [number for _, number, device in able if device.reads]
+    free = [
+        sorted({point for point, _, device in able if ability in device.in_network & set(grants) and not device.reads})
+        for ability in ("multicast", "reduce")
+    ]
+    every = [*metric.ends, *sorted({*free[0], *free[1]})]
+    place = {point: number for number, point in enumerate(every)}
+    far = metric.rows(every)
+    ways = []
+    for turned, grant in enumerate(("multicast", "reduce_into_reader")):
+        switches = [Groups() for _ in by_turns]
+        if grant in grants:
+            switches = _groups(topology, metric, place, by_turns, sums if turned else {}, turned=bool(turned))
+            switches = [
+                groups if grant in topology.devices[number].can else Groups()
+                for number, groups in zip(by_turns, switches, strict=True)
+            ]
+        cost = [list(column) for column in zip(*far, strict=True)] if turned else far
+        others = tuple(place[point] for point in free[turned])
+        added = {
+            place[metric.place[number]]: length for number, length in sums.items() if metric.place[number] in place
+        }
+        added = {point: length for point, length in added.items() if turned and point in others}
+        ways.append(Branching(every, cost, len(metric.ends), others, switches, by_turns, added, most_work))
+    return ways[0], ways[1]
+
+
+def _groups(
+    topology: Topology,
+    metric: Metric,
+    place: Mapping[int, int],
+    by_turns: Sequence[int],
+    sums: Mapping[int, int],
+    *,
+    turned: bool,
+) -> list[Groups]:
+    """The lengths around switches that work for GPUs by turns; turned: of links turned round.
+
+    sums: what each of these costs when it adds.
+    """
+    members = {topology.index[name] for name in topology.members}
+    turn = {device: number for number, device in enumerate(by_turns)}
+    direct = {(b, a) if turned else (a, b): length for (a, b), length in metric.direct.items()}
+    found = [Groups() for _ in by_turns]
+    for (a, b), length in direct.items():
+        if a not in turn:
+            continue
+        switch = found[turn[a]]
+        if b in turn:
+            switch.near[turn[b]] = length + sums.get(b, 0)
+        elif b in members:
+            point = place[metric.place[b]]
+            switch.far[point] = min(length, switch.far.get(point, length))
+            if (b, a) in direct:
+                # Out and in at one port: the owner's own copy.
+                both = length + direct[b, a] + sums.get(a, 0)
+                switch.own[point] = min(both, switch.own.get(point, both))
+    return found
+
+
+def least_branching(
+    topology: Topology,
+    collective: Collective,
+    lengths: Mapping[str, Fraction],
+    shares: Sequence[int],
+    grants: Sequence[str],
+    most_work: int = MOST_WORK,
+) -> Fraction:
+    """Length that any schedule uses per byte of size, on trees that may branch where `grants` lets switches.
+
+    most_work: what choices may cost, as in `Branching`. Raises `InputError` for a collective without trees, if no tree
+    reaches all ranks, and for too many choices.
+    """
+    whole, common = whole_lengths(topology, lengths)
+    adders = {topology.index[name.removesuffix(f" {SUMS}")]: int(length * common)
+              for name, length in lengths.items() if name.endswith(f" {SUMS}")}  # fmt: skip
+    metric = Metric(topology, whole, adders)
+    outward, inward = branching(topology, metric, grants, adders, most_work)
+    name = collective.name
+    weights = list(shares) or [1] * topology.ranks
+    leader = interchangeable(topology, whole, adders)
+    place = {point: number for number, point in enumerate(outward.points)}
+    if name == "allreduce":
+        roots = [place[metric.place[device]] for device in leader if metric.place[device] in place]
+        return Fraction(min(both for _, both in both_ways(outward, inward, roots)), common)
+    first = [place[metric.place[leader[topology.index[name]]]] for name in topology.members]
+    if name in ("broadcast", "reduce"):
+        weights = [int(rank == collective.root) for rank in range(topology.ranks)]
+    elif name not in ("allgather", "reducescatter"):
+        raise InputError(f"switches that multicast or reduce make no difference to {name} here")
+    way = inward if collective.collects else outward
+    at = defaultdict[int, int](int)
+    for point, weight in zip(first, weights, strict=True):
+        at[way.alike[point]] += weight
+    return Fraction(sum(w * _least(way, v) for v, w in at.items() if w), sum(weights) * common)
+
+
+def interchangeable(topology: Topology, whole: Sequence[int], sums: Mapping[int, int]) -> list[int]:
+    """For every device the first one that a symmetry of the machine takes to it, with all lengths as they are.
+
+    sums: the lengths of adders, by device.
+    """
+    # Loads NumPy, which the check of a certificate without grants does not need.
+    from blinksim.topology.symmetry import candidates, name_turns
+
+    index, members = topology.index, {*topology.members}
+    length: dict[tuple[int, int, str], int] = {}
+    for link, own in zip(topology.links, whole, strict=True):
+        length[index[link.src], index[link.dst], link.kind] = own
+    kept = [(x.in_network, x.name in members, sums.get(place)) for place, x in enumerate(topology.devices)]
+    joined = UnionFind(range(len(kept)))
+    for goes in map(list, (*candidates(topology), *name_turns(topology))):
+        if sorted(goes) == list(range(len(kept))) and all(
+            length.get((goes[a], goes[b], kind)) == own for (a, b, kind), own in length.items()
+        ) and all(kept[device] == kept[image] for device, image in enumerate(goes)):  # fmt: skip
+            for device, image in enumerate(goes):
+                joined.join(device, image)
+    first: dict[int, int] = {}
+    return [first.setdefault(joined.find(device), device) for device in range(len(kept))]
+
+
+def both_ways(outward: Branching, inward: Branching, tried: Sequence[int] = ()) -> Iterator[tuple[int, int]]:
+    """For every root of an allreduce, up to those that are alike, the length of a tree in and one out.
+
+    tried: the points that are considered. Default: all.
+    """
+    able = {*range(outward.ranks), *({*outward.others} & {*inward.others})}
+    roots = [root for root in dict.fromkeys(tried or sorted(able)) if root in able]
+    done = set[tuple[int, int]]()
+    for root in roots:
+        kind = outward.alike[root], inward.alike[root]
+        if kind not in done:
+            done.add(kind)
+            yield root, _least(outward, root) + _least(inward, root)
+
+
+def _least(way: Branching, root: int) -> int:
+    found = way.least(root)
+    if found is None:
+        raise InputError("no tree reaches all members")
+    return found[0]

@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from blinksim.bounds.bound_result import Bound, BoundResult
-from blinksim.bounds.branching import MOST_WORK
 from blinksim.bounds.certificates import Certificate, Cut, Partition
 from blinksim.bounds.groups import crossing_sums, cut_around, groupings, nodes, whole_widths
-from blinksim.bounds.lengths import EvenUse, Lengths, checked_grants, even_words, more_than_forwards
+from blinksim.bounds.lengths import MOST_WORK, EvenUse, Lengths, checked_grants, even_words, more_than_forwards
 from blinksim.collective import EVERY, OWN, ROOT, Collective
 from blinksim.errors import InputError
 from blinksim.structures.arrays import distinct, per_topology

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import blinksim as bs
-from blinksim.bounds.time.spreading import Port, spread
+from blinksim.bounds.time.counted import Port, spread
 
 
 def test_two_nodes_of_eight_by_hand() -> None:

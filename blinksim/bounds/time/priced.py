@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.bounds.time.certificates import Place, Theorem, in_words, microseconds
+from blinksim.bounds.time.counted import spreading
 from blinksim.bounds.time.delays import FAR, SECOND, Delays
-from blinksim.bounds.time.spreading import spreading
 
 Choice = tuple[float, ...]
 Floats = npt.NDArray[np.float64]

@@ -16,10 +16,18 @@ from blinksim.bounds.certificates import Certificate, Phases, differing, shown
 from blinksim.bounds.claims import names, proved
 from blinksim.bounds.time.certificates import Place, Stated, Theorem, TimeCertificate, Windows, from_microseconds
 from blinksim.bounds.time.clock import Clock, best_clock
-from blinksim.bounds.time.counted import CrossingPairs, SecondMessage, ServedTwice, Straddling
+from blinksim.bounds.time.counted import (
+    Coverage,
+    CrossingPairs,
+    Informed,
+    NodesInformed,
+    OneStep,
+    SecondMessage,
+    ServedTwice,
+    Straddling,
+)
 from blinksim.bounds.time.delays import delays
 from blinksim.bounds.time.priced import Potentials, RandomClock, TimedPrices, TreeCost
-from blinksim.bounds.time.spreading import Coverage, Informed, NodesInformed, OneStep
 from blinksim.collective import Collective
 from blinksim.errors import InputError, unknown
 from blinksim.topology.graph import Topology
