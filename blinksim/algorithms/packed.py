@@ -33,7 +33,6 @@ from blinksim.schedule.model import Schedule
 from blinksim.schedule.tree import Route, Tree
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import branching_relays, capable_relays
-from blinksim.topology.symmetry import automorphisms
 
 if TYPE_CHECKING:
     from blinksim.packing.scaling import Split
@@ -233,9 +232,7 @@ class _Builder:
 
     def _turned(self, arcs: Arcs, rates: Mapping[int, Fraction]) -> Forest | None:
         """The forest of a machine in which all devices are alike, with the lowest trees; no seed changes it."""
-        if self.seed or not self.topology.symmetries:
-            return None
-        return turned_forest(arcs, rates, automorphisms(self.topology))
+        return None if self.seed else turned_forest(arcs, rates, self.topology)
 
     def _split(self, net: Network, weights: Mapping[int, int], spanned: Sequence[int]) -> Split:
         from blinksim.packing.scaling import Split, best_split, even_split

@@ -20,7 +20,6 @@ from blinksim.graphs.linear import MOST_FLOWS, roundings
 from blinksim.graphs.maxflow import Flow
 from blinksim.graphs.network import Array, Network, guard
 from blinksim.graphs.programs import Commodity, SharedCapacity, flow_variables, solve_flows
-from blinksim.packing.forest import MOST_VERTICES, regular_group
 from blinksim.packing.scaling import MOST_EXCESS, excess
 
 
@@ -77,17 +76,14 @@ def route_flows(
     return rate, paths
 
 
-def turned_flows(
-    net: Network, best: Fraction, symmetries: Sequence[Sequence[int]]
-) -> tuple[Fraction, list[PathShare]] | None:
+def turned_flows(net: Network, best: Fraction, group: Array) -> tuple[Fraction, list[PathShare]] | None:
     """From every vertex to all others, the flow of the first vertex turned to each; as `route_flows`, one source each.
 
-    Then an arc carries what all arcs of its class carry of one flow (see `turned_trees`), so one flow is enough. None
-    if no regular group is found among `symmetries` (permutations of the vertices), or if arcs are not alike by it.
+    Then an arc carries what all arcs of its class carry of one flow (see `pack_turned`), so one flow is enough.
+    group: a `regular_group`. None if arcs are not alike by it.
     """
     arcs = {arc: number for number, arc in enumerate(zip(net.tail.tolist(), net.head.tolist(), strict=True))}
-    group = regular_group(net.vertices, symmetries) if net.vertices <= MOST_VERTICES else None
-    if group is None or len(arcs) < len(net.tail):
+    if len(arcs) < len(net.tail):
         return None
     classes: dict[int, list[int]] = {}
     for first, second in list(arcs):

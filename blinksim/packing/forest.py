@@ -34,30 +34,24 @@ from blinksim.packing.arborescences import Effort, longest, lowered, pack
 from blinksim.packing.scaling import Arcs, clipped, fewest, fixed
 from blinksim.packing.splitting import RoutedTree, Routes, split_off, usual_sets
 from blinksim.structures.arrays import distinct
+from blinksim.topology.graph import Topology
+from blinksim.topology.group import turns_of
 
 # Trees per root that are tried beside the number that needs no rounding.
 _TRIES = 8
 # Most vertices: a group of n elements is a table of n x n numbers.
-MOST_VERTICES = 2048
+_MOST_VERTICES = 2048
 
 
-def pack_turned(
-    arcs: Arcs, rate: Fraction, symmetries: Sequence[Sequence[int]]
-) -> tuple[list[RootedTree], Fraction] | None:
+def pack_turned(arcs: Arcs, rate: Fraction, group: Array) -> tuple[list[RootedTree], Fraction] | None:
     """Out-trees from every vertex that carry `rate` each and span all vertices, and their scale (trees per rate).
 
-    None if no regular group is found among `symmetries` (permutations of the vertices; capacities that they do not
-    keep are found), or if the lowest trees do not hold the rate.
+    group: a `regular_group`; capacities that it does not keep are found. None if the lowest trees do not hold the rate.
     """
-    if arcs.count > MOST_VERTICES:
-        return None
     total: dict[tuple[int, int], Fraction] = {}
     for a, b, value in zip(arcs.tail.tolist(), arcs.head.tolist(), arcs.capacity, strict=True):
         if value and a != b:
             total[a, b] = total.get((a, b), Fraction(0)) + value
-    group = regular_group(arcs.count, symmetries)
-    if group is None:
-        return None
     steps = _classes(group, total)
     if steps is None:
         return None
@@ -73,52 +67,14 @@ def pack_turned(
     return rooted, units / rate
 
 
-def regular_group(count: int, symmetries: Sequence[Sequence[int]]) -> Array | None:
-    """The elements of a regular group, row v the one that takes vertex 0 to v; None if none is found.
-
-    Generators are the symmetries with the longest cycles first, and what other symmetries turn them into; left out are
-    those with which some element but the neutral one would leave a vertex in place.
-    """
-    turns = [np.asarray(one, dtype=np.int64) for one in symmetries]
-    waiting = sorted(turns, key=_cycle, reverse=True)
-    chosen: list[Array] = []
-    group = _generated(count, chosen)
-    for turn in waiting:
-        if group is not None and np.array_equal(group[turn[0]], turn):
-            continue
-        larger = _generated(count, [*chosen, turn])
-        if larger is not None:
-            group = larger
-            chosen.append(turn)
-            waiting += [other[turn[np.argsort(other)]] for other in turns]
-        if group is not None and (group[:, 0] >= 0).all():
-            return group
-    return None
-
-
-def _cycle(turn: Array) -> int:
-    """The number of steps after which vertex 0 is back."""
-    length, vertex = 1, int(turn[0])
-    while vertex:
-        length, vertex = length + 1, int(turn[vertex])
-    return length
-
-
-def _generated(count: int, generators: Sequence[Array]) -> Array | None:
-    """The group by the image of vertex 0, rows of -1 where it does not get; None if two elements have one image."""
-    group = np.full((count, count), -1, dtype=np.int64)
-    group[0] = np.arange(count)
-    queue = [0]
-    for vertex in queue:
-        for generator in generators:
-            element = generator[group[vertex]]
-            image = int(element[0])
-            if group[image, 0] < 0:
-                group[image] = element
-                queue.append(image)
-            elif not np.array_equal(group[image], element):
-                return None
-    return group
+def regular_group(topology: Topology) -> Array | None:
+    """The elements of a regular group of symmetries, row v the one that takes device 0 to v; None if none is found."""
+    count = len(topology.devices)
+    turns = turns_of(topology) if count <= _MOST_VERTICES else None
+    if turns is None or turns.size != count:
+        return None
+    exponents = turns.place - turns.place[0]
+    return np.stack([turns.along(exponents, np.full(count, vertex)) for vertex in range(count)], axis=1)
 
 
 def _classes(group: Array, total: dict[tuple[int, int], Fraction]) -> dict[int, Fraction] | None:
@@ -281,14 +237,12 @@ def low_forest(arcs: Arcs, rates: Mapping[int, Fraction], *, progress: Progress 
     return min([best, *others], key=lambda forest: forest.longest)
 
 
-def turned_forest(arcs: Arcs, rates: Mapping[int, Fraction], symmetries: Sequence[Sequence[int]]) -> Forest | None:
-    """As `pack_forest`, by turning the trees of one root to all others; None where that is not possible.
-
-    symmetries: permutations of the vertices.
-    """
-    if not symmetries or not len(arcs.members) == arcs.count == len(rates) or len(set(rates.values())) > 1:
+def turned_forest(arcs: Arcs, rates: Mapping[int, Fraction], topology: Topology) -> Forest | None:
+    """As `pack_forest`, by turning the trees of one root to all others; None where that is not possible."""
+    if not topology.symmetries or not len(arcs.members) == arcs.count == len(rates) or len(set(rates.values())) > 1:
         return None
-    found = pack_turned(arcs, next(iter(rates.values())), symmetries)
+    group = regular_group(topology)
+    found = None if group is None else pack_turned(arcs, next(iter(rates.values())), group)
     if found is None:
         return None
     trees, scale = found

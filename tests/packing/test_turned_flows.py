@@ -15,8 +15,8 @@ from blinksim.graphs.network import network
 from blinksim.graphs.programs import Commodity, shared_capacities
 from blinksim.machines import load
 from blinksim.packing.flow_paths import route_flows, turned_flows
+from blinksim.packing.forest import regular_group
 from blinksim.schedule.verify import verify
-from blinksim.topology.symmetry import automorphisms
 
 
 @pytest.mark.parametrize("name", ["ring:5", "ring:6", "torus:3x4", "torus:4x4", "hypercube:3", "full:5"])
@@ -27,7 +27,9 @@ def test_as_fast_as_flows_from_every_source(name: str) -> None:
     commodities = [Commodity(a, {b: 1 for b in everywhere if b != a}) for a in everywhere]
     best = bound(topology, Collective("alltoall")).rate / topology.ranks / net.unit
     routed = route_flows(net, shared_capacities(topology, net), commodities, best)
-    turned = turned_flows(net, best, automorphisms(topology))
+    group = regular_group(topology)
+    assert group is not None
+    turned = turned_flows(net, best, group)
     assert routed is not None
     assert turned is not None
     rate, paths = turned
@@ -45,7 +47,7 @@ def test_as_fast_as_flows_from_every_source(name: str) -> None:
 
 def test_nothing_where_machines_are_not_alike() -> None:
     topology = load("mesh:3x3").select()
-    assert turned_flows(network(topology), Fraction(1), automorphisms(topology)) is None
+    assert regular_group(topology) is None
 
 
 @pytest.mark.slow

@@ -19,13 +19,13 @@ from blinksim.collective import ROOT, Collective
 from blinksim.graphs.network import Network
 from blinksim.graphs.programs import Commodity, SharedCapacity
 from blinksim.packing.flow_paths import PathShare, route_flows, turned_flows
+from blinksim.packing.forest import regular_group
 from blinksim.packing.hosts import read_hosts
 from blinksim.packing.hosts import straight as straight_trees
 from blinksim.schedule.loads import resources
 from blinksim.schedule.tree import Edge, Route
 from blinksim.topology.graph import Topology
 from blinksim.topology.routes import Router
-from blinksim.topology.symmetry import automorphisms
 
 Pair = tuple[int, int]
 
@@ -109,9 +109,8 @@ def _turned(
 ) -> tuple[Fraction, list[_Path]]:
     """As `_flows`, for an alltoall on a machine of direct links in which all GPUs are alike; else zero."""
     plain = len(net.members) == net.vertices and all(len(capacity.uses) == 1 for capacity in shared)
-    routed = None
-    if collective.name == "alltoall" and topology.symmetries and plain:
-        routed = turned_flows(net, most, automorphisms(topology))
+    group = regular_group(topology) if collective.name == "alltoall" and topology.symmetries and plain else None
+    routed = None if group is None else turned_flows(net, most, group)
     if routed is None:
         return Fraction(0), []
     return routed[0], [_Path(path.commodity, path.sink, path.arcs, path.rate) for path in _merged(routed[1])]
