@@ -183,7 +183,7 @@ class Cubes(Pricing):
         bits = self.allowed.shape[1]
         for order in permutations(range(bits)):
             for when in self._placed(order, 0):
-                yield _doubled(when, order, (0,))
+                yield doubled(when, order, (0,))
         *near, far = range(bits)
         for order in permutations(near):
             for own in self._placed(order, 0):
@@ -191,7 +191,7 @@ class Cubes(Pricing):
 
     def _split(self, order: tuple[int, ...], own: tuple[int, ...], far: int) -> Iterator[tuple[Event, ...]]:
         """Along `far` when some of the other bits are done, while the rest of them follows at once."""
-        first = _doubled(own, order, (0,))
+        first = doubled(own, order, (0,))
         for before in range(len(order)):
             done = first[before].holders
             start = int(self.seen[own[before - 1], order[before - 1]]) if before else 0
@@ -199,7 +199,7 @@ class Cubes(Pricing):
                 there = Event(start + now, far, DOUBLE, done)
                 for rest in permutations(order[before:]):
                     for when in self._placed(rest, int(self.seen[start + now, far])):
-                        yield (*first, there, *_doubled(when, rest, tuple(rank | 1 << far for rank in done)))
+                        yield (*first, there, *doubled(when, rest, tuple(rank | 1 << far for rank in done)))
 
     def _halvings(self) -> Iterator[tuple[Event, ...]]:
         bits = self.allowed.shape[1]
@@ -227,7 +227,8 @@ class Cubes(Pricing):
                 yield (now, *others)
 
 
-def _doubled(when: tuple[int, ...], order: tuple[int, ...], holders: tuple[int, ...]) -> tuple[Event, ...]:
+def doubled(when: tuple[int, ...], order: tuple[int, ...], holders: tuple[int, ...]) -> tuple[Event, ...]:
+    """One bit after another, in these rounds. holders: who has the data of rank 0 before."""
     found = []
     for now, bit in zip(when, order, strict=True):
         found.append(Event(now, bit, DOUBLE, holders))
