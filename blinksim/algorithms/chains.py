@@ -9,7 +9,7 @@ attains it.
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import islice, pairwise
+from itertools import pairwise
 
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.orders import chain_order
@@ -19,17 +19,7 @@ from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.packing.chain_columns import (
-    MOST_LISTED,
-    MOST_PRICED,
-    by_rail,
-    column,
-    order_of,
-    orders,
-    pricing,
-    pricing_rounds,
-    zigzags,
-)
+from blinksim.packing.chain_columns import by_rail, column, listed, order_of, priced, zigzags
 from blinksim.packing.choose import Limits, equal_shares
 from blinksim.packing.columns import Column, Hops, best_mix, find_hops
 from blinksim.packing.hamiltonian import Order
@@ -90,19 +80,14 @@ def pack_chains(topology: Topology, hops: Hops, bound: Fraction, channels: int, 
     bound: bytes/s that nothing exceeds. On at most `MOST_LISTED` paths the best mix is exact.
     """
     target = bound / hops.unit
-    pool = _all_paths(hops)
+    pool = listed(hops, closed=False, both=True, most_ranks=_LIST_RANKS)
     if pool is None:
         template = _template(topology, hops, target, channels)
         if template is not None and template[0] >= target:
             return template[1]
         start = [_column(hops, order) for order in dict.fromkeys(template[1] if template else ())]
-        price = pricing(hops, closed=False, both=True, limits=limits)
-        if not start:
-            start = price([1.0] * len(hops.capacity), [float("inf")]) if hops.members <= MOST_PRICED else []
-        if start and hops.members <= MOST_PRICED:
-            mix = best_mix(start, hops.capacity, price=price, rounds=pricing_rounds(hops))
-            start = list(dict.fromkeys((*mix.columns, *start)))
-        pool = start
+        start, mixed = priced(hops, start, hops.capacity, closed=False, both=True, limits=limits)
+        pool = list(dict.fromkeys((*mixed, *start)))
     if not pool:
         raise InfeasibleError(
             f"{topology.name}: no chain visits all {hops.members} members from one to the next over "
@@ -117,14 +102,6 @@ def pack_chains(topology: Topology, hops: Hops, bound: Fraction, channels: int, 
 
 def _column(hops: Hops, order: Order) -> Column:
     return column(hops, order, closed=False, both=True)
-
-
-def _all_paths(hops: Hops) -> list[Column] | None:
-    """Every path, or None if there are too many."""
-    if hops.members > _LIST_RANKS:
-        return None
-    found = list(islice(orders(hops, closed=False, both=True), MOST_LISTED + 1))
-    return [_column(hops, order) for order in found] if len(found) <= MOST_LISTED else None
 
 
 def _template(topology: Topology, hops: Hops, target: Fraction, channels: int) -> tuple[Fraction, list[Order]] | None:

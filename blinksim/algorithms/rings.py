@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import islice, pairwise
+from itertools import pairwise
 
 from blinksim.algorithms import ring
 from blinksim.algorithms.building.claims import with_gap
@@ -21,16 +21,7 @@ from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.packing.chain_columns import (
-    MOST_LISTED,
-    MOST_PRICED,
-    by_rail,
-    column,
-    order_of,
-    orders,
-    pricing,
-    pricing_rounds,
-)
+from blinksim.packing.chain_columns import by_rail, column, listed, order_of, priced
 from blinksim.packing.choose import Limits, equal_shares, most_whole
 from blinksim.packing.columns import Column, Hops, best_mix, find_hops
 from blinksim.packing.hamiltonian import Order
@@ -109,12 +100,12 @@ def most_rings(topology: Topology, *, bidirectional: bool = False, limits: Limit
     hops = find_hops(topology)
     both = bidirectional and hops.members > 2
     lanes = [int(c * hops.unit / hops.lane) for c in hops.capacity]
-    listed = _all_cycles(hops, both)
-    pool = _templates(topology, hops, both, lanes) if listed is None else listed
+    every = listed(hops, closed=True, both=both, most_ranks=_LIST_RANKS)
+    pool = _templates(topology, hops, both, lanes) if every is None else every
     most = _free_lanes(hops, lanes) // (2 if both else 1)
     if pool:
         counts, proved = most_whole(pool, lanes, limits)
-    if listed is None and (not pool or sum(counts) < min(most, MOST_RINGS)):
+    if every is None and (not pool or sum(counts) < min(most, MOST_RINGS)):
         pool = _priced(hops, pool, lanes, both, limits)
         if pool:
             counts, proved = most_whole(pool, lanes, limits)
@@ -127,7 +118,7 @@ def most_rings(topology: Topology, *, bidirectional: bool = False, limits: Limit
     found = found[:MOST_RINGS]
     if both:
         found = [order for ahead in found for order in (ahead, (ahead[0], *reversed(ahead[1:])))]
-    return Rings(tuple(found), (proved and listed is not None) or sum(counts) == most)
+    return Rings(tuple(found), (proved and every is not None) or sum(counts) == most)
 
 
 def even_rings(topology: Topology, channels: int, limits: Limits) -> tuple[Order, ...]:
@@ -136,7 +127,7 @@ def even_rings(topology: Topology, channels: int, limits: Limits) -> tuple[Order
     The best on machines with few enough cycles to list. Raises `InfeasibleError` if there is no ring.
     """
     hops = find_hops(topology)
-    pool = _all_cycles(hops, False)
+    pool = listed(hops, closed=True, both=False, most_ranks=_LIST_RANKS)
     if pool is None:
         pool = _priced(hops, _templates(topology, hops, False, hops.capacity), hops.capacity, False, limits)
     if not pool:
@@ -160,14 +151,6 @@ def idle_links(schedule: Schedule) -> list[str]:
     return [link.name for link, load in zip(schedule.topology.links, loads, strict=True) if not load]
 
 
-def _all_cycles(hops: Hops, both: bool) -> list[Column] | None:
-    """Every cycle, or None if there are too many."""
-    if hops.members > _LIST_RANKS:
-        return None
-    found = list(islice(orders(hops, closed=True, both=both), MOST_LISTED + 1))
-    return [column(hops, order, closed=True, both=both) for order in found] if len(found) <= MOST_LISTED else None
-
-
 def _free_lanes(hops: Hops, lanes: list[int]) -> int:
     """The fewest lanes that leave any member: no more directed rings than these fit."""
     members = hops.vertices[: hops.members]
@@ -189,11 +172,5 @@ def _templates(topology: Topology, hops: Hops, both: bool, lanes: Sequence[int])
 
 def _priced(hops: Hops, pool: list[Column], lanes: Sequence[int], both: bool, limits: Limits) -> list[Column]:
     """`pool` with the cycles that a linear program over all of them takes."""
-    if hops.members > MOST_PRICED:
-        return pool
-    price = pricing(hops, closed=True, both=both, limits=limits)
-    start = pool or price([1.0] * len(lanes), [float("inf")])
-    if not start:
-        return []
-    mix = best_mix(start, lanes, price=price, rounds=pricing_rounds(hops))
-    return [c for c in dict.fromkeys((*start, *mix.columns)) if all(lanes[r] >= times for r, times in c.load)]
+    start, mix = priced(hops, pool, lanes, closed=True, both=both, limits=limits)
+    return [c for c in dict.fromkeys((*start, *mix)) if all(lanes[r] >= times for r, times in c.load)]

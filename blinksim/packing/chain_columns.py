@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from ortools.sat.python import cp_model
 
 from blinksim.packing.choose import Limits
-from blinksim.packing.columns import Arc, Column, Hops, Price
+from blinksim.packing.columns import Arc, Column, Hops, Price, best_mix
 from blinksim.packing.hamiltonian import Order, hamiltonian
 
 # Most orders that are listed; beyond that, orders are priced, up to this many ranks.
@@ -35,6 +35,14 @@ def orders(hops: Hops, *, closed: bool, both: bool) -> Iterator[Order]:
     joined = hops.both if both else hops.next_to
     next_to = [[rank[b] for b in joined[a] if b in rank] for a in members]
     return hamiltonian(next_to, closed=closed, both=both)
+
+
+def listed(hops: Hops, *, closed: bool, both: bool, most_ranks: int) -> list[Column] | None:
+    """All `orders` as columns; None if there are too many, or more ranks than that."""
+    if hops.members > most_ranks:
+        return None
+    found = list(islice(orders(hops, closed=closed, both=both), MOST_LISTED + 1))
+    return [column(hops, order, closed=closed, both=both) for order in found] if len(found) <= MOST_LISTED else None
 
 
 def column(hops: Hops, order: Order, *, closed: bool, both: bool) -> Column:
@@ -88,9 +96,17 @@ def by_rail(groups: Sequence[Sequence[int]], *, closed: bool) -> list[Order]:
     return found
 
 
-def pricing_rounds(hops: Hops) -> int:
-    """How often to ask for a cheaper order: each answer takes longer on a larger machine."""
-    return 60 if hops.members <= 16 else 40
+def priced(
+    hops: Hops, start: Sequence[Column], capacity: Sequence[int], *, closed: bool, both: bool, limits: Limits
+) -> tuple[list[Column], tuple[Column, ...]]:
+    """The columns of `start` (or the cheapest order), and those that a linear program over all orders takes."""
+    if hops.members > MOST_PRICED:
+        return list(start), ()
+    price = pricing(hops, closed=closed, both=both, limits=limits)
+    pool = list(start) or price([1.0] * len(capacity), [float("inf")])
+    # Each answer takes longer on a larger machine.
+    rounds = 60 if hops.members <= 16 else 40
+    return pool, best_mix(pool, capacity, price=price, rounds=rounds).columns if pool else ()
 
 
 def pricing(hops: Hops, *, closed: bool, both: bool, limits: Limits) -> Price:

@@ -19,11 +19,14 @@ from random import Random
 Order = tuple[int, ...]
 
 
-def hamiltonian(next_to: Sequence[Sequence[int]], *, closed: bool, both: bool) -> Iterator[Order]:
+def hamiltonian(
+    next_to: Sequence[Sequence[int]], *, closed: bool, both: bool, starts: Sequence[int] | None = None
+) -> Iterator[Order]:
     """Orders of the vertices in which each is next to the one before, and the last to the first if `closed`.
 
     next_to: for each vertex those that may follow it. both: neighbours are mutual, and of an order and its reverse
-    only one is given; otherwise orders are directed. Closed orders start at vertex 0.
+    only one is given; otherwise orders are directed. Closed orders start at vertex 0, others at one of `starts`
+    (default: any).
     """
     n = len(next_to)
 
@@ -39,7 +42,7 @@ def hamiltonian(next_to: Sequence[Sequence[int]], *, closed: bool, both: bool) -
                 yield from extend(path, seen | 1 << b)
                 path.pop()
 
-    for first in range(1 if closed or (both and n < 3) else n):
+    for first in starts or range(1 if closed or (both and n < 3) else n):
         yield from extend([first], 1 << first)
 
 
@@ -157,17 +160,11 @@ class _Merging:
 
     def _exchange(self, first: int, second: int, square: _Square) -> None:
         a, b, c, d = square
-        for x, y in ((a, b), (c, d)):
-            self._give(self.factors[first], self.factors[second], x, y)
-        for x, y in ((b, c), (d, a)):
-            self._give(self.factors[second], self.factors[first], x, y)
-
-    @staticmethod
-    def _give(giver: _Factor, taker: _Factor, x: int, y: int) -> None:
-        giver[x].remove(y)
-        giver[y].remove(x)
-        taker[x].append(y)
-        taker[y].append(x)
+        one, two = self.factors[first], self.factors[second]
+        for x, y, giver, taker in ((a, b, one, two), (c, d, one, two), (b, c, two, one), (d, a, two, one)):
+            for here, there in ((x, y), (y, x)):
+                giver[here].remove(there)
+                taker[here].append(there)
 
     def _labels(self, factor: _Factor) -> list[int]:
         label, found = [-1] * self.count, 0

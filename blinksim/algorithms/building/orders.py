@@ -9,7 +9,7 @@ ring that leaves the node from a GPU of its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import islice, pairwise, permutations
 
@@ -40,7 +40,8 @@ def ring_orders(topology: Topology, *, alike: bool = False) -> list[Order]:
     packed = _pack(lanes, n) if n <= EXACT else []
     candidates = [[*packed, *map(_reverse, packed)]] if packed else []
     if not packed:
-        candidates += [[order] for order in _small_orders(n)] if n <= 6 else []
+        everywhere = [[b for b in range(n) if b != a] for a in range(n)]
+        candidates += [[order] for order in hamiltonian(everywhere, closed=True, both=True)] if n <= 6 else []
         candidates += _by_node(topology, alike)
         candidates += _disjoint(topology, n)
         candidates += [[*rings, *map(_reverse, rings)] for rings in candidates]
@@ -55,7 +56,16 @@ def chain_order(topology: Topology, first: int = 0) -> Order:
         return (first, *(rank for rank in range(n) if rank != first))
     if n <= EXACT:
         width = _widths(topology)
-        return max(_paths(width, first), key=lambda order: _slowest(width, order))
+        best: Order = (first,)
+        # One path for every threshold that still allows one.
+        for level in sorted({width[a][b] for a, b in permutations(range(n), 2)}):
+            next_to = [[b for b in range(n) if b != a and width[a][b] >= level] for a in range(n)]
+            order = next(hamiltonian(next_to, closed=False, both=False, starts=[first]), None)
+            if order is None:
+                break
+            if len(best) < n or _slowest(width, order) > _slowest(width, best):
+                best = order
+        return best
     groups = nodes_of(topology, topology.members)
     home = next(i for i, group in enumerate(groups) if first in group)
     ordered = groups[home:] + groups[:home]
@@ -142,10 +152,6 @@ def _disjoint(topology: Topology, n: int) -> list[list[Order]]:
     return [cycles[:most], *([cycle] for cycle in cycles)] if most > 1 and cycles else [[cycle] for cycle in cycles]
 
 
-def _small_orders(n: int) -> list[Order]:
-    return [(0, *rest) for rest in permutations(range(1, n)) if n < 3 or rest[0] < rest[-1]]
-
-
 def _by_node(topology: Topology, alike: bool) -> list[list[Order]]:
     """Node by node: one ring in rank order, or one per local rank, each entering the nodes at another one.
 
@@ -157,9 +163,7 @@ def _by_node(topology: Topology, alike: bool) -> list[list[Order]]:
     if len(groups) == 1 or local == 1 or len({len(group) for group in groups}) > 1:
         return [single]
     inside = [tuple(range(local))]
-    cycles = _pack(_lanes(topology, groups[0]), local) if (
-        2 < local <= EXACT
-    ) else []  # fmt: skip
+    cycles = _pack(_lanes(topology, groups[0]), local) if 2 < local <= EXACT else []
     both = [*cycles, *map(_reverse, cycles)]
     chosen = [orders for orders in (inside, both) if orders]
     ways = (False,) if alike else (False, True)
@@ -209,25 +213,3 @@ def _widths(topology: Topology) -> list[list[tuple[int, Fraction]]]:
 
 def _slowest(width: list[list[tuple[int, Fraction]]], order: Order) -> tuple[int, Fraction]:
     return min(width[a][b] for a, b in pairwise(order))
-
-
-def _paths(width: list[list[tuple[int, Fraction]]], first: int) -> Iterator[Order]:
-    """Paths from `first` over hops no slower than a threshold, one per threshold that still allows a path."""
-    n = len(width)
-    levels = sorted({width[a][b] for a in range(n) for b in range(n) if a != b})
-
-    def extend(path: list[int], level: tuple[int, Fraction]) -> Order | None:
-        if len(path) == n:
-            return tuple(path)
-        for b in sorted(set(range(n)) - set(path)):
-            if width[path[-1]][b] >= level:
-                found = extend([*path, b], level)
-                if found:
-                    return found
-        return None
-
-    for level in levels:
-        found = extend([first], level)
-        if found is None:
-            return
-        yield found
