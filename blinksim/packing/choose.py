@@ -22,6 +22,7 @@ the trees themselves are unknown, so that "T - 1 trees cannot do it" is a proof 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -83,21 +84,6 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class _Program:
-    """amounts and used: variables by column; the columns of an orbit share those of its first. groups: of these."""
-
-    model: cp_model.CpModel
-    orbit: Sequence[int]
-    amounts: dict[int, Any]
-    used: dict[int, Any]
-    groups: Sequence[Sequence[int]]
-
-    def selected(self, solver: cp_model.CpSolver) -> list[int]:
-        """The amount of each column in the solver's answer."""
-        return [solver.value(self.amounts[number]) for number in self.orbit]
-
-
-@dataclass(frozen=True)
 class Choice:
     """Columns, of which every group needs the same `rate` in multiples of 1/parts, under the capacities."""
 
@@ -137,17 +123,17 @@ class Choice:
         return found if best is None or found.count < best.count else Selection(best.amounts, found.least)
 
     def _solve(self, seconds: float, seed: int, image: Sequence[int], hint: Sequence[int] | None) -> Selection | None:
-        program = self._program(image, hint)
-        for group in program.groups:
+        model, amounts, used = self._program(image, hint)
+        for group in dict.fromkeys(column.group for column in self.columns):
             # Implied by the amounts; it helps to prove that fewer are impossible.
-            program.model.add_at_least_one(program.used[number] for number in group)
-        sizes = {number: program.orbit.count(number) for number in program.used}
-        program.model.minimize(sum(sizes[number] * use for number, use in program.used.items()))
+            own = [number for number, column in enumerate(self.columns) if column.group == group]
+            model.add_at_least_one({used[number].index: used[number] for number in own}.values())
+        model.minimize(sum(used))
         # One unit of deterministic time takes 0.3 to 0.4 s; the clock ends only what is much slower.
         solver = Limits(2 * seconds + _GRACE, seed, 2 * seconds).solver()
-        if solver.solve(program.model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return None
-        return Selection(tuple(program.selected(solver)), max(round(solver.best_objective_bound), self.least))
+        return Selection(tuple(map(solver.value, amounts)), max(round(solver.best_objective_bound), self.least))
 
     def cheapest(self, limits: Limits, rates_first: bool, most: int, hint: Sequence[int] | None) -> list[int] | None:
         """The amounts of the fewest columns, of these those with the least sum of costs; None if none are found.
@@ -155,52 +141,50 @@ class Choice:
         rates_first: the least sum of rate times cost comes first, then the number of columns. most: a number of columns
         that suffices.
         """
-        program = self._program(range(len(self.columns)), hint)
-        amounts, used = program.amounts.values(), program.used.values()
+        model, amounts, used = self._program(range(len(self.columns)), hint)
         if rates_first:
             big = len(self.columns) + 1
             total = sum(c.cost * big * amount for c, amount in zip(self.columns, amounts, strict=True))
-            program.model.minimize(total + sum(used))
+            model.minimize(total + sum(used))
         else:
             big = 1 + sum(sorted((c.cost for c in self.columns), reverse=True)[:most])
-            program.model.minimize(sum((big + c.cost) * use for c, use in zip(self.columns, used, strict=True)))
+            model.minimize(sum((big + c.cost) * use for c, use in zip(self.columns, used, strict=True)))
         solver = limits.solver()
-        if solver.solve(program.model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            return None
-        return program.selected(solver)
+        found = solver.solve(model) in (cp_model.OPTIMAL, cp_model.FEASIBLE)
+        return list(map(solver.value, amounts)) if found else None
 
-    def _program(self, image: Sequence[int], hint: Sequence[int] | None) -> _Program:
-        """Amounts that fit and make the rate, equal on the orbits of `image`; still without an objective."""
-        orbit = column_orbits(image)
-        total = int(self.rate * self.parts)
+    def _program(
+        self, image: Sequence[int], hint: Sequence[int] | None
+    ) -> tuple[cp_model.CpModel, list[Any], list[Any]]:
+        """Amounts that fit and make the rate, equal on the orbits of `image`, and whether columns are used.
+
+        The columns of an orbit share the variables of its first. There is no objective yet.
+        """
+        orbit, total = column_orbits(image), int(self.rate * self.parts)
         model = cp_model.CpModel()
-        amounts: dict[int, Any] = {}
-        used: dict[int, Any] = {}
-        for number in sorted(set(orbit)):
-            most = min([total, *(self.capacity[r] * self.parts // t for r, t in self.columns[number].load)])
-            amount, use = model.new_int_var(0, most, f"amount{number}"), model.new_bool_var(f"used{number}")
-            model.add(amount <= most * use)
-            model.add(amount >= use)
-            if hint is not None:
-                model.add_hint(amount, hint[number])
-                model.add_hint(use, hint[number] > 0)
-            amounts[number], used[number] = amount, use
-        rows: dict[int, dict[int, int]] = {}
-        groups: dict[int, dict[int, int]] = {}
+        amounts, used = list[Any](), list[Any]()
+        rows, groups = defaultdict[int, list[Any]](list), defaultdict[int, list[Any]](list)
         for number, column in enumerate(self.columns):
-            _count(groups, column.group, orbit[number], 1)
+            if orbit[number] == number:
+                most = min([total, *(self.capacity[r] * self.parts // t for r, t in column.load)])
+                amount, use = model.new_int_var(0, most, f"amount{number}"), model.new_bool_var(f"used{number}")
+                model.add(amount <= most * use)
+                model.add(amount >= use)
+                if hint is not None:
+                    model.add_hint(amount, hint[number])
+                    model.add_hint(use, hint[number] > 0)
+            else:
+                amount, use = amounts[orbit[number]], used[orbit[number]]
+            amounts.append(amount)
+            used.append(use)
+            groups[column.group].append(amount)
             for resource, times in column.load:
-                _count(rows, resource, orbit[number], times)
-        for resource, row in rows.items():
-            model.add(sum(t * amounts[number] for number, t in row.items()) <= self.capacity[resource] * self.parts)
-        for _, group in sorted(groups.items()):
-            model.add(sum(times * amounts[number] for number, times in group.items()) == total)
-        return _Program(model, orbit, amounts, used, [sorted(group) for group in groups.values()])
-
-
-def _count(table: dict[int, dict[int, int]], key: int, number: int, times: int) -> None:
-    row = table.setdefault(key, {})
-    row[number] = row.get(number, 0) + times
+                rows[resource].append(times * amount)
+        for resource, terms in rows.items():
+            model.add(sum(terms) <= self.capacity[resource] * self.parts)
+        for _, parts in sorted(groups.items()):
+            model.add(sum(parts) == total)
+        return model, amounts, used
 
 
 def fewest(
@@ -311,13 +295,12 @@ def _fit(
 def _counts(
     model: cp_model.CpModel, columns: Sequence[Column], capacity: Sequence[int], most: int | None
 ) -> tuple[list[Any], dict[int, list[Any]]]:
-    counts: list[Any] = []
-    rows: dict[int, list[Any]] = {}
+    counts, rows = list[Any](), defaultdict[int, list[Any]](list)
     for number, column in enumerate(columns):
         bound = min(capacity[r] // times for r, times in column.load) if most is None else most
         counts.append(model.new_int_var(0, bound, f"n{number}"))
         for resource, times in column.load:
-            rows.setdefault(resource, []).append(times * counts[-1])
+            rows[resource].append(times * counts[-1])
     return counts, rows
 
 
@@ -326,7 +309,7 @@ MOST_MEMBERS = 10
 
 
 class TreeAnswer(Enum):
-    """How a search_trees for T trees ended."""
+    """How a search for T trees ended."""
 
     FOUND = "found"
     IMPOSSIBLE = "impossible"
@@ -342,10 +325,38 @@ def search_trees(
     preferred. Returns the trees with their rates (arcs away from the root, parents
     first), or none.
     """
-    program = _TreeProgram(hops, root, used, int(rate * parts))
-    amounts = program.amounts(trees)
-    taken = [program.tree(amount) for amount in amounts]
-    model = program.finish(parts)
+    model, total = cp_model.CpModel(), int(rate * parts)
+    members = hops.vertices[: hops.members]
+    last, rows = len(members) - 1, defaultdict[int, list[Any]](list)
+    # What each tree carries, the most first; and for each hop that it may take, the variable that selects it.
+    amounts = [model.new_int_var(1, total, f"w{t}") for t in range(trees)]
+    model.add(sum(amounts) == total)
+    for wide, narrow in pairwise(amounts):
+        model.add(wide >= narrow)
+    heights, taken = list[Any](), list[dict[Arc, Any]]()
+    for amount in amounts:
+        depth = {v: model.new_int_var(v != root, 0 if v == root else last, "") for v in members}
+        heights.append(model.new_int_var(1, last, ""))
+        takes: dict[Arc, Any] = {}
+        for a, b in hops.routes:
+            ways = [(a, b) if way == "down" else (b, a) for way in used]
+            if b == root or a not in depth or b not in depth or not all(way in hops.routes for way in ways):
+                continue
+            takes[a, b] = model.new_bool_var("")
+            carried = model.new_int_var(0, total, "")
+            model.add(depth[b] == depth[a] + 1).only_enforce_if(takes[a, b])
+            model.add(carried == amount).only_enforce_if(takes[a, b])
+            model.add(carried == 0).only_enforce_if(~takes[a, b])
+            for resource, times in hops.load(ways):
+                rows[resource].append(times * carried)
+        for v in members:
+            model.add(depth[v] <= heights[-1])
+            if v != root:
+                model.add_exactly_one(takes_here for (_, b), takes_here in takes.items() if b == v)
+        taken.append(takes)
+    for resource, terms in rows.items():
+        model.add(sum(terms) <= hops.capacity[resource] * parts)
+    model.minimize(sum(heights))
     solver = limits.solver()
     status = solver.solve(model)
     if status == cp_model.INFEASIBLE:
@@ -359,55 +370,6 @@ def search_trees(
     return TreeAnswer.FOUND, found
 
 
-class _TreeProgram:
-    """Trees with unknown hops and amounts, the sum of which is `total`. heights: the variable of each tree's height."""
-
-    def __init__(self, hops: Hops, root: int, used: Sequence[str], total: int) -> None:
-        self.hops, self.root, self.used, self.total = hops, root, used, total
-        self.members = hops.vertices[: hops.members]
-        self.model = cp_model.CpModel()
-        self.heights: list[Any] = []
-        self._rows: dict[int, list[Any]] = {}
-
-    def amounts(self, trees: int) -> list[Any]:
-        """What each tree carries, the most first."""
-        amounts = [self.model.new_int_var(1, self.total, f"w{t}") for t in range(trees)]
-        self.model.add(sum(amounts) == self.total)
-        for wide, narrow in pairwise(amounts):
-            self.model.add(wide >= narrow)
-        return amounts
-
-    def tree(self, amount: Any) -> dict[Arc, Any]:
-        """One more tree: for each hop that it may take, the variable that selects it."""
-        model, last = self.model, len(self.members) - 1
-        depth = {v: model.new_int_var(v != self.root, 0 if v == self.root else last, "") for v in self.members}
-        self.heights.append(model.new_int_var(1, last, ""))
-        takes: dict[Arc, Any] = {}
-        for a, b in self.hops.routes:
-            ways = [_way((a, b), way) for way in self.used]
-            if b == self.root or a not in depth or b not in depth or not all(way in self.hops.routes for way in ways):
-                continue
-            takes[a, b] = model.new_bool_var("")
-            carried = model.new_int_var(0, self.total, "")
-            model.add(depth[b] == depth[a] + 1).only_enforce_if(takes[a, b])
-            model.add(carried == amount).only_enforce_if(takes[a, b])
-            model.add(carried == 0).only_enforce_if(~takes[a, b])
-            for resource, times in self.hops.load(ways):
-                self._rows.setdefault(resource, []).append(times * carried)
-        for v in self.members:
-            model.add(depth[v] <= self.heights[-1])
-            if v != self.root:
-                model.add_exactly_one(takes_here for (_, b), takes_here in takes.items() if b == v)
-        return takes
-
-    def finish(self, parts: int) -> cp_model.CpModel:
-        """The model with its capacities, in multiples of 1/`parts`, and low trees as its aim."""
-        for resource, terms in self._rows.items():
-            self.model.add(sum(terms) <= self.hops.capacity[resource] * parts)
-        self.model.minimize(sum(self.heights))
-        return self.model
-
-
 def _parents_first(root: int, arcs: Sequence[Arc]) -> tuple[Arc, ...]:
     """The arcs of a tree, breadth first from its root."""
     out: dict[int, list[int]] = {}
@@ -419,7 +381,3 @@ def _parents_first(root: int, arcs: Sequence[Arc]) -> tuple[Arc, ...]:
         found += [(a, b) for b in out.get(a, ())]
         order += out.get(a, ())
     return tuple(found)
-
-
-def _way(arc: Arc, way: str) -> Arc:
-    return arc if way == "down" else arc[::-1]
