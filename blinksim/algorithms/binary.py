@@ -6,12 +6,14 @@ from fractions import Fraction
 
 from blinksim.algorithms.building.plan import Parents, Plan, add_tree
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
-from blinksim.collective import Collective
-from blinksim.schedule.model import Schedule
-from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    "binary", REDUCE_AND_SPREAD, "a complete binary tree, pipelined", order=30, source="Chan et al., CCPE 2007"
+    "binary",
+    REDUCE_AND_SPREAD,
+    "a complete binary tree, pipelined",
+    order=30,
+    form="forest",
+    source="Chan et al., CCPE 2007",
 )
 
 
@@ -20,14 +22,7 @@ def heap(ranks: int, root: int) -> Parents:
     return {(i + root) % ranks: ((i - 1) // 2 + root) % ranks for i in range(1, ranks)}
 
 
-def build(topology: Topology, collective: Collective) -> Schedule:
-    """The schedule on the complete binary tree over the ranks, counted from the root (rank 0 for allreduce)."""
-    plan = Plan(topology, collective, "binary", "forest")
-    fill(plan)
-    return plan.finish()
-
-
 def fill(plan: Plan) -> None:
-    """Adds its sends."""
+    """Sends on the complete binary tree over the ranks, counted from the root (rank 0 for allreduce)."""
     root = plan.collective.root
     add_tree(plan, plan.collective, Fraction(1), heap(plan.n, root), root, 0)

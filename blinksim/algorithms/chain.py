@@ -13,24 +13,20 @@ from itertools import pairwise
 from blinksim.algorithms.building.orders import chain_order
 from blinksim.algorithms.building.plan import Plan, add_tree
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm, around
-from blinksim.collective import Collective
 from blinksim.packing.hamiltonian import Order
-from blinksim.schedule.model import Schedule
-from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    "chain", REDUCE_AND_SPREAD, "a path of ranks, pipelined", order=20, source="Chan et al., CCPE 2007", hops=around
+    "chain",
+    REDUCE_AND_SPREAD,
+    "a path of ranks, pipelined",
+    order=20,
+    form="forest",
+    source="Chan et al., CCPE 2007",
+    hops=around,
 )
 
 
-def build(topology: Topology, collective: Collective, order: Order | None = None) -> Schedule:
-    """The schedule along `order` (default: from the root, or rank 0, over hops as fast as a search finds)."""
-    plan = Plan(topology, collective, "chain", "forest")
-    fill(plan, order)
-    return plan.finish()
-
-
 def fill(plan: Plan, order: Order | None = None) -> None:
-    """Adds its sends."""
+    """Sends along `order` (default: from the root, or rank 0, over hops as fast as a search finds)."""
     path = order or chain_order(plan.topology, plan.collective.root)
     add_tree(plan, plan.collective, Fraction(1), {b: a for a, b in pairwise(path)}, path[0], 0)

@@ -10,15 +10,13 @@ from fractions import Fraction
 
 from blinksim.algorithms.building.plan import Parents, Plan, add_tree
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
-from blinksim.collective import Collective
-from blinksim.schedule.model import Schedule
-from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
     "double_binary",
     REDUCE_AND_SPREAD,
     "two binary trees with half the vector each, pipelined",
     order=40,
+    form="forest",
     source="Sanders, Speck and Träff, Parallel Computing 2009",
 )
 
@@ -58,15 +56,8 @@ def _trees(collective: str, ranks: int, root: int) -> list[tuple[Parents, int]]:
     return two_trees(ranks) if collective == "allreduce" else rooted_trees(ranks, root)
 
 
-def build(topology: Topology, collective: Collective) -> Schedule:
-    """The schedule on both trees, half the vector each."""
-    plan = Plan(topology, collective, "double_binary", "forest")
-    fill(plan)
-    return plan.finish()
-
-
 def fill(plan: Plan) -> None:
-    """Adds its sends."""
+    """Sends on both trees, half the vector each."""
     collective = plan.collective
     for channel, (parents, root) in enumerate(_trees(collective.name, plan.n, collective.root)):
         add_tree(plan, collective, Fraction(1, 2), parents, root, channel)

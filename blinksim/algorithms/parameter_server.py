@@ -12,24 +12,15 @@ import numpy as np
 
 from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import Algorithm
-from blinksim.collective import Collective
-from blinksim.schedule.model import COPY, REDUCE, Schedule
-from blinksim.topology.graph import Topology
+from blinksim.schedule.model import COPY, REDUCE
 
 ENTRY = Algorithm(
     "parameter_server", ("allreduce",), "all to one rank and back", order=140, source="MXNet multi-tree wiki page"
 )
 
 
-def build(topology: Topology, collective: Collective) -> Schedule:
-    """The schedule with rank 0 as the server."""
-    plan = Plan(topology, collective, "parameter_server", "steps")
-    fill(plan)
-    return plan.finish()
-
-
 def fill(plan: Plan) -> None:
-    """Adds its sends."""
+    """Sends to rank 0, which is the server, and back."""
     vector = plan.add_chunk(Fraction(1))
     clients = np.arange(1, plan.n)
     if len(clients):

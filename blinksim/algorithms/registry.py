@@ -97,8 +97,8 @@ class Algorithm:
     multicast or reduce, and runs only when named. traffic: it has alltoallv, for any traffic matrix. outlined: its
     module tells the `rounds` of a schedule besides, for `blinksim.schedule.step_loads`. turned: it tells the
     `symmetric` form. hops: how many steps one after another it has, 0 if that is not known before it is built. fill:
-    what fills the plan of an algorithm from outside, and the form of its schedules. home: the file that registered it.
-    order: its place in lists.
+    what fills the plan of an algorithm from outside. form: of schedules that a `fill` makes. home: the file that
+    registered it. order: its place in lists.
     """
 
     name: str
@@ -133,6 +133,8 @@ class Algorithm:
         if self.fill is not None:
             return tuple(signature(self.fill).parameters)[1:]
         module = import_module(f"blinksim.algorithms.{self.name}")
+        if not hasattr(module, "build"):
+            return tuple(signature(module.fill).parameters)[1:]
         return tuple(signature(module.build).parameters)[2:]
 
     def sends_on(self, topology: Topology, collective: str) -> int:
@@ -191,17 +193,19 @@ class Algorithm:
         return Candidate(found, build=lambda: self._parallel(topology, collective))
 
     def _parallel(self, topology: Topology, collective: Collective, **options: Any) -> Candidate:
+        from blinksim.algorithms.building.plan import Plan, filled
         from blinksim.schedule.candidate import Candidate
 
         self.check_size(topology.ranks, collective.name)
         schedule: Schedule
         if self.fill is not None:
-            from blinksim.algorithms.building.plan import filled
-
             schedule = filled(self.name, self.fill, self.form, topology, collective, **options)
-        else:
-            module = import_module(f"blinksim.algorithms.{self.name}")
+        elif hasattr(module := import_module(f"blinksim.algorithms.{self.name}"), "build"):
             schedule = module.build(topology, collective, **options)
+        else:
+            plan = Plan(topology, collective, self.name, self.form)
+            module.fill(plan, **options)
+            schedule = plan.finish()
         return Candidate(schedule) if self.routes else Candidate.of(schedule)
 
 

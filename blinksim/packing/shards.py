@@ -16,10 +16,11 @@ has one tree in every host (the common refinement of the partitions).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate
 from math import ceil, lcm
 
 from blinksim.packing.hosts import Hosts, LocalTree, Path, Shape, packed_host, stars, straight, turned_edges, ways_from
@@ -112,13 +113,6 @@ def _shared(
     )
 
 
-@dataclass(frozen=True)
-class Spread:
-    """How the shards of one kind of host are spread: pieces of every member's shard, each with its trees."""
-
-    pieces: tuple[Piece, ...]
-
-
 def kinds_of(hosts: Hosts) -> list[int]:
     """A number for every host, equal for hosts with equal bandwidths; 0 is the most frequent kind."""
     # Fractions hash slowly, and most hosts share the very same rates.
@@ -134,7 +128,7 @@ def kinds_of(hosts: Hosts) -> list[int]:
     return [number[kind] for kind in label]
 
 
-def spread(hosts: Hosts, kinds: Sequence[int], trees: Sequence[Sequence[LocalTree]], kind: int) -> Spread:
+def spread(hosts: Hosts, kinds: Sequence[int], trees: Sequence[Sequence[LocalTree]], kind: int) -> tuple[Piece, ...]:
     """The pieces of the shards of hosts of this kind. trees: those of every kind.
 
     A port that can give out less than the others is used less by the same factor.
@@ -153,16 +147,17 @@ def spread(hosts: Hosts, kinds: Sequence[int], trees: Sequence[Sequence[LocalTre
     for member in shape.members:
         own = [(tree, tree.weight) for tree in trees[kind] if tree.port < 0 and tree.root == member]
         lists = [own, *(rows[other][member] for other in others)]
-        ends = sorted({end for row in lists for end in _ends(row)})
+        ends_of = [list(accumulate(weight for _, weight in row)) for row in lists]
+        ends = sorted({end for row in ends_of for end in row})
         start = Fraction(0)
         for end in ends:
-            chosen = [_at(row, end) for row in lists]
+            chosen = [row[bisect_left(own, end)][0] for row, own in zip(lists, ends_of, strict=True)]
             away: dict[int, tuple[LocalTree, ...]] = {
                 other: (tree,) for other, tree in zip(others, chosen[1:], strict=True)
             }
             pieces.append((member, end - start, chosen[0], away))
             start = end
-    return Spread(tuple(pieces))
+    return tuple(pieces)
 
 
 def all_pieces(hosts: Hosts, kinds: Sequence[int], rate: Fraction) -> list[tuple[Piece, ...]] | None:
@@ -171,14 +166,14 @@ def all_pieces(hosts: Hosts, kinds: Sequence[int], rate: Fraction) -> list[tuple
     for kind in range(max(kinds) + 1):
         found = straight(hosts, kinds.index(kind), rate)
         if found is None and max(kinds) == 0 and (level := stars(hosts, 0)):
-            wide = with_many_doors(hosts, spread(hosts, kinds, [level], 0).pieces, rate)
+            wide = with_many_doors(hosts, spread(hosts, kinds, [level], 0), rate)
             if wide is not None:
                 return [wide]
         found = found or packed_host(hosts, kinds.index(kind), rate)
         if found is None:
             return None
         trees.append(found)
-    return [spread(hosts, kinds, trees, kind).pieces for kind in range(len(trees))]
+    return [spread(hosts, kinds, trees, kind) for kind in range(len(trees))]
 
 
 def relayed(hosts: Hosts, kinds: Sequence[int], kind: int, rate: Fraction) -> Fraction:
@@ -217,18 +212,6 @@ def widths(hosts: Hosts, host: int) -> list[Fraction]:
     """What can leave a host by each port."""
     links, _, outof = hosts.rates[host]
     return [min([outof[port], *(links[i] for i in path)]) for port, (_, path) in enumerate(hosts.shape.feeds)]
-
-
-def _at(row: Sequence[tuple[LocalTree, Fraction]], end: Fraction) -> LocalTree:
-    return next(tree for (tree, _), last in zip(row, _ends(row), strict=True) if last >= end)
-
-
-def _ends(row: Sequence[tuple[LocalTree, Fraction]]) -> list[Fraction]:
-    total, ends = Fraction(0), []
-    for _, weight in row:
-        total += weight
-        ends.append(total)
-    return ends
 
 
 def _dealt(shape: Shape, entering: Sequence[tuple[LocalTree, Fraction]]) -> dict[int, list[tuple[LocalTree, Fraction]]]:

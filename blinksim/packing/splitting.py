@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -336,9 +337,9 @@ class Routes:
                 found.append(RoutedTree(tree.root, tree.amount, whole))
                 continue
             # Where any edge's path ends, a new tree begins.
-            ends = sorted({end for pieces in parts for end in _ends(pieces)} or {tree.amount})
             places = [0] * len(parts)
-            lefts = [_ends(pieces) for pieces in parts]
+            lefts = [list(accumulate(amount for _, amount in pieces)) for pieces in parts]
+            ends = sorted({end for left in lefts for end in left} or {tree.amount})
             start = 0
             for end in ends:
                 edges = []
@@ -349,14 +350,6 @@ class Routes:
                 found.append(RoutedTree(tree.root, end - start, tuple(edges)))
                 start = end
         return found
-
-
-def _ends(pieces: Pieces) -> list[int]:
-    total, ends = 0, []
-    for _, amount in pieces:
-        total += amount
-        ends.append(total)
-    return ends
 
 
 def _joined(first: Pieces, second: Pieces) -> Iterable[tuple[Path, int]]:

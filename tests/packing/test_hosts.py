@@ -258,7 +258,7 @@ def test_pieces_make_whole_shards() -> None:
     assert None not in trees
     for kind in (0, 1):
         for member in hosts.shape.members:
-            pieces = [piece for piece in spread(hosts, kinds, trees, kind).pieces if piece[0] == member]  # type: ignore[arg-type]
+            pieces = [piece for piece in spread(hosts, kinds, trees, kind) if piece[0] == member]  # type: ignore[arg-type]
             assert sum(weight for _, weight, _, _ in pieces) == 1
     slow = [tree for tree in trees[1] or [] if tree.port >= 0]
     assert sum(tree.weight for tree in slow) == 32

@@ -74,7 +74,7 @@ def test_the_part_is_what_a_linear_program_finds(nodes: int, local: int, port: i
     assert hosts is not None
     trees = stars(hosts, 0)
     assert trees is not None
-    narrow, wide = spread(hosts, kinds_of(hosts), [trees], 0).pieces, shards.by_all(hosts)
+    narrow, wide = spread(hosts, kinds_of(hosts), [trees], 0), shards.by_all(hosts)
     assert wide is not None
     most = [float(value) for side in hosts.rates[0] for value in side]
     solver: Any = pywraplp.Solver.CreateSolver("GLOP")
@@ -100,7 +100,7 @@ def test_loads_are_those_of_the_schedule() -> None:
     assert hosts is not None
     trees = stars(hosts, 0)
     assert trees is not None
-    narrow = spread(hosts, kinds_of(hosts), [trees], 0).pieces
+    narrow = spread(hosts, kinds_of(hosts), [trees], 0)
     pieces = shards.with_many_doors(hosts, narrow, best / part.ranks)
     assert pieces is not None
     said = [part.ranks * load for load in resource_loads(made, resources(part))]
