@@ -8,12 +8,11 @@ is the reverse of a spreading one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import wraps
 from math import ceil
-from typing import TYPE_CHECKING, ParamSpec
+from typing import TYPE_CHECKING, Any
 
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.registry import Algorithm
@@ -37,9 +36,6 @@ ENTRY = Algorithm(
     most_ranks=1024,
     source="Cai et al. (SCCL), PPoPP 2021",
 )
-
-
-P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -129,16 +125,10 @@ def find(
     return FewSteps(schedule, chunks, tuple(per_step), least_steps, least_rounds, reached, found)
 
 
-def _schedule_of(search: Callable[P, FewSteps]) -> Callable[P, Schedule]:
-    @wraps(search)
-    def build(*arguments: P.args, **options: P.kwargs) -> Schedule:
-        return search(*arguments, **options).schedule
-
-    return build
-
-
-build = _schedule_of(find)
-"""What `find` finds, as a schedule with its bound and its gap by the loads."""
+@wraps(find)
+def build(*arguments: Any, **options: Any) -> Schedule:
+    """What `find` finds, as a schedule with its bound and its gap by the loads."""
+    return find(*arguments, **options).schedule
 
 
 def fewest_steps(hops: Hops, collective: Collective) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import lcm
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from blinksim.bounds.cuts import tightest
 from blinksim.errors import BlinksimError, InfeasibleError
 from blinksim.graphs.linear import MOST_FLOWS, roundings
 from blinksim.graphs.maxflow import Flow
-from blinksim.graphs.network import Array, Network, guard
+from blinksim.graphs.network import Array, Network, guard, whole
 from blinksim.graphs.programs import Commodity, SharedCapacity, flow_variables, solve_flows
 from blinksim.packing.scaling import MOST_EXCESS, excess
 
@@ -111,21 +110,16 @@ def turned_flows(net: Network, best: Fraction, group: Array) -> tuple[Fraction, 
     return routed[0], paths
 
 
-def _whole(values: Sequence[Fraction]) -> tuple[list[int], int]:
-    common = lcm(*(value.denominator for value in values))
-    return [value.numerator * (common // value.denominator) for value in values], common
-
-
 def _rate(net: Network, capacity: Sequence[Fraction], one: Commodity) -> Fraction:
     """The greatest rate per unit of weight in these capacities: a tightest cut, seen from the source."""
-    numbers, common = _whole(capacity)
+    numbers, unit = whole([(value, 1) for value in capacity])
     guard(sum(numbers))
     turned = replace(net, capacity=np.array(numbers, dtype=np.int64)).reversed()
     weight = np.zeros(net.vertices, dtype=np.int64)
     for vertex, value in one.weights.items():
         weight[vertex] = value
     ratio, _ = tightest(turned, weight, np.array([one.source], dtype=np.int64))
-    return ratio / common
+    return ratio * unit
 
 
 def _decomposed(
@@ -133,7 +127,8 @@ def _decomposed(
 ) -> list[PathShare]:
     """A flow of `rate` per unit of weight, cut into paths: at most one per arc and sink."""
     sinks = [vertex for vertex, weight in one.weights.items() if weight]
-    numbers, common = _whole([*capacity, *(rate * one.weights[vertex] for vertex in sinks)])
+    wanted = [*capacity, *(rate * one.weights[vertex] for vertex in sinks)]
+    numbers, unit = whole([(value, 1) for value in wanted])
     guard(2 * sum(numbers))
     end = net.vertices
     flow = Flow(
@@ -145,7 +140,7 @@ def _decomposed(
         end,
     )
     return [
-        PathShare(number, vertex, arcs, Fraction(amount, common))
+        PathShare(number, vertex, arcs, amount * unit)
         for vertex, arcs, amount in _paths(net, flow.carried(), one.source, sinks)
     ]
 

@@ -26,7 +26,7 @@ from math import gcd, lcm
 import numpy as np
 
 from blinksim.bounds.cuts import tightest
-from blinksim.errors import BlinksimError
+from blinksim.errors import BlinksimError, InfeasibleError
 from blinksim.graphs.digraph import Digraph
 from blinksim.graphs.linear import roundings
 from blinksim.graphs.network import Array, Network, whole
@@ -240,7 +240,10 @@ def best_split(
             ratio = dict(zip(members, roots, strict=True))
         else:
             ratio = weights
-        candidate = _held(net, ways, ratio)
+        try:
+            candidate = _held(net, ways, ratio)
+        except BlinksimError:
+            continue
         if candidate is not None and (found is None or candidate.rate > found.rate):
             found = candidate
             if found.rate >= best:
@@ -274,10 +277,7 @@ def _held(net: Network, ways: Sequence[list[Fraction]], ratio: Mapping[int, Frac
     weight = np.zeros(net.vertices, dtype=np.int64)
     for vertex, value in ratio.items():
         weight[vertex] = int(value * common)
-    try:
-        held = [_rate(net if number == 0 else net.reversed(), way, weight) for number, way in enumerate(ways)]
-    except BlinksimError:
-        return None
+    held = [_rate(net if number == 0 else net.reversed(), way, weight) for number, way in enumerate(ways)]
     rate = min(best for best, _ in held)
     if not rate:
         return None
@@ -324,12 +324,7 @@ def even_split(net: Network, shared: Sequence[SharedCapacity], weights: Mapping[
     for one in shared:
         for arc, _ in one.uses:
             capacity[arc] = Fraction(int(net.capacity[arc]), len(one.uses) * (1 + both))
-    weight = np.zeros(net.vertices, dtype=np.int64)
-    for vertex, value in weights.items():
-        weight[vertex] = value
-    ahead, kept = _rate(net, capacity, weight)
-    if not both:
-        return Split({vertex: ahead * value for vertex, value in weights.items() if value}, tuple(kept))
-    behind, back = _rate(net.reversed(), capacity, weight)
-    rate = min(ahead, behind)
-    return Split({vertex: rate * value for vertex, value in weights.items() if value}, tuple(kept), tuple(back))
+    found = _held(net, [capacity] * (1 + both), weights)
+    if found is None:
+        raise InfeasibleError("the links do not reach every member")
+    return found

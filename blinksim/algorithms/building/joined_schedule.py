@@ -25,6 +25,7 @@ from blinksim.algorithms.building.piece_schedule import (
     RailRoutes,
     aim,
     alike,
+    exchange_schedule,
     of_pieces,
     pieces_of,
     step_loads,
@@ -35,7 +36,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.packing.rails import place_sums
 from blinksim.schedule.candidate import Candidate
-from blinksim.schedule.model import COPY, Schedule
+from blinksim.schedule.model import Schedule
 from blinksim.schedule.step_loads import StepLoads
 from blinksim.schedule.symmetric import SymmetricSchedule, loads_of_messages
 from blinksim.structures.arrays import expand
@@ -251,11 +252,10 @@ def turned(rails: TurnedRails, course: Course, algorithm: str) -> SymmetricSched
 
 
 def _schedule(rails: Rails, course: Course, algorithm: str, origins: Ints) -> Schedule:
-    topology, ways = rails.topology, rails.exit.shape[2]
-    blocks = _Blocks.of(rails, origins)
-    routes = (_TurnedRoutes if isinstance(rails, TurnedRails) else _Routes)(rails)
-    columns = []
-    for hop in hops(course, blocks.a, blocks.i, blocks.far, blocks.j):
+    ways = rails.exit.shape[2]
+    a, i, far, j = _blocks(rails, origins)
+    device, routes, sends = rails.topology.member_places[rails.ranks], RailRoutes(rails), list[tuple[Ints, ...]]()
+    for hop in hops(course, a, i, far, j):
         if not len(hop.blocks):
             continue
         part = Hop(*(np.repeat(getattr(hop, name), ways) for name in ("blocks", "step", "a", "x", "far", "y")))
@@ -263,97 +263,54 @@ def _schedule(rails: Rails, course: Course, algorithm: str, origins: Ints) -> Sc
         which = np.tile(np.arange(ways), len(hop.blocks))
         channel = which if part.far[0] else np.zeros_like(which)
         there = course.plus(part.a, part.far)
-        ends = rails.ranks[part.a, part.x], rails.ranks[there, part.y]
-        columns.append((part.blocks * ways + which, *ends, part.step, routes.of(part, there, channel), channel))
-    chunk, src, dst, step, route, channel = (np.concatenate(column) for column in zip(*columns, strict=True))
-    order = np.argsort(step, kind="stable")
-    device = topology.member_places
-    start, links = routes.listed.flat()
-    target = course.plus(blocks.a, blocks.far)
-    return Schedule(
-        topology=topology,
-        collective=Collective("alltoall"),
-        algorithm=algorithm,
-        form="steps",
-        share_num=np.ones(len(blocks.a) * ways, dtype=np.int64),
-        share_den=topology.ranks * ways,
-        origin=np.repeat(rails.ranks[blocks.a, blocks.i], ways).astype(np.int32),
-        target=np.repeat(rails.ranks[target, blocks.j], ways).astype(np.int32),
-        chunk=chunk[order].astype(np.int32),
-        src=device[src[order]].astype(np.int32),
-        dst=device[dst[order]].astype(np.int32),
-        op=np.full(len(order), COPY, dtype=np.uint8),
-        step=step[order].astype(np.int32),
-        route=route[order].astype(np.int32),
-        channel=channel[order].astype(np.int32),
-        route_start=start,
-        route_links=links,
-    )
+        ends = device[part.a, part.x], device[there, part.y]
+        route = _routes(rails, routes, part, there, channel)
+        sends.append((part.blocks * ways + which, *ends, part.step, route, channel))
+    ranks = (np.repeat(one, ways) for one in (rails.ranks[a, i], rails.ranks[course.plus(a, far), j]))
+    shares = np.ones(len(a) * ways, dtype=np.int64), rails.topology.ranks * ways
+    return exchange_schedule(routes, Collective("alltoall"), algorithm, "steps", shares, tuple(ranks), sends)
 
 
-@dataclass(frozen=True, eq=False)
-class _Blocks:
-    """From member `i` of node `a` to member `j` of the node `far` away.
+def _blocks(rails: Rails, origins: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """The blocks from member `i` of node `a` to member `j` of the node `far` away, as a, i, far, j.
 
     Every node begins with the next one, and every member with the next place, so that none takes in all at once.
     """
-
-    a: Ints
-    i: Ints
-    far: Ints
-    j: Ints
-
-    @classmethod
-    def of(cls, rails: Rails, origins: Ints) -> _Blocks:
-        nodes, local = rails.ranks.shape
-        grids = np.meshgrid(np.arange(nodes), np.arange(local), origins, np.arange(local), indexing="ij")
-        far, turn, a, i = (grid.ravel() for grid in grids)
-        return cls(a, i, far, (i + turn) % local)
+    nodes, local = rails.ranks.shape
+    grids = np.meshgrid(np.arange(nodes), np.arange(local), origins, np.arange(local), indexing="ij")
+    far, turn, a, i = (grid.ravel() for grid in grids)
+    return a, i, far, (i + turn) % local
 
 
-class _Routes:
-    """Numbers of routes for hops: one route for every message."""
+def _routes(rails: Rails, routes: RailRoutes, hop: Hop, there: Ints, way: Ints) -> Ints:
+    """One route for every message of hops that are all inside nodes, or all between them.
 
-    def __init__(self, rails: Rails) -> None:
-        self.rails, self.listed = rails, RailRoutes(rails)
-
-    def of(self, hop: Hop, there: Ints, way: Ints) -> Ints:
-        """Of hops that are all inside nodes, or all between them; there: the node that each goes to."""
-        if not hop.far[0]:
-            return self.listed.inside(hop.a, hop.x, hop.y, hop.step)
-        return self.listed.messages(hop.a, there, hop.x, way, hop.step)
-
-
-class _TurnedRoutes(_Routes):
-    """Those of the first node are chosen, and turned to where other nodes send."""
-
-    rails: TurnedRails
-
-    def of(self, hop: Hop, there: Ints, way: Ints) -> Ints:
-        if not hop.far[0]:
-            return super().of(hop, there, way)
-        rails, listed = self.rails, self.listed.listed
-        route = self.listed.messages(np.zeros_like(hop.a), hop.far, hop.x, way, hop.step)
-        found, where = np.unique(route * rails.nodes + hop.a, return_inverse=True)
-        number, node = found // rails.nodes, found % rails.nodes
-        elsewhere = np.flatnonzero(node)
-        start, links = self.listed.flat()
-        exponents = np.stack(np.unravel_index(node[elsewhere], rails.turns.orders), axis=1)
-        ends, images = rails.turns.route_images(
-            exponents, start.astype(np.int64), links.astype(np.int64), number[elsewhere]
-        )
-        number[elsewhere] = len(listed) + np.arange(len(elsewhere))
-        listed += [tuple(image.tolist()) for image in np.split(images, ends[1:-1])] if len(elsewhere) else []
-        return np.asarray(number[where])
+    there: the node that each goes to. Where turns take a node to all others, the routes of the first node are turned.
+    """
+    if not hop.far[0]:
+        return routes.inside(hop.a, hop.x, hop.y, hop.step)
+    if not isinstance(rails, TurnedRails):
+        return routes.messages(hop.a, there, hop.x, way, hop.step)
+    route = routes.messages(np.zeros_like(hop.a), hop.far, hop.x, way, hop.step)
+    found, where = np.unique(route * rails.nodes + hop.a, return_inverse=True)
+    number, node = found // rails.nodes, found % rails.nodes
+    elsewhere = np.flatnonzero(node)
+    start, links = (column.astype(np.int64) for column in routes.flat())
+    exponents = np.stack(np.unravel_index(node[elsewhere], rails.turns.orders), axis=1)
+    ends, images = rails.turns.route_images(exponents, start, links, number[elsewhere])
+    number[elsewhere] = len(routes.listed) + np.arange(len(elsewhere))
+    if len(elsewhere):
+        routes.listed += [tuple(image.tolist()) for image in np.split(images, ends[1:-1])]
+    return np.asarray(number[where])
 
 
 def messages(rails: TurnedRails, course: Course, collective: Collective) -> StepLoads:
     """What the schedule of `turned` sends, without its chunks."""
     ways, local, nodes = rails.exit.shape[2], rails.local, rails.nodes
-    blocks, routes = _Blocks.of(rails, np.zeros(1, dtype=np.int64)), _TurnedRoutes(rails)
+    routes = RailRoutes(rails)
     rows: list[tuple[Ints, Ints, Ints]] = []
     sends = 0
-    for hop in hops(course, blocks.a, blocks.i, blocks.far, blocks.j):
+    for hop in hops(course, *_blocks(rails, np.zeros(1, dtype=np.int64))):
         if not len(hop.blocks):
             continue
         sends += len(hop.blocks) * ways
@@ -365,11 +322,11 @@ def messages(rails: TurnedRails, course: Course, collective: Collective) -> Step
         step, far, x, y, count = (np.repeat(column, parts) for column in (step, far, x, y, count))
         way = np.tile(np.arange(parts), len(found))
         here = np.zeros_like(step)
-        route = routes.of(Hop(here, step, here, x, far, y), far, way)
+        route = _routes(rails, routes, Hop(here, step, here, x, far, y), far, way)
         rows.append((step, route, count * (ways // parts)))
     step, route, count = (np.concatenate(column) for column in zip(*rows, strict=True))
     order = np.argsort(step, kind="stable")
-    start, links = routes.listed.flat()
+    start, links = routes.flat()
     row, links = expand(start, links, route[order])
     ends = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(order)))])
     times = np.full(len(order), nodes)

@@ -221,10 +221,10 @@ def of_pieces(
 
     joined: in three steps, where all that goes the same way is sent together.
     """
-    topology, routes, pieces = rails.topology, RailRoutes(rails), _in_rounds(rails, pieces)
+    routes, pieces = RailRoutes(rails), _in_rounds(rails, pieces)
     count, own, i, j = len(pieces.amount), within.own, within.i, within.j
     amount = np.concatenate([pieces.amount, within.amount])
-    device = topology.member_places[rails.ranks]
+    device = rails.topology.member_places[rails.ranks]
     # Sends of three sorts: to the place where a piece crosses, across, and on from there; and those inside a node.
     first, last = pieces.i != pieces.k, pieces.k != pieces.j
     before, after, inner = np.flatnonzero(first), np.flatnonzero(last), np.flatnonzero(i != j)
@@ -245,27 +245,47 @@ def of_pieces(
     across = routes.messages(*crossing) if joined else routes.across(*crossing)
     channel = pieces.way if joined else np.zeros_like(pieces.way)
     sends.append((np.arange(count), *ends, (first | joined).astype(np.int64), across, channel))
-    columns = [np.concatenate(column).astype(np.int32) for column in zip(*sends, strict=True)]
-    by_step = np.argsort(columns[3], kind="stable")
-    columns = [np.ascontiguousarray(column[by_step], dtype=np.int32) for column in columns]
     common = gcd(size, int(np.gcd.reduce(amount)))
+    ranks = rails.ranks
+    starts = np.concatenate([ranks[pieces.a, pieces.i], ranks[own, i]])
+    targets = np.concatenate([ranks[pieces.b, pieces.j], ranks[own, j]])
+    form, shares = "steps" if joined else "forest", (amount // common, size // common)
+    return exchange_schedule(routes, collective, algorithm, form, shares, (starts, targets), sends)
+
+
+def exchange_schedule(
+    routes: RailRoutes,
+    collective: Collective,
+    algorithm: str,
+    form: str,
+    shares: tuple[Ints, int],
+    ranks: tuple[Ints, ...],
+    sends: Sequence[tuple[Ints, ...]],
+) -> Schedule:
+    """The schedule of chunks with these shares, from ranks to ranks.
+
+    sends: (chunk, src, dst, step, route, channel) in arrays, ends as devices; in order within each step.
+    """
+    columns = [np.concatenate(column) for column in zip(*sends, strict=True)]
+    order = np.argsort(columns[3], kind="stable")
+    chunk, src, dst, step, route, channel = (column[order].astype(np.int32) for column in columns)
     start, links = routes.flat()
     return Schedule(
-        topology=topology,
+        topology=routes.rails.topology,
         collective=collective,
         algorithm=algorithm,
-        form="steps" if joined else "forest",
-        share_num=amount // common,
-        share_den=size // common,
-        origin=np.concatenate([rails.ranks[pieces.a, pieces.i], rails.ranks[own, i]]).astype(np.int32),
-        target=np.concatenate([rails.ranks[pieces.b, pieces.j], rails.ranks[own, j]]).astype(np.int32),
-        chunk=columns[0],
-        src=columns[1],
-        dst=columns[2],
-        step=columns[3],
-        route=columns[4],
-        channel=columns[5],
-        op=np.full(len(by_step), COPY, dtype=np.uint8),
+        form=form,
+        share_num=shares[0],
+        share_den=shares[1],
+        origin=ranks[0].astype(np.int32),
+        target=ranks[1].astype(np.int32),
+        chunk=chunk,
+        src=src,
+        dst=dst,
+        step=step,
+        route=route,
+        channel=channel,
+        op=np.full(len(order), COPY, dtype=np.uint8),
         route_start=start,
         route_links=links,
     )

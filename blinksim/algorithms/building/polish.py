@@ -171,7 +171,13 @@ class _Question:
         self, columns: list[Column], mix: Mix, known: Sequence[Symmetry], seconds: float, seed: int
     ) -> tuple[Choice, Selection]:
         """The fewest of these columns that are found, with the rate of `mix`."""
-        mix = self._short(columns, mix, seed)
+        # Of several answers of the linear program, from columns in other orders, the one with the fewest columns.
+        random, shuffled = Random(seed), list(columns)
+        for _ in range(_ORDERS if len(mix.columns) > len(self.roots) else 0):
+            random.shuffle(shuffled)
+            other = best_mix(shuffled, self.hops.capacity, groups=len(self.roots))
+            if other.rate >= mix.rate and len(other.columns) < len(mix.columns):
+                mix = other
         weight = dict(zip(mix.columns, mix.rates, strict=True))
         own = lcm(*(rate.denominator for rate in mix.rates))
         mapped = [images(columns, turn, self.roots, both=self.both) for turn in known]
@@ -191,16 +197,6 @@ class _Question:
                     break
         assert best is not None
         return best
-
-    def _short(self, columns: list[Column], mix: Mix, seed: int) -> Mix:
-        """Of several answers of the linear program, from columns in other orders, the one with the fewest columns."""
-        random, shuffled = Random(seed), list(columns)
-        for _ in range(_ORDERS if len(mix.columns) > len(self.roots) else 0):
-            random.shuffle(shuffled)
-            other = best_mix(shuffled, self.hops.capacity, groups=len(self.roots))
-            if other.rate >= mix.rate and len(other.columns) < len(mix.columns):
-                mix = other
-        return mix
 
     def entering(self) -> list[Column] | None:
         """Low trees over several nodes (`entry_trees`); None on a single node."""
@@ -258,13 +254,23 @@ class _Question:
         tallest = [max(row.height for row in rows if number in row.owners) for number in range(len(schedules))]
         if parts > MOST_PARTS:
             return [self._finished(first, tallest[0], len(self.roots), False)]
-        levels = self._levels(rows, tallest, total)
+        # The heights of the schedules, and the least height whose trees reach the rate, by their linear program.
+        levels = {*tallest}
+        for height in sorted({row.height for row in rows if row.height < min(tallest)}):
+            low = [row.column for row in rows if row.height <= height]
+            if len(low) <= _MOST_EXACT and {column.group for column in low} == set(range(len(self.roots))):
+                mix = best_mix(low, self.hops.capacity, groups=len(self.roots))
+                if mix.rate * len(self.roots) >= total:
+                    levels.add(height)
+                    break
         points = []
-        for level in levels:
+        for level in sorted(levels):
             allowed = [row for row in rows if row.height <= level]
             # A schedule that is as fast and no taller is an answer to start from.
             starts = [n for n, rate in enumerate(rates) if tallest[n] <= level and rate >= rates[0]]
-            known = _fewest_known(allowed, starts, total * parts)
+            shares = [[total * parts * row.owners.get(n, Fraction(0)) for row in allowed] for n in starts]
+            whole = [list(map(int, one)) for one in shares if all(share.denominator == 1 for share in one)]
+            known = min(whole, key=lambda one: sum(amount > 0 for amount in one), default=None)
             choice = Choice([row.column for row in allowed], self.hops.capacity, total / len(self.roots), parts)
             selection = choice.fewest(seconds / len(levels), seed, known=known)
             if selection is not None:
@@ -286,19 +292,6 @@ class _Question:
                 owners[number] = owners.get(number, Fraction(0)) + tree.share
         return list(rows.values())
 
-    def _levels(self, rows: Sequence[_Given], tallest: Sequence[int], total: Fraction) -> list[int]:
-        """The heights to try: those of the schedules, and the least height whose trees reach the rate."""
-        lower = sorted({row.height for row in rows if row.height < min(tallest)})
-        enough = next((height for height in lower if self._enough(rows, height, total)), None)
-        return sorted({*tallest} | ({enough} if enough is not None else set()))
-
-    def _enough(self, rows: Sequence[_Given], height: int, total: Fraction) -> bool:
-        """True if the trees of at most that height reach the rate, by their linear program."""
-        low = [row.column for row in rows if row.height <= height]
-        if len(low) > _MOST_EXACT or {column.group for column in low} != set(range(len(self.roots))):
-            return False
-        return best_mix(low, self.hops.capacity, groups=len(self.roots)).rate * len(self.roots) >= total
-
     # --- answers --------------------------------------------------------------------------------------------------
 
     def _point(self, trees: Sequence[Tree], choice: Choice, selection: Selection, height: int, of_all: bool) -> Point:
@@ -315,13 +308,6 @@ class _Question:
         assert rate is not None
         own = max(tree.height for tree, _ in chosen)
         return Point(schedule, rate, min(own, height), len(chosen), least, of_all)
-
-
-def _fewest_known(rows: Sequence[_Given], schedules: Sequence[int], parts: Fraction) -> list[int] | None:
-    """Of these schedules' shares of `parts`, whole ones only, those with the fewest trees; None if there are none."""
-    amounts = [[parts * row.owners.get(number, Fraction(0)) for row in rows] for number in schedules]
-    whole = [[int(amount) for amount in shares] for shares in amounts if all(a.denominator == 1 for a in shares)]
-    return min(whole, key=lambda shares: sum(amount > 0 for amount in shares), default=None)
 
 
 def _front(points: Sequence[Point]) -> list[Point]:
