@@ -26,7 +26,7 @@ from validate.recipes.time_figures import (
 )
 
 PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "accuracy.md"
-PICTURE = "pictures/accuracy.png"
+PICTURE = "../pictures/accuracy.png"
 COMMAND = "project hgx-h200 allreduce 1MiB --rates measured"
 # How much of an answer is shown.
 _FIRST = 9
