@@ -8,7 +8,6 @@ it takes the alpha of some link, and what leaves a GPU, or a node, passes the li
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -123,26 +122,19 @@ def _messages(whole: SymmetricSchedule) -> tuple[Floats, Floats]:
     link = base.route_links[base.route_start[:-1][base.route]].astype(np.int64)
     times = whole.times[base.chunk]
     if (times / pool.size[pool.shared.of_link[link]]).max(initial=0) > _MOST_A_RANK * base.topology.ranks:
-        link, times = _joined(whole)
+        start, table = base.route_start.astype(np.int64), base.route_links.astype(np.int64)
+        _, first, which, _ = alike_routes(whole.turns, start, table)
+        messages = distinct(base.step.astype(np.int64) * len(first) + which[base.route]) % len(first)
+        used, times = np.unique(messages, return_counts=True)
+        route, (tail, head) = first[used], base.topology.ends
+        link = table[start[route]]
+        times = times * whole.turns.images(tail[link], head[table[start[route + 1] - 1]])
     overhead, resource = base.topology.link_columns.overhead[link], pool.shared.of_link[link]
     count = len(pool.shared.names)
     each = np.bincount(resource, overhead * times, count) / pool.size
     longest = np.zeros(count)
     np.maximum.at(longest, resource, overhead)
     return np.asarray(each), longest
-
-
-def _joined(whole: SymmetricSchedule) -> tuple[Ints, Ints]:
-    """The first link of each route that is used in a step, and how many messages all images of the route are."""
-    base, turns = whole.base, whole.turns
-    start, table = base.route_start.astype(np.int64), base.route_links.astype(np.int64)
-    tail, head = base.topology.ends
-    _, first, which, _ = alike_routes(turns, start, table)
-    messages = distinct(base.step.astype(np.int64) * len(first) + which[base.route]) % len(first)
-    used, times = np.unique(messages, return_counts=True)
-    routes = first[used]
-    ends = tail[table[start[routes]]], head[table[start[routes + 1] - 1]]
-    return table[start[routes]], times * turns.images(*ends)
 
 
 AnyFloats = npt.NDArray[np.floating[Any]]
@@ -164,7 +156,20 @@ def least_of_outline(outline: Outline, size: int) -> float:
     # What shares a bus has no bandwidth of its own.
     if outline.topology.link_columns.shared:
         return found
-    return max([found, *(share * size * _SAFE for share in _loads(outline))])
+    ranks = outline.topology.member_places
+    # For GPUs and for nodes: the most seconds that any one takes for a byte of the size, outwards or inwards.
+    for cut in _cuts(outline.topology):
+        out, into = np.zeros(len(cut.out)), np.zeros(len(cut.into))
+        for one in outline.rounds:
+            ends, share = one.exchange, float(one.message * one.times)
+            if ends.src is None or ends.dst is None:
+                sent = received = cut.every_pair(ranks)
+            else:
+                sent, received = cut.crossing(ranks[ends.src], ranks[ends.dst])
+            out += sent * share
+            into += received * share
+        found = max(found, cut.busiest(out, into) * size * _SAFE)
+    return found
 
 
 def least_of_tree(schedule: Schedule) -> float:
@@ -178,23 +183,6 @@ def least_of_tree(schedule: Schedule) -> float:
     none = np.zeros(schedule.sends)
     lag, _ = Paths(schedule, route_alphas(schedule)[schedule.route], none, none).longest(1)
     return lag * _SAFE
-
-
-def _loads(outline: Outline) -> Iterator[float]:
-    """For GPUs and for nodes: the most seconds that any one takes for a byte of the size, outwards or inwards."""
-    ranks = outline.topology.member_places
-    for cut in _cuts(outline.topology):
-        out, into = np.zeros(len(cut.out)), np.zeros(len(cut.into))
-        for one in outline.rounds:
-            ends, share = one.exchange, float(one.message * one.times)
-            if ends.src is None or ends.dst is None:
-                out += cut.every_pair(ranks) * share
-                into += cut.every_pair(ranks) * share
-                continue
-            sent, received = cut.crossing(ranks[ends.src], ranks[ends.dst])
-            out += sent * share
-            into += received * share
-        yield cut.busiest(out, into)
 
 
 def least_of_messages(topology: Topology, messages: Messages, size: int) -> float:

@@ -67,12 +67,23 @@ def wrong_chunks(schedule: Schedule, shares: Sequence[Fraction] | None = None) -
         raise InputError(f"{n} ranks need {n} shares that are not negative and add up to 1")
     faults = list(wrong_labels(schedule))
     yield from faults
-    total = _sum(schedule.share_num, schedule.share_den)
+    total = Fraction(sum(schedule.share_num.tolist()), schedule.share_den)
     promised = schedule.collective.promised(n)
     if total != promised:
         yield f"the chunks hold {total} of the size, not {promised}: their shares do not add up"
-    if not faults:
-        yield from _wrong_blocks(schedule, shares)
+    ends = {schedule.collective.starts: "starts with", schedule.collective.ends: "ends with"}
+    if faults or OWN not in ends:
+        return
+    if schedule.collective.exchanges:
+        yield from _wrong_pairs(schedule)
+        return
+    sums = np.zeros(n, dtype=np.int64)
+    np.add.at(sums, schedule.origin if ends[OWN] == "starts with" else schedule.target, schedule.share_num)
+    for rank, held in enumerate(sums.tolist()):
+        found, share = Fraction(held, schedule.share_den), Fraction(1, n) if shares is None else shares[rank]
+        if found != share:
+            yield f"rank {rank} {ends[OWN]} {found} of the size, not its share {share}"
+            return
 
 
 def wrong_labels(schedule: Schedule) -> Iterator[str]:
@@ -89,26 +100,6 @@ def wrong_labels(schedule: Schedule) -> Iterator[str]:
             verb = "starts from" if what == "origin" else "ends at"
             found = f"rank {ranks[chunk]}" if ranks[chunk] >= 0 else "no rank in particular"
             yield f"chunk {chunk} has {what} {found}, but in {name} a chunk {verb} {who}"
-
-
-def _wrong_blocks(schedule: Schedule, shares: Sequence[Fraction] | None) -> Iterator[str]:
-    n = schedule.topology.ranks
-    starts, ends = schedule.collective.starts, schedule.collective.ends
-    by = {starts: ("starts with", schedule.origin), ends: ("ends with", schedule.target)}.get(OWN)
-    if by is None:
-        return
-    if schedule.collective.exchanges:
-        yield from _wrong_pairs(schedule)
-        return
-    verb, ranks = by
-    sums = np.zeros(n, dtype=np.int64)
-    np.add.at(sums, ranks, schedule.share_num)
-    for rank, total in enumerate(sums.tolist()):
-        share = Fraction(1, n) if shares is None else shares[rank]
-        if total * share.denominator != share.numerator * schedule.share_den:
-            found = Fraction(total, schedule.share_den)
-            yield f"rank {rank} {verb} {found} of the size, not its share {share}"
-            return
 
 
 def _wrong_pairs(schedule: Schedule) -> Iterator[str]:
@@ -133,10 +124,6 @@ def _wrong_pairs(schedule: Schedule) -> Iterator[str]:
     for pair in np.flatnonzero(wrong)[:1].tolist():
         found, due = Fraction(int(sums[pair]), schedule.share_den), schedule.collective.share(pair // n, pair % n, n)
         yield f"rank {pair // n} has {found} of its size for rank {pair % n}, not {due}"
-
-
-def _sum(numerators: npt.NDArray[np.int64], denominator: int) -> Fraction:
-    return Fraction(sum(numerators.tolist()), denominator)
 
 
 # --- in place -----------------------------------------------------------------------------------------------------

@@ -138,7 +138,10 @@ def _follow(
     full = (1 << schedule.topology.ranks) - 1
     for device in ends:
         if state[device] != full:
-            return _short(schedule, chunk, device, full & ~state[device])
+            into = np.flatnonzero((schedule.chunk == chunk) & (schedule.dst == device))
+            last = f"{describe(schedule, int(into[-1]))} was the last to write there" if len(into) else ""
+            missing, wrote = _ranks(full & ~state[device]), last or "nothing is sent there"
+            return f"{place(schedule, device)} ends without {missing} in chunk {chunk}; {wrote}"
     return None
 
 
@@ -149,12 +152,6 @@ def _race(schedule: Schedule, first: int, second: int) -> str:
         f"{describe(schedule, first)} and {describe(schedule, second)} {what} to the same place in one step; "
         "the result depends on which comes last"
     )
-
-
-def _short(schedule: Schedule, chunk: int, device: int, missing: int) -> str:
-    into = np.flatnonzero((schedule.chunk == chunk) & (schedule.dst == device))
-    wrote = f"{describe(schedule, int(into[-1]))} was the last to write there" if len(into) else "nothing is sent there"
-    return f"{place(schedule, device)} ends without {_ranks(missing)} in chunk {chunk}; {wrote}"
 
 
 def _ranks(bits: int) -> str:
@@ -308,26 +305,18 @@ def _circle(schedule: Schedule, sends: Indices, connection: Indices, slots: int)
     )
     before = np.concatenate([pair[0] for pair in before_after]).astype(np.int64)
     after = np.concatenate([pair[1] for pair in before_after]).astype(np.int64)
-    left = _stuck(before, after, 2 * m + len(both))
-    if not len(left):
+    stuck = np.ones(2 * m + len(both), dtype=np.bool_)
+    for front in fronts(before, after, len(stuck)):
+        stuck[front] = False
+    if not stuck.any():
         return []
     # Every stuck event waits for a stuck one: follow the waits back until one comes again.
-    stuck = np.zeros(2 * m + len(both), dtype=np.bool_)
-    stuck[left] = True
     inside = stuck[before] & stuck[after]
     waits_for = dict(zip(after[inside].tolist(), before[inside].tolist(), strict=True))
     trail: dict[int, int] = {}
-    event = int(left[0])
+    event = int(np.flatnonzero(stuck)[0])
     while event not in trail:
         trail[event] = len(trail)
         event = waits_for[event]
     events = list(trail)[trail[event] :]
     return list(dict.fromkeys(e % m for e in reversed(events) if e < 2 * m))
-
-
-def _stuck(before: Indices, after: Indices, events: int) -> Indices:
-    """The events that never happen when each waits for those `before` it."""
-    done = np.zeros(events, dtype=np.bool_)
-    for front in fronts(before, after, events):
-        done[front] = True
-    return np.flatnonzero(~done)

@@ -393,7 +393,21 @@ def rebase(schedule: Schedule, topology: Topology) -> Schedule | tuple[str, ...]
     number = {link.key: position for position, link in enumerate(topology.links)}
     links = np.array([number.get(link.key, -1) for link in old.links], dtype=np.int32)
     devices = np.array([topology.index.get(device.name, -1) for device in old.devices], dtype=np.int32)
-    missing = [*_missing_devices(schedule, topology, devices), *_missing_links(schedule, topology, links)]
+    missing = list[str]()
+    for position in np.flatnonzero(devices < 0):
+        name, rank = old.devices[position].name, int(schedule.rank_of[position])
+        sends = np.flatnonzero((schedule.src == position) | (schedule.dst == position))
+        if rank >= 0 or len(sends) or name in old.relays:
+            what = f"{name} (rank {rank})" if rank >= 0 else name
+            missing.append(f"{what} is not part of {topology.name}{_users(sends)}")
+    for name in old.members:
+        if name in topology.index and not topology.device(name).holds:
+            missing.append(f"{name} is a {topology.device(name).kind} in {topology.name} and cannot hold a rank")
+    owner = np.repeat(np.arange(len(schedule.route_start) - 1), np.diff(schedule.route_start))
+    for position in np.flatnonzero(links < 0):
+        sends = np.flatnonzero(np.isin(schedule.route, owner[schedule.route_links == position]))
+        if len(sends):
+            missing.append(f"the link {old.links[position].name} is not part of {topology.name}{_users(sends)}")
     if missing:
         return tuple(missing)
     abilities = {name: old.device(name).can for name in old.relays}
@@ -419,32 +433,6 @@ def rebase(schedule: Schedule, topology: Topology) -> Schedule | tuple[str, ...]
         route_links=links[np.array([link for route in kept for link in route], dtype=np.int64)],
         bound=schedule.bound if (machine.devices, machine.links) == (old.devices, old.links) else {},
     )
-
-
-def _missing_devices(schedule: Schedule, topology: Topology, devices: npt.NDArray[np.int32]) -> list[str]:
-    found = []
-    for position in np.flatnonzero(devices < 0):
-        name, rank = schedule.topology.devices[position].name, int(schedule.rank_of[position])
-        sends = np.flatnonzero((schedule.src == position) | (schedule.dst == position))
-        if rank >= 0:
-            found.append(f"{name} (rank {rank}) is not part of {topology.name}{_users(sends)}")
-        elif len(sends) or name in schedule.topology.relays:
-            found.append(f"{name} is not part of {topology.name}{_users(sends)}")
-    for name in schedule.topology.members:
-        if name in topology.index and not topology.device(name).holds:
-            found.append(f"{name} is a {topology.device(name).kind} in {topology.name} and cannot hold a rank")
-    return found
-
-
-def _missing_links(schedule: Schedule, topology: Topology, links: npt.NDArray[np.int32]) -> list[str]:
-    owner = np.repeat(np.arange(len(schedule.route_start) - 1), np.diff(schedule.route_start))
-    found = []
-    for position in np.flatnonzero(links < 0):
-        sends = np.flatnonzero(np.isin(schedule.route, owner[schedule.route_links == position]))
-        if len(sends):
-            name = schedule.topology.links[position].name
-            found.append(f"the link {name} is not part of {topology.name}{_users(sends)}")
-    return found
 
 
 def _users(sends: npt.NDArray[np.int64]) -> str:

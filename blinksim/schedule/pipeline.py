@@ -178,16 +178,11 @@ def stays(schedule: Schedule) -> tuple[Indices, Indices, Indices, Indices]:
     start[1:] = place[1:] != place[:-1]
     begins = start.copy()
     begins |= is_copy
-    # The first write after reads of the rank's own input begins a stay too.
-    begins[1:] |= (is_write[1:] == 1) & (is_write[:-1] == 0) & ~_written_before(start, is_write)[1:]
+    # The first write after reads of the rank's own input begins a stay too: none came before it at its place.
+    earlier = np.cumsum(is_write) - is_write
+    before = earlier[np.maximum.accumulate(np.where(start, np.arange(len(start)), 0))]
+    begins[1:] |= (is_write[1:] == 1) & (is_write[:-1] == 0) & (earlier <= before)[1:]
     heads = np.flatnonzero(begins)
     tails = np.append(heads[1:], len(place)) - 1
     real = is_write[heads] == 1
     return place[heads[real]] % devices, place[heads[real]] // devices, when[heads[real]], when[tails[real]]
-
-
-def _written_before(start: npt.NDArray[np.bool_], is_write: Indices) -> npt.NDArray[np.bool_]:
-    """True where the place of an event was written by an earlier event of the same place."""
-    count = np.cumsum(is_write) - is_write
-    base = np.maximum.accumulate(np.where(start, np.arange(len(start)), 0))
-    return np.asarray(count > count[base])

@@ -141,20 +141,16 @@ class Outline:
     def uses(self) -> tuple[LinkUse, ...]:
         """What every round puts on links: on all equal ways, if the loads then allow at least the rate of one way."""
         found: dict[Exchange, tuple[LinkUse, LinkUse]] = {}
-        for one in self.rounds:
-            if one.exchange not in found:
-                found[one.exchange] = self._uses(one.exchange)
+        devices = self.topology.member_places
+        for ends in {one.exchange: None for one in self.rounds}:
+            if ends.src is None or ends.dst is None:
+                found[ends] = uses_of_every_pair(self.topology)
+            else:
+                found[ends] = uses_of_messages(self.topology, devices[ends.src], devices[ends.dst])
         every, single = (tuple(found[one.exchange][place] for one in self.rounds) for place in (0, 1))
         if every == single or self._busiest(every) <= self._busiest(single):
             return every
         return single
-
-    def _uses(self, exchange: Exchange) -> tuple[LinkUse, LinkUse]:
-        topology = self.topology
-        if exchange.src is None or exchange.dst is None:
-            return uses_of_every_pair(topology)
-        devices = topology.member_places
-        return uses_of_messages(topology, devices[exchange.src], devices[exchange.dst])
 
     def loads(self, uses: Sequence[LinkUse]) -> tuple[Ints, int]:
         """What passes each resource in all rounds together, and what stands for the whole size."""

@@ -168,10 +168,14 @@ def _wrong_kind(schedule: Schedule, operation: Operation, members: Collection[in
     end = int(schedule.dst[departures[0]])
     last = end in members
     reduces = {int(schedule.op[send]) == REDUCE for send in arrivals}
+    # A sum that leaves more than once is for readers that each cost all senders their copies.
+    times, readers = Counter(schedule.src[list(arrivals)].tolist()), schedule.dst[list(departures)].tolist()
+    each = {*times.values()} == {len(readers)} and times.keys() >= {*readers} and len({*readers}) == len(readers)
+    formed_for_more = len(departures) > 1 and not each
     if reduces == {True}:
         if "reduce_into_reader" not in device.can:
             yield arrivals[0], f"reduces at {device.name}, which only copies"
-        elif _formed_for_more(schedule, operation):
+        elif formed_for_more:
             yield departures[1], f"sends on a sum that {device.name} formed for one reader; it must pass a GPU first"
         elif last and not senders.issuperset(schedule.dst[list(departures)].tolist()):
             yield departures[0], f"brings a sum to a GPU whose own copy {device.name} did not read with the others"
@@ -185,15 +189,6 @@ def _wrong_kind(schedule: Schedule, operation: Operation, members: Collection[in
         yield departures[0], f"reduces what {device.name} stores; it can only copy it"
     elif senders <= set(members) and senders.isdisjoint(int(schedule.dst[send]) for send in departures):
         yield arrivals[0], f"is stored by {device.name} at other GPUs only; the writer's own copy must be among them"
-
-
-def _formed_for_more(schedule: Schedule, operation: Operation) -> bool:
-    """True if a sum leaves more than once, and not for readers that each cost all senders their copies."""
-    if len(operation.departures) == 1:
-        return False
-    times = Counter(schedule.src[list(operation.arrivals)].tolist())
-    readers = schedule.dst[list(operation.departures)].tolist()
-    return {*times.values()} != {len(readers)} or not times.keys() >= {*readers} or len({*readers}) < len(readers)
 
 
 def repeated_reads(schedule: Schedule) -> npt.NDArray[np.bool_]:
@@ -226,18 +221,14 @@ def sums_at(schedule: Schedule, adding: Collection[int]) -> Iterator[tuple[int, 
             several = chunks[counts > 1].tolist()
             yield from ((last[chunk], switch) for chunk in several)
     if any(devices[switch].reads for switch in adding):
-        yield from _sums_read(schedule, adding)
-
-
-def _sums_read(schedule: Schedule, adding: Collection[int]) -> Iterator[tuple[int, int]]:
-    """Of each read of these switches as many arrivals as it has readers, the last first."""
-    events = _Events.of(schedule)
-    run = np.flatnonzero(events.answered())
-    run = run[np.isin(events.switch[run], list(adding)) & (schedule.op[events.send[events.start[run]]] == REDUCE)]
-    sizes = np.diff(events.start)
-    times = np.minimum(sizes[run], sizes[run + 1])
-    last = np.repeat(events.start[run + 1] - 1, times) - places(times)
-    yield from zip(events.send[last].tolist(), np.repeat(events.switch[run], times).tolist(), strict=True)
+        # Of each read as many arrivals as it has readers, the last first.
+        events = _Events.of(schedule)
+        run = np.flatnonzero(events.answered())
+        run = run[np.isin(events.switch[run], list(adding)) & (schedule.op[events.send[events.start[run]]] == REDUCE)]
+        sizes = np.diff(events.start)
+        many = np.minimum(sizes[run], sizes[run + 1])
+        arrival = np.repeat(events.start[run + 1] - 1, many) - places(many)
+        yield from zip(events.send[arrival].tolist(), np.repeat(events.switch[run], many).tolist(), strict=True)
 
 
 def own_copies(schedule: Schedule) -> list[int]:

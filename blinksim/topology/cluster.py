@@ -24,7 +24,6 @@ from blinksim.topology.symmetry import turn_and_swap
 from blinksim.units import whole
 
 if TYPE_CHECKING:
-    from blinksim.topology.elements import Device, Link
     from blinksim.topology.fabric import Fabric
     from blinksim.topology.graph import Topology
 
@@ -83,20 +82,17 @@ def _copies(node: Topology, nodes: int, fabric: Fabric) -> Topology:
     }
     if len(parts["links"]) < _MANY:
         return replace(node, **parts)
-    return put_together(node, _tables(node, nodes, parts["devices"], more_links), **parts)
-
-
-def _tables(node: Topology, nodes: int, devices: Sequence[Device], between: Sequence[Link]) -> dict[str, Any]:
-    """What is known of the devices and links of a cluster by how it was made. between: the links of the fabric."""
     import numpy as np
 
     from blinksim.structures.arrays import fixed
     from blinksim.topology.link_columns import LinkColumns
 
-    index, count = {device.name: place for place, device in enumerate(devices)}, len(node.devices)
-    table = node.link_columns.repeated(nodes, count).beside(LinkColumns.of(between, index))
-    hosts = np.concatenate([np.repeat(np.arange(nodes), count), [device.node for device in devices[nodes * count :]]])
-    return {"index": index, "link_columns": table, "device_nodes": fixed(hosts, len(hosts))}
+    # What is known of the devices and links of a cluster by how it was made.
+    index, count = {device.name: number for number, device in enumerate(parts["devices"])}, len(node.devices)
+    table = node.link_columns.repeated(nodes, count).beside(LinkColumns.of(more_links, index))
+    hosts = np.concatenate([np.repeat(np.arange(nodes), count), [device.node for device in more_devices]])
+    known = {"index": index, "link_columns": table, "device_nodes": fixed(hosts, len(hosts))}
+    return put_together(node, known, **parts)
 
 
 def place(topology: Topology, ranks_per_node: int | None) -> tuple[str, ...]:

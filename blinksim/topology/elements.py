@@ -213,7 +213,7 @@ class Link:
     lane_bandwidth : Fraction
         Bytes/s of a lane. A whole number, or text such as ``25GB/s``, becomes a fraction.
     lanes : int
-        Candidate lanes.
+        Parallel lanes.
     latency : float
         Seconds from the last byte sent to its arrival; overlaps with the next chunk.
     overhead : float

@@ -22,7 +22,15 @@ import numpy as np
 
 from blinksim.errors import InputError
 from blinksim.structures.arrays import distinct, expand, per_topology
-from blinksim.topology.symmetry import alike_nodes_of, encoded, orbit_labels, turn_and_exchange, why_not
+from blinksim.topology.symmetry import (
+    alike_nodes_of,
+    bit_turns,
+    encoded,
+    name_turns,
+    orbit_labels,
+    turn_and_exchange,
+    why_not,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -224,8 +232,6 @@ def find_turns(topology: Topology, more: Sequence[Sequence[int] | Ints] = ()) ->
     move most), where they commute with all before. One that does not commute is repeated in all places where others
     take it: what turns the nodes below one switch becomes what turns the nodes below every switch.
     """
-    from blinksim.topology.symmetry import bit_turns, name_turns
-
     known = encoded(topology)
     members = topology.member_places
     found: list[Ints] = []
@@ -360,11 +366,6 @@ def alike_nodes(topology: Topology) -> Exchangeable | Turns | None:
 _MANY_PAIRS = 200
 
 
-def turning(topology: Topology, pairs: int) -> Exchangeable | Turns | None:
-    """What takes routes of so many pairs to each other; None for few pairs, and where nothing does."""
-    return alike_nodes(topology) if pairs > _MANY_PAIRS and topology.symmetries else None
-
-
 @dataclass(frozen=True, eq=False)
 class Pairs:
     """Pairs of devices (M), by those that stand for them: src, dst (U).
@@ -382,7 +383,7 @@ class Pairs:
     @classmethod
     def of(cls, topology: Topology, src: Ints, dst: Ints) -> Pairs:
         """The pairs src[i] to dst[i]; few pairs each stand for themselves."""
-        group = turning(topology, len(src))
+        group = alike_nodes(topology) if len(src) > _MANY_PAIRS and topology.symmetries else None
         if group is None:
             return cls(src, dst, np.arange(len(src)))
         a, b, elements = group.between(src, dst)

@@ -1,6 +1,6 @@
 """The neighbours that a search of routes looks at.
 
-Candidate links count as one with the sum of their bandwidths. A search of a large cluster looks at a few devices, so
+Parallel links count as one with the sum of their bandwidths. A search of a large cluster looks at a few devices, so
 their neighbours are put together when they are asked for. A route between two nodes passes both nodes and the switches
 between them only: nodes are alike, so what a way through a third node would gain, the node of the receiver offers too.
 Of the fabric only those switches matter that lie on a shortest way between two switches at which one of the nodes has a
@@ -112,7 +112,7 @@ class Bundles:
             yield tuple(order[starts[group] : ends[group]].tolist())
 
     def _weighted(self, links: Sequence[int]) -> Bundle:
-        """Candidate links, each as often as its bandwidth demands; only the widest if that needs too many turns."""
+        """Parallel links, each as often as its bandwidth demands; only the widest if that needs too many turns."""
         chosen = {i: self._topology.links[i] for i in links}
         on_bus = Counter(link.bus for link in chosen.values())
         share = {i: link.bandwidth / (1 if link.bus is None else on_bus[link.bus]) for i, link in chosen.items()}

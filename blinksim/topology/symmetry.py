@@ -87,7 +87,10 @@ class _Encoded:
         if perm.shape != (count,) or (count and not np.issubdtype(perm.dtype, np.integer)):
             return None
         perm = perm.astype(np.int64)
-        return perm if _is_permutation(perm) else None
+        reached = np.zeros(count, dtype=np.bool_)
+        if count and perm.min() >= 0 and perm.max() < count:
+            reached[perm] = True
+        return perm if reached.all() else None
 
     def image(self, permutation: Permutation) -> NDArray[np.int64] | None:
         """For each link the index of the link it goes to, or None if `permutation` is no symmetry."""
@@ -114,15 +117,6 @@ class _Encoded:
         goes = np.zeros(int(self.bus.max()) + 1, dtype=np.int64)
         goes[self.bus[shared]] = self.bus[image][shared]
         return image if np.array_equal(goes[self.bus[shared]], self.bus[image][shared]) else None
-
-
-def _is_permutation(perm: NDArray[np.int64]) -> bool:
-    """Whether it lists each of its indices once."""
-    reached = np.zeros(len(perm), dtype=np.bool_)
-    if len(perm) and (perm.min() < 0 or perm.max() >= len(perm)):
-        return False
-    reached[perm] = True
-    return bool(reached.all())
 
 
 @per_topology
@@ -212,8 +206,6 @@ def candidates(topology: Topology) -> list[Permutation]:
 def _candidates(topology: Topology, known: _Encoded) -> list[Permutation]:
     if topology.nodes < 2:
         return list(topology.symmetries)
-    from blinksim.topology.symmetry import alike_nodes_of, alike_rails, turn_and_exchange
-
     count = len(topology.devices)
     rails = alike_rails(topology, lambda goes: known.image(goes) is not None)
     sets = alike_nodes_of(topology, known.device, known.colour)

@@ -1,4 +1,4 @@
-"""Candidate routes: the compact form that is timed, the divided schedule that is written, and legal descriptions."""
+"""Parallel routes: the compact form that is timed, the divided schedule that is written, and legal descriptions."""
 
 from __future__ import annotations
 
