@@ -9,14 +9,14 @@
 from __future__ import annotations
 
 from blinksim.plots.compare_plot import compare
-from blinksim.plots.exchanges.loads_plot import loads
-from blinksim.plots.exchanges.traffic_plot import traffic
+from blinksim.plots.loads_plot import loads
 from blinksim.plots.measured_plot import measured
 from blinksim.plots.pareto_plot import pareto
 from blinksim.plots.style import COLOURS, FORMATS, MARKERS, check, figure, panels, save, size_axis
 from blinksim.plots.sweep_plot import sweep
 from blinksim.plots.timeline_plot import gantt, utilisation
 from blinksim.plots.topology_plot import topology
+from blinksim.plots.traffic_plot import traffic
 from blinksim.plots.trees_plot import trees
 
 __all__ = [

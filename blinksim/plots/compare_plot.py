@@ -8,8 +8,21 @@ from typing import TYPE_CHECKING
 from blinksim.answers.compare import COLUMNS, columns
 from blinksim.answers.measurements.beside import measured_beside
 from blinksim.collective import busbw_factor
-from blinksim.plots.measures import Measure, measure, number_axis, value_axis
-from blinksim.plots.style import COLOURS, MARKERS, PAPER, drawn_machine, figure, plain, wrapped
+from blinksim.plots.style import (
+    COLOURS,
+    PAPER,
+    Measure,
+    beside,
+    drawn_machine,
+    figure,
+    legend,
+    look,
+    measure,
+    number_axis,
+    plain,
+    value_axis,
+    wrapped,
+)
 from blinksim.units import format_size_about
 
 if TYPE_CHECKING:
@@ -67,15 +80,7 @@ def compare(comparison: Comparison, most: int = COLUMNS, y: str = "algbw") -> Fi
     for place, name in enumerate(shown):
         line = [shown_as.of(rate, size, factor) for size, rate in rates[name].items()]
         values += line
-        axes.plot(
-            list(rates[name]),
-            line,
-            color=COLOURS[place % len(COLOURS)],
-            marker=MARKERS[place % len(MARKERS)],
-            markersize=4,
-            linewidth=1.6,
-            label=plain(name),
-        )
+        axes.plot([*rates[name]], line, markersize=4, linewidth=1.6, label=plain(name), **look(place))
     colours = {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(shown)}
     values += _measured(axes, comparison, colours, shown_as, factor)
     values += _searched(axes, comparison, shown_as, factor)
@@ -90,7 +95,7 @@ def compare(comparison: Comparison, most: int = COLUMNS, y: str = "algbw") -> Fi
     value_axis(axes, values, times=y == "time")
     _crossovers(axes, comparison, shown, above=y == "time")
     axes.set_title(wrapped(_title(comparison, len(shown)), _WIDTH), fontsize=10, loc="left")
-    axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    legend(axes)
     return drawn
 
 
@@ -182,16 +187,9 @@ def _measured(
     return values
 
 
-def _hollow(axes: Axes, x: list[int], y: list[float], marker: str, colour: str, label: str = "") -> None:
+def _hollow(axes: Axes, x: list[int], y: list[float], marker: str, colour: str, label: str = "_measured") -> None:
     axes.plot(
-        x,
-        y,
-        linestyle="none",
-        marker=marker,
-        markersize=7,
-        markerfacecolor="none",
-        markeredgecolor=colour,
-        label=label or "_measured",
+        x, y, linestyle="none", marker=marker, markersize=7, markerfacecolor="none", markeredgecolor=colour, label=label
     )
 
 
@@ -204,15 +202,14 @@ def _crossovers(axes: Axes, comparison: Comparison, shown: list[str], *, above: 
         # words stand to the left of their line.
         axes.axvline(crossing.size, color="#888888", linewidth=0.8, linestyle=":")
         left = math.log(crossing.size / first, last / first) > 0.8
-        axes.annotate(
+        beside(
+            axes,
             plain(f"{crossing.faster}\nfrom {format_size_about(crossing.size)}"),
             (crossing.size, abs(above - 0.02 - 0.085 * (number % 3))),
+            (-3 if left else 3, 0),
             xycoords=("data", "axes fraction"),
-            xytext=(-3 if left else 3, 0),
-            textcoords="offset points",
             ha="right" if left else "left",
             va="top" if above else "bottom",
             bbox=PAPER,
-            fontsize=7,
             color="#555555",
         )

@@ -22,7 +22,7 @@ _FABRIC = "fabric"
 
 def layout(machine: Topology) -> dict[str, Point]:
     """The place of each device: nodes side by side, the switches that join them above, in the order of their level."""
-    grid = grid_places(machine)
+    grid = _grid_places(machine)
     if grid:
         return grid
     within: dict[int, list[Device]] = {}
@@ -45,24 +45,16 @@ def span(places: Mapping[str, Point], axis: int) -> tuple[float, float]:
     return (min(values), max(values)) if values else (0.0, 0.0)
 
 
-def grid_sizes(machine: Topology) -> tuple[int, ...] | None:
-    """The sides of a generated mesh, torus or cube of at most three dimensions that are longer than one."""
-    form, colon, rest = machine.name.partition(":")
-    if not colon or form not in ("mesh", "torus", "hypercube"):
-        return None
+def _grid_places(machine: Topology) -> dict[str, Point]:
+    """Rows and columns of a generated mesh, torus or cube, its planes one behind the other; none if it is no grid."""
+    form, _, rest = machine.name.partition(":")
     numbers = rest.partition("@")[0].split("x")
-    if not all(number.isdigit() for number in numbers):
-        return None
+    if form not in ("mesh", "torus", "hypercube") or not all(number.isdigit() for number in numbers):
+        return {}
     sides = tuple(map(int, numbers))
     sizes = (2,) * sides[0] if form == "hypercube" else tuple(side for side in sides if side > 1)
-    return sizes if 2 <= len(sizes) <= 3 else None
-
-
-def grid_places(machine: Topology) -> dict[str, Point] | None:
-    """Rows and columns; the planes of a third dimension one behind the other. None if it is no grid."""
-    sizes = grid_sizes(machine)
-    if sizes is None:
-        return None
+    if not 2 <= len(sizes) <= 3 or not machine.ranks:
+        return {}
     planes = sizes[0] if len(sizes) == 3 else 1
     pitch = 1.35 if planes == 1 else 0.5 * planes + 0.6
     names = [f"gpu{number}" for number in range(math.prod(sizes))]
@@ -70,7 +62,7 @@ def grid_places(machine: Topology) -> dict[str, Point] | None:
     for name, position in zip(names, product(*map(range, sizes)), strict=True):
         back, row, column = position if planes > 1 else (0, *position)
         places[name] = (column * pitch + 0.5 * back, -row * pitch + 0.42 * back)
-    return {name: place for name, place in places.items() if name in machine.index} if machine.ranks else None
+    return {name: place for name, place in places.items() if name in machine.index}
 
 
 def node_places(devices: Sequence[Device], links: Sequence[Link]) -> dict[str, Point]:
@@ -78,23 +70,19 @@ def node_places(devices: Sequence[Device], links: Sequence[Link]) -> dict[str, P
     holders = {device.name for device in devices if device.kind in ("gpu", "tile")}
     direct = any(link.src in holders and link.dst in holders for link in links)
     routers = {device.name for device in devices if device.kind == "switch"}
-    switches = bool(routers)
-    if any(link.src in routers and link.dst in routers for link in links) and _all_with_gpus(routers, holders, links):
+    # Every switch has GPUs of its own, as the routers of a dragonfly do; those of a tree have levels.
+    all_with_gpus = routers == {link.src for link in links if link.src in routers and link.dst in holders}
+    if all_with_gpus and any(link.src in routers and link.dst in routers for link in links):
         around = max(3.0, 0.22 * len(routers), 0.14 * len(holders))
         return _around(devices, links, _circle(sorted(routers, key=natural), around), around)
-    if len(devices) == len(holders) + 1 and switches and len(holders) > _CROWDED:
+    if len(devices) == len(holders) + 1 and routers and len(holders) > _CROWDED:
         # A row would be many times as wide as high.
         places = _circle(sorted(holders, key=natural), max(2.5, 0.16 * len(holders)))
         return places | dict.fromkeys(routers, (0.0, 0.0))
-    if len(holders) == len(devices) or (direct and not switches):
+    if len(holders) == len(devices) or (direct and not routers):
         radius = max(1.0, 3.0 * len(holders) / 8) if len(holders) < 8 else max(3.0, 0.2 * len(holders))
         return _around(devices, links, _circle(sorted(holders, key=natural), radius), radius)
     return _layered(devices, links)
-
-
-def _all_with_gpus(routers: set[str], holders: set[str], links: Sequence[Link]) -> bool:
-    """True if every switch has GPUs of its own, as the routers of a dragonfly do; those of a tree have levels."""
-    return routers == {link.src for link in links if link.src in routers and link.dst in holders}
 
 
 def _circle(names: Sequence[str], radius: float) -> dict[str, Point]:

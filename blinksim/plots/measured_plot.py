@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from blinksim.answers.measurements.public_jobs import job_of
 from blinksim.collective import busbw_factor
 from blinksim.errors import InputError
-from blinksim.plots.measures import Measure, measure, number_axis, value_axis
-from blinksim.plots.style import COLOURS, MARKERS, lighten, plain, wrapped
+from blinksim.plots.style import Measure, canvas, lighten, look, measure, number_axis, plain, value_axis, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,8 +56,6 @@ def measured(found: PublicMeasurements, collective: str = "", y: str = "busbw", 
     >>> import blinksim as bs
     >>> picture = bs.plot.measured(bs.measured("nd-h200-v5"))
     """
-    from matplotlib.figure import Figure
-
     shown_as = measure(y)
     known = list(dict.fromkeys(one.cell.collective for one in found.cells))
     name = collective or ("allreduce" if "allreduce" in known else known[0])
@@ -66,13 +63,12 @@ def measured(found: PublicMeasurements, collective: str = "", y: str = "busbw", 
         raise InputError(f"no {name} of {found.machine} was published; there are {', '.join(known)}")
     jobs = _jobs([one for one in found.cells if one.cell.collective == name])
     shown = sorted(jobs, key=lambda job: -job[0].cell.gpus)[:most]
-    drawn = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained", dpi=150)
+    drawn = canvas(_WIDTH, _HEIGHT)
     above, below = drawn.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     values: list[float] = []
     for place, job in enumerate(shown):
-        colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
-        values += _curves(above, shown_as, job, colour, marker)
-        _errors(below, job, colour, marker)
+        values += _curves(above, shown_as, job, look(place))
+        _errors(below, job, look(place))
     for axes in (above, below):
         lighten(axes)
     sizes = sorted({one.cell.size for job in shown for one in job})
@@ -86,7 +82,7 @@ def measured(found: PublicMeasurements, collective: str = "", y: str = "busbw", 
     return drawn
 
 
-def _curves(axes: Axes, shown_as: Measure, job: Job, colour: str, marker: str) -> list[float]:
+def _curves(axes: Axes, shown_as: Measure, job: Job, style: dict[str, Any]) -> list[float]:
     """Markers and lines of a job; returns the values that the axis must hold."""
     factor = float(busbw_factor(job[0].cell.collective, job[0].cell.gpus))
 
@@ -96,32 +92,30 @@ def _curves(axes: Axes, shown_as: Measure, job: Job, colour: str, marker: str) -
         ]
 
     drawn = []
-    for fitted, face in ((False, colour), (True, "white")):
+    for fitted, face in ((False, style["color"]), (True, "white")):
         cells = [one for one in job if one.fitted == fitted]
         told = values(cells, [one.cell.time_s for one in cells])
-        look: dict[str, Any] = {"color": colour, "marker": marker, "markerfacecolor": face}
-        axes.plot(_sizes(cells), told, linestyle="none", markersize=4.5, zorder=3, **look)
+        axes.plot(_sizes(cells), told, linestyle="none", markersize=4.5, zorder=3, markerfacecolor=face, **style)
         drawn += told
     for what, width in (("expected_s", 1.4), ("predicted_s", 0.9)):
         cells = [one for one in job if getattr(one, what) is not None]
         line = values(cells, [getattr(one, what) for one in cells])
-        axes.plot(_sizes(cells), line, color=colour, linestyle=_STYLES[what], linewidth=width)
+        axes.plot(_sizes(cells), line, color=style["color"], linestyle=_STYLES[what], linewidth=width)
         drawn += line
     bound = job[0].bound
     if bound is None:
         return drawn
     limit = values(job, [one.cell.size / float(bound.rate) for one in job])
-    axes.plot(_sizes(job), limit, color=colour, linestyle=_STYLES["bound"], linewidth=1.2)
+    axes.plot(_sizes(job), limit, color=style["color"], linestyle=_STYLES["bound"], linewidth=1.2)
     return drawn + (limit if shown_as.name != "time" else [])
 
 
-def _errors(axes: Axes, job: Job, colour: str, marker: str) -> None:
+def _errors(axes: Axes, job: Job, style: dict[str, Any]) -> None:
     """How far the expected times are from the measured ones, in percent; NCCL's own where no constants are known."""
-    for fitted, face in ((False, colour), (True, "white")):
+    for fitted, face in ((False, style["color"]), (True, "white")):
         cells = [one for one in job if one.fitted == fitted and one.best_error_pct is not None]
         errors = [max(-_MOST_ERROR, min(_MOST_ERROR, one.best_error_pct or 0.0)) for one in cells]
-        look: dict[str, Any] = {"color": colour, "marker": marker, "markerfacecolor": face}
-        axes.plot(_sizes(cells), errors, linestyle="none", markersize=3.5, zorder=3, **look)
+        axes.plot(_sizes(cells), errors, linestyle="none", markersize=3.5, zorder=3, markerfacecolor=face, **style)
 
 
 def _error_axis(axes: Axes) -> None:
@@ -141,10 +135,7 @@ def _legend(drawn: Figure, shown: list[Job]) -> None:
     """Colours and markers of the jobs, and what lines and hollow markers mean, as far as they occur."""
     from matplotlib.lines import Line2D
 
-    jobs = [
-        Line2D([], [], color=COLOURS[place % len(COLOURS)], marker=MARKERS[place % len(MARKERS)], label=label)
-        for place, label in enumerate(_labels(shown))
-    ]
+    jobs = [Line2D([], [], label=label, **look(place)) for place, label in enumerate(_labels(shown))]
     entries = []
     cells = [one for job in shown for one in job]
     grey: dict[str, Any] = {"color": _GREY, "linestyle": "none", "marker": "o", "markersize": 4.5}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blinksim.plots.style import COLOURS, drawn_machine, figure, plain, wrapped
+from blinksim.plots.style import COLOURS, beside, drawn_machine, figure, legend, plain, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,7 +75,7 @@ def pareto(front: Pareto) -> Figure:
         f"{topology.rates} rates, model alpha-beta; filled: the quickest at some size"
     )
     axes.set_title(wrapped(title, _WIDTH), fontsize=10, loc="left")
-    axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    legend(axes)
     return drawn
 
 
@@ -94,4 +94,4 @@ def _numbers(axes: Axes, x: list[float], y: list[float]) -> None:
 
         best = next((offset for offset in _BESIDE if room(offset) >= 1), max(_BESIDE, key=room))
         taken.append((place[0] + best[0] + 3, place[1] + best[1] + 3))
-        axes.annotate(str(number), (x[number - 1], y[number - 1]), xytext=best, textcoords="offset points", fontsize=8)
+        beside(axes, str(number), (x[number - 1], y[number - 1]), best, fontsize=8)

@@ -1,18 +1,21 @@
-"""The house style of pictures: one palette, one grid, units on every axis, files written whole and reproducibly.
+"""The house style of pictures: one palette, one grid, axes with units, legends, files written whole and reproducibly.
 
 The palette is told apart with any colour vision (Okabe and Ito, Color Universal Design, 2008).
 """
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from blinksim.errors import InputError
-from blinksim.units import format_size
+from blinksim.errors import InputError, unknown
+from blinksim.units import format_size, format_time
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,6 +35,9 @@ PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
 _LETTERS = 13
 # Edits that a title names one by one.
 _MOST_EDITS = 3
+# Largest over smallest value from which an axis is logarithmic.
+_WIDE = 20
+_MOST_TICKS = 10
 # Formats that note the time of day in the file unless it is taken out.
 _UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
@@ -57,9 +63,7 @@ def panels(
     >>> len(both)
     2
     """
-    from matplotlib.figure import Figure
-
-    drawn = Figure(figsize=(width, height), layout="constrained", dpi=150)
+    drawn = canvas(width, height)
     row: list[Axes] = list(drawn.subplots(1, columns, sharey=share_y, squeeze=False)[0])
     for axes in row:
         lighten(axes)
@@ -88,6 +92,29 @@ def lighten(axes: Axes) -> None:
     axes.set_axisbelow(True)
 
 
+def canvas(width: float, height: float) -> Figure:
+    """A figure without axes: no window, room for titles and legends."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained", dpi=150)
+
+
+def look(place: int) -> dict[str, Any]:
+    """The colour and the marker of a line, which tell it apart."""
+    return {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
+
+
+def legend(axes: Axes, *entries: Any, **more: Any) -> None:
+    """A legend to the right of the axes, of their lines or of the entries that are given."""
+    place = {"fontsize": 8, "frameon": False, "loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
+    axes.legend(*entries, **{**place, **more})
+
+
+def beside(axes: Axes, text: str, place: tuple[float, float], offset: tuple[float, float], **more: Any) -> None:
+    """Small words at an offset in points from a place."""
+    axes.annotate(text, place, xytext=offset, textcoords="offset points", **{"fontsize": 7, **more})
+
+
 def plain(text: str) -> str:
     """`text` with dollar signs that matplotlib prints instead of reading mathematics between them."""
     return re.sub(r"(?<!\\)\$", r"\\$", text)
@@ -114,6 +141,83 @@ def drawn_machine(topology: Topology) -> str:
 def natural(name: str) -> tuple[tuple[int, int | str], ...]:
     """A key that sorts ``gpu2`` before ``gpu10``."""
     return tuple((0, int(part)) if part.isdigit() else (1, part) for part in re.findall(r"[0-9]+|[^0-9]+", name))
+
+
+@dataclass(frozen=True)
+class Measure:
+    """name: as people ask for it. column: in the rows of a sweep. label: on the axis."""
+
+    name: str
+    column: str
+    label: str
+
+    def of(self, algbw: float, size: float, factor: float) -> float:
+        """The value at `algbw` bytes/s for `size` bytes. factor: busbw over algbw."""
+        if self.name == "time":
+            return size / algbw
+        return algbw / 1e9 * (factor if self.name == "busbw" else 1.0)
+
+
+MEASURES = {
+    "time": Measure("time", "time_s", "time"),
+    "algbw": Measure("algbw", "algbw_GBps", "algbw (GB/s)"),
+    "busbw": Measure("busbw", "busbw_GBps", "busbw (GB/s)"),
+}
+
+
+def measure(name: str) -> Measure:
+    """The measure called `name`; raises `InputError` for any other name."""
+    if name not in MEASURES:
+        raise unknown("measure", name, MEASURES)
+    return MEASURES[name]
+
+
+def value_axis(axes: Axes, values: Sequence[float], *, times: bool = False) -> None:
+    """A y axis that holds `values` and their markers: from nothing, or logarithmic where they are far apart.
+
+    times: the values are seconds.
+    """
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    finite = [value for value in values if math.isfinite(value)]
+    low, high = min(finite, default=0.0), max(finite, default=1.0)
+    if low > 0 and high / low >= _WIDE:
+        axes.set_yscale("log")
+        axes.set_ylim(low / 1.3, high * 1.3)
+        axes.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if high / low < 2000 else (1,)))
+        axes.yaxis.set_minor_locator(NullLocator())
+    else:
+        axes.set_ylim(0, 1.07 * high if high > 0 else 1.0)
+    axes.yaxis.set_major_formatter(lambda value, _: format_time(float(f"{value:.4g}")) if times else f"{value:g}")
+
+
+def number_axis(axes: Axes, numbers: Sequence[float], *, sizes: bool = False) -> None:
+    """An x axis with a tick for each of `numbers`, or for some of them: logarithmic where they are far apart.
+
+    sizes: the numbers are bytes.
+    """
+    from matplotlib.ticker import NullLocator
+
+    known = sorted(set(numbers))
+    low, high = known[0], known[-1]
+    if low > 0 and (high / low >= 8 or _geometric(known)):
+        axes.set_xscale("log", base=2)
+        edge = (high / low) ** 0.04
+        axes.set_xlim(low / edge, high * edge)
+    else:
+        edge = 0.04 * (high - low) or 0.5
+        axes.set_xlim(low - edge, high + edge)
+    step = -(-len(known) // _MOST_TICKS)
+    ticks = known[::-step][::-1]
+    names = [format_size(int(tick)) if sizes else f"{tick:.4g}" for tick in ticks]
+    axes.set_xticks(ticks, names, rotation=30 if sum(map(len, names)) > 60 else 0)
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _geometric(numbers: Sequence[float]) -> bool:
+    """True for 2, 4, 8: every number is the same multiple of the one before."""
+    ratios = {round(high / low, 6) for low, high in pairwise(numbers)}
+    return len(numbers) > 2 and len(ratios) == 1
 
 
 def check(path: str | Path, *, force: bool = False) -> Path:

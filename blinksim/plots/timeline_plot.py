@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.plots.style import COLOURS, drawn_machine, figure, natural, plain, wrapped
+from blinksim.plots.style import COLOURS, beside, drawn_machine, figure, legend, natural, plain, wrapped
 from blinksim.textio.text_table import count
 from blinksim.units import format_size, format_time
 
@@ -90,14 +90,9 @@ def gantt(timeline: Timeline, most_links: int = MOST_LINKS) -> Figure:
     else:
         _bars(axes, spans, scale)
     _marks(axes, timeline, scale)
-    names = [plain(use.resource) for use in uses]
-    if hidden:
-        names.append(f"and {count(hidden, 'more link')}")
-    axes.set_yticks(range(len(names)), names, fontsize=7)
-    axes.set_ylim(len(names) - 0.5, -0.5)
+    _link_rows(axes, uses, hidden)
     axes.set_xlim(0, timeline.time_s * 1.02 * scale)
     axes.set_xlabel(f"time ({unit})")
-    axes.grid(False, axis="y")
     words = _title(timeline)
     if path and others:
         axes.axhline(len(path) - 0.5, color="#555555", linewidth=0.9)
@@ -108,6 +103,14 @@ def gantt(timeline: Timeline, most_links: int = MOST_LINKS) -> Figure:
     return drawn
 
 
+def _link_rows(axes: Axes, uses: list[Use], hidden: int) -> None:
+    """A row for each link, the first on top, and one for those that are not shown."""
+    names = [plain(use.resource) for use in uses] + ([f"and {count(hidden, 'more link')}"] if hidden else [])
+    axes.set_yticks(range(len(names)), names, fontsize=7)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.grid(False, axis="y")
+
+
 def _marks(axes: Axes, timeline: Timeline, scale: float) -> None:
     """The end, and the time that the loads of the links need."""
     early = timeline.bound_s < 0.2 * timeline.time_s
@@ -116,9 +119,9 @@ def _marks(axes: Axes, timeline: Timeline, scale: float) -> None:
         (timeline.time_s, "end", "-", "left"),
     ):
         axes.axvline(seconds * scale, color="#555555", linewidth=0.9, linestyle=line)
-        axes.annotate(label, (seconds * scale, 1.0), xycoords=("data", "axes fraction"), fontsize=7, ha=side,
-                      va="bottom", color="#555555", xytext=(2 if side == "left" else -2, 0),
-                      textcoords="offset points")  # fmt: skip
+        offset = (2 if side == "left" else -2, 0)
+        place = {"xycoords": ("data", "axes fraction"), "ha": side, "va": "bottom"}
+        beside(axes, label, (seconds * scale, 1.0), offset, color="#555555", **place)
 
 
 def _bars(axes: Axes, spans: Spans, scale: float) -> None:
@@ -140,7 +143,7 @@ def _bars(axes: Axes, spans: Spans, scale: float) -> None:
         axes.add_collection(bars)
         handles.append(Patch(facecolor=colour, hatch=hatch, edgecolor="white", label=name))
     if len(handles) > 1:
-        axes.legend(handles=handles, fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+        legend(axes, handles=handles, fontsize=7, bbox_to_anchor=(1.01, 1.0))
 
 
 def _corners(spans: Spans, mine: npt.NDArray[np.bool_], scale: float) -> Real:
@@ -216,14 +219,11 @@ def utilisation(timeline: Timeline, most_links: int = MOST_LINKS) -> Figure:
     kinds = list(dict.fromkeys(use.kind for use in timeline.uses))
     for row, use in enumerate(uses):
         axes.barh(row, 100 * use.busy, height=0.75, color=COLOURS[kinds.index(use.kind) % len(COLOURS)])
-        axes.annotate(f"{100 * use.busy:.0f}", (100 * use.busy, row), xytext=(3, 0), textcoords="offset points",
-                      va="center", fontsize=6, color="#555555")  # fmt: skip
-    names = [plain(use.resource) for use in uses] + ([f"and {count(hidden, 'more link')}"] if hidden else [])
-    axes.set_yticks(range(len(names)), names, fontsize=7)
-    axes.set_ylim(len(names) - 0.5, -0.5)
+        share = f"{100 * use.busy:.0f}"
+        beside(axes, share, (100 * use.busy, row), (3, 0), va="center", fontsize=6, color="#555555")
+    _link_rows(axes, uses, hidden)
     axes.set_xlim(0, 105)
     axes.set_xlabel("busy (% of the time)")
-    axes.grid(False, axis="y")
     axes.set_title(wrapped(_title(timeline), 7.0), fontsize=9, loc="left")
     return drawn
 

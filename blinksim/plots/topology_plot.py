@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING
 from blinksim.bounds.certificates import Cut, Partition, Phases
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
-from blinksim.plots.changes import Changes, changes
 from blinksim.plots.layout import Point, span
-from blinksim.plots.machine_view import Line, View, corners, view
-from blinksim.plots.style import COLOURS, PAPER, drawn_machine, figure, natural, plain, wrapped
+from blinksim.plots.machine_view import Changes, View, changes, corners, view
+from blinksim.plots.style import COLOURS, PAPER, beside, drawn_machine, figure, legend, natural, plain, wrapped
 from blinksim.topology.graph import Topology
 from blinksim.units import in_GBps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
     from blinksim.bounds.bound_result import BoundResult
     from blinksim.topology.graph import Device, Link
@@ -83,7 +81,6 @@ def topology(machine: MachineLike, bound: BoundResult | None = None, before: Top
     frame(axes, shown)
     cut = {name: number for number, part in enumerate(parts) for name in part}
     classes = _links(axes, shown, machine, cut, changed)
-    _gone(axes, shown, changed)
     devices(axes, machine, shown.places, shown.devices, gone=changed.devices)
     _legend(axes, machine, classes, bool(cut), changed)
     width = drawn.get_figwidth()
@@ -123,16 +120,15 @@ def frame(axes: Axes, shown: View) -> None:
     for box in (*shown.frames, *shown.boxes):
         whole = box in shown.boxes
         style = f"round,pad=0,rounding_size={0.15 if whole else 0.3}"
-        patch = FancyBboxPatch((box.left, box.bottom), box.width, box.height, boxstyle=style, linewidth=0.9,
-                               facecolor="#f2f2f2" if whole else "none", edgecolor="#777777",
-                               zorder=3 if whole else 0.5)  # fmt: skip
+        face, height = ("#f2f2f2", 3.0) if whole else ("none", 0.5)
+        patch = FancyBboxPatch((box.left, box.bottom), box.width, box.height, boxstyle=style, zorder=height)
+        patch.set(linewidth=0.9, facecolor=face, edgecolor="#777777")
         axes.add_patch(patch)
         if whole:
             place = (box.left + box.width / 2, box.bottom + box.height / 2)
             axes.annotate(box.words, place, ha="center", va="center", fontsize=7, zorder=4)
         else:
-            axes.annotate(box.words, (box.left, box.bottom), xytext=(5, 4), textcoords="offset points", fontsize=7,
-                          color="#555555", zorder=4)  # fmt: skip
+            beside(axes, box.words, (box.left, box.bottom), (5, 4), color="#555555", zorder=4)
 
 
 def _links(
@@ -149,43 +145,34 @@ def _links(
         damaged = weaker.get(frozenset((line.a, line.b)))
         colour = _DAMAGE if damaged else _CUT if between else class_colour(machine, line.kind)
         xs, ys = zip(*way(shown.places, line.a, line.b), strict=True)
+        width, dashes, height = (
+            0.6 + widest * line.rate / most,
+            _CUT_DASHES if between else "-",
+            2 if between or damaged else 1,
+        )
         axes.plot(
-            xs,
-            ys,
-            color=colour,
-            linewidth=0.6 + widest * line.rate / most,
-            linestyle=_CUT_DASHES if between else "-",
-            solid_capstyle="round",
-            alpha=0.9,
-            zorder=2 if between or damaged else 1,
+            xs, ys, color=colour, linewidth=width, linestyle=dashes, solid_capstyle="round", alpha=0.9, zorder=height
         )
         if damaged and damaged[0].kind == line.kind:
             link, rate = damaged
             _note(axes, _middle(xs, ys), f"{in_GBps(link.bandwidth):.4g} of {in_GBps(rate):.4g} GB/s", _DAMAGE)
         low, high = labelled.get(line.kind, (line.rate, line.rate))
         labelled[line.kind] = (min(low, line.rate), max(high, line.rate))
-    _bundle(axes, shown, lines)
-    return labelled
-
-
-def _bundle(axes: Axes, shown: View, lines: Sequence[Line]) -> None:
-    """Says at the first box how many links its line stands for."""
+    # The first box says how many links its line stands for.
     boxes = [line for line in lines if line.count > 1 and "box " in line.a + line.b]
     if boxes:
         (ax, ay), (bx, by) = shown.places[boxes[0].a], shown.places[boxes[0].b]
         _note(axes, ((ax + bx) / 2, (ay + by) / 2), f"{boxes[0].count} links", "#555555")
-
-
-def _note(axes: Axes, place: Point, text: str, colour: str) -> None:
-    axes.annotate(text, place, ha="center", va="center", fontsize=7, color=colour, zorder=6, bbox=PAPER)
-
-
-def _gone(axes: Axes, shown: View, changed: Changes) -> None:
-    """The links that edits took away, dashed in red."""
+    # Links that edits took away.
     for line in shown.lines(link for link in changed.gone if not {link.src, link.dst} & set(changed.devices)):
         xs, ys = zip(*way(shown.places, line.a, line.b), strict=True)
         axes.plot(xs, ys, color=_DAMAGE, linewidth=1.6, linestyle=_GONE_DASHES, zorder=2.5)
         _note(axes, _middle(xs, ys), "removed", _DAMAGE)
+    return labelled
+
+
+def _note(axes: Axes, place: Point, text: str, colour: str) -> None:
+    axes.annotate(text, place, ha="center", va="center", fontsize=7, color=colour, zorder=6, bbox=PAPER)
 
 
 def _middle(xs: Sequence[float], ys: Sequence[float]) -> Point:
@@ -244,18 +231,16 @@ def devices(
     for device in listed:
         holds = device.holds or device.name in machine.relays
         x, y = places[device.name]
+        relay, removed = device.name in machine.relays, device.name in lost
         axes.scatter(
-            [x],
-            [y],
+            [x], [y],
             s=(size if holds else size * 0.55) * (0.3 if crowded else 1.0),
             marker=_SHAPES[device.kind],
-            facecolor="#bbbbbb" if device.name in machine.relays else "white" if holds else "#f2f2f2",
-            edgecolor=_DAMAGE if device.name in lost else "black",
-            linestyle="--" if device.name in lost else "-",
-            linewidth=1.0,
-            zorder=3,
-            clip_on=False,
-        )
+            facecolor="#bbbbbb" if relay else "white" if holds else "#f2f2f2",
+            edgecolor=_DAMAGE if removed else "black",
+            linestyle="--" if removed else "-",
+            linewidth=1.0, zorder=3, clip_on=False,
+        )  # fmt: skip
         if not crowded or not holds:
             _name(axes, machine, device, places, middle)
     for name in lost & {device.name for device in listed}:
@@ -269,22 +254,13 @@ def _name(axes: Axes, machine: Topology, device: Device, places: Mapping[str, Po
     if device.holds and len(text) <= 4:
         axes.annotate(text, (x, y), ha="center", va="center", fontsize=7, zorder=5)
         return
-    beside = [abs(other - x) for name, (other, height) in places.items() if height == y and name != device.name]
-    upright = min(beside, default=9.0) < 0.14 * len(text)
+    row = [abs(other - x) for name, (other, height) in places.items() if height == y and name != device.name]
+    upright = min(row, default=9.0) < 0.14 * len(text)
     up = y >= middle[1]
     away = 12 if device.holds else 8
-    axes.annotate(
-        text,
-        (x, y),
-        xytext=(0, away if up else -away),
-        textcoords="offset points",
-        ha="center",
-        va="bottom" if up else "top",
-        rotation=90 if upright else 0,
-        fontsize=6,
-        zorder=5,
-        bbox=PAPER,
-    )
+    rotation, side = 90 if upright else 0, "bottom" if up else "top"
+    offset = (0, away if up else -away)
+    beside(axes, text, (x, y), offset, ha="center", va=side, rotation=rotation, fontsize=6, zorder=5, bbox=PAPER)
 
 
 def _short(machine: Topology, name: str) -> str:
@@ -335,27 +311,15 @@ def _legend(
     if cut:
         crossing = Line2D([], [], color=_CUT, linewidth=3, linestyle=_CUT_DASHES, label="crosses the bottleneck")
         handles.append(crossing)
-    handles += _damages(changed)
-    axes.legend(handles=handles, fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(0, 0.0),
-                ncols=2 if len(handles) > 3 else 1)  # fmt: skip
-
-
-def _damages(changed: Changes) -> list[Line2D]:
-    """Entries for what edits took, with the names."""
-    from matplotlib.lines import Line2D
-
-    handles = []
-    removed = [
-        *changed.devices,
-        *_ends(link for link in changed.gone if not {link.src, link.dst} & set(changed.devices)),
-    ]
-    if removed:
-        handles.append(Line2D([], [], color=_DAMAGE, linewidth=1.6, linestyle=_GONE_DASHES,
-                              label=f"removed: {_some(removed)}"))  # fmt: skip
+    kept = (link for link in changed.gone if not {link.src, link.dst} & set(changed.devices))
+    if removed := [*changed.devices, *_ends(kept)]:
+        label = f"removed: {_some(removed)}"
+        handles.append(Line2D([], [], color=_DAMAGE, linewidth=1.6, linestyle=_GONE_DASHES, label=label))
     if changed.weaker:
-        names = _ends(link for link, _ in changed.weaker)
-        handles.append(Line2D([], [], color=_DAMAGE, linewidth=3, label=f"degraded: {_some(names)}"))
-    return handles
+        label = f"degraded: {_some(_ends(link for link, _ in changed.weaker))}"
+        handles.append(Line2D([], [], color=_DAMAGE, linewidth=3, label=label))
+    columns = 2 if len(handles) > 3 else 1
+    legend(axes, handles=handles, bbox_to_anchor=(0, 0.0), ncols=columns)
 
 
 def _ends(links: Iterable[Link]) -> list[str]:

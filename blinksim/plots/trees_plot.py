@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from blinksim.plots.machine_view import corners, view
-from blinksim.plots.style import COLOURS, drawn_machine, wrapped
+from blinksim.plots.style import COLOURS, canvas, drawn_machine, wrapped
 from blinksim.plots.topology_plot import bare, check_devices, devices, frame, way
 
 if TYPE_CHECKING:
@@ -59,8 +59,6 @@ def trees(schedule: ScheduleLike, most: int | None = None) -> Figure:
     >>> import blinksim as bs
     >>> picture = bs.plot.trees(bs.synthesize("dgx1-v100", "broadcast").schedule, most=2)
     """
-    from matplotlib.figure import Figure as Canvas
-
     whole, times = _unturned(schedule)
     shown = view(whole.topology)
     check_devices(shown)
@@ -73,7 +71,7 @@ def trees(schedule: ScheduleLike, most: int | None = None) -> Figure:
     rows = math.ceil(len(alike) / columns)
     across = _WIDTH / max(columns, 4 if wide <= _COLUMNS[0][0] else 1)
     height = max(_LOWEST, min(_TALLEST, across / wide + 0.35))
-    drawn = Canvas(figsize=(across * columns, height * rows + 0.4), layout="constrained", dpi=150)
+    drawn = canvas(across * columns, height * rows + 0.4)
     idle = {(line.a, line.b) for line in shown.lines(whole.topology.links)}
     for number, chunk in enumerate(alike):
         axes = drawn.add_subplot(rows, columns, number + 1)
@@ -87,8 +85,8 @@ def trees(schedule: ScheduleLike, most: int | None = None) -> Figure:
         devices(axes, whole.topology, shown.places, shown.devices, size=130)
         again = f", {alike[chunk]:,} alike" if alike[chunk] > 1 else ""
         axes.set_title(_share(whole.share(chunk)) + again, fontsize=8)
-    drawn.suptitle(wrapped(_title(schedule, whole, alike, sum(times)), drawn.get_figwidth()), fontsize=9, x=0.01,
-                   ha="left")  # fmt: skip
+    title = wrapped(_title(schedule, whole, alike, sum(times)), drawn.get_figwidth())
+    drawn.suptitle(title, fontsize=9, x=0.01, ha="left")
     return drawn
 
 

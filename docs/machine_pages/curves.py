@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from facts import Facts
 
 import blinksim as bs
-from blinksim.plots.measures import number_axis
-from blinksim.plots.style import COLOURS, MARKERS
+from blinksim.plots.style import COLOURS, MARKERS, number_axis
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,8 +16,8 @@ from matplotlib.patches import FancyBboxPatch
 import blinksim as bs
 from blinksim import plots
 from blinksim.cli.main import run
-from blinksim.plots.changes import changes
 from blinksim.plots.layout import layout
+from blinksim.plots.machine_view import changes
 from blinksim.topology.graph import Topology
 
 RED = "#c00000"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.plots.style import COLOURS, lighten, wrapped
+from blinksim.plots.style import COLOURS, canvas, lighten, wrapped
 from blinksim.units import format_size_about
 
 if TYPE_CHECKING:
@@ -46,12 +46,11 @@ def traffic(matrix: Traffic) -> Figure:
     'traffic.png'
     """
     from matplotlib.colors import LogNorm, Normalize
-    from matplotlib.figure import Figure
 
     amounts = matrix.matrix.astype(float)
     np.fill_diagonal(amounts, 0.0)
     sent, received = amounts.sum(axis=1), amounts.sum(axis=0)
-    drawn = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained", dpi=150)
+    drawn = canvas(_WIDTH, _HEIGHT)
     grid = drawn.add_gridspec(2, 2, width_ratios=(1, 4), height_ratios=(1, 4))
     square, above, left = (drawn.add_subplot(grid[place]) for place in ((1, 1), (0, 1), (1, 0)))
     unit, name = _unit(float(amounts.max()))

@@ -1,1 +1,0 @@
-"""Pictures of alltoall and alltoallv: the traffic, and what it loads."""

@@ -1,1 +1,0 @@
-"""How sweeps are drawn: as lines, bars or maps."""
