@@ -40,7 +40,13 @@ def write(topology: Topology) -> str:
     Names in `collective_links` and `inter_node_links` of which no link is left select nothing and are left out. Raises
     `InputError` for attributes that are not numbers, truth values or text.
     """
-    classes = _classes(topology)
+    found: dict[str, Counter[_Numbers]] = {}
+    for link in topology.links:
+        found.setdefault(link.kind, Counter())[link.lane_bandwidth, link.latency, link.overhead] += 1
+    fabric = topology.fabric
+    if fabric:
+        found.setdefault(fabric.kind, Counter([(fabric.lane_bandwidth, fabric.latency, fabric.overhead)]))
+    classes = {kind: numbers.most_common(1)[0][0] for kind, numbers in found.items()}
     head: dict[str, Any] = {"name": topology.name}
     if topology.source.strip():
         head["source"] = topology.source
@@ -67,8 +73,8 @@ def write(topology: Topology) -> str:
         kinds = [kind for kind in getattr(topology, key) if kind in classes]
         if kinds:
             tail[key] = kinds
-    if topology.fabric:
-        tail["fabric"] = _fabric(topology.fabric, classes[topology.fabric.kind])
+    if fabric:
+        tail["fabric"] = _fabric(fabric, classes[fabric.kind])
     if topology.symmetries:
         names = [device.name for device in topology.devices]
         tail["symmetries"] = [
@@ -86,16 +92,6 @@ def write(topology: Topology) -> str:
     return "\n".join(dump(part) for part in parts if part)
 
 
-def _classes(topology: Topology) -> dict[str, _Numbers]:
-    found: dict[str, Counter[_Numbers]] = {}
-    for link in topology.links:
-        found.setdefault(link.kind, Counter())[link.lane_bandwidth, link.latency, link.overhead] += 1
-    fabric = topology.fabric
-    if fabric:
-        found.setdefault(fabric.kind, Counter([(fabric.lane_bandwidth, fabric.latency, fabric.overhead)]))
-    return {kind: numbers.most_common(1)[0][0] for kind, numbers in found.items()}
-
-
 def _device(device: Device) -> dict[str, Any]:
     row: dict[str, Any] = {"name": device.name, "kind": device.kind}
     if device.node:
@@ -105,16 +101,14 @@ def _device(device: Device) -> dict[str, Any]:
     if device.can != Device(device.name, device.kind).can:
         row["can"] = sorted(device.can)
     if device.attributes:
-        row["attributes"] = _attributes(device.name, device.attributes)
+        for key, value in device.attributes.items():
+            plain = isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value))
+            if not plain and not isinstance(value, str):
+                raise InputError(
+                    f"attribute {key} of {device.name} is {value!r}; a machine file takes numbers and text"
+                )
+        row["attributes"] = dict(device.attributes)
     return row
-
-
-def _attributes(name: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    for key, value in attributes.items():
-        plain = isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value))
-        if not plain and not isinstance(value, str):
-            raise InputError(f"attribute {key} of {name} is {value!r}; a machine file takes numbers and text")
-    return dict(attributes)
 
 
 def _links(links: tuple[Link, ...], classes: Mapping[str, _Numbers]) -> list[dict[str, Any]]:
@@ -260,7 +254,8 @@ class _Body:
     def topology(self, outline: Outline, rates: str) -> Topology:
         devices = tuple(self._devices())
         links = tuple(self._links())
-        execution, nccl_rates = self._measured()
+        measured = self.keys.get("execution")
+        execution, nccl_rates = execution_section.read(measured) if measured else (None, None)
         try:
             topology = Topology(
                 name=outline.name,
@@ -284,9 +279,6 @@ class _Body:
             blamed = self.keys.get("members") or self.keys.get("relays") or self.keys["root"]
             raise blamed.error(str(error)) from None
         return self._with_symmetries(topology)
-
-    def _measured(self) -> execution_section.Both:
-        return execution_section.read(self.keys["execution"]) if "execution" in self.keys else (None, None)
 
     def _expand(self, entry: Entry) -> list[str]:
         try:

@@ -208,7 +208,11 @@ def moves(schedule: Schedule) -> Moves:
         raise InfeasibleError("a collective needs at least two ranks; there is no program to write")
     if collective.traffic is not None:
         raise InfeasibleError("programs of MSCCL and MSCCL++ move blocks of equal length; an alltoallv has none")
-    cut, joined = units(schedule), schedule.form == "steps" and _any_order(schedule)
+    cut = units(schedule)
+    # The sends of a step may come in any order unless of several, of which one is a copy, the last one counts.
+    place = schedule.chunk.astype(np.int64) * len(schedule.topology.devices) + schedule.dst
+    _, where, times = np.unique(place * max(1, schedule.steps) + schedule.step, return_inverse=True, return_counts=True)
+    joined = schedule.form == "steps" and not bool((times[where][schedule.op == COPY] > 1).any())
     buffers = _Buffers(schedule, cut)
     found: list[Move] = []
     first_round = 0
@@ -219,7 +223,11 @@ def moves(schedule: Schedule) -> Moves:
         for send in ends[first:last]:
             if send not in by_ends:
                 by_ends[send] = _hops(schedule, *send)
-        sends = _by_connection(schedule, first, last) if joined else range(first, last)
+        sends: Sequence[int] = range(first, last)
+        if joined:
+            # Those of one connection together, so that one message can bring them.
+            keys = tuple(table[first:last] for table in (schedule.channel, schedule.src, schedule.dst))
+            sends = (first + np.lexsort(keys)).tolist()
         stops = {send: by_ends[ends[send]] for send in sends}
         found += _step(schedule, stops, buffers, first_round)
         first_round += max((len(passed) - 1 for passed in stops.values()), default=0)
@@ -238,21 +246,6 @@ def moves(schedule: Schedule) -> Moves:
         joined=joined,
         notes=tuple(cut.notes()),
     )
-
-
-def _any_order(schedule: Schedule) -> bool:
-    """True if the sends of a step may come in any order: of several, of which one is a copy, the last one counts."""
-    place = schedule.chunk.astype(np.int64) * len(schedule.topology.devices) + schedule.dst
-    key = place * max(1, schedule.steps) + schedule.step
-    _, where, times = np.unique(key, return_inverse=True, return_counts=True)
-    return not bool((times[where][schedule.op == COPY] > 1).any())
-
-
-def _by_connection(schedule: Schedule, first: int, last: int) -> Sequence[int]:
-    """The sends of a step, those of one connection together, so that one message can bring them."""
-    keys = (table[first:last] for table in (schedule.channel, schedule.src, schedule.dst))
-    order: list[int] = (first + np.lexsort(tuple(keys))).tolist()
-    return order
 
 
 def _step(schedule: Schedule, stops: dict[int, list[int]], buffers: _Buffers, first_round: int) -> Iterator[Move]:

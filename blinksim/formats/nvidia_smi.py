@@ -136,7 +136,14 @@ def parse(text: str, path: str | Path) -> SmiTable:
                 break
             continue
         _row(table, path, number, row, gpu_numa)
-    _check(table, path)
+    for label in table.labels:
+        if (label, label) not in table.cells:
+            raise FileError(path, f"there is no row for {label}; the table is cut short", table.line)
+    for (a, b), cell in table.cells.items():
+        if table.cells[b, a] != cell:
+            raise FileError(path, f"{a} is {cell} from {b}, but {b} is {table.cells[b, a]} from {a}", table.line)
+        if _NVLINKS.fullmatch(cell) and not (_GPU.fullmatch(a) and _GPU.fullmatch(b)):
+            raise FileError(path, f"{a} and {b} have NVLinks ({cell}), but only GPUs have", table.line)
     for line in lines:
         if (legend := _LEGEND.match(line)) and legend[1] in labels:
             table.names[legend[1]] = legend[2]
@@ -167,17 +174,6 @@ def _row(table: SmiTable, path: str | Path, number: int, row: list[str], gpu_num
     if tail and _GPU.fullmatch(label):
         table.affinity[label] = tail[1] if len(tail) > 1 and tail[1] != "N/A" else tail[0]
         table.grace |= gpu_numa and len(tail) > 2 and _WHOLE.fullmatch(tail[2]) is not None
-
-
-def _check(table: SmiTable, path: str | Path) -> None:
-    for label in table.labels:
-        if (label, label) not in table.cells:
-            raise FileError(path, f"there is no row for {label}; the table is cut short", table.line)
-    for (a, b), cell in table.cells.items():
-        if table.cells[b, a] != cell:
-            raise FileError(path, f"{a} is {cell} from {b}, but {b} is {table.cells[b, a]} from {a}", table.line)
-        if _NVLINKS.fullmatch(cell) and not (_GPU.fullmatch(a) and _GPU.fullmatch(b)):
-            raise FileError(path, f"{a} and {b} have NVLinks ({cell}), but only GPUs have", table.line)
 
 
 # NVLinks of one GPU, by what its name holds; no GPU has more than 18.
@@ -240,17 +236,12 @@ def capability(table: SmiTable, gpu: str) -> int:
     if table.lane is not None and table.lane > _BLACKWELL_LANE:
         return 100
     most = max((table.lanes(gpu, other) for other in table.gpus if other != gpu), default=0)
-    if most > _MOST_AMPERE and table.grace and _share_a_cpu(table):
+    # A Grace CPU has one Hopper GPU, or two Blackwell GPUs.
+    if most > _MOST_AMPERE and table.grace and len(set(table.affinity.values())) < len(table.affinity):
         return 100
     if most > _MOST_AMPERE or table.grace:
         return 90
     return 80 if most > _MOST_VOLTA else 70
-
-
-def _share_a_cpu(table: SmiTable) -> bool:
-    """True if two GPUs are near the same CPU: a Grace CPU has one Hopper GPU, or two Blackwell GPUs."""
-    near = list(table.affinity.values())
-    return len(set(near)) < len(near)
 
 
 def _known(table: SmiTable, gpu: str) -> tuple[int, int] | None:
@@ -283,13 +274,12 @@ class _Builder:
 
     def __init__(self, path: str | Path, table: SmiTable, rates: link_rates.LinkRates) -> None:
         self.path, self.table, self.rates = path, table, rates
-        self.name = {label: self._device_name(label, position) for position, label in enumerate(table.labels)}
+        self.name = {
+            label: f"nic{position - len(table.gpus)}" if (gpu := gpu_number(label)) is None else f"gpu{gpu}"
+            for position, label in enumerate(table.labels)
+        }
         self.links: list[Link] = []
         self.devices: list[Device] = []
-
-    def _device_name(self, label: str, position: int) -> str:
-        gpu = gpu_number(label)
-        return f"gpu{gpu}" if gpu is not None else f"nic{position - len(self.table.gpus)}"
 
     def build(self) -> Topology:
         table = self.table

@@ -509,11 +509,10 @@ def _schedule(
     one_by_one = _levels(trace, found, waits | _in_order(trace, found))
     entrants += [] if one_by_one is None else [built(one_by_one)]
     entrants += [replace(entrants[0], form="forest")] if is_forest(entrants[0]) else []
-    return min(map(Candidate.of, entrants), key=_time_of)
-
-
-def _time_of(entrant: Candidate) -> float:
-    return round(cost(entrant.compact, _LARGE, spread=entrant.spread).time_s, 9)
+    return min(
+        map(Candidate.of, entrants),
+        key=lambda one: round(cost(one.compact, _LARGE, spread=one.spread).time_s, 9),
+    )
 
 
 # --- steps ----------------------------------------------------------------------------------------------------------

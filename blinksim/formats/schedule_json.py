@@ -10,7 +10,6 @@ import base64
 import binascii
 import json
 import os
-from collections.abc import Mapping
 from math import isqrt
 from typing import Any
 
@@ -189,7 +188,19 @@ def _collective(entry: Entry) -> Collective:
     fields = entry.fields(("name",), {"root": None, "traffic": None})
     name = fields["name"].text()
     if name == ALLTOALLV or fields["traffic"].value is not None:
-        return _of_traffic(name, fields)
+        # The alltoallv of a file: its matrix row by row.
+        if name != ALLTOALLV or fields["root"].value is not None:
+            raise fields["traffic"].wrong(f"goes with {ALLTOALLV}, without a root")
+        if fields["traffic"].value is None:
+            raise fields["traffic"].wrong("is missing: the bytes from every rank to every other, row by row")
+        flat = _decode(fields["traffic"], "int64")
+        ranks = isqrt(len(flat))
+        if ranks * ranks != len(flat):
+            raise fields["traffic"].wrong(f"has {len(flat)} entries, which are no square matrix")
+        try:
+            return Collective(name, traffic=Traffic(flat.reshape(ranks, ranks)))
+        except InputError as error:
+            raise fields["traffic"].wrong(str(error)) from None
     if name not in COLLECTIVES:
         raise fields["name"].wrong(str(unknown("collective", name[:80], COLLECTIVES)))
     collective = Collective(name)
@@ -200,25 +211,13 @@ def _collective(entry: Entry) -> Collective:
     return Collective(name, fields["root"].whole(0, 2**31 - 1))
 
 
-def _of_traffic(name: str, fields: Mapping[str, Entry]) -> Collective:
-    """The alltoallv of a file: its matrix row by row."""
-    if name != ALLTOALLV or fields["root"].value is not None:
-        raise fields["traffic"].wrong(f"goes with {ALLTOALLV}, without a root")
-    if fields["traffic"].value is None:
-        raise fields["traffic"].wrong("is missing: the bytes from every rank to every other, row by row")
-    flat = _decode(fields["traffic"], "int64")
-    ranks = isqrt(len(flat))
-    if ranks * ranks != len(flat):
-        raise fields["traffic"].wrong(f"has {len(flat)} entries, which are no square matrix")
-    try:
-        return Collective(name, traffic=Traffic(flat.reshape(ranks, ranks)))
-    except InputError as error:
-        raise fields["traffic"].wrong(str(error)) from None
-
-
 def _decode(entry: Entry, dtype: str) -> npt.NDArray[Any]:
     if isinstance(entry.value, list):
-        return _from_list(entry, dtype)
+        limits = np.iinfo(dtype)
+        for number, value in enumerate(entry.value):
+            if type(value) is not int or not limits.min <= value <= limits.max:
+                Entry(entry.path, f"{entry.place}[{number}]", value).whole(int(limits.min), int(limits.max))
+        return np.array(entry.value, dtype=dtype)
     if not isinstance(entry.value, dict):
         raise entry.wrong("must be a list of whole numbers, or an object with dtype, length and base64")
     fields = entry.fields(("dtype", "length", "base64"))
@@ -233,11 +232,3 @@ def _decode(entry: Entry, dtype: str) -> npt.NDArray[Any]:
     if len(data) != length * kind.itemsize:
         raise entry.wrong(f"has {len(data)} bytes, but {length} {dtype} need {length * kind.itemsize}")
     return np.frombuffer(data, dtype=kind.newbyteorder("<")).astype(kind)
-
-
-def _from_list(entry: Entry, dtype: str) -> npt.NDArray[Any]:
-    limits = np.iinfo(dtype)
-    for number, value in enumerate(entry.value):
-        if type(value) is not int or not limits.min <= value <= limits.max:
-            Entry(entry.path, f"{entry.place}[{number}]", value).whole(int(limits.min), int(limits.max))
-    return np.array(entry.value, dtype=dtype)

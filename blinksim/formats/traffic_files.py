@@ -108,19 +108,16 @@ def _row(name: str, number: int, text: str) -> list[int]:
     # Nearly all files hold digits; int() takes underscores and signs too, which no bytes have.
     if _DIGITS.fullmatch(text) and all(entries):
         return list(map(int, entries))
-    return [_bytes(name, number, place, entry.strip()) for place, entry in enumerate(entries)]
-
-
-def _bytes(name: str, number: int, place: int, entry: str) -> int:
-    if entry == "0":
-        return 0
-    try:
-        return parse_size(entry)
-    except InputError:
-        hint = ""
-        if number == 1:
-            hint = "; leave a header out, or begin its line with #: line i holds the bytes of rank i for every rank"
-        raise FileError(name, f"entry {place + 1}, {entry[:40]!r}, is no number of bytes{hint}", number) from None
+    found = []
+    for place, entry in enumerate(map(str.strip, entries), 1):
+        try:
+            found.append(0 if entry == "0" else parse_size(entry))
+        except InputError:
+            hint = ""
+            if number == 1:
+                hint = "; leave a header out, or begin its line with #: line i holds the bytes of rank i for every rank"
+            raise FileError(name, f"entry {place}, {entry[:40]!r}, is no number of bytes{hint}", number) from None
+    return found
 
 
 def write_traffic(traffic: Traffic, path: str | os.PathLike[str], force: bool = False) -> None:

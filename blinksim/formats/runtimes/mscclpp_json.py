@@ -493,7 +493,7 @@ def _gpu(plan: Moves, rank: int, mine: list[Connection], staging: dict[int, Plac
     blocks = {c: _Block(c, out=c[0] == rank) for c in mine}
     for block in blocks.values():
         # The receiver says that its memory is free; the sender waits for that once.
-        block.ops += [_sync("wait"), _nop()] if block.out else [_sync("signal")]
+        block.ops += [_sync("wait"), _NOP] if block.out else [_sync("signal")]
     used = [(number, move) for number, move in enumerate(plan.moves) if rank in (move.src, move.dst)]
     _group(blocks, rank, used)
     barriers = _Barriers(list(blocks.values()))
@@ -502,12 +502,18 @@ def _gpu(plan: Moves, rank: int, mine: list[Connection], staging: dict[int, Plac
             block = blocks[connection]
             barriers.before_reads(block, [move.slot_read for _, move in message])
             for number, move in message:
-                _put(block, move, staging.get(number, move.into))
-            block.ops += [_nop(), _sync("signal")]
+                into = staging.get(number, move.into)
+                target = (move.dst, into.buffer)
+                if target not in block.buffers:
+                    block.buffers.append(target)
+                remote = {"buffer_id": block.buffers.index(target), "index": into.start, "size": move.units}
+                put = {"name": "put", "src_buff": [_buffer(move.reads, move.units)], "dst_buff": [remote]}
+                block.ops.append(put | {"channel_ids": [0], "channel_type": "memory"})
+            block.ops += [_NOP, _sync("signal")]
         for connection, message in _messages([one for one in now if one[1].dst == rank], joined=plan.joined):
             block = blocks[connection]
             barriers.before_writes(block, [move.slot_written for _, move in message])
-            block.ops += [_sync("wait"), _nop()]
+            block.ops += [_sync("wait"), _NOP]
             block.ops += [_settle(move, staging[number]) for number, move in message if number in staging]
     listed = list(blocks.values())
     copies = [c for c in plan.copies if c[0] == rank]
@@ -516,15 +522,15 @@ def _gpu(plan: Moves, rank: int, mine: list[Connection], staging: dict[int, Plac
         some = copies[first : first + MOST_OPERATIONS]
         local.ops = [_local("copy", [source], target, units) for _, source, target, units in some]
         listed.append(local)
-    remote = sorted({target for block in listed for target in block.buffers})
+    remotes = sorted({place for block in listed for place in block.buffers})
     return {
         "id": rank,
         "input_chunks": plan.inputs,
         "output_chunks": plan.outputs,
         "scratch_chunks": scratch,
-        "threadblocks": [_block_json(number, block, mine, remote) for number, block in enumerate(listed)],
+        "threadblocks": [_block_json(number, block, mine, remotes) for number, block in enumerate(listed)],
         "channels": [{"channel_type": "memory", "connected_to": [b if a == rank else a for a, b, _ in mine]}],
-        "remote_buffers": [{"rank": peer, "type": kind, "access_channel_types": ["memory"]} for peer, kind in remote],
+        "remote_buffers": [{"rank": peer, "type": kind, "access_channel_types": ["memory"]} for peer, kind in remotes],
         "semaphores": [],
     }
 
@@ -558,9 +564,8 @@ def _block_json(number: int, block: _Block, mine: list[Connection], remote: list
 # --- operations ---------------------------------------------------------------------------------------------------
 
 
-def _nop() -> dict[str, Any]:
-    """All threads of the block meet."""
-    return {"name": "nop"}
+# All threads of the block meet.
+_NOP = {"name": "nop"}
 
 
 def _sync(name: str) -> dict[str, Any]:
@@ -577,15 +582,6 @@ def _local(name: str, sources: list[Place], target: Place, units: int) -> dict[s
         "src_buff": [_buffer(source, units) for source in sources],
         "dst_buff": [_buffer(target, units)],
     }
-
-
-def _put(block: _Block, move: Move, into: Place) -> None:
-    target = (move.dst, into.buffer)
-    if target not in block.buffers:
-        block.buffers.append(target)
-    remote = {"buffer_id": block.buffers.index(target), "index": into.start, "size": move.units}
-    put = {"name": "put", "src_buff": [_buffer(move.reads, move.units)], "dst_buff": [remote]}
-    block.ops.append(put | {"channel_ids": [0], "channel_type": "memory"})
 
 
 def _settle(move: Move, staging: Place) -> dict[str, Any]:

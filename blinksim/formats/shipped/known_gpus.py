@@ -66,34 +66,25 @@ def with_constants(recorded: Topology, rates: str) -> Topology:
     rates: ``measured`` gives its NVLinks the twin's measured rates as well. Raises `InputError` for these without a
     twin that has them.
     """
-    gpu = _gpu_of(recorded)
+    models = {_known(recorded.device(name)) for name in recorded.members}
+    gpu = models.pop() if len(models) == 1 else None
     twin = None if gpu is None else machine_yaml.read(catalogue_file(gpu.machine))
     if gpu is None or twin is None or _ports(recorded) != _ports(twin):
         if rates == MEASURED:
             raise InputError(f"{recorded.name} has no measured rates: nobody measured such GPUs and NVLinks; {_OTHERS}")
         return recorded
     recorded = replace(recorded, execution=twin.execution, nccl_rates=twin.nccl_rates)
-    return _at_measured_rates(recorded, gpu.machine) if rates == MEASURED else recorded
-
-
-def _at_measured_rates(recorded: Topology, machine: str) -> Topology:
-    found = measured_rates(machine)
+    if rates != MEASURED:
+        return recorded
+    found, row = measured_rates(gpu.machine), None
     if found is not None:
         row = found.classes.get(_OWN)
-    elif MEASURED in outline(machine).rate_names():
-        own = machine_yaml.read(catalogue_file(machine), MEASURED)
+    elif MEASURED in outline(gpu.machine).rate_names():
+        own = machine_yaml.read(catalogue_file(gpu.machine), MEASURED)
         row = ClassRates(next(link.lane_bandwidth for link in own.links if link.kind == _OWN))
-    else:
-        row = None
     if row is None:
-        raise InputError(f"{recorded.name} has no measured rates: nobody measured NVLinks of {machine}; {_OTHERS}")
+        raise InputError(f"{recorded.name} has no measured rates: nobody measured NVLinks of {gpu.machine}; {_OTHERS}")
     return rate_tables.apply(recorded, RateTable(MEASURED, {_OWN: row}))
-
-
-def _gpu_of(topology: Topology) -> KnownGpu | None:
-    """The model of all members, None where they differ or are not known."""
-    found = {_known(topology.device(name)) for name in topology.members}
-    return found.pop() if len(found) == 1 else None
 
 
 def _known(device: Device) -> KnownGpu | None:
