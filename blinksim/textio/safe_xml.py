@@ -104,12 +104,7 @@ class _Builder:
 
 
 def parse(
-    text: str,
-    path: object,
-    *,
-    root: str,
-    max_elements: int = MAX_ELEMENTS,
-    max_bytes: int = MAX_BYTES,
+    text: str, path: object, *, root: str, max_elements: int = MAX_ELEMENTS, max_bytes: int = MAX_BYTES
 ) -> Element:
     """The outermost element of `text`, which must be called `root`.
 

@@ -390,10 +390,7 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         raise InfeasibleError(f"{error}: this schedule is not expressible as a plan. Take format=msccl-xml") from None
     size, scratch = ALIGNMENT * plan.units, Fraction(max(counted.scratch), plan.units)
     held = f"{scratch} times the size" if scratch.denominator == 1 else f"{scratch} of the size"
-    notes = [
-        *plan.notes,
-        f"message sizes must be multiples of {size} bytes; scratch holds {held}",
-    ]
+    notes = [*plan.notes, f"message sizes must be multiples of {size} bytes; scratch holds {held}"]
     if schedule.collective.rooted:
         notes.append(f"the root is rank {plan.root}: the format does not name it")
     return Exported(

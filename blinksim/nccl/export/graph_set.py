@@ -18,13 +18,7 @@ from blinksim.errors import InfeasibleError
 from blinksim.nccl.export.graph_export import BLOCK_RATE, CAUTION, RELEASES
 from blinksim.nccl.export.lines import Line, farthest, has_nvswitch, lines, number, path_type
 from blinksim.nccl.families import PATTERN_BALANCED_TREE, PATTERN_RING, RING, TREE
-from blinksim.nccl.files.graph_file import (
-    Graph,
-    GraphFile,
-    check,
-    log_lines,
-    to_text,
-)
+from blinksim.nccl.files.graph_file import Graph, GraphFile, check, log_lines, to_text
 from blinksim.nccl.files.graph_rules import Communicator, judge
 from blinksim.nccl.files.nccl_xml import Release
 from blinksim.schedule.loads import rate
