@@ -222,21 +222,21 @@ class CupyExecutor(Executor):
     runner: Runner
 
     def prepare(self, task: Task) -> Program:
-        cut, gpu = task.options.cut, task.options.gpu
+        options = task.options
         refuse(task.schedule, "no GPU kernel here does that (multimem); the NumPy executor carries it out")
         program = compiled(task)
-        gpus = map_devices(program, task.schedule.topology, gpu.gpus)
-        kernels = Kernels(program, task.op, gpus, THREADS if gpu.threads is None else gpu.threads)
-        program = fit(program, kernels.blocks, cut.slices, cut.piece_bytes)
+        gpus = map_devices(program, task.schedule.topology, options.gpus)
+        kernels = Kernels(program, task.op, gpus, THREADS if options.threads is None else options.threads)
+        program = fit(program, kernels.blocks, options.slices, options.piece_bytes)
         self.task = task
-        self.runner = Runner(program, kernels, gpus, gpu.timeout_s, task.options.emulation.lane_rate)
+        self.runner = Runner(program, kernels, gpus, options.timeout_s, options.lane_rate)
         return program
 
     def run(self, check: bool) -> Outcome:
-        runner, gpu = self.runner, self.task.options.gpu
+        runner, options = self.runner, self.task.options
         runner.load(self.task.reference)
         watch = Stopwatch(runner.gpus, runner.streams)
-        times = watch.time(runner.launch, runner.synchronize, gpu.warmup, gpu.iterations, gpu.apart)
+        times = watch.time(runner.launch, runner.synchronize, options.warmup, options.iterations, options.apart)
         wrong: int | None = None
         worst: float | None = None
         if check:
@@ -252,15 +252,15 @@ class CupyExecutor(Executor):
 
 def compiled(task: Task) -> Program:
     """The task's program, in packets or staged as its options say, else as is expected to be faster and fits."""
-    transfer, gpus = task.options.transfer, task.options.gpu.gpus
-    if task.options.emulation.lane_blocks is not None:
+    options, gpus = task.options, task.options.gpus
+    if options.lane_blocks is not None:
         return task.program("simple")
-    protocol = protocol_for(task.schedule, task.size_bytes, gpus, transfer.wanted)
-    if transfer.staged is None and protocol == "simple" and worth_staging(task.schedule, task.size_bytes):
+    protocol = protocol_for(task.schedule, task.size_bytes, gpus, options.wanted)
+    if options.staged is None and protocol == "simple" and worth_staging(task.schedule, task.size_bytes):
         program = task.program(protocol, staged=True)
         if has_room(program, gpus):
             return program
-    return task.program(protocol, staged=bool(transfer.staged))
+    return task.program(protocol, staged=bool(options.staged))
 
 
 def protocol_for(

@@ -34,17 +34,17 @@ class NumpyExecutor(Executor):
     program: Program
 
     def prepare(self, task: Task) -> Program:
-        cut, transfer = task.options.cut, task.options.transfer
-        program = task.program(transfer.wanted or "simple", bool(transfer.staged))
-        slices = _SLICES if cut.slices is None else cut.slices
-        piece_bytes = _PIECE_BYTES if cut.piece_bytes is None else cut.piece_bytes
+        options = task.options
+        program = task.program(options.wanted or "simple", bool(options.staged))
+        slices = _SLICES if options.slices is None else options.slices
+        piece_bytes = _PIECE_BYTES if options.piece_bytes is None else options.piece_bytes
         self.task, self.program = task, fit(program, _BLOCKS, slices, piece_bytes)
         return self.program
 
     def run(self, check: bool) -> Outcome:
         reference = self.task.reference
         inputs = [reference.inputs(rank) for rank in range(reference.ranks)]
-        outputs = interpret(self.program, inputs, reference.op, self.task.options.cpu.seed)
+        outputs = interpret(self.program, inputs, reference.op, self.task.options.seed)
         if not check:
             return Outcome()
         results = [reference.compare(rank, output) for rank, output in enumerate(outputs)]

@@ -61,8 +61,7 @@ def execute(
     check : bool
         Compare the outputs.
     **options
-        The fields of `Cut`, `Transfer`, `Emulation`, `GpuOptions` and `CpuOptions` in `blinksim.gpu.execution.task`,
-        by name.
+        The fields of `blinksim.gpu.execution.task.RunOptions`, by name.
 
     Returns
     -------

@@ -1,7 +1,5 @@
 """Tasks of executors, and the options of a run.
 
-The options of a run, in groups: each checks itself, and `RunOptions` checks what they mean together.
-
 What an executor is given, and what it gives back: a task is prepared once, and then run.
 """
 
@@ -9,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TypedDict, Unpack
 
@@ -24,137 +22,8 @@ from blinksim.schedule.model import Schedule
 MOST_LANE_BLOCKS = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """How a program is cut for the blocks that run it; `blinksim.gpu.programs.fit` chooses what is left out.
-
-    Parameters
-    ----------
-    slices : int, optional
-        Parts of every chunk, each with blocks of its own.
-    piece_bytes : int, optional
-        What a block moves at once; on an emulated machine, what a lane sends at once.
-    """
-
-    slices: int | None = None
-    piece_bytes: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.slices is not None and self.slices < 1:
-            raise InputError("slices must be at least 1")
-        if self.piece_bytes is not None and self.piece_bytes < 1:
-            raise InputError("piece_bytes must be at least 1")
-
-
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """How a device hands data on to the next.
-
-    Parameters
-    ----------
-    protocol : {"simple", "ll128"}, optional
-        ``simple`` raises flags behind the data; ``ll128`` sends packets, which saves time on every step and moves 16
-        bytes for 15 of data. The default is, on GPUs, the one that the simulation of the program or, on GPUs that
-        nobody measured, `blinksim.gpu.programs.fit` expects to be quicker, if the links allow packets; on the CPU and
-        for emulated machines, ``simple``.
-    staged : bool, optional
-        Copy what comes from another device out of an inbox, so that GPUs that are ahead go on with the next launch.
-        Packets are always staged, so False takes ``simple``. The default with ``simple`` is, on GPUs, to stage where
-        `blinksim.gpu.programs.fit` expects that to be quicker and memory suffices; elsewhere, not to.
-    """
-
-    protocol: str | None = None
-    staged: bool | None = None
-
-    def __post_init__(self) -> None:
-        if self.protocol not in (None, *PROTOCOLS):
-            raise unknown("protocol", str(self.protocol), PROTOCOLS)
-        if self.staged is False and self.protocol == "ll128":
-            raise InputError("packets always go through inboxes; leave staged out, or take protocol=simple")
-
-    @property
-    def wanted(self) -> str | None:
-        """The requested protocol, or None for a free choice."""
-        return "simple" if self.staged is False else self.protocol
-
-
-@dataclass(frozen=True, slots=True)
-class Emulation:
-    """The schedule's machine on the devices at hand, lane by lane (`blinksim.gpu.execution.emulate`).
-
-    Parameters
-    ----------
-    lane_blocks : int, optional
-        Thread blocks for every lane of a link. The default runs the schedule as it is.
-    lane_rate : float, optional
-        Bytes/s that such a block moves at most, on GPUs.
-    """
-
-    lane_blocks: int | None = None
-    lane_rate: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.lane_blocks is not None and self.lane_blocks > MOST_LANE_BLOCKS:
-            raise InputError(
-                f"lane_blocks={self.lane_blocks}: no GPU runs so many thread blocks at once; give at most "
-                f"{MOST_LANE_BLOCKS}"
-            )
-        if self.lane_rate is not None and (self.lane_blocks is None or self.lane_rate <= 0):
-            raise InputError("lane_rate is for the blocks of lanes (lane_blocks), and more than 0")
-
-
-@dataclass(frozen=True, slots=True)
-class GpuOptions:
-    """Which GPUs run a program, and how they are timed; the CPU ignores all of it.
-
-    Parameters
-    ----------
-    gpus : sequence of int, optional
-        CUDA devices in rank order. The default is 0, 1, 2, ….
-    threads : int, optional
-        Threads of a block: at least 64, with packets 32, and by default 512, the most. Fewer threads make a lane slower
-        and leave room for more blocks.
-    warmup, iterations : int
-        Launches before the timed ones, and timed launches.
-    apart : bool
-        No iteration begins before all GPUs have ended the one before.
-    timeout_s : float
-        How long a GPU waits for another before the run ends with an error.
-    """
-
-    gpus: Sequence[int] | None = None
-    threads: int | None = None
-    warmup: int = 5
-    iterations: int = 20
-    apart: bool = False
-    timeout_s: float = 5.0
-
-    def __post_init__(self) -> None:
-        if self.warmup < 0 or self.iterations < 1:
-            raise InputError("a timed run needs at least one iteration, and no fewer than 0 to warm up")
-        if not self.timeout_s > 0:
-            raise InputError(f"timeout_s is more than 0, not {self.timeout_s}")
-
-
-@dataclass(frozen=True, slots=True)
-class CpuOptions:
-    """How NumPy interprets a program.
-
-    Parameters
-    ----------
-    seed : int, optional
-        Of a random order of the blocks. The default runs each block for as long as it can.
-    """
-
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.seed is not None and self.seed < 0:
-            raise InputError(f"a seed is a whole number from 0 on, not {self.seed}")
-
-
 class RunKeywords(TypedDict, total=False):
-    """Every option of `Cut`, `Transfer`, `Emulation`, `GpuOptions` and `CpuOptions`, by name."""
+    """The fields of `RunOptions`, as keywords."""
 
     slices: int | None
     piece_bytes: int | None
@@ -173,35 +42,101 @@ class RunKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """All options of a run beside what it computes; `gather` makes them from keywords."""
+    """The options of a run beside what it computes.
 
-    cut: Cut = field(default_factory=Cut)
-    transfer: Transfer = field(default_factory=Transfer)
-    emulation: Emulation = field(default_factory=Emulation)
-    gpu: GpuOptions = field(default_factory=GpuOptions)
-    cpu: CpuOptions = field(default_factory=CpuOptions)
+    Parameters
+    ----------
+    slices : int, optional
+        Parts of every chunk, each with blocks of its own; `blinksim.gpu.programs.fit` chooses what is left out.
+    piece_bytes : int, optional
+        What a block moves at once; on an emulated machine, what a lane sends at once.
+    protocol : {"simple", "ll128"}, optional
+        ``simple`` raises flags behind the data; ``ll128`` sends packets, which saves time on every step and moves 16
+        bytes for 15 of data. The default is, on GPUs, the one that the simulation of the program or, on GPUs that
+        nobody measured, `blinksim.gpu.programs.fit` expects to be quicker, if the links allow packets; on the CPU and
+        for emulated machines, ``simple``.
+    staged : bool, optional
+        Copy what comes from another device out of an inbox, so that GPUs that are ahead go on with the next launch.
+        Packets are always staged, so False takes ``simple``. The default with ``simple`` is, on GPUs, to stage where
+        `blinksim.gpu.programs.fit` expects that to be quicker and memory suffices; elsewhere, not to.
+    lane_blocks : int, optional
+        The schedule's machine on the devices at hand, lane by lane (`blinksim.gpu.execution.emulate`): thread blocks
+        for every lane of a link. The default runs the schedule as it is.
+    lane_rate : float, optional
+        Bytes/s that such a block moves at most, on GPUs.
+    gpus : sequence of int, optional
+        CUDA devices in rank order. The default is 0, 1, 2, …. The CPU ignores this and all up to `timeout_s`.
+    threads : int, optional
+        Threads of a block: at least 64, with packets 32, and by default 512, the most. Fewer threads make a lane slower
+        and leave room for more blocks.
+    warmup, iterations : int
+        Launches before the timed ones, and timed launches.
+    apart : bool
+        No iteration begins before all GPUs have ended the one before.
+    timeout_s : float
+        How long a GPU waits for another before the run ends with an error.
+    seed : int, optional
+        Of a random order of the blocks, where NumPy interprets the program. The default runs each block for as long as
+        it can.
+    """
+
+    slices: int | None = None
+    piece_bytes: int | None = None
+    protocol: str | None = None
+    staged: bool | None = None
+    lane_blocks: int | None = None
+    lane_rate: float | None = None
+    gpus: Sequence[int] | None = None
+    threads: int | None = None
+    warmup: int = 5
+    iterations: int = 20
+    apart: bool = False
+    timeout_s: float = 5.0
+    seed: int | None = None
 
     def __post_init__(self) -> None:
-        if self.emulation.lane_blocks is None:
-            return
-        if self.cut.slices is not None:
-            raise InputError("an emulated machine runs out of place, and its lanes' blocks are its slices")
-        if self.transfer.protocol not in (None, "simple"):
-            raise InputError("the lanes of an emulated machine use the protocol simple")
-        if self.transfer.staged:
-            raise InputError("an emulated machine hands data on without inboxes")
+        for name in ("slices", "piece_bytes"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name} must be at least 1")
+        if self.protocol not in (None, *PROTOCOLS):
+            raise unknown("protocol", str(self.protocol), PROTOCOLS)
+        if self.staged is False and self.protocol == "ll128":
+            raise InputError("packets always go through inboxes; leave staged out, or take protocol=simple")
+        lanes = self.lane_blocks
+        if lanes is not None and lanes > MOST_LANE_BLOCKS:
+            raise InputError(
+                f"lane_blocks={lanes}: no GPU runs so many thread blocks at once; give at most {MOST_LANE_BLOCKS}"
+            )
+        if self.lane_rate is not None and (lanes is None or self.lane_rate <= 0):
+            raise InputError("lane_rate is for the blocks of lanes (lane_blocks), and more than 0")
+        if self.warmup < 0 or self.iterations < 1:
+            raise InputError("a timed run needs at least one iteration, and no fewer than 0 to warm up")
+        if not self.timeout_s > 0:
+            raise InputError(f"timeout_s is more than 0, not {self.timeout_s}")
+        if self.seed is not None and self.seed < 0:
+            raise InputError(f"a seed is a whole number from 0 on, not {self.seed}")
+        if lanes is not None:
+            if self.slices is not None:
+                raise InputError("an emulated machine runs out of place, and its lanes' blocks are its slices")
+            if self.protocol not in (None, "simple"):
+                raise InputError("the lanes of an emulated machine use the protocol simple")
+            if self.staged:
+                raise InputError("an emulated machine hands data on without inboxes")
 
     @classmethod
     def gather(cls, **keywords: Unpack[RunKeywords]) -> RunOptions:
-        """Options from keywords; raises `InputError` for a name that no group has, with the nearest names."""
-        groups = {"cut": Cut, "transfer": Transfer, "emulation": Emulation, "gpu": GpuOptions, "cpu": CpuOptions}
-        home = {entry.name: group for group, options in groups.items() for entry in fields(options)}
-        given: dict[str, dict[str, object]] = {group: {} for group in groups}
-        for name, value in keywords.items():
-            if name not in home:
-                raise unknown("option", name, home)
-            given[home[name]][name] = value
-        return cls(**{group: options(**given[group]) for group, options in groups.items()})
+        """Options from keywords; raises `InputError` for a name that is none, with the nearest names."""
+        known = [entry.name for entry in fields(cls)]
+        for name in keywords:
+            if name not in known:
+                raise unknown("option", name, known)
+        return cls(**keywords)
+
+    @property
+    def wanted(self) -> str | None:
+        """The requested protocol, or None for a free choice."""
+        return "simple" if self.staged is False else self.protocol
 
 
 @dataclass(frozen=True)
@@ -223,7 +158,7 @@ class Task:
         if self.count < 1:
             kind = self.kind
             raise InputError(f"{self.size_bytes} bytes hold no element of {kind.name}, which has {kind.itemsize}")
-        if self.in_place and self.options.emulation.lane_blocks is not None:
+        if self.in_place and self.options.lane_blocks is not None:
             raise InputError("an emulated machine runs out of place, and its lanes' blocks are its slices")
 
     @property
@@ -239,7 +174,7 @@ class Task:
 
     def program(self, protocol: str, staged: bool = False) -> Program:
         """The schedule compiled to hand data on in this way; an emulated machine knows only one way."""
-        blocks, piece_bytes = self.options.emulation.lane_blocks, self.options.cut.piece_bytes
+        blocks, piece_bytes = self.options.lane_blocks, self.options.piece_bytes
         if blocks is not None:
             piece_bytes = WIRE_PIECE if piece_bytes is None else piece_bytes
             return emulate(self.schedule, self.count, self.kind, blocks, piece_bytes)[0]
