@@ -13,19 +13,16 @@ from blinksim.textio.strict_json import Entry
 from blinksim.topology.graph import ABILITIES, Device, Link, Topology
 
 _MOST = 2**31 - 1
+_TEXTS = ("name", "source", "rates")
+_LISTS = ("members", "relays", "collective_links", "inter_node_links")
 
 
 def machine_to_json(topology: Topology) -> dict[str, Any]:
     """The JSON object of a topology; raises `InputError` if a device's attributes are not JSON."""
     return {
-        "name": topology.name,
-        "source": topology.source,
-        "rates": topology.rates,
+        **{key: getattr(topology, key) for key in _TEXTS},
         "nodes": topology.nodes,
-        "members": list(topology.members),
-        "relays": list(topology.relays),
-        "collective_links": list(topology.collective_links),
-        "inter_node_links": list(topology.inter_node_links),
+        **{key: list(getattr(topology, key)) for key in _LISTS},
         "devices": [device_to_json(device) for device in topology.devices],
         "links": [link_to_json(link) for link in topology.links],
     }
@@ -54,28 +51,16 @@ def link_to_json(link: Link) -> dict[str, Any]:
 
 def machine_from_json(entry: Entry) -> Topology:
     """The topology of a JSON object; raises `FileError` naming the key that is wrong."""
-    keys = ("name", "source", "rates", "nodes", "members", "relays", "collective_links", "inter_node_links")
-    fields = entry.fields((*keys, "devices", "links"))
-    name, source, rates = (fields[key].text(10_000) for key in ("name", "source", "rates"))
-    lists = {key: tuple(item.text() for item in fields[key].items()) for key in keys[4:]}
-    if not lists["members"]:
+    fields = entry.fields((*_TEXTS, "nodes", *_LISTS, "devices", "links"))
+    given: dict[str, Any] = {key: fields[key].text(10_000) for key in _TEXTS}
+    given |= {key: tuple(item.text() for item in fields[key].items()) for key in _LISTS}
+    if not given["members"]:
         raise fields["members"].wrong("names no device; at least one must hold a rank")
     devices = tuple(read_device(item) for item in fields["devices"].items())
     links = tuple(read_link(item) for item in fields["links"].items())
     nodes = fields["nodes"].whole(1, _MOST)
     try:
-        return Topology(
-            name,
-            devices,
-            links,
-            members=lists["members"],
-            relays=lists["relays"],
-            collective_links=lists["collective_links"],
-            inter_node_links=lists["inter_node_links"],
-            nodes=nodes,
-            rates=rates,
-            source=source,
-        )
+        return Topology(devices=devices, links=links, nodes=nodes, **given)
     except InputError as error:
         raise entry.wrong(str(error)) from None
 

@@ -120,6 +120,14 @@ def execute(
     )
 
 
+# What an answer has in JSON, in this order.
+_KEYS = (
+    "machine", "collective", "root", "algorithm", "members", "relays", "links", "rates", "size_bytes", "used_bytes",
+    "rounding", "count", "dtype", "op", "in_place", "executor", "hardware", "ops", "slices", "piece_bytes", "protocol",
+    "staged", "ok", "checked", "wrong", "max_error", "tolerance", "time_s", "algbw_GBps", "busbw_GBps",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Execution(Result):
     """One collective, run and perhaps checked and timed.
@@ -237,7 +245,7 @@ class Execution(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """For --json; keys carry their units."""
-        spread = {}
+        spread: dict[str, Any] = {}
         if self.times_s:
             deviation = pstdev(self.times_s)
             spread = {
@@ -246,37 +254,15 @@ class Execution(Result):
                 "cv_percent": 100 * deviation / mean(self.times_s),
                 "times_s": list(self.times_s),
             }
-        return {
-            "machine": self.machine,
+        found = {key: getattr(self, key, None) for key in _KEYS}
+        found |= {key: list(value) for key, value in found.items() if isinstance(value, tuple)}
+        return found | {
             "collective": self.collective.name,
             "root": self.collective.root if self.collective.rooted else None,
-            "algorithm": self.algorithm,
-            "members": list(self.members),
-            "relays": list(self.relays),
-            "links": list(self.links),
-            "rates": self.rates,
-            "size_bytes": self.size_bytes,
-            "used_bytes": self.used_bytes,
             "rounding": self.rounding or None,
-            "count": self.count,
-            "dtype": self.dtype,
             "op": self.op if self.collective.reduces else None,
-            "in_place": self.in_place,
-            "executor": self.executor,
-            "hardware": list(self.hardware),
-            "ops": self.ops,
-            "slices": self.slices,
-            "piece_bytes": self.piece_bytes,
-            "protocol": self.protocol,
-            "staged": self.staged,
-            "ok": self.ok,
             "checked": self.wrong is not None,
-            "wrong": self.wrong,
             "max_error": self.max_error if self.max_error is None or isfinite(self.max_error) else None,
-            "tolerance": self.tolerance,
-            "time_s": self.time_s,
-            "algbw_GBps": self.algbw_GBps,
-            "busbw_GBps": self.busbw_GBps,
             **spread,
         }
 
