@@ -38,7 +38,7 @@ def _runs(log: str, collective: str | None) -> list[Run]:
 
 def _part(run: Run, question: Question, whole: Topology) -> Topology:
     """The selected part of the machine that a test ran on: as the options say, else as the log says."""
-    from blinksim.answers.logs.log_members import check_members, members_of
+    from blinksim.answers.logs.series import check_members, members_of
 
     if question.members is not None or question.ranks_per_node is not None:
         topology = question.part(whole)
@@ -51,7 +51,7 @@ def _part(run: Run, question: Question, whole: Topology) -> Topology:
 def diagnose(options: Diagnose) -> None:
     """Whether the bandwidth of a log is normal."""
     from blinksim.answers.logs import diagnose as study
-    from blinksim.answers.logs.log_members import other_gpus
+    from blinksim.answers.logs.series import other_gpus
 
     question = question_of(options.machine, options.where)
     whole = question.whole()

@@ -13,7 +13,7 @@ from fractions import Fraction
 from math import ceil
 
 from blinksim.collective import busbw_factor
-from blinksim.cost.protocols import PROTOCOLS, protocol
+from blinksim.cost.protocols import efficiency
 from blinksim.errors import InputError, unknown
 from blinksim.papers.tables import Figure, Table, published_rows
 
@@ -153,7 +153,7 @@ class HostPath:
         if size <= 0 or chunk <= 0:
             raise InputError("a path moves at least a byte, in chunks of at least a byte")
         count = ceil(size / chunk)
-        part = size / count / float(protocol(name).efficiency)
+        part = size / count / float(efficiency(name))
         busy = [hop.overhead_s + part / hop.bandwidth for hop in self.hops]
         return sum(busy) + sum(hop.latency_s for hop in self.hops) + (count - 1) * max(busy)
 
@@ -348,7 +348,7 @@ def tables() -> Iterator[Table]:
             Figure("PCIe 4 x16", 252, 8 * float(pcie_bandwidth(4, 16)) / 1e9, "Gb/s"),
             Figure("NTB over Ethernet", 63.04, ntb.bandwidth / ethernet.bandwidth, "times"),
             *(
-                Figure(f"data in what {name} sends", said, float(PROTOCOLS[name].efficiency))
+                Figure(f"data in what {name} sends", said, float(efficiency(name)))
                 for name, said in (("simple", 1), ("ll", 0.5), ("ll128", 0.9375))
             ),
             Figure("stops more without GPUDirect", 2, stops[0] - stops[1]),

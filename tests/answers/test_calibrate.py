@@ -17,9 +17,8 @@ from scaled_rings import scaled
 
 from blinksim.algorithms.registry import algorithm
 from blinksim.answers.logs.calibrate import calibrate
-from blinksim.answers.logs.log_members import members_of
 from blinksim.answers.logs.ring_model import RingModel
-from blinksim.answers.logs.series import Sample, Series
+from blinksim.answers.logs.series import Sample, Series, members_of
 from blinksim.collective import Collective
 from blinksim.cost.alpha_beta import cost
 from blinksim.errors import InputError

@@ -12,8 +12,8 @@ import pytest
 from nccl_tests_logs import Point, text
 
 from blinksim.answers.logs.diagnose import Diagnosis, diagnose, small_times
-from blinksim.answers.logs.log_members import other_gpus
 from blinksim.answers.logs.ring_model import RingModel, ring_schedule
+from blinksim.answers.logs.series import other_gpus
 from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError

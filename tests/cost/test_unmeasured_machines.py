@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from blinksim.answers.measurements.derived_rates import derived, derived_nccl
+from blinksim.answers.measurements.calibrate_gpus import derived
 from blinksim.cli.main import run
-from blinksim.cost.nccl_rates import NcclRates
+from blinksim.cost.nccl_rates import LINES, NcclLine, NcclRates
 from blinksim.machines import load
 from blinksim.nccl.tuner.prediction import Prediction, predict
 
@@ -24,6 +24,25 @@ MACHINES = [
     ("hgx-b200", "aic-b200_sxm-nccl2292", True, 2.0, 1.98 / 1.965),
 ]
 H200 = load("hgx-h200")
+
+
+def derived_nccl(rates: NcclRates, ports: float, slower: float = 1.0) -> NcclRates:
+    """As `derived`, for NCCL: rates of rings grow with the ports, the rest goes with the clock."""
+    lines: dict[str, NcclLine] = {}
+    for name in LINES:
+        line: NcclLine = getattr(rates, name)
+        channel = None if line.channel is None else line.channel / slower
+        lines[name] = NcclLine(line.start_s * slower, line.hop_s * slower, line.rate * ports, channel)
+    return replace(
+        rates,
+        ll=lines["ll"],
+        ll128=lines["ll128"],
+        simple=lines["simple"],
+        turn=rates.turn * ports,
+        rooted_start_s=rates.rooted_start_s * slower,
+        nvls=None,
+        error=None,
+    )
 
 
 @cache

@@ -16,7 +16,7 @@ from timed_patterns import gpus, machine
 import blinksim as bs
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective, busbw_factor
-from blinksim.cost.protocols import PROTOCOLS, choose, efficiency
+from blinksim.cost.protocols import efficiency
 from blinksim.errors import InputError
 from blinksim.papers.cubedo import (
     CONSTANTS,
@@ -155,14 +155,9 @@ def test_protocols() -> None:
     values = {row["item"]: row["value"] for row in golden("cubedo_numbers.csv")}
     assert efficiency("LL") == Fraction(values["LL data share"])
     assert efficiency("ll128") == Fraction(values["LL128 data share"])
-    assert [PROTOCOLS["ll"].sent(size) for size in (1, 4, 5, 8)] == [8, 8, 16, 16]
-    assert [PROTOCOLS["ll128"].sent(size) for size in (1, 120, 121)] == [128, 128, 256]
-    latencies = {"simple": 8e-6, "ll": 1e-6, "ll128": 2e-6}
-    picked = [choose(size, 10e9, latencies).name for size in (64, 10**5, 10**7)]
-    assert picked == ["ll", "ll128", "simple"]
-    assert choose(10**5, 10e9, latencies, in_order=False).name == "simple"
-    with pytest.raises(InputError, match="in order"):
-        choose(64, 1e9, {"ll128": 1e-6}, in_order=False)
+    assert efficiency("Simple") == 1
+    with pytest.raises(InputError, match="unknown protocol"):
+        efficiency("LL256")
 
 
 def test_busbw_of_four_ranks() -> None:

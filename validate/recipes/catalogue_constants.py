@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from blinksim import machines
-from blinksim.answers.measurements.derived_rates import derived
+from blinksim.answers.measurements.calibrate_gpus import derived
 from blinksim.answers.measurements.execution_fit import CONSTANTS, MIB, Case, fit_execution, processes
 from blinksim.cost.execution_rates import ExecutionRates
 from validate.recipes.arguments import arguments, script

@@ -17,7 +17,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from blinksim.answers.logs.expectation import Expectation, Expected, at_nccl_rates
-from blinksim.answers.logs.log_members import check_members, members_of
+from blinksim.answers.logs.series import check_members, members_of
 from blinksim.answers.logs.yardstick import Yardstick, yardstick
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, busbw_factor

@@ -6,16 +6,15 @@ What times the runs is handed in (`Clock`), so that everything but the launches 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from statistics import median
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from blinksim.answers.logs.nccl_fit import NcclFit, fit_nccl, stand_in_machine
 from blinksim.answers.logs.series import Sample, Series
-from blinksim.answers.measurements.derived_rates import derived
 from blinksim.answers.measurements.execution_fit import Case, ExecutionFit, Map, fit_execution, here, plan
 from blinksim.collective import Collective
-from blinksim.cost.execution_rates import ExecutionRates
+from blinksim.cost.execution_rates import ExecutionRates, FlagRates, PacketRates
 from blinksim.cost.origin import Origin
 from blinksim.errors import InputError
 from blinksim.formats.rate_tables import RateTable
@@ -25,6 +24,7 @@ from blinksim.topology.graph import Topology
 from blinksim.units import format_size, format_time
 
 NCCL = "nccl"
+Timed = TypeVar("Timed", PacketRates, FlagRates)
 
 
 class Clock(Protocol):
@@ -182,6 +182,34 @@ def _start(machine: Topology) -> ExecutionRates:
     known = stand_in_machine()
     assert known.execution is not None
     return derived(known.execution, _port(machine) / _port(known))
+
+
+def derived(rates: ExecutionRates, ports: float, slower: float = 1.0) -> ExecutionRates:
+    """Constants of programs for GPUs that nobody measured, from those of others.
+
+    ports: how many times the bandwidth they have. slower: how many times as long their clocks make everything.
+
+    >>> import blinksim as bs
+    >>> known = bs.load("hgx-h200").execution
+    >>> round(derived(known, 300 / 450, 1.4).ports.out / 1e9)
+    245
+    """
+    scaled = replace(rates.ports, out=rates.ports.out * ports, into=rates.ports.into * ports)
+    return replace(
+        rates,
+        launch_s=rates.launch_s * slower,
+        announce_s=rates.announce_s * slower,
+        visit_s=rates.visit_s * slower,
+        ports=scaled,
+        packets=_slower(rates.packets, slower),
+        flags=_slower(rates.flags, slower),
+        error=None,
+    )
+
+
+def _slower(rates: Timed, slower: float) -> Timed:
+    times = {field.name: getattr(rates, field.name) * slower for field in fields(rates) if field.name.endswith("_s")}
+    return replace(rates, **times)
 
 
 def _port(machine: Topology) -> float:

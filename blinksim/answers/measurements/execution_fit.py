@@ -287,10 +287,10 @@ def fit_execution(
         return slopes_at.setdefault(moved.tobytes(), np.concatenate([found, prior]))
 
     def loss(square: Floats) -> Floats:
-        """Cauchy's for the times; the prior stays as it is."""
-        weight = np.where(np.arange(len(square)) < len(cases), 1 / (1 + square), 1.0)
-        rho = np.where(weight < 1, np.log1p(square), square)
-        return np.array([rho, weight, np.where(weight < 1, -(weight**2), 0.0)])
+        """Cauchy's for the times; the prior stays as it is. Without second derivatives, half of the steps suffice."""
+        timed = np.arange(len(square)) < len(cases)
+        rho, weight = np.where(timed, np.log1p(square), square), np.where(timed, 1 / (1 + square), 1.0)
+        return np.array([rho, weight, np.zeros(len(square))])
 
     # As changes of logarithms: a first step is then limited to one factor of e, all constants together.
     # The stubs have losses without their derivatives.
