@@ -88,7 +88,7 @@ def test_schedules_for_a_size_on_emulated_lanes() -> None:
     from validate.recipes import sized
 
     content = json.loads((FOLDER / "sized-4gpu.json").read_text())
-    page = (FOLDER.parents[1] / "docs" / "bounds.md").read_text()
+    page = (FOLDER.parents[1] / "docs" / "measurements" / "scale.md").read_text()
     assert {row["wrong"] for row in content["times"]} == {0}
     best: dict[tuple[str, int], dict[str, float]] = {}
     for row in sorted(content["times"], key=lambda row: -row["time_s"]):
