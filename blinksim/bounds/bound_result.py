@@ -82,8 +82,8 @@ class Bound:
                 reasons.append(f"{what} is {mine!r}, and must be {theirs!r}")
         return reasons
 
-    def to_dict(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> dict[str, Any]:
-        """JSON; the certificate is checked on the way."""
+    def row(self, topology: Topology) -> dict[str, Any]:
+        """What a table says of it."""
         return {
             "scope": self.scope,
             "rate_exact": exact_GBps(self.rate),
@@ -91,9 +91,12 @@ class Bound:
             "kind": self.kind,
             "assumes": self.assumes,
             "words": self.certificate.words(topology),
-            "certificate": self.certificate.to_dict(),
-            "checked": not self.check(topology, collective, shares),
         }
+
+    def to_dict(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> dict[str, Any]:
+        """JSON; the certificate is checked on the way."""
+        checked = not self.check(topology, collective, shares)
+        return {**self.row(topology), "certificate": self.certificate.to_dict(), "checked": checked}
 
 
 @dataclass(frozen=True, repr=False)
@@ -139,17 +142,7 @@ class BoundResult(Rates, Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per bound."""
-        return [
-            {
-                "scope": entry.scope,
-                "rate_exact": exact_GBps(entry.rate),
-                "algbw_GBps": entry.rate_GBps,
-                "kind": entry.kind,
-                "assumes": entry.assumes,
-                "words": entry.certificate.words(self.topology),
-            }
-            for entry in self.bounds
-        ]
+        return [entry.row(self.topology) for entry in self.bounds]
 
     @property
     def headline(self) -> Bound:

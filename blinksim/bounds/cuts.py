@@ -31,29 +31,24 @@ from blinksim.topology.graph import Topology
 Mask = NDArray[np.bool_]
 
 
-class _Hosts:
+class _Pieces:
     """The arcs of each host with those that join it to the fabric: small pieces in which most sinks can be served."""
 
     def __init__(self, net: Network) -> None:
         a, b = net.host[net.tail], net.host[net.head]
         own = np.where(a == b, a, np.where(a < 0, b, np.where(b < 0, a, -2)))
-        self._arcs = self._grouped(own)
-        self._vertices = self._grouped(net.host)
-        self._none = np.zeros(0, dtype=np.int64)
+        self._parts: list[dict[int, Array]] = []
+        for key in (net.host, own):
+            order = np.argsort(key, kind="stable")
+            values, starts = np.unique(key[order], return_index=True)
+            self._parts.append(dict(zip(values.tolist(), np.split(order, starts[1:]), strict=True)))
         self._local = np.zeros(net.vertices, dtype=np.int64)
-        self.useful = len(self._vertices) > 3
+        self.useful = len(self._parts[0]) > 3
 
-    @staticmethod
-    def _grouped(key: Array) -> dict[int, Array]:
-        order = np.argsort(key, kind="stable")
-        values, starts = np.unique(key[order], return_index=True)
-        return dict(zip(values.tolist(), np.split(order, starts[1:]), strict=True))
-
-    def piece(self, hosts: Sequence[int]) -> tuple[Array, Array, Array]:
+    def of(self, hosts: Sequence[int]) -> tuple[Array, Array, Array]:
         """(vertices, arcs, place of every vertex among them) of some hosts and the fabric."""
-        which = dict.fromkeys((*hosts, -1))
-        vertices = np.concatenate([self._vertices.get(host, self._none) for host in which])
-        arcs = np.concatenate([self._arcs.get(host, self._none) for host in which])
+        which, none = dict.fromkeys((*hosts, -1)), np.zeros(0, dtype=np.int64)
+        vertices, arcs = (np.concatenate([part.get(host, none) for host in which]) for part in self._parts)
         self._local[vertices] = np.arange(len(vertices))
         return vertices, arcs, self._local
 
@@ -61,34 +56,31 @@ class _Hosts:
 class _Search:
     """State of one search: the ratio and its witness, and the sinks already served at it."""
 
-    def __init__(self, net: Network, weight: Array) -> None:
+    def __init__(self, net: Network, weight: Array, sinks: Array) -> None:
+        """Begins with the best of the cuts around one sink."""
         self.net, self.weight, self.total = net, weight, int(weight.sum())
-        self.out = np.zeros(net.vertices, dtype=np.int64)
+        self.out, entering = np.zeros((2, net.vertices), dtype=np.int64)
         np.add.at(self.out, net.tail, net.capacity)
+        np.add.at(entering, net.head, net.capacity)
         self.served = np.zeros(net.vertices, dtype=bool)
-        self.ratio, self.side = Fraction(0), self.served
         self._sum = int(net.capacity.sum())
-
-    def start(self, sinks: Array) -> None:
-        """Begin with the best of the cuts around one sink."""
-        entering = np.zeros(self.net.vertices, dtype=np.int64)
-        np.add.at(entering, self.net.head, self.net.capacity)
-        rest = self.total - self.weight[sinks]
+        rest = self.total - weight[sinks]
         first = int(np.argmin(entering[sinks] / rest))
         self.ratio = Fraction(int(entering[sinks][first]), int(rest[first]))
-        self.side = np.ones(self.net.vertices, dtype=bool)
+        self.side = np.ones(net.vertices, dtype=bool)
         self.side[sinks[first]] = False
+        guard(2 * self.ratio.denominator * self._sum + self.ratio.numerator * self.total)
+        if not self.ratio:
+            raise InfeasibleError("the links do not reach every member")
 
-    def flow(
-        self, sink: int, vertices: Array | None = None, arcs: Array | None = None, place: Array | None = None
-    ) -> Flow:
+    def flow(self, sink: int, piece: tuple[Array, Array, Array] | None = None) -> Flow:
         """The flow into `sink` at the present ratio, in the whole network or in a piece of it."""
         p, q = self.ratio.numerator, self.ratio.denominator
         net, served, out, weight = self.net, self.served, self.out, self.weight
-        if vertices is None or arcs is None or place is None:
-            tail, head, capacity, count = net.tail, net.head, net.capacity, net.vertices
-        else:
-            tail, head, capacity = place[net.tail[arcs]], place[net.head[arcs]], net.capacity[arcs]
+        tail, head, capacity, count = net.tail, net.head, net.capacity, net.vertices
+        if piece is not None:
+            vertices, arcs, place = piece
+            tail, head, capacity = place[tail[arcs]], place[head[arcs]], capacity[arcs]
             served, out, weight = served[vertices], out[vertices], weight[vertices]
             sink, count = int(place[sink]), len(vertices)
         # A served vertex may send any amount: no cut with it on the far side can be violated any more.
@@ -104,30 +96,17 @@ class _Search:
         )
 
     def improve(self, sink: int) -> None:
-        """Lower the ratio until `sink` can receive everything."""
-        while True:
+        """Lower the ratio until `sink` can receive everything; raises `InfeasibleError` if nothing reaches it."""
+        while self.ratio:
             p, q = self.ratio.numerator, self.ratio.denominator
             guard(2 * q * self._sum + p * self.total)
             flow = self.flow(sink)
             if flow.value >= p * self.total:
                 return
-            side = flow.side()[:-1] | self.served
-            crossing = side[self.net.tail] & ~side[self.net.head]
-            self.ratio = Fraction(int(self.net.capacity[crossing].sum()), int(self.weight[side].sum()))
-            self.side = side
-            if not self.ratio:
-                return
-
-    def serve(self, sink: int, orbit: Array, hosts: _Hosts, reference: int) -> None:
-        """Check one sink, in a piece if that suffices, and with it all of its orbit."""
-        if hosts.useful:
-            own = int(self.net.host[sink])
-            near = hosts.piece((own, reference))
-            if self.flow(sink, *near).value >= self.ratio.numerator * self.total:
-                self.served[orbit] = True
-                return
-        self.improve(sink)
-        self.served[orbit] = True
+            self.side = flow.side()[:-1] | self.served
+            crossing = self.side[self.net.tail] & ~self.side[self.net.head]
+            self.ratio = Fraction(int(self.net.capacity[crossing].sum()), int(self.weight[self.side].sum()))
+        raise InfeasibleError("the links do not reach every member")
 
 
 def tightest(net: Network, weight: Array, sinks: Array, orbits: Sequence[Array] = ()) -> tuple[Fraction, Mask]:
@@ -137,24 +116,17 @@ def tightest(net: Network, weight: Array, sinks: Array, orbits: Sequence[Array] 
     orbits: groups of equivalent sinks; one of each group is checked. Raises `InfeasibleError` if some sink
     cannot be reached. Flows: one per sink or orbit, most of them on a small piece, and one per improvement.
     """
-    search = _Search(net, weight)
-    search.start(sinks)
-    hosts = _Hosts(net)
+    search, pieces = _Search(net, weight, sinks), _Pieces(net)
     groups = {int(group[0]): group for group in orbits} or {sink: np.array([sink]) for sink in sinks.tolist()}
     reference = -1
-    p = search.ratio
-    guard(2 * p.denominator * int(net.capacity.sum()) + p.numerator * search.total)
     for sink, group in sorted(groups.items(), key=lambda entry: int(net.host[entry[0]])):
-        if len(groups) == 1:
-            search.improve(sink)
-            break
-        search.serve(sink, group, hosts, reference)
-        if not search.ratio:
-            raise InfeasibleError("the links do not reach every member")
+        own = int(net.host[sink])
         # Serving a host from its predecessor keeps the pieces small; within a host, from itself.
-        reference = int(net.host[sink])
-    if not search.ratio:
-        raise InfeasibleError("the links do not reach every member")
+        piece = pieces.of((own, reference)) if pieces.useful and len(groups) > 1 else None
+        if piece is None or search.flow(sink, piece).value < search.ratio.numerator * search.total:
+            search.improve(sink)
+        search.served[group] = True
+        reference = own
     return search.ratio, search.side
 
 
@@ -262,6 +234,10 @@ class _Places:
         self.members = topology.member_places.tolist()
         self.others = sorted(set(range(self.count)) - set(self.members))
         self._rank = {vertex: number for number, vertex in enumerate(self.members)}
+        self._joined: list[list[tuple[int, int]]] = [[] for _ in range(self.count)]
+        for a, b, capacity in zip(self.a.tolist(), self.b.tolist(), self.capacity.tolist(), strict=True):
+            self._joined[a].append((b, capacity))
+            self._joined[b].append((a, capacity))
 
     def solve(self, home: dict[int, int]) -> tuple[Fraction, NDArray[np.int64]]:
         """The least ratio with every other device at its `home`, and each device's part."""
@@ -276,7 +252,6 @@ class _Places:
 
     def first(self) -> dict[int, int]:
         """Each other device with the member that it is joined to by the widest way (Prim 1957)."""
-        joined = self._joined()
         home: dict[int, int] = {}
         # (minus capacity, vertex, member): the widest way first.
         queue = [(-(2**62), vertex, vertex) for vertex in self.members]
@@ -285,28 +260,20 @@ class _Places:
             _, vertex, member = heappop(queue)
             if vertex not in home:
                 home[vertex] = member
-                for other, capacity in joined[vertex]:
+                for other, capacity in self._joined[vertex]:
                     if other not in home:
                         heappush(queue, (-capacity, other, member))
         return {vertex: home.get(vertex, self.members[0]) for vertex in self.others}
 
-    def _joined(self) -> list[list[tuple[int, int]]]:
-        joined: list[list[tuple[int, int]]] = [[] for _ in range(self.count)]
-        for a, b, capacity in zip(self.a.tolist(), self.b.tolist(), self.capacity.tolist(), strict=True):
-            joined[a].append((b, capacity))
-            joined[b].append((a, capacity))
-        return joined
-
     def descend(self, home: dict[int, int], rounds: int = 4) -> tuple[Fraction, NDArray[np.int64]]:
         """From `home`, move devices to the part that they are joined to most, as long as the ratio falls."""
         ratio, part = self.solve(home)
-        joined = self._joined()
         for _ in range(rounds):
             label = part.copy()
             anchor = {int(label[vertex]): vertex for vertex in self.members}
             for vertex in self.others:
                 pull: dict[int, int] = {}
-                for other, capacity in joined[vertex]:
+                for other, capacity in self._joined[vertex]:
                     pull[int(label[other])] = pull.get(int(label[other]), 0) + capacity
                 best = max(pull, key=lambda number: pull[number], default=int(label[vertex]))
                 if pull.get(best, 0) > pull.get(int(label[vertex]), 0):
@@ -332,19 +299,14 @@ def best_partition(topology: Topology) -> tuple[list[list[str]], bool]:
         options = [places.solve(dict(zip(places.others, home, strict=True))) for home in homes]
     else:
         options = [places.descend(places.first())] if len(places.members) <= _SOLVE else []
-        options += [(places.ratio(part), part) for part in _simple(topology, places)]
+        # Every member apart, and every host apart (the fabric with the first).
+        home, hosts = places.first(), topology.device_nodes.copy()
+        held = hosts[places.members]
+        hosts[~np.isin(hosts, held)] = held[0]
+        single = np.array([home.get(vertex, vertex) for vertex in range(places.count)], dtype=np.int64)
+        options += [(places.ratio(part), part) for part in (single, hosts) if len(distinct(part)) > 1]
     _, part = min(options, key=lambda entry: entry[0])
     groups: dict[int, list[str]] = {}
     for device, number in zip(topology.devices, part.tolist(), strict=True):
         groups.setdefault(number, []).append(device.name)
     return list(groups.values()), exact
-
-
-def _simple(topology: Topology, places: _Places) -> list[NDArray[np.int64]]:
-    """The obvious partitions: every member apart, and every host apart (the fabric with the first)."""
-    home = places.first()
-    single = np.array([home.get(vertex, vertex) for vertex in range(places.count)], dtype=np.int64)
-    hosts = topology.device_nodes.copy()
-    held = hosts[places.members]
-    hosts[~np.isin(hosts, held)] = held[0]
-    return [part for part in (single, hosts) if len(distinct(part)) > 1]

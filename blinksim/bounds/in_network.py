@@ -9,7 +9,7 @@ least by the lengths so far (column generation: Gilmore and Gomory 1961; Steiner
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blinksim.bounds.certificate_sums import Metric
-from blinksim.bounds.lengths import SUMS, Branching, Lengths, both_ways, branching, interchangeable
+from blinksim.bounds.lengths import SUMS, Lengths, both_ways, branching, interchangeable
 from blinksim.bounds.optimum import shortest_lengths
 from blinksim.bounds.quick import guessed_lengths
 from blinksim.collective import Collective
@@ -315,7 +315,16 @@ class _Trees:
         way = self.ways[turned]
         leader = way.alike[root]
         if (turned, leader) not in self._edges:
-            self._edges[turned, leader] = list(self._least_edges(way, leader))
+            found = way.least(leader)
+            assert found is not None
+            choice = found[1]
+            rows, _, at = way.matrix(choice, leader)
+            vertices, points = way.vertices(choice, leader), len(rows) - len(choice.switches)
+            parents = cheapest_parents(np.array(rows), at)
+            self._edges[turned, leader] = [
+                (WAY if max(i, j) < points else OWN if i < points else OUT, vertices[i], vertices[j])
+                for i, j in from_parents({j: i for j, i in enumerate(parents) if j != at}, at)
+            ]
         # A root that is like another has its tree, with both in each other's place.
         swapped = {way.points[leader]: way.points[root], way.points[root]: way.points[leader]}
         hops = []
@@ -335,16 +344,3 @@ class _Trees:
         if (turned, a, b) not in self._paths:
             self._paths[turned, a, b] = nx.dijkstra_path(self._graphs[turned], a, b)
         return self._paths[turned, a, b]
-
-    @staticmethod
-    def _least_edges(way: Branching, root: int) -> Iterator[tuple[int, int, int]]:
-        """The edges of a least tree from the root on: their sort, and the devices at both ends."""
-        found = way.least(root)
-        assert found is not None
-        choice = found[1]
-        rows, _, at = way.matrix(choice, root)
-        vertices, points = way.vertices(choice, root), len(rows) - len(choice.switches)
-        parents = cheapest_parents(np.array(rows), at)
-        for i, j in from_parents({j: i for j, i in enumerate(parents) if j != at}, at):
-            sort = WAY if max(i, j) < points else OWN if i < points else OUT
-            yield sort, vertices[i], vertices[j]

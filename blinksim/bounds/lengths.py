@@ -157,7 +157,9 @@ class Lengths(Certificate):
         even = self.even or even_use(topology, dict(self.lengths), self.distance)
         if even is None:
             adders = sum(name.endswith(f" {SUMS}") for name, _ in self.lengths)
-            what = f"{len(self.lengths) - adders} links" + _adders(adders)
+            what = f"{len(self.lengths) - adders} links"
+            if adders:
+                what += f" and the adders of {'a switch' if adders == 1 else f'{adders} switches'}"
             return (
                 f"weighed by the certificate's lengths, {what} carry {format_rate(self.price)} "
                 f"together and every byte uses {self.distance}: {allowed}"
@@ -233,12 +235,6 @@ def even_words(links: int, *, between: bool) -> str:
     return f"the {links} links between nodes" if between else f"{links} links"
 
 
-def _adders(switches: int) -> str:
-    if not switches:
-        return ""
-    return f" and the adders of {'a switch' if switches == 1 else f'{switches} switches'}"
-
-
 def _times(times: Fraction, ranks: int) -> str:
     """How often, with the formula that a reader may know."""
     for formula, value in (("2(n-1)/n", Fraction(2 * (ranks - 1), ranks)), ("(n-1)/n", Fraction(ranks - 1, ranks))):
@@ -285,6 +281,11 @@ class Choice:
     switches: tuple[int, ...]
 
 
+def _refuse(many: bool) -> None:
+    if many:
+        raise InputError("too many switches that multicast or reduce differ for this sum to be checked")
+
+
 @dataclass
 class Branching:
     """One direction of trees, outwards: shortest distances between points, and what else they may branch at.
@@ -312,22 +313,19 @@ class Branching:
 
         Raises `InputError` if there are more choices than can be tried.
         """
-        if root not in self._found:
-            self._found[root] = self._least(root)
-        return self._found[root]
-
-    def _least(self, root: int) -> tuple[int, Choice] | None:
+        if root in self._found:
+            return self._found[root]
         best: tuple[int, Choice] | None = None
         most = self.most_work // (self.ranks + len(self.others) + len(self.switches)) ** 2 + 1
         choices = list(islice(self._choices(root), most + 1))
-        if len(choices) > most:
-            raise InputError("too many switches that multicast or reduce differ for this sum to be checked")
+        _refuse(len(choices) > most)
         self.spent += len(choices) * self.most_work // most
         for choice in choices:
             matrix, big, at = self.matrix(choice, root)
             value = arborescence(matrix, at) + self.sums.get(root, 0)
             if value < big and (best is None or value < best[0]):
                 best = value, choice
+        self._found[root] = best
         return best
 
     def matrix(self, choice: Choice, root: int) -> tuple[Matrix, int, int]:
@@ -377,11 +375,9 @@ class Branching:
         some: list[tuple[int, ...]] = [()]
         for group in kinds.values():
             some = [(*chosen, *group[:k]) for chosen in some for k in range(min(len(group), self.ranks) + 1)]
-            if len(some) > self.most_work:
-                raise InputError("too many switches that multicast or reduce differ for this sum to be checked")
+            _refuse(len(some) > self.most_work)
         open_ = [n for n, switch in enumerate(self.switches) if switch.far and n not in self._always]
-        if len(some) << len(open_) > self.most_work:
-            raise InputError("too many switches that multicast or reduce differ for this sum to be checked")
+        _refuse(len(some) << len(open_) > self.most_work)
         for count in range(len(open_) + 1):
             for switches in combinations(open_, count):
                 for points in some:
@@ -413,7 +409,7 @@ class Branching:
     @cached_property
     def alike(self) -> list[int]:
         """For every point the first one that it can change places with, and no length changes."""
-        count = len(self.cost)
+        cost, count = self.cost, len(self.cost)
         others = set(self.others)
         sides = [(s.own.get(v), s.far.get(v)) for v in range(count) for s in self.switches]
         many = len(self.switches)
@@ -423,19 +419,16 @@ class Branching:
             lengths = sorted(-1 if x is None else x for x in self.cost[v])
             key = (v < self.ranks, v in others, self.sums.get(v), *sides[v * many : (v + 1) * many], *lengths)
             for u in leaders[key]:
-                if self._swap(u, v):
+                swapped = (
+                    cost[u][w] == cost[v][w] and cost[w][u] == cost[w][v] for w in range(count) if w not in (u, v)
+                )
+                if cost[u][v] == cost[v][u] and all(swapped):
                     first.append(u)
                     break
             else:
                 leaders[key].append(v)
                 first.append(v)
         return first
-
-    def _swap(self, u: int, v: int) -> bool:
-        cost = self.cost
-        return cost[u][v] == cost[v][u] and all(
-            cost[u][w] == cost[v][w] and cost[w][u] == cost[w][v] for w in range(len(cost)) if w not in (u, v)
-        )
 
 
 def branching(

@@ -75,28 +75,23 @@ def best_flows(
     shares: weights of the ranks' blocks (scatter and gather; default: equal). orbits: equivalent arcs and ranks (for
     alltoall).
     """
-    members = net.members.tolist()
+    members, traffic, way = net.members.tolist(), collective.traffic, net
     weights = dict(zip(members, shares or [1] * len(members), strict=True))
-    if collective.traffic is not None:
-        return _traffic_flows(net, collective.traffic, shared)
     if collective.rooted:
         # A gather is a scatter in the reversed network.
         way = net.reversed() if collective.collects else net
-        solution = solve_flows(way, shared, [Commodity(members[collective.root], weights)])
+        rows, total = [Commodity(members[collective.root], weights)], sum(weights.values())
+    elif traffic is not None:
+        # It tells ranks apart that the machine does not.
+        rows, total = commodities(net, traffic), traffic.size
     else:
-        if flow_variables(net, len(orbits.first)) > MOST_FLOWS:
-            return None
-        solution = solve_flows(net, shared, [Commodity(source, weights) for source in orbits.first], orbits=orbits)
-    return Solution(solution.rate * sum(weights.values()), solution.duals)
-
-
-def _traffic_flows(net: Network, traffic: Traffic, shared: Sequence[SharedCapacity]) -> Solution | None:
-    """As `best_flows` for a traffic matrix, which tells ranks apart that the machine does not."""
-    if flow_variables(net, traffic.ranks) > MOST_FLOWS:
+        rows, total = [Commodity(source, weights) for source in orbits.first], sum(weights.values())
+    sources = len(orbits.first) if traffic is None else traffic.ranks
+    if not collective.rooted and flow_variables(net, sources) > MOST_FLOWS:
         return None
-    rows = commodities(net, traffic)
-    solution = solve_flows(net, shared, rows)
-    return Solution(solution.rate * traffic.size, solution.duals)
+    plain = not collective.rooted and traffic is None
+    solution = solve_flows(way, shared, rows, orbits=orbits if plain else None)
+    return Solution(solution.rate * total, solution.duals)
 
 
 def commodities(net: Network, traffic: Traffic) -> list[Commodity]:

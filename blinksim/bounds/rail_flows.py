@@ -53,15 +53,12 @@ class NodeTraffic:
         within[:, diagonal, diagonal] = 0.0
         self.within = within
 
-    def to_places(self) -> Floats:
-        """What member i of node a has for places j of other nodes, (N, L, L)."""
+    def at_places(self, side: int) -> Floats:
+        """(N, L, L): what member i of node a has for places j of other nodes (side 2), or places i for member j (0)."""
         own = np.arange(len(self._whole))
-        return np.asarray((self._whole.sum(axis=2) - self._whole[own, :, own, :]).astype(np.float64))
-
-    def from_places(self) -> Floats:
-        """What places i of other nodes have for member j of node b, (N, L, L)."""
-        own = np.arange(len(self._whole))
-        return np.asarray((self._whole.sum(axis=0).swapaxes(0, 1) - self._whole[own, :, own, :]).astype(np.float64))
+        total = self._whole.sum(axis=side)
+        total = total if side else total.swapaxes(0, 1)
+        return np.asarray((total - self._whole[own, :, own, :]).astype(np.float64))
 
     @cached_property
     def apart(self) -> Floats:
@@ -119,14 +116,22 @@ def spread_time(rails: Rails, traffic: Traffic, enough: float = 0.0) -> float:
     """
     there = NodeTraffic(rails, traffic)
     parts = place_parts(rails, there.by_node)
-    quick = [_receivers(rails, there), _senders(rails, there), None if parts is None else _spread(there, parts)]
-    times = [_seconds(rails, there, flow) for flow in quick if flow]
+    # Over the receivers' places, over the senders', and over all.
+    quick = [(there.at_places(2), there.by_receiver), (there.at_places(0), there.by_sender.swapaxes(1, 2))]
+    quick = [flow for flow in quick if _possible(rails, flow[1])]
+    if parts is not None:
+        moved = np.einsum("aib,abk->aik", there.by_sender, parts) + np.einsum("abj,abk->bkj", there.by_receiver, parts)
+        quick.append((moved, there.by_node[:, :, None] * parts))
+    times = [_seconds(rails, there, flow) for flow in quick]
     if not times:
         return np.inf
     best, _ = _mixed(np.stack(times))
     if best <= enough * (1 + _SURELY) or parts is None or rails.nodes * rails.local**3 > _MOST_ROUTES:
         return best
-    times += [_seconds(rails, there, flow(there, parts)) for flow in (_receivers_first, _senders_first)]
+    times.append(_seconds(rails, there, _own_first(there.apart, parts)))
+    # The same backwards.
+    moved, across = _own_first(there.apart.transpose(2, 3, 0, 1), parts.swapaxes(0, 1))
+    times.append(_seconds(rails, there, (moved.swapaxes(1, 2), across.swapaxes(0, 1))))
     best, prices = _mixed(np.stack(times))
     for _ in range(_MOST_FLOWS if enough else 0):
         if best <= enough * (1 + _SURELY):
@@ -149,21 +154,6 @@ def _seconds(rails: Rails, there: NodeTraffic, flow: _Flow) -> Floats:
 _Flow = tuple[Floats, Floats]
 
 
-def _spread(there: NodeTraffic, parts: Floats) -> _Flow:
-    moved = np.einsum("aib,abk->aik", there.by_sender, parts) + np.einsum("abj,abk->bkj", there.by_receiver, parts)
-    return moved, there.by_node[:, :, None] * parts
-
-
-def _receivers_first(there: NodeTraffic, parts: Floats) -> _Flow:
-    return _own_first(there.apart, parts)
-
-
-def _senders_first(there: NodeTraffic, parts: Floats) -> _Flow:
-    """The same backwards."""
-    moved, across = _own_first(there.apart.transpose(2, 3, 0, 1), parts.swapaxes(0, 1))
-    return moved.swapaxes(1, 2), across.swapaxes(0, 1)
-
-
 def _own_first(apart: Floats, parts: Floats) -> _Flow:
     """As much over each place as `parts` say, first of all what is for the receiver there, and comes from there.
 
@@ -181,16 +171,6 @@ def _own_first(apart: Floats, parts: Floats) -> _Flow:
         for own, onward in zip(sent, over, strict=True):
             moved[a] += transport(own, onward).sum(axis=0)
     return moved, across
-
-
-def _receivers(rails: Rails, there: NodeTraffic) -> _Flow | None:
-    moved, across = there.to_places(), there.by_receiver
-    return (moved, across) if _possible(rails, across) else None
-
-
-def _senders(rails: Rails, there: NodeTraffic) -> _Flow | None:
-    moved, across = there.from_places(), there.by_sender.swapaxes(1, 2)
-    return (moved, across) if _possible(rails, across) else None
 
 
 def _possible(rails: Rails, across: Floats) -> bool:
@@ -294,12 +274,15 @@ def cheapest(rails: Rails, apart: Floats, prices: Floats) -> tuple[Floats, Float
     moved, across = np.zeros((nodes, local, local)), np.zeros((nodes, nodes, local))
     smallest = _ALIKE * float(each.max(initial=0.0))
     # Few resources have a price, so that most members pay the same for every place: those are looked at as one.
-    senders, receivers = ([_sorts(costs) for costs in sides] for sides in (inside, inside.swapaxes(1, 2)))
+    senders, receivers = (
+        [np.unique(costs, axis=0, return_inverse=True) for costs in sides] for sides in (inside, inside.swapaxes(1, 2))
+    )
     for a, b in product(range(nodes), repeat=2):
         amounts = apart[a, :, b, :]
         if not amounts.any():
             continue
         (rows, i), (columns, j) = senders[a], receivers[b]
+        i, j = i.ravel(), j.ravel()
         over = up[a] + down[b] + between[a, b]
         cost = (rows + over).T[:, :, None] + columns.T[:, None, :]  # (k, sorts of i, sorts of j)
         chosen = cost <= cost.min(axis=0) + smallest
@@ -311,12 +294,6 @@ def cheapest(rails: Rails, apart: Floats, prices: Floats) -> tuple[Floats, Float
         moved[b] += into
         across[a, b] = into.sum(axis=1)
     return moved, across
-
-
-def _sorts(costs: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """The different rows, and which of them each row is."""
-    rows, which = np.unique(costs, axis=0, return_inverse=True)
-    return rows, which.ravel()
 
 
 def _of_routes(uses: Uses, each: Floats, count: int) -> Floats:

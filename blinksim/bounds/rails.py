@@ -165,11 +165,8 @@ class Rails:
         count = len(self.rate)
         total = self.inside_uses.loads(moved, count)
         total += self.up_uses.loads(across.sum(axis=1), count) + self.down_uses.loads(across.sum(axis=0), count)
-        if self.trunks:
-            total += self._trunk_loads(across, count)
-        return total
-
-    def _trunk_loads(self, across: Floats, count: int) -> Floats:
+        if not self.trunks:
+            return total
         switches, exits, entries = self._trunk_ends
         width, ways = len(switches) + 1, self.exit.shape[2]
         between = np.zeros(width * width)
@@ -179,7 +176,7 @@ class Rails:
                 between += np.bincount(key.ravel(), across[:, :, k].ravel() / ways, width * width)
         place = {switch: number for number, switch in enumerate(switches)}
         amounts = np.array([between[place[a] * width + place[b]] for a, b in self.trunks])
-        return self._trunk_uses.loads(amounts, count)
+        return total + self._trunk_uses.loads(amounts, count)
 
     def trunk_prices(self, each: Floats) -> Floats:
         """What a byte from node a to node b over place k costs between switches, (N, N, L); each: on every resource."""

@@ -21,7 +21,7 @@ from blinksim.bounds.lengths import Lengths
 from blinksim.bounds.time.delays import SECOND, Delays, delays
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError
-from blinksim.topology.graph import Link, Topology
+from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, format_size_about, format_time
 
 MICROSECOND = 10**9
@@ -256,11 +256,8 @@ def priced(topology: Topology, proof: Certificate) -> Iterator[tuple[Fraction, l
         for way, chosen in (("out", out), ("in", into)):
             length = Fraction(1) if device.name in chosen else lengths.get(f"{device.name} {way}")
             if length and device.capacity is not None:
-                yield length * device.capacity, _limited(topology.links, device.name, way)
-
-
-def _limited(links: tuple[Link, ...], device: str, way: str) -> list[int]:
-    return [number for number, link in enumerate(links) if (link.src if way == "out" else link.dst) == device]
+                ends = ((link.src if way == "out" else link.dst) for link in topology.links)
+                yield length * device.capacity, [number for number, end in enumerate(ends) if end == device.name]
 
 
 MESSAGES = "messages go whole from rank to rank, no coding, and switches only forward"
