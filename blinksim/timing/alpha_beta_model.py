@@ -11,6 +11,8 @@ from blinksim.timing.timing_model import Breakdown, ScheduleModel
 if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule
 
+ENTRIES = ({"name": "alpha-beta", "class": "AlphaBeta", "schedules": True, "place": 1},)
+
 
 class AlphaBeta(ScheduleModel):
     """Every step costs its latencies and its busiest resource; a pipeline its busiest resource and its longest path."""

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule
     from blinksim.topology.graph import Topology
 
+ENTRIES = ({"name": "auto", "class": "Auto", "schedules": True, "place": 0},)
+
+
 # Rates that nobody measured: who asks for them asks what the links allow.
 _STATED = ("nominal", "nccl", "seed")
 # Ports as measured carry less than the links of a data sheet, and not by more than this factor.

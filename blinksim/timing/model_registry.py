@@ -1,20 +1,22 @@
 """All timing models by name. A model's module is imported when the model is used, so that a listing stays cheap.
 
-To add a model, write a module with a subclass of `TimingModel` (or of `ScheduleModel`, if it times schedules) and give
-it a line in `MODELS`. From outside the package, `register_model` adds a class, and a file stands for what is in it:
+To add a model, write a module ``*_model.py`` here with a subclass of `TimingModel` (or of `ScheduleModel`, if it times
+schedules) and its `ENTRIES`: nothing else needs to know of it. From outside the package, `register_model` adds a class, and a file stands for what is in it:
 ``mine.py`` for the model that it registers, ``mine.yaml`` for its preset, ``mine.py:NAME`` for one among several.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from blinksim import data_files, plugins
+from blinksim import data_files, plugins, timing
 from blinksim.errors import InputError, unknown
 
 if TYPE_CHECKING:
@@ -38,42 +40,35 @@ Model = TypeVar("Model", bound="type[TimingModel]")
 class Entry:
     """A model. home: module and class. schedules: it times schedules. chooses: the name of a choice of its own.
 
-    From outside the package, home is the class, and file the one that registered it.
+    place: among the names, the first ones first. From outside the package, home is the class, and file the one that
+    registered it.
     """
 
     name: str
     home: str | type[TimingModel]
-    summary: str
     schedules: bool = False
     chooses: str = ""
+    place: int = 99
     file: str = ""
 
 
-MODELS = {
-    entry.name: entry
-    for entry in (
-        Entry(
-            DEFAULT, "blinksim.timing.auto_model:Auto", "execution where it is known, else alpha-beta", schedules=True
-        ),
-        Entry(
-            "alpha-beta", "blinksim.timing.alpha_beta_model:AlphaBeta", "loads and latencies, summed", schedules=True
-        ),
-        Entry(
-            "execution",
-            "blinksim.timing.execution_model:Executed",
-            "programs on measured GPUs, block by block",
-            schedules=True,
-        ),
-        Entry(
-            "execution-closed",
-            "blinksim.timing.execution_model:Estimated",
-            "programs on measured GPUs, by their critical paths",
-            schedules=True,
-        ),
-        Entry("simulate", "blinksim.timing.simulation_model:Simulated", "every piece at every link", schedules=True),
-        Entry("nccl-tuner", "blinksim.timing.nccl_model:NcclTuner", "what NCCL predicts for itself", chooses="nccl"),
-    )
-}
+def discovered() -> dict[str, Entry]:
+    """The entries of all modules ``*_model`` of this package by name, read from their texts.
+
+    A module states ``ENTRIES``, a tuple of mappings without anything to compute: ``class`` is the name of the class,
+    the others are the fields of `Entry`.
+    """
+    found = []
+    for path in sorted(path for folder in timing.__path__ for path in Path(folder).glob("*_model.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "ENTRIES":
+                for fields in ast.literal_eval(node.value):
+                    home = f"{timing.__name__}.{path.stem}:{fields.pop('class')}"
+                    found.append(Entry(home=home, **fields))
+    return {entry.name: entry for entry in sorted(found, key=lambda entry: entry.place)}
+
+
+MODELS = discovered()
 
 
 def schedule_models() -> tuple[str, ...]:
@@ -234,8 +229,8 @@ def register_model(model: Model) -> Model:
     Parameters
     ----------
     model : type
-        A subclass of `ScheduleModel` with a ``breakdown``, or of `TimingModel`. The first line of its docstring says
-        what it is. One that was registered before is replaced.
+        A subclass of `ScheduleModel` with a ``breakdown``, or of `TimingModel`. One that was registered before is
+        replaced.
 
     Returns
     -------
@@ -268,8 +263,7 @@ def register_model(model: Model) -> Model:
         raise InputError(f"timing model {model.__name__} has no {missing}")
     taken = (*(entry.name for entry in MODELS.values() if isinstance(entry.home, str)), *preset_names())
     name = plugins.new_name(getattr(model, "name", None), "a timing model", taken, _files())
-    summary = (model.__doc__ or "").strip().partition("\n")[0]
-    MODELS[name] = Entry(name, model, summary, issubclass(model, ScheduleModel), file=plugins.running())
+    MODELS[name] = Entry(name, model, issubclass(model, ScheduleModel), file=plugins.running())
     return model
 
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from blinksim.question import Question
     from blinksim.timing.timing_model import Report
 
+ENTRIES = ({"name": "nccl-tuner", "class": "NcclTuner", "chooses": "nccl", "place": 5},)
+
 MODEL = "nccl-tuner"
 # The name of what NCCL itself would choose.
 CHOICE = "nccl"

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from blinksim.schedule.candidate import Candidate
     from blinksim.schedule.model import Schedule
 
+ENTRIES = ({"name": "simulate", "class": "Simulated", "schedules": True, "place": 4},)
+
 # Sends, and events of one run, up to which a simulation is an answer within seconds.
 MOST_SENDS = 100_000
 MOST_EVENTS = 2_000_000

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from h200_rates import H200
@@ -127,9 +130,38 @@ class Fixed(TimingModel):
         return models.model("alpha-beta").times(topology, collective, sizes, ["ring"])
 
 
-def test_a_new_model_needs_a_class_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+DROPPED = """
+from blinksim.cost.terms import Term
+from blinksim.timing.timing_model import Breakdown, ScheduleModel
+
+ENTRIES = ({"name": "dropped", "class": "Dropped", "schedules": True},)
+
+
+class Dropped(ScheduleModel):
+    name = "dropped"
+
+    def breakdown(self, schedule, size, gamma):
+        return Breakdown((Term("steps", 1e-3 * schedule.steps),), "the clock")
+"""
+
+
+def test_a_new_model_is_one_file_in_the_package(tmp_path: Path) -> None:
+    (tmp_path / "dropped_model.py").write_text(DROPPED, encoding="utf-8")
+    program = (
+        f"import blinksim.timing as timing; timing.__path__.append({str(tmp_path)!r})\n"
+        "import blinksim as bs\n"
+        "from blinksim.timing import model_registry as models\n"
+        "print(bs.project('ring:4', 'allreduce', '1MiB', algorithm='ring', model='dropped').time_s)\n"
+        "print(bs.project('ring:4', 'allreduce', '1MiB', algorithm='ring', model=models.model('dropped')).model)\n"
+        "print(*models.schedule_models())\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert ran.stdout.split() == ["0.006", "dropped", *models.schedule_models(), "dropped"]
+
+
+def test_a_new_model_needs_a_class_and_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, made, schedules in (("flat", "Flat", True), ("fixed", "Fixed", False)):
-        entry = models.Entry(name, f"{__name__}:{made}", "for a test", schedules=schedules)
+        entry = models.Entry(name, f"{__name__}:{made}", schedules=schedules)
         monkeypatch.setitem(models.MODELS, name, entry)
     best = bs.project(DGX1, "allreduce", 2**20, model="flat")
     # Every rank but the root sends up once and receives once: 2 (n - 1) sends are the fewest of an allreduce.
