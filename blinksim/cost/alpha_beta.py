@@ -21,8 +21,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.cost.pipelines.longest_path import Paths
-from blinksim.cost.pipelines.paced import FURTHER, Step, paced
+from blinksim.cost.pipelines import FURTHER, Paths, Step, paced
 from blinksim.cost.terms import Term
 from blinksim.schedule.loads import Resources, RouteUses, Spread, chunk_parts, one_way, resources, whole_loads
 from blinksim.schedule.model import REDUCE, Schedule
@@ -76,18 +75,37 @@ def cost(
 def _cost(schedule: Schedule, size: int, gamma: float, spread: Spread | None, whole_messages: bool) -> Cost:
     if not schedule.sends:
         return Cost((Term("nothing to send", 0.0),), "nothing", 0.0, 0)
-    ways = spread or one_way(schedule)
-    shared = resources(schedule.topology)
-    seconds = size / shared.rates
-    occupied = RouteUses.of(ways, shared)
+    ways, shared = spread or one_way(schedule), resources(schedule.topology)
+    seconds, occupied, count = size / shared.rates, RouteUses.of(ways, shared), len(shared.names)
     carried, whole = whole_loads(schedule, ways, shared, occupied)
     busy = np.array([value / whole for value in carried]) * seconds
-    if schedule.form == "steps":
-        terms, pieces = _in_steps(schedule, ways, occupied, shared, seconds, busy, gamma * size, whole_messages)
-    else:
-        further = _messages(schedule, Starts.of(schedule, ways, shared), len(shared.names))
-        terms, pieces = _pipelined(schedule, ways, occupied, shared, seconds, busy, gamma * size, further)
     worst = int(np.argmax(busy))
+    kind, alphas, starts = shared.kinds[worst], route_alphas(schedule, ways), Starts.of(schedule, ways, shared)
+    if schedule.form == "steps":
+        kinds, numbers = step_kinds(schedule, ways)
+        channels = int(schedule.channel.max(initial=0)) + 1
+        steps, crossing = [], _crossing(occupied, seconds, alphas)
+        for used, share, messages in kinds:
+            load, alpha = crossing(used, share)
+            each, longest = starts.occupied(used, count, messages), starts.one(used, count)
+            steps.append(Step.of(load, alpha, each, longest, channels))
+        # The steps, and how often each follows itself.
+        changes = np.flatnonzero(np.diff(numbers, prepend=-1))
+        times = np.diff(changes, append=len(numbers)).tolist()
+        runs = [(steps[number], many) for number, many in zip(numbers[changes].tolist(), times, strict=True)]
+        drain = Term(f"bandwidth of {kind}", float(busy[worst]), kind)
+        terms, pieces = paced(runs, shared.kinds, drain, schedule.steps, whole_messages)
+        terms += _reductions(schedule, gamma * size) if gamma else ()
+    else:
+        # Every tree sends messages of its own, as a simulation and a program of the schedule do.
+        used, messages = np.unique(schedule.route, return_counts=True)
+        each, longest = starts.occupied(used, count, messages), starts.one(used, count)
+        share, reduces = _shares(schedule), schedule.op == REDUCE
+        reduced = np.bincount(schedule.dst[reduces], share[reduces]).max(initial=0.0)
+        behind, waits = in_turn(schedule, ways, shared, seconds)
+        transfer = slowest(occupied, seconds)[schedule.route] * share + behind
+        work = Work(alphas[schedule.route], transfer, waits, busy, each, longest)
+        terms, pieces = pipelined(schedule, work, kind, gamma * size * float(reduced))
     time = sum(term.time_s for term in terms)
     return Cost(terms, shared.names[worst], float(busy[worst] / time), schedule.steps, pieces)
 
@@ -133,36 +151,8 @@ class Starts:
         return longest
 
 
-def _messages(schedule: Schedule, starts: Starts, resources: int) -> tuple[Floats, Floats]:
-    """Seconds of overhead on each resource for one piece of every chunk, and of the longest of these.
-
-    Every tree sends messages of its own, as a simulation and a program of the schedule do.
-    """
-    used, times = np.unique(schedule.route, return_counts=True)
-    return starts.occupied(used.astype(np.int32), resources, times), starts.one(used.astype(np.int32), resources)
-
-
 def _shares(schedule: Schedule) -> Floats:
     return (schedule.share_num / schedule.share_den)[schedule.chunk]
-
-
-def _in_steps(
-    schedule: Schedule,
-    ways: Spread,
-    occupied: RouteUses,
-    shared: Resources,
-    seconds: Floats,
-    busy: Floats,
-    gamma: float,
-    whole: bool,
-) -> tuple[tuple[Term, ...], int]:
-    runs = _runs(schedule, ways, occupied, shared, seconds)
-    worst = int(np.argmax(busy))
-    drain = Term(f"bandwidth of {shared.kinds[worst]}", float(busy[worst]), shared.kinds[worst])
-    terms, pieces = paced(runs, shared.kinds, drain, schedule.steps, whole)
-    if gamma:
-        terms += _reductions(schedule, gamma)
-    return terms, pieces
 
 
 def _reductions(schedule: Schedule, gamma: float) -> tuple[Term, ...]:
@@ -179,23 +169,6 @@ def _reductions(schedule: Schedule, gamma: float) -> tuple[Term, ...]:
     amounts = np.bincount(where, _shares(schedule)[reduces]) * gamma
     np.maximum.at(reduced, found // devices, amounts)
     return (Term("reduction", float(reduced.sum()), "gamma"),)
-
-
-def _runs(
-    schedule: Schedule, ways: Spread, occupied: RouteUses, shared: Resources, seconds: Floats
-) -> list[tuple[Step, int]]:
-    """The steps, and how often each follows itself."""
-    kinds, numbers = step_kinds(schedule, ways)
-    alphas, starts = route_alphas(schedule, ways), Starts.of(schedule, ways, shared)
-    count, channels = len(seconds), int(schedule.channel.max(initial=0)) + 1
-    steps, crossing = [], _crossing(occupied, seconds, alphas)
-    for used, carried, messages in kinds:
-        load, alpha = crossing(used, carried)
-        each, longest = starts.occupied(used, count, messages), starts.one(used, count)
-        steps.append(Step.of(load, alpha, each, longest, channels))
-    changes = np.flatnonzero(np.diff(numbers, prepend=-1))
-    times = np.diff(changes, append=len(numbers))
-    return [(steps[numbers[first]], many) for first, many in zip(changes.tolist(), times.tolist(), strict=True)]
 
 
 def step_kinds(schedule: Schedule, spread: Spread | None = None) -> tuple[list[tuple[Ints, Floats, Counts]], Counts]:
@@ -259,24 +232,6 @@ def _crossing(occupied: RouteUses, seconds: Floats, alphas: Floats) -> Callable[
         return load, alpha
 
     return of
-
-
-def _pipelined(
-    schedule: Schedule,
-    ways: Spread,
-    occupied: RouteUses,
-    shared: Resources,
-    seconds: Floats,
-    busy: Floats,
-    gamma: float,
-    messages: tuple[Floats, Floats],
-) -> tuple[tuple[Term, ...], int]:
-    share = _shares(schedule)
-    reduced = np.bincount(schedule.dst[schedule.op == REDUCE], share[schedule.op == REDUCE])
-    behind, waits = in_turn(schedule, ways, shared, seconds)
-    alphas = route_alphas(schedule, ways)[schedule.route]
-    work = Work(alphas, slowest(occupied, seconds)[schedule.route] * share + behind, waits, busy, *messages)
-    return pipelined(schedule, work, shared.kinds[int(np.argmax(busy))], gamma * float(reduced.max(initial=0.0)))
 
 
 def slowest(occupied: RouteUses, seconds: Floats) -> Floats:

@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.cost.alpha_beta import Cost, Floats, Work, cost, in_turn, pipelined, route_alphas, slowest
-from blinksim.cost.pipelines.longest_path import Paths
-from blinksim.cost.pipelines.paced import Step, paced
+from blinksim.cost.pipelines import Paths, Step, paced
 from blinksim.cost.terms import Term
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.candidate import Candidate

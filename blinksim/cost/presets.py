@@ -89,18 +89,13 @@ def read_file(path: Path, name: str = "") -> str:
     return wanted
 
 
-def short_name(name: str) -> str:
-    """The name of a preset without the ``projection:`` that may stand before it."""
-    return name.removeprefix("projection:")
-
-
 def load_preset(name: str) -> Preset:
     """The preset called `name`, also written ``projection:name``.
 
     Raises `InputError` for an unknown name and `FileError` for a model file that cannot be used.
     """
     known = _presets() | _read
-    short = short_name(name)
+    short = name.removeprefix("projection:")
     if short not in known:
         raise unknown("projection", short, known)
     return known[short]

@@ -1,8 +1,9 @@
 """All timing models by name. A model's module is imported when the model is used, so that a listing stays cheap.
 
 To add a model, write a module ``*_model.py`` here with a subclass of `TimingModel` (or of `ScheduleModel`, if it times
-schedules) and its `ENTRIES`: nothing else needs to know of it. From outside the package, `register_model` adds a class, and a file stands for what is in it:
-``mine.py`` for the model that it registers, ``mine.yaml`` for its preset, ``mine.py:NAME`` for one among several.
+schedules) and its `ENTRIES`: nothing else needs to know of it. From outside the package, `register_model` adds a class,
+and a file stands for what is in it: ``mine.py`` for the model that it registers, ``mine.yaml`` for its preset,
+``mine.py:NAME`` for one among several.
 """
 
 from __future__ import annotations
@@ -119,17 +120,13 @@ def is_preset(name: str) -> bool:
 
 def has_equations(name: str) -> bool:
     """True if `name` is a preset whose equations can be asked what a change would do."""
-    if not is_preset(name):
-        return False
-    from blinksim.cost.presets import load_preset
+    from blinksim.cost import presets
 
-    return load_preset(_short(name)).constants is not None
+    return is_preset(name) and presets.load_preset(name).constants is not None
 
 
 def _short(name: str) -> str:
-    from blinksim.cost import presets
-
-    return presets.short_name(name)
+    return name.removeprefix("projection:")
 
 
 def chooser(algorithm: str) -> str | None:

@@ -9,9 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from blinksim.bounds.assumptions import (
+    EVERY_LINK,
+    FAST_NETWORK,
+    IDLE_FORWARD,
+    REDUCING_SWITCHES,
+    UNSHARED_LINKS,
+    WIDE_FABRIC,
+    with_fast_network,
+    with_reduction,
+    with_unshared_links,
+    with_wide_fabric,
+)
 from blinksim.collective import Collective, busbw_factor
 from blinksim.cost.nccl_rates import NVLS
 from blinksim.cost.terms import Term
@@ -22,12 +35,13 @@ from blinksim.nccl.tuner.constants import DEFAULT_VERSION
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import Timing
 from blinksim.textio.text_table import count
+from blinksim.timing.contest import ceiling_of
 from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, library_time, nccl_time
-from blinksim.timing.nccl_ceilings import Ceilings, family_of
-from blinksim.timing.projection_result import NcclProjection, Projection
+from blinksim.timing.projection_result import Ceiling, NcclProjection, Projection, reduces_in_switches
 from blinksim.timing.timing_model import TimingModel
+from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology
-from blinksim.topology.selection import NONE
+from blinksim.topology.selection import ALL, IDLE, NONE
 from blinksim.units import format_rate
 
 if TYPE_CHECKING:
@@ -43,6 +57,13 @@ CHOICE = "nccl"
 _SAME = {"ring": "ring", "double_binary": "tree"}
 # MAXCHANNELS of NCCL since 2.25.
 _MOST_CHANNELS = 64
+# Ranks up to which a bound stands beside the prediction: a larger cluster is not built for it.
+MOST_RANKS = 8192
+# What NCCL calls paths over the links that a machine file means for collectives: inside a node, where NVB is by way of
+# another GPU, and to the adapters.
+_DIRECT = frozenset({"LOC", "NVL"})
+_NEAR = _DIRECT | {"NVB"}
+_NEAR_ADAPTERS = _NEAR | {"PIX", "PXB", "PXN"}
 
 
 def graphs_of(path: str | Path) -> dict[str, Graph]:
@@ -109,7 +130,7 @@ class NcclTuner(TimingModel):
         self.machine, self.channels = machine, channels
         self.nodes, self.version, self.multicast, self.graph_file = nodes, version, multicast, graph_file
         self._searched: tuple[Topology, Prediction] | None = None
-        self._ceilings = Ceilings()
+        self._ceilings: dict[tuple[Collective, bool, bool, bool, Fraction | None], Ceiling] = {}
 
     def at_its_rates(self, question: Question) -> Question:
         """At NCCL's own figures where the machine has them, else at its nominal ones."""
@@ -212,9 +233,25 @@ class NcclTuner(TimingModel):
 
     def _finished(self, projection: Projection, found: Prediction, whole: Topology) -> Projection:
         """The projection with its ceiling, and the time by measured constants where there are some."""
-        bounded = replace(projection, bound=self._ceilings.of(projection, found, whole, self.nodes))
+        bounded = replace(projection, bound=self._ceiling(projection, found, whole))
         measured = measured_details(projection, found, whole, self.channels)
         return replace(bounded, details={**projection.details, **measured}) if measured else bounded
+
+    def _ceiling(self, projection: Projection, found: Prediction, whole: Topology) -> Ceiling | None:
+        """What bounds this time of NCCL's model; None above `MOST_RANKS`."""
+        if found.job.ranks > MOST_RANKS:
+            return None
+        details = projection.details
+        far = details["type_intra"] not in _NEAR or details.get("type_inter", "LOC") not in _NEAR_ADAPTERS
+        graph = found.graphs[family_of(details["nccl_algorithm"])]
+        # NCCL's model takes the channels within a node for those between two slower nodes.
+        within = found.job.nnodes == 2 and graph.bw_inter < graph.bw_intra
+        rate = graph.nchannels * Fraction(graph.bw_intra) if within else None
+        key = projection.collective, reduces_in_switches(projection), far, details["type_intra"] in _DIRECT, rate
+        if key not in self._ceilings:
+            cluster = whole if whole.nodes > 1 or self.nodes is None else whole.replicate(self.nodes)
+            self._ceilings[key] = _ceiling(*key, cluster)
+        return self._ceilings[key]
 
 
 def projections(prediction: Prediction, whole: Topology, collective: Collective, size: int) -> list[Projection]:
@@ -321,3 +358,42 @@ def _projection(
             "assumed": list(prediction.assumed),
         },
     )
+
+
+def family_of(algorithm: str) -> str:
+    """The sort of channels that an algorithm of NCCL runs on: ``ring``, ``tree`` or ``nvls``."""
+    return "ring" if algorithm == "ring" else "nvls" if algorithm.startswith("nvls") else "tree"
+
+
+def _ceiling(
+    collective: Collective, reduces: bool, far: bool, direct: bool, network: Fraction | None, machine: Topology
+) -> Ceiling:
+    """What no algorithm exceeds on a machine as NCCL takes it.
+
+    reduces: the switches add (NVLS). far: some paths leave the links that are meant for collectives. direct: none leads
+    by way of another GPU. network: bytes/s that NCCL takes adapters to carry, None for what they do. To NCCL's model
+    the switches between nodes are never too narrow, and links share nothing.
+    """
+    granted = []
+    part = (
+        machine.selected()
+        if direct and not far
+        else machine.select(relays=machine.relays if direct else IDLE, links=ALL if far else None)
+    )
+    if not set(part.link_classes) <= set(machine.default_links()):
+        granted.append(EVERY_LINK)
+    if set(part.relays) - set(machine.relays):
+        granted.append(IDLE_FORWARD)
+    if reduces:
+        granted.append(REDUCING_SWITCHES)
+        part = with_reduction(part)
+    if network is not None:
+        granted.append(FAST_NETWORK)
+        part = with_fast_network(part, network)
+    wide = with_wide_fabric(part)
+    granted += [WIDE_FABRIC] if wide is not part else []
+    unshared = with_unshared_links(wide)
+    granted += [UNSHARED_LINKS] if unshared is not wide else []
+    able = frozenset[str]().union(*(device.in_network for device in unshared.devices if device.node >= 0))
+    # What NVLS uses of what the switches can do.
+    return ceiling_of(unshared, collective, granted, [grant for grant in BRANCHING if reduces and grant in able])

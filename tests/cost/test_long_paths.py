@@ -10,7 +10,7 @@ from strategies import topologies
 
 from blinksim.algorithms.building.plan import Plan
 from blinksim.collective import Collective
-from blinksim.cost.pipelines import longest_path
+from blinksim.cost import pipelines
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
@@ -55,11 +55,11 @@ def test_hop_by_hop_is_step_by_step(schedule: Schedule, pieces: int, seed: int) 
     draw = np.random.default_rng(seed)
     alphas, transfer = draw.integers(1, 9, schedule.sends) / 8, draw.integers(1, 9, schedule.sends) / 4
     waits = draw.integers(0, 3, schedule.sends) / 8
-    by_step = longest_path.Paths(schedule, alphas, transfer, waits).longest(pieces)
+    by_step = pipelines.Paths(schedule, alphas, transfer, waits).longest(pieces)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(longest_path, "_LONG", 0)
-        patch.setattr(longest_path, "_FEW", 10**6)
-        assert longest_path.Paths(schedule, alphas, transfer, waits).longest(pieces) == by_step
+        patch.setattr(pipelines, "_LONG", 0)
+        patch.setattr(pipelines, "_FEW", 10**6)
+        assert pipelines.Paths(schedule, alphas, transfer, waits).longest(pieces) == by_step
     lag, tail = by_step
     assert (
         lag + tail / pieces

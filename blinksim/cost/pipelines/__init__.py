@@ -1,1 +1,0 @@
-"""What overlaps: steps in pieces, and the longest path of a piece."""
