@@ -532,11 +532,16 @@ def _in_force(
     multicast: bool,
 ) -> Expectation:
     """What NCCL should reach, on the part at the rates at which the schedules are timed."""
+
+    def times_programs(part: Topology) -> bool:
+        """True if constants of running programs that were measured on such GPUs are in force on a selected part."""
+        known = part.execution is not None and part.execution.measured.band is None
+        return known and schedule_model(DEFAULT).on(part).name == "execution"
+
     chosen, whole = part_and_whole(part, machine, rates)
     found = Expectation(chosen, whole, collective, multicast)
-    named = rates or (part.rates if isinstance(part, Question) else None)
-    if named is not None:
-        if not _times_programs(chosen):
+    if rates is not None or (isinstance(part, Question) and part.rates is not None):
+        if not times_programs(chosen):
             return found
         # Whatever is measured, NCCL computes with figures of its own.
         asked = replace(part, rates=None) if isinstance(part, Question) else part
@@ -548,13 +553,7 @@ def _in_force(
         topology = as_topology(part)
         real = preferring(topology, _MEASURED).selected()
         real = None if real.rates == topology.rates else real
-    if real is None or not _times_programs(real):
+    if real is None or not times_programs(real):
         return found
     known = replace(found, part=real)
     return known if known.measured(size) else found
-
-
-def _times_programs(part: Topology) -> bool:
-    """True if constants of running programs that were measured on such GPUs are in force on a selected part."""
-    known = part.execution is not None and part.execution.measured.band is None
-    return known and schedule_model(DEFAULT).on(part).name == "execution"

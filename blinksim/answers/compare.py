@@ -449,24 +449,23 @@ class Models(Result):
         edits: of the machine.
         """
         header = ["size", "algorithm", self.models[0]]
-        for model in self.models[1:]:
-            header += [model, "time"]
-        cells = [self._line(size, name) for size in self.sizes for name in self.algorithms]
+        header += [word for model in self.models[1:] for word in (model, "time")]
+        timed = {(row["size_bytes"], row["algorithm"], row["model"]): row for row in self.rows()}
+        cells = []
+        for size in self.sizes:
+            for name in self.algorithms:
+                line = [format_size(size), name]
+                for place, model in enumerate(self.models):
+                    row = timed.get((size, name, model))
+                    line.append("-" if row is None else f"{row['algbw_GBps']:.4g}")
+                    if place:
+                        line.append("-" if row is None or row["ratio"] is None else f"{row['ratio']:.2f}x")
+                cells.append(line)
         lines = [self.sentence(), "\n  algbw in GB/s, and the time over that of the first model\n"]
         lines.append(table(header, cells, left=(1,)) + "\n")
         lines += part_lines(self.topology, edits=edits)
         lines += [f"  {what}: {reason}" for what, reason in self.refused.items()]
         return "\n".join(lines)
-
-    def _line(self, size: int, name: str) -> list[str]:
-        first = self.found.get((size, name, self.models[0]))
-        line = [format_size(size), name]
-        for place, model in enumerate(self.models):
-            timed = self.found.get((size, name, model))
-            line.append("-" if timed is None else f"{timed.algbw_GBps:.4g}")
-            if place:
-                line.append("-" if timed is None or first is None else f"{timed.time_s / first.time_s:.2f}x")
-        return line
 
     def _repr_html_(self) -> str:
         frame = self.to_frame().pivot(index="size_bytes", columns=["algorithm", "model"], values="algbw_GBps")

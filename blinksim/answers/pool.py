@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from threading import Thread
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -150,13 +151,24 @@ def _on_cluster(work: Callable[[T], R], items: Sequence[T], address: str) -> Ite
 def _submitted(work: Callable[[T], R], items: Sequence[T], client: Any, address: str) -> Iterator[tuple[T, R | None]]:
     """(item, result) as they are finished; None for work whose worker died again and again."""
     import distributed
+    from distributed import CancelledError, KilledWorker
 
     dask: Any = distributed
     futures = {client.submit(work, item, pure=False): item for item in items}
     # Results are fetched as soon as they are there: what still lies at a worker that dies is computed again.
     waiting = dask.as_completed(list(futures), loop=client.loop, with_results=True, raise_errors=False)
     for future, found in _as_finished(waiting, client, address):
-        yield futures[future], _result(future, found, address)
+        if isinstance(found, CancelledError):
+            raise InputError(f"the scheduler at {address} is gone; start it again, with its workers")
+        if future.status == "error":
+            error = found[1]
+            if not isinstance(error, (KilledWorker, MemoryError)):
+                raise InputError(
+                    f"a worker at {address} cannot do this work ({type(error).__name__}: {error}); all need the same "
+                    "blinksim and the same files"
+                )
+            found = None
+        yield futures[future], found
         future.release()
 
 
@@ -174,32 +186,9 @@ def _as_finished(waiting: Any, client: Any, address: str) -> Iterator[tuple[Any,
             seen = now
         elif now - looked > _LOOK_S:
             looked = now
-            seen = now if _has_workers(client) else seen
+            with suppress(OSError):  # The scheduler is gone as well; the futures will say so.
+                seen = now if client.scheduler_info()["workers"] else seen
             if now - seen > ALONE_S:
                 raise InputError(f"all workers at {address} are gone; start some with `dask worker {address}`")
         else:
             sleep(_NAP_S)
-
-
-def _has_workers(client: Any) -> bool:
-    try:
-        return bool(client.scheduler_info()["workers"])
-    except OSError:  # The scheduler is gone as well; the futures will say so.
-        return False
-
-
-def _result(future: Any, found: Any, address: str) -> Any:
-    """What the work of a future gave, None if it killed its workers; raises `InputError` if there is no answer."""
-    from distributed import CancelledError, KilledWorker
-
-    if isinstance(found, CancelledError):
-        raise InputError(f"the scheduler at {address} is gone; start it again, with its workers")
-    if future.status != "error":
-        return found
-    error = found[1]
-    if isinstance(error, (KilledWorker, MemoryError)):
-        return None
-    raise InputError(
-        f"a worker at {address} cannot do this work ({type(error).__name__}: {error}); all need the same blinksim and "
-        "the same files"
-    )

@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -431,23 +431,7 @@ def sweep(
     cases = expand(start, along)
     for case in cases:
         timing.check(case.question)
-    # The rates that what a library chooses wants, None for other algorithms.
-    choosers = {name: models.chooser(name) for name in names}
-    wants = {name: models.model(chooser).rates if chooser else None for name, chooser in choosers.items()}
-    nodes, tasks = dict[str, tuple[Topology, str]](), list[Task]()
-    for case in cases:
-        tables = {name: _table_of(machine, case.question, rates) for name, rates in wants.items()}
-        # A bound for each table of rates that stands in a row of this case.
-        limits = [(_BOUND_WORK, table) for table in dict.fromkeys(tables.values())] if bounds else []
-        for name, table in (*tables.items(), *limits):
-            if table not in nodes:
-                node = Question(machine, rates=table).node()
-                nodes[table] = node, _fingerprint(node)
-            node, print_ = nodes[table]
-            question = replace(case.question, machine=node, rates=node.rates, collective=wanted)
-            key = _key(print_, case, wanted, lengths, name, model, outside)
-            place = Place(_key(print_, case, wanted, str(node.loaded_from)), question)
-            tasks.append(Task(key, place, case, wanted, lengths, name, model))
+    title, tasks = _tasks(machine, cases, wanted, lengths, names, model, outside, bounds=bounds)
     kept = Journal(journal)
     answers = {task.key: kept.found[task.key] for task in tasks if task.key in kept.found}
     resumed, total = len(answers), len({task.key for task in tasks})
@@ -462,9 +446,53 @@ def sweep(
         if report is not None:
             report(len(answers), total)
     part_at.cache_clear()
-    title = next(iter(nodes.values()))[0].name
+    points = tuple(_points(tasks, answers, title, bounds=bounds))
+    return Sweep(title, wanted, along, points, resumed, kept.damaged, start)
+
+
+def _tasks(
+    machine: MachineLike,
+    cases: Sequence[Case],
+    wanted: Collective,
+    lengths: tuple[int, ...],
+    names: Sequence[str],
+    model: str,
+    outside: Sequence[str],
+    *,
+    bounds: bool,
+) -> tuple[str, list[Task]]:
+    """The name of the machine, and the work for every case."""
+    # The rates that what a library chooses wants, None for other algorithms.
+    choosers = {name: models.chooser(name) for name in names}
+    wants = {name: models.model(chooser).rates if chooser else None for name, chooser in choosers.items()}
+    nodes, tasks = dict[str, tuple[Topology, str]](), list[Task]()
+    for case in cases:
+        # The rates that the question is answered at; a topology that has no such table keeps its own.
+        asked = replace(case.question, machine=machine)
+        named = not isinstance(machine, Topology)
+        tables = {
+            name: (asked.preferring(rates) if named or rates is None else asked.preferring_known(rates)).table
+            for name, rates in wants.items()
+        }
+        # A bound for each table of rates that stands in a row of this case.
+        limits = [(_BOUND_WORK, table) for table in dict.fromkeys(tables.values())] if bounds else []
+        for name, table in (*tables.items(), *limits):
+            if table not in nodes:
+                node = Question(machine, rates=table).node()
+                nodes[table] = node, _fingerprint(node)
+            node, print_ = nodes[table]
+            question = replace(asked, machine=node, rates=node.rates, collective=wanted)
+            key = _key(print_, case, wanted, lengths, name, model, outside)
+            place = Place(_key(print_, case, wanted, str(node.loaded_from)), question)
+            tasks.append(Task(key, place, case, wanted, lengths, name, model))
+    return next(iter(nodes.values()))[0].name, tasks
+
+
+def _points(
+    tasks: Sequence[Task], answers: Mapping[str, Rows], title: str, *, bounds: bool
+) -> Iterator[dict[str, Any]]:
+    """The rows of the table."""
     bound_of = {(task.case, task.rates): answers[task.key][0] for task in tasks if task.algorithm == _BOUND_WORK}
-    points = []
     for task in tasks:
         labels = dict(task.case.labels)
         for answer in answers[task.key] if task.algorithm != _BOUND_WORK else ():
@@ -476,8 +504,7 @@ def sweep(
                 row |= {key: answer.get(key, limit[key]) for key in _BOUND}
                 most = row["bound_algbw_GBps"]
                 row["of_bound"] = rate / most if most and rate else None
-            points.append(row | {"reason": answer["reason"]})
-    return Sweep(title, wanted, along, tuple(points), resumed, kept.damaged, start)
+            yield row | {"reason": answer["reason"]}
 
 
 def _algorithms(names: Sequence[str] | str, collective: Collective, model: TimingModel) -> list[str]:
@@ -495,16 +522,6 @@ def _algorithms(names: Sequence[str] | str, collective: Collective, model: Timin
     if not found:
         raise InputError("no algorithms to sweep over")
     return list(dict.fromkeys(found))
-
-
-def _table_of(machine: MachineLike, question: Question, rates: str | None) -> str:
-    """The rates that a question is answered at, which would be `rates` unless it names some.
-
-    A topology that has no such table keeps its own.
-    """
-    if not isinstance(machine, Topology) or rates is None:
-        return question.preferring(rates).table
-    return replace(question, machine=machine).preferring_known(rates).table
 
 
 def _fingerprint(node: Topology) -> str:

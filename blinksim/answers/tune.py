@@ -123,14 +123,10 @@ class Tuning(Result):
 
     def export(self, dialect: DialectName = "nccl") -> Exported:
         """The rules as a file for NCCL (with blinksim's plugin or NCCL's example plugin), RCCL or NCCLX."""
-        found = tuner_files.export(self.rules, dialect, head=self._head(), least_channels=self.least_channels)
+        changes = (f"{rule.collective} of {self.span(rule)}: {change}" for rule, change in self.changes())
+        head = (f"{self.job}, from {len(self.measured)} measured times", *changes)
+        found = tuner_files.export(self.rules, dialect, head=head, least_channels=self.least_channels)
         return replace(found, caution=self.caution)
-
-    def _head(self) -> tuple[str, ...]:
-        return (
-            f"{self.job}, from {len(self.measured)} measured times",
-            *(f"{rule.collective} of {self.span(rule)}: {change}" for rule, change in self.changes()),
-        )
 
     def span(self, rule: TuningRule) -> str:
         """The sizes that a rule is for, of those that were looked at; its range ends half way to the next ones."""
@@ -272,7 +268,20 @@ def tune(
     if isinstance(times, str | Path):
         given, said, job = read_times(times)
         least_channels = least_channels if said is None else said
-        caution = _compared(shown(times), job, here)
+        file, wanted = shown(times), here.job
+        if job is None:
+            what = "does not say of which machine and how many ranks its times are"
+            caution = f"{file} {what}; they are taken for {wanted}"
+        elif (job.ranks, job.nodes) != (wanted.ranks, wanted.nodes):
+            raise InputError(
+                f"{file} has times of {job}, and {wanted.ranks} ranks on {wanted.nodes} need times of their own: "
+                "members= and nodes= say what was measured; or measure again"
+            )
+        elif "" not in (job.gpus, wanted.gpus) and job.gpus != wanted.gpus:
+            gpus = f"the GPUs of {wanted.machine} are {wanted.gpus}"
+            raise InputError(f"{file} has times of {job}, and {gpus}: measure there")
+        elif job.machine != wanted.machine:
+            caution = f"{file} has times of {job}, which are taken for those of {wanted.machine}"
     else:
         given = list(times)
     if not given:
@@ -280,28 +289,6 @@ def tune(
     here.times.add(given)
     collectives = dict.fromkeys(one.collective for one in given)
     return replace(_tuning(here, tuple(collectives), tuple(given), least_channels), caution=caution)
-
-
-def _compared(file: str, job: TimedJob | None, here: _Here) -> str:
-    """A caution about times whose job is not known, or of a machine of another name.
-
-    Raises `InputError` if they cannot be of this job.
-    """
-    if job is None:
-        return f"{file} does not say of which machine and how many ranks its times are; they are taken for {here.job}"
-    wanted = here.job
-    if (job.ranks, job.nodes) != (wanted.ranks, wanted.nodes):
-        raise InputError(
-            f"{file} has times of {job}, and {wanted.ranks} ranks on {wanted.nodes} need times of their own: "
-            "members= and nodes= say what was measured; or measure again"
-        )
-    if "" not in (job.gpus, wanted.gpus) and job.gpus != wanted.gpus:
-        raise InputError(
-            f"{file} has times of {job}, and the GPUs of {wanted.machine} are {wanted.gpus}: measure there"
-        )
-    if job.machine != wanted.machine:
-        return f"{file} has times of {job}, which are taken for those of {wanted.machine}"
-    return ""
 
 
 def tune_here(
@@ -448,34 +435,24 @@ def _of(machine: MachineLike, members: Names | None, nodes: int, nvls: bool, ver
 def _tuning(
     here: _Here, collectives: tuple[str, ...], measured: tuple[ChoiceTime, ...], least_channels: int | None
 ) -> Tuning:
-    job, prediction, times = here.job, here.prediction, here.times
-    cells: list[TunedCell] = []
-    rules: list[TuningRule] = []
-    for collective in (known for known in Job().collectives if known in collectives):
+    job, times, usual = here.job, here.times, Job()
+    cells, rules = list[TunedCell](), list[TuningRule]()
+    for collective in (known for known in usual.collectives if known in collectives):
         among = list(dict.fromkeys(one.choice for one in measured if one.collective == collective))
-        mine = [_cell(times, prediction, collective, among, size) for size in Job().sizes]
-        cells += mine
-        merged = [(cell.size, _changed(cell), _good(cell)) for cell in mine]
+        merged = list[tuple[int, Choice | None, frozenset[Choice | None]]]()
+        for size in usual.sizes:
+            own = here.prediction.best(collective, size)
+            before = (own.algorithm, own.protocol.lower(), DEFAULT)
+            every = {choice: times.time(collective, choice, size) for choice in [before, *among]}
+            known = {choice: time for choice, time in every.items() if time is not None}
+            best = min(known, key=known.__getitem__)
+            apart = [min(times.distance(collective, choice, size), len(usual.sizes)) for choice in (before, best)]
+            needed = _GAIN + _GAIN_PER_OCTAVE * sum(apart)
+            taken = best if known[best] < known[before] * (1 - needed) else before
+            cells.append(TunedCell(collective, size, before, known[before], taken, known[taken]))
+            # What a merged rule may say here: the choice; where that is NCCL's own, also nothing, which is None.
+            changed = None if taken == before else taken
+            merged.append((size, changed, frozenset({changed, taken})))
         rules += rules_of(collective, merged, job.nodes, job.ranks)
     found = tuple(rules), tuple(cells), measured, least_channels
     return Tuning(job.machine, job.version, job.nodes, job.ranks, *found, gpus=job.gpus)
-
-
-def _cell(times: ChoiceTimes, prediction: Prediction, collective: str, among: list[Choice], size: int) -> TunedCell:
-    own = prediction.best(collective, size)
-    before = (own.algorithm, own.protocol.lower(), DEFAULT)
-    known = {choice: time for choice in [before, *among] if (time := times.time(collective, choice, size)) is not None}
-    best = min(known, key=known.__getitem__)
-    octaves = sum(min(times.distance(collective, choice, size), len(Job().sizes)) for choice in (before, best))
-    needed = _GAIN + _GAIN_PER_OCTAVE * octaves
-    taken = best if known[best] < known[before] * (1 - needed) else before
-    return TunedCell(collective, size, before, known[before], taken, known[taken])
-
-
-def _changed(cell: TunedCell) -> Choice | None:
-    return None if cell.choice == cell.before else cell.choice
-
-
-def _good(cell: TunedCell) -> frozenset[Choice | None]:
-    """What a merged rule may say at a cell: its choice; where that is NCCL's own, also nothing, which is None."""
-    return frozenset((None, cell.choice) if cell.choice == cell.before else (cell.choice,))

@@ -16,6 +16,7 @@ from blinksim import budget
 from blinksim.answers.synthesize import synthesize
 from blinksim.answers.verify import attained_in_network, keeps, moved_to, verify
 from blinksim.bounds import Bound, BoundResult, Phases
+from blinksim.bounds.certificate_sums import check_shares
 from blinksim.bounds.certificates import shown
 from blinksim.bounds.claims import compare, judge, unknown_bound
 from blinksim.bounds.compute import by_sums_alone, packed_phases
@@ -308,53 +309,40 @@ def _bounds(file: str, document: dict[str, Any], question: Question) -> FileVerd
 
 
 def _problem(file: str, document: dict[str, Any], question: Question) -> tuple[Topology, Collective, tuple[int, ...]]:
-    """Machine, collective and shares that the bounds are about."""
-    from blinksim.bounds.certificate_sums import check_shares
-
-    name, root = document["collective"], document.get("root")
-    if not isinstance(name, str):
-        raise FileError(file, "collective is not a name")
-    if root is not None and type(root) is not int:
-        raise FileError(file, "root is not the number of a rank")
-    shares = document.get("shares", [])
-    if not isinstance(shares, list) or not all(type(share) is int for share in shares):
-        raise FileError(file, "shares is not a list of whole numbers")
-    lines = document.get("traffic")
-    if "traffic" in document and not (isinstance(lines, list) and all(isinstance(line, str) for line in lines)):
-        raise FileError(file, "traffic is not a list of lines")
-    traffic = None if lines is None else from_lines(f"{file} (traffic)", lines)
-    wanted = Collective.parse(name, root, traffic)
-    topology = _machine_of(file, document, question, wanted)
-    wanted.check_ranks(topology.ranks)
-    return topology, wanted, check_shares(wanted, topology.ranks, shares)
-
-
-def _machine_of(file: str, document: dict[str, Any], question: Question, wanted: Collective) -> Topology:
-    """The part of the machine that the bound is about, loaded anew: nothing in the file is trusted."""
-    listed: dict[str, list[str]] = {}
-    for key in _NAMES:
-        value = document.get(key, [])
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise FileError(file, f"{key} is not a list of names")
-        listed[key] = value
-    nodes, reduce = document.get("nodes", 1), document.get("relays_reduce", False)
-    if type(nodes) is not int or not 1 <= nodes <= 100_000:
-        raise FileError(file, "nodes is not a number of nodes")
-    if type(reduce) is not bool:
-        raise FileError(file, "relays_reduce is not true or false")
+    """The part of the machine, loaded anew, collective and shares that the bounds are about."""
+    root, nodes, reduce = document.get("root"), document.get("nodes", 1), document.get("relays_reduce", False)
+    rates = question.table if question.machine else document.get("rates_source", "nominal")
+    for key, right, what in (
+        ("collective", isinstance(document["collective"], str), "a name"),
+        ("root", root is None or type(root) is int, "the number of a rank"),
+        ("nodes", type(nodes) is int and 1 <= nodes <= 100_000, "a number of nodes"),
+        ("relays_reduce", type(reduce) is bool, "true or false"),
+        ("rates_source", isinstance(rates, str), "the name of a table of rates"),
+    ):
+        if not right:
+            raise FileError(file, f"{key} is not {what}")
+    lists: dict[str, list[Any]] = {}
+    for key, item, what in (
+        ("shares", int, "whole numbers"),
+        ("traffic", str, "lines"),
+        *((key, str, "names") for key in _NAMES),
+    ):
+        lists[key] = document.get(key, [])
+        if not isinstance(lists[key], list) or not all(type(value) is item for value in lists[key]):
+            raise FileError(file, f"{key} is not a list of {what}")
+    traffic = from_lines(f"{file} (traffic)", lists["traffic"]) if "traffic" in document else None
+    wanted = Collective.parse(document["collective"], root, traffic)
     source = question.machine or document.get("source", document.get("machine"))
     if source == STDIN and not question.machine:
         raise FileError(file, "is of a machine that came through standard input; say which one with machine=")
     if not isinstance(source, str):
         raise FileError(file, "names no machine; give one with machine=")
-    rates = question.table if question.machine else document.get("rates_source", "nominal")
-    if not isinstance(rates, str):
-        raise FileError(file, "rates_source is not the name of a table of rates")
-    asked = Question(source, nodes=nodes, rates=rates, edits=(*listed["edits"], *question.edits))
+    asked = Question(source, nodes=nodes, rates=rates, edits=(*lists["edits"], *question.edits))
     whole = asked.whole() if question.machine else _named(file, asked)
-    return whole.select(
-        listed["members"], listed["relays"], listed["links"] or None, relays_reduce=reduce, collective=wanted
-    )
+    members, relays, links = lists["members"], lists["relays"], lists["links"] or None
+    topology = whole.select(members, relays, links, relays_reduce=reduce, collective=wanted)
+    wanted.check_ranks(topology.ranks)
+    return topology, wanted, check_shares(wanted, topology.ranks, lists["shares"])
 
 
 def _named(file: str, asked: Question) -> Topology:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from blinksim import budget
 from blinksim.algorithms.registry import REGISTRY, Algorithm, algorithm, candidates
 from blinksim.bounds.best_known import best_known
-from blinksim.cost.candidate_cost import cost_of
+from blinksim.cost.candidate_cost import cost_of, least_of_messages, least_of_outline, least_of_steps, least_of_tree
 from blinksim.errors import BlinksimError, InfeasibleError, PluginError
 from blinksim.timing.projection_result import left_out_words
 
@@ -198,10 +198,30 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say, *, only_best:
         trees = _from_hosts(part, collective, contest.bound.rate)
         if trees is not None:
             _enter(contest, packed, sizes, say, trees)
-    if brief and "packed" in entrants:
-        floor = _floor_of_trees(entrants["packed"], smallest, rate)
+    ready = entrants.get("packed")
+    if brief and ready is not None and ready.spread is None and ready.held >= ready.sends:
+        # Their time takes long to sum; what they take at least besides passing all bytes is known at once.
+        least = least_of_tree(ready.compact)
+        floor = least if NEARLY * (least + smallest / rate) > smallest / rate else 0.0
     leader = "" if floor else _leader(contest, sizes)
-    # Then all that need no solver; last those of which it is known how long they take at least, the quickest first.
+    _enter_elementary(contest, sizes, say, leader, floor, brief=brief)
+    _enter_solved(contest, sizes, say, leader or _leader(contest, sizes))
+    if not entrants:
+        [(common, times)] = Counter(contest.refused.values()).most_common(1) or [("", 0)]
+        # What holds for most of them is about the model or the machine, not about algorithms.
+        reasons = (common,) if times > 1 else (*contest.refused.values(), *left_out_words(contest.left_out))
+        raise InfeasibleError(f"no algorithm runs {collective} on {part.name}: {'; '.join(reasons)}")
+
+
+def _enter_elementary(
+    contest: Contest, sizes: Collection[int], say: Say, leader: str, floor: float, *, brief: bool
+) -> None:
+    """Enters all that need no solver; last those of which it is known how long they take at least, the quickest first.
+
+    leader: an algorithm that leaves nothing to gain, empty if there is none. floor: seconds that packed trees take at
+    least besides passing all bytes, 0 if they are timed. brief: what loses by its least time is not built.
+    """
+    part, collective, smallest, rate = contest.topology, contest.collective, min(sizes), float(contest.bound.rate)
     entries = candidates(collective.name)
     known = {entry.name: _floor(entry, part, collective) for entry in entries if brief and not leader}
     floors = {name: least for name, least in known.items() if least is not None}
@@ -215,33 +235,30 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say, *, only_best:
         else:
             _enter(contest, entry, sizes, say, turned)
     if floor and _loses(contest, lambda size: floor + size / rate, sizes, floor):
-        del entrants["packed"]
+        del contest.entrants["packed"]
         contest.slower.append("packed")
     if floors:
         order = {"packed": -1} | {name: place for place, name in enumerate(REGISTRY) if name != "packed"}
-        tables: tuple[dict[str, Any], ...] = (contest.refused, contest.left_out, entrants)
+        tables: tuple[dict[str, Any], ...] = (contest.refused, contest.left_out, contest.entrants)
         for by_name in tables:
             for name in sorted(by_name, key=order.__getitem__):
                 by_name[name] = by_name.pop(name)
-    leader = leader or _leader(contest, sizes)
-    # Last those with a solver that find their schedules quickly.
+
+
+def _enter_solved(contest: Contest, sizes: Collection[int], say: Say, leader: str) -> None:
+    """Enters those with a solver that find their schedules quickly."""
     for entry in REGISTRY.values():
-        there = entry.name in entrants or entry.name in contest.slower
-        if not entry.solver or entry.in_network or there or not entry.supports(collective.name):
+        there = entry.name in contest.entrants or entry.name in contest.slower
+        if not entry.solver or entry.in_network or there or not entry.supports(contest.collective.name):
             continue
         most = _SOLVED.get(entry.name)
         why = "search" if most is None else _nearly(leader)
-        if most is not None and part.ranks > most:
+        if most is not None and contest.topology.ranks > most:
             why = why or f"search on more than {most} ranks"
         if why:
             contest.left_out[entry.name] = why
         else:
             _enter(contest, entry, sizes, say)
-    if not entrants:
-        [(common, times)] = Counter(contest.refused.values()).most_common(1) or [("", 0)]
-        # What holds for most of them is about the model or the machine, not about algorithms.
-        reasons = (common,) if times > 1 else (*contest.refused.values(), *left_out_words(contest.left_out))
-        raise InfeasibleError(f"no algorithm runs {collective} on {part.name}: {'; '.join(reasons)}")
 
 
 def _enter(
@@ -286,20 +303,9 @@ def _from_hosts(part: Topology, collective: Collective, rate: Fraction) -> Candi
         return None
 
 
-def _floor_of_trees(trees: Candidate, size: int, rate: float) -> float:
-    """Seconds that packed trees take at least besides passing all bytes; 0 where their time can be summed at once."""
-    from blinksim.cost.candidate_cost import least_of_tree
-
-    if trees.spread is not None or trees.held < trees.sends:
-        return 0.0
-    least = least_of_tree(trees.compact)
-    return least if NEARLY * (least + size / rate) > size / rate else 0.0
-
-
 def _floor(entry: Algorithm, part: Topology, collective: Collective) -> Callable[[int], float] | None:
     """How long an algorithm takes at least, by the size, before its routes are known; None for some."""
     from blinksim.algorithms.building.plan import Sketch
-    from blinksim.cost.candidate_cost import least_of_messages, least_of_outline, least_of_steps
     from blinksim.schedule.step_loads import Outline
 
     if entry.fill is not None or _too_large(entry, part, collective):
