@@ -84,6 +84,10 @@ test: lint  ## lint and all quick tests (a few minutes on two cores)
 	@echo 'pytest (quick tests, $(JOBS) processes)'
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not slow and not gpu' --durations=5
 
+.PHONY: quick
+quick: lint  ## lint and the tests of what changed since BASE (HEAD)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not slow and not gpu' $$($(BIN)/python tests/touched.py $(BASE))
+
 .PHONY: test-all
 test-all: lint  ## lint and all tests: the slow ones, the notebooks and the site too
 	@echo 'pytest (all tests, $(JOBS) processes)'
