@@ -1,6 +1,6 @@
 """The tests of what changed since a commit (HEAD unless one is named), as `make quick` runs them.
 
-A room of blinksim is tested by the folder of the same name in tests/, a top-level module by its file there; pages by the
+A room of blinksim is tested by the folder of that name in tests/, a top-level module by its file there; pages by the
 tests of pages. The rules for the source as a whole always run.
 """
 
