@@ -16,11 +16,10 @@ Mahdian and Salavatipour 2003). Where switches do not raise the rate, they only 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-
-import numpy as np
+from math import lcm
 
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.switch_plan import Moves, SwitchPlan
@@ -32,10 +31,9 @@ from blinksim.bounds.in_network import OUT, OWN, WAY, BranchingTrees, Hop, Way, 
 from blinksim.bounds.quick import guessed_lengths
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.linear import Program, roundings
 from blinksim.graphs.network import network
 from blinksim.graphs.programs import with_adders
-from blinksim.schedule.loads import rate
+from blinksim.packing.columns import Column, best_mix
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetry import automorphisms, with_name_turns
@@ -58,7 +56,7 @@ _MOST_TREES = 2000
 
 def shared_out(
     topology: Topology, collective: Collective, ways: Iterable[Way]
-) -> tuple[float, list[tuple[float, BranchingTrees]]]:
+) -> tuple[Fraction, list[tuple[Fraction, BranchingTrees]]]:
     """The rate of the collective on such trees, and the bytes/s of each, as the links allow.
 
     Raises `InfeasibleError` if the solver finds no optimum.
@@ -69,35 +67,31 @@ def shared_out(
     trees = list({_key(tree): tree for tree in trees}.values())
     net = network(topology)
     names, shared, _ = with_adders(topology, net)
-    scale, unit = float(net.capacity.max()), float(net.unit)
-    program = Program()
-    amounts = program.variables(len(trees))
-    (rate,) = program.variables(1)
-    used = [_arcs(topology, tree) for tree in trees]
-    by_arc: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for variable, arcs in zip(amounts, used, strict=True):
-        for name, times in arcs.items():
-            by_arc[name].append((variable, times))
-    for capacity in shared:
-        terms = [(v, times * part) for arc, part in capacity.uses for v, times in by_arc[names[arc]]]
-        if terms:
-            program.row(terms, at_most=float(capacity.capacity) / scale)
-    wanted = _wanted(topology, collective)
-    parts: dict[int, list[int]] = defaultdict(list)
-    for variable, tree in zip(amounts, trees, strict=True):
-        parts[tree.root if wanted else -1].append(variable)
-    for root, part in (wanted or {-1: Fraction(1)}).items():
-        program.row([*((v, 1.0) for v in parts[root]), (rate, -float(part))], at_least=0.0, at_most=0.0)
-    value = program.solve([(rate, 1.0)]) * scale * unit
-    found = np.maximum(program.values[: len(trees)], 0) * scale * unit
-    return value, [(float(amount), tree) for amount, tree in zip(found, trees, strict=True) if amount > 1e-12 * value]
-
-
-def _wanted(topology: Topology, collective: Collective) -> dict[int, Fraction]:
-    """The part of the data that each device is the root of; nothing where any root will do."""
-    if collective.name not in ("allgather", "reducescatter"):
-        return {}
-    return {topology.index[name]: Fraction(1, topology.ranks) for name in topology.members}
+    capacities, uses = list[int](), defaultdict[str, list[tuple[int, int]]](list)
+    for resource, one in enumerate(shared):
+        # A bus is shared by time: a slower link takes more of it for the same data.
+        most, bus = Fraction(one.capacity), len(one.uses) > 1
+        parts = [most / int(net.capacity[arc]) if bus else Fraction(1) for arc, _ in one.uses]
+        whole_of = lcm(most.denominator, *(part.denominator for part in parts))
+        capacities.append(int(most * whole_of))
+        for (arc, _), part in zip(one.uses, parts, strict=True):
+            uses[names[arc]].append((resource, int(part * whole_of)))
+    # Every root of an allgather has the same part of the data; elsewhere any root will do.
+    own = collective.name in ("allgather", "reducescatter")
+    group = {device: number if own else 0 for number, device in enumerate(topology.member_places.tolist())}
+    columns = list[Column]()
+    for number, tree in enumerate(trees):
+        load = Counter[int]()
+        for name, times in _arcs(topology, tree).items():
+            for resource, each in uses[name]:
+                load[resource] += times * each
+        columns.append(Column(((number, number),), tuple(sorted(load.items())), 0, group.get(tree.root, 0)))
+    groups = topology.ranks if own else 1
+    if {column.group for column in columns} != set(range(groups)):
+        raise InfeasibleError("some member is the root of none of the trees of this bound")
+    mix = best_mix(columns, capacities, groups=groups)
+    found = [(rate * net.unit, trees[column.arcs[0][0]]) for column, rate in zip(mix.columns, mix.rates, strict=True)]
+    return mix.rate * groups * net.unit, found
 
 
 def _arcs(topology: Topology, tree: BranchingTrees) -> Counter[str]:
@@ -164,58 +158,18 @@ def best_schedule(topology: Topology, collective: Collective) -> Schedule:
     Raises `InfeasibleError` if it finds no optimum.
     """
     guess = guessed_lengths(topology, collective, abilities(topology))
-    lengths, ways, _ = best_ways(topology, collective, (), guess)
-    _, trees = shared_out(topology, collective, [way for _, way in ways])
-    best: tuple[Fraction, Schedule] | None = None
-    amounts = [amount for amount, _ in trees]
-    for rounded in _rounded(amounts, lengths.rate):
-        parts = _evened(topology, collective, rounded, [tree for _, tree in trees])
-        if not parts:
-            continue
-        schedule = _schedule(
-            topology, collective, [(part, tree) for part, (_, tree) in zip(parts, trees, strict=True) if part]
-        )
-        found = rate(schedule) or Fraction(0)
-        if best is None or found > best[0]:
-            best = found, schedule
-        if found >= lengths.rate:
-            break
-    if best is None:
-        raise InfeasibleError("the trees of this bound have no shares that add up")
-    return best[1]
-
-
-def _rounded(amounts: Sequence[float], best: Fraction) -> Iterator[list[Fraction]]:
-    """Amounts in bytes/s as exact parts, in several ways, the likeliest first."""
-    whole = sum(amounts)
-    # Parts of the whole mostly have shorter fractions than bytes/s.
-    yield next(roundings(best))([amount / whole for amount in amounts])
-    yield from (rounding(amounts) for rounding in roundings(best))
-
-
-def _evened(
-    topology: Topology, collective: Collective, parts: Sequence[Fraction], trees: Sequence[BranchingTrees]
-) -> list[Fraction]:
-    """Amounts as shares of the size: of the data of every root, where each has its own; empty if one has none."""
-    own = collective.name in ("allgather", "reducescatter")
-    total = defaultdict[int, Fraction](Fraction)
-    for part, tree in zip(parts, trees, strict=True):
-        total[tree.root if own else -1] += part
-    count = topology.ranks if own else 1
-    if len(total) < count or not all(total.values()):
-        return []
-    return [part / total[tree.root if own else -1] / count for part, tree in zip(parts, trees, strict=True)]
-
-
-def _schedule(topology: Topology, collective: Collective, trees: Sequence[tuple[Fraction, BranchingTrees]]) -> Schedule:
+    _, ways, _ = best_ways(topology, collective, (), guess)
+    total, trees = shared_out(topology, collective, [way for _, way in ways])
+    if not total:
+        raise InfeasibleError("the trees of this bound carry nothing")
     plan = SwitchPlan(topology, collective, "packed_in_network")
     rank = {device: number for number, device in enumerate(plan.ranks)}
-    for share, tree in trees:
+    for amount, tree in trees:
         moves = Moves(plan)
         _add(moves, tree)
         root = rank.get(tree.root, -1)
         labels = (-1, -1) if collective.name == "allreduce" else collective.labels(root, root)
-        moves.finish(plan.add_chunk(share, *labels))
+        moves.finish(plan.add_chunk(amount / total, *labels))
     return plan.finish()
 
 
@@ -249,8 +203,6 @@ def build(topology: Topology, collective: Collective, *, bound: BoundResult | No
     bound: what `blinksim.bounds.bound` gave with in_network, if known already. Raises `InfeasibleError` where no switch
     does more than to forward, and where no optimum is found.
     """
-    from blinksim.algorithms.packed_in_network import best_schedule, check_switches
-
     check_switches(topology)
     found = bound or find_bound(topology, collective, in_network=True)
     if found.in_network is None:
