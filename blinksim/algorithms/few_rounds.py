@@ -95,7 +95,7 @@ def build(
     def over() -> bool:
         return asked_to_stop() or monotonic() > end
 
-    search = Search(over, report or _silent, pieces)
+    search = Search(over, report or (lambda seconds: None), pieces)
     if topology.ranks <= MOST_RANKS and joined_directly(topology):
         return _on_links(topology, collective, size, search, Limits(time_limit, seed=1, effort=_EFFORT * time_limit))
     found = [*_in_bits(topology, collective, size, search)]
@@ -307,16 +307,16 @@ def _add(builder: Builder, wires: Wires, label: tuple[int, int], column: Column,
     collective, topology = builder.collective, builder.topology
     ends = label[::-1] if turned else label
     chunk = builder.add_chunk(share, *collective.labels(*ends))
-    index = topology.member_places.tolist()
-    for now, wire, adds in column.sends:
-        builder.add_sends(
-            chunk=chunk,
-            src=index[int(wires.src[wire])],
-            dst=index[int(wires.dst[wire])],
-            op=REDUCE if adds or (turned and collective.reduces) else COPY,
-            step=turned - 1 - now if turned else now,
-            route=builder.add_route(wires.routes[wire]),
-        )
+    device = topology.member_places
+    now, wire, adds = np.array(column.sends, dtype=np.int64).reshape(-1, 3).T
+    builder.add_sends(
+        chunk=chunk,
+        src=device[wires.src[wire]],
+        dst=device[wires.dst[wire]],
+        op=np.where((adds > 0) | bool(turned and collective.reduces), REDUCE, COPY),
+        step=turned - 1 - now if turned else now,
+        route=[builder.add_route(wires.routes[one]) for one in wire.tolist()],
+    )
 
 
 def _add_own(builder: Builder) -> None:
@@ -327,7 +327,3 @@ def _add_own(builder: Builder) -> None:
             builder.add_chunk(Fraction(1, n), *collective.labels(rank, rank))
     elif collective.name in ("scatter", "gather"):
         builder.add_chunk(Fraction(1, n), *collective.labels(collective.root, collective.root))
-
-
-def _silent(seconds: float) -> None:
-    pass

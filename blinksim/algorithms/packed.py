@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from operator import itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
 from blinksim.algorithms.building.claims import LARGE, NEARLY, accepted_gap, in_two_phases, phases_lose, with_gap
@@ -101,7 +102,11 @@ def build(
     if trees is not None and trees > most:
         raise InputError(f"{trees:,} trees are too many for {topology.ranks} ranks; give at most {most:,}")
     found = bound or find_bound(topology, collective)
-    schedule, gap = _from_hosts(topology, collective, found) if templates and trees is None else (None, Fraction(1))
+    schedule: Schedule | None = None
+    if templates and trees is None:
+        # Packings of single hosts, where the machine is a cluster of such.
+        schedule = exchange(topology, collective) or from_hosts(topology, collective, found.rate)
+    gap = Fraction(1) if schedule is None else _gap(schedule, found)
     large = topology.ranks >= LARGE
     if schedule is None or gap > accepted_gap(topology, collective):
         limit = _PATIENCE if time_limit is None and large and schedule is not None else time_limit
@@ -124,12 +129,6 @@ def _gap(schedule: Schedule, bound: BoundResult) -> Fraction:
     achieved = rate(schedule)
     assert achieved is not None
     return 1 - achieved / bound.rate
-
-
-def _from_hosts(topology: Topology, collective: Collective, bound: BoundResult) -> tuple[Schedule | None, Fraction]:
-    """The schedule from packings of single hosts, where the machine is a cluster of such, and its gap."""
-    found = exchange(topology, collective) or from_hosts(topology, collective, bound.rate)
-    return found, Fraction(1) if found is None else _gap(found, bound)
 
 
 def from_hosts(topology: Topology, collective: Collective, aim: Fraction) -> Schedule | None:
@@ -279,7 +278,7 @@ class _Builder:
         found = self._alike()
         pairs = pairs_of_links(self.topology)
         for spanned in self.undirected_sets:
-            if found and max(found, key=_first)[0] >= target:
+            if found and max(found, key=itemgetter(0))[0] >= target:
                 break
             net = _spanning(self.net, spanned)
             if pairs and not len(net.forwarders) and len(spanned) <= _UNDIRECTED:
@@ -289,9 +288,9 @@ class _Builder:
             # Two phases cannot attain the target; they are the last resort.
             ways.reverse()
         for way in ways:
-            if not found or max(found, key=_first)[0] < target:
+            if not found or max(found, key=itemgetter(0))[0] < target:
                 found.append(way())
-        return max(found, key=_first)[1]
+        return max(found, key=itemgetter(0))[1]
 
     def _alike(self) -> list[tuple[Fraction, list[Tree]]]:
         """The trees of an allgather, used up and down, of a machine in which all devices are alike; or nothing."""
@@ -384,10 +383,6 @@ class _Builder:
         if best is None:
             raise failure or InfeasibleError("no trees fit")
         return best
-
-
-def _first(entry: tuple[Fraction, list[Tree]]) -> Fraction:
-    return entry[0]
 
 
 def _arcs(net: Network, capacity: tuple[Fraction, ...], spanned: Sequence[int]) -> Arcs:

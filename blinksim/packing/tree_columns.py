@@ -164,24 +164,15 @@ class TreeSearch:
         """
         rate = mix.rate * (1 - loss)
         small = len(self.roots) == 1 and not self.helpers and self.hops.members <= MOST_MEMBERS
-        if small and not cheapest:
-            found = self._fewest(mix, rate, limits)
-            if found is not None:
-                return found
+        used = (DOWN, UP) if self.use == BOTH else (self.use,)
+        short = replace(limits, effort=limits.effort / 4)
+        for count in range(1, len(mix.columns) + 1) if small and not cheapest else ():
+            answer, trees = search_trees(self.hops, self.roots[0], used, rate, rate.denominator, count, short)
+            if answer is TreeAnswer.FOUND:
+                columns = tuple(self.column(arcs) for arcs, _ in trees)
+                return replace(mix, columns=columns, rates=tuple(value for _, value in trees))
+            if answer is TreeAnswer.UNKNOWN:
+                break
         drawn = self.drawn(limits.seed, max(4, _DRAWN // len(self.roots)))
         found = fewest(mix, drawn, self.hops.capacity, rate=rate, limits=limits, cheapest=cheapest)
         return shortened(found, self.hops.capacity)
-
-    def _fewest(self, mix: Mix, rate: Fraction, limits: Limits) -> Mix | None:
-        """The provably fewest trees; None if the search gives up before that is settled."""
-        used = (DOWN, UP) if self.use == BOTH else (self.use,)
-        short = replace(limits, effort=limits.effort / 4)
-        for trees in range(1, len(mix.columns) + 1):
-            answer, found = search_trees(self.hops, self.roots[0], used, rate, rate.denominator, trees, short)
-            if answer is TreeAnswer.FOUND:
-                return replace(
-                    mix, columns=tuple(self.column(arcs) for arcs, _ in found), rates=tuple(value for _, value in found)
-                )
-            if answer is TreeAnswer.UNKNOWN:
-                return None
-        return None
