@@ -212,6 +212,18 @@ def test_the_certificate_needs_no_solver_and_no_arrays() -> None:
     assert tops <= {"blinksim", *sys.stdlib_module_names}
 
 
+def test_nothing_loads_the_gpu_package_unasked() -> None:
+    """Only its own front doors import it when they are loaded: the PyTorch backend, and the fit of its constants."""
+    doors = {
+        name.rpartition(".")[2]
+        for name, path in modules(ROOT).items()
+        if not name.startswith("blinksim.gpu")
+        for node in syntax(path).body
+        if isinstance(node, ast.Import | ast.ImportFrom) and "blinksim.gpu" in ast.unparse(node)
+    }
+    assert doors <= {"torch", "execution_fit"}
+
+
 def test_scripts_stand_alone() -> None:
     known = modules(ROOT)
     imported = {target for name, path in known.items() for _, target in imports(name, path, frozenset(known))}

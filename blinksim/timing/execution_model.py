@@ -15,9 +15,6 @@ from blinksim.cost.execution_rates import uncovered
 from blinksim.cost.nccl_rates import NVLS
 from blinksim.cost.terms import Term, total
 from blinksim.errors import InfeasibleError, InputError, unknown
-from blinksim.gpu.program_time.closed_form import Run, ScheduleTimes
-from blinksim.gpu.program_time.run_time import CALLS, CallsName, RunTime
-from blinksim.gpu.programs.program import PROTOCOLS, ProtocolName
 from blinksim.schedule.switch_work import refuse
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
@@ -25,6 +22,9 @@ from blinksim.units import format_rate, format_size, format_size_about
 
 if TYPE_CHECKING:
     from blinksim.cost.execution_rates import ExecutionRates
+    from blinksim.gpu.program_time.closed_form import Run, ScheduleTimes
+    from blinksim.gpu.program_time.run_time import CallsName, RunTime
+    from blinksim.gpu.programs.program import ProtocolName
     from blinksim.schedule.candidate import Candidate
     from blinksim.schedule.model import Schedule
     from blinksim.timing.contest import Contest
@@ -68,6 +68,9 @@ class Executed(ScheduleModel):
     crossover_precision: ClassVar[int | None] = 50
 
     def __init__(self, protocol: ProtocolName | None = None, calls: CallsName = "successive") -> None:
+        from blinksim.gpu.program_time.run_time import CALLS
+        from blinksim.gpu.programs.program import PROTOCOLS
+
         super().__init__()
         if protocol not in (None, *PROTOCOLS):
             raise unknown("protocol", str(protocol), PROTOCOLS)
@@ -149,6 +152,8 @@ class Executed(ScheduleModel):
 
     def estimates(self, times: ScheduleTimes, schedule: Schedule, size: int) -> list[Run]:
         """The program by each protocol that comes into question, by the closed form, quickest first."""
+        from blinksim.gpu.programs.program import PROTOCOLS
+
         names = tuple(name for name in PROTOCOLS if name != "ll128" or size <= MOST_PACKETS)
         names = names if self.protocol is None else (self.protocol,)
         return sorted((times.estimate(schedule, size, name) for name in names), key=_time_s)
@@ -177,6 +182,8 @@ class Executed(ScheduleModel):
         if rates is None:
             raise InfeasibleError(f"model={self.name}: {uncovered(part)}; take model=alpha-beta")
         if self.known is None or self.known.rates != rates:
+            from blinksim.gpu.program_time.closed_form import ScheduleTimes
+
             self.known = ScheduleTimes(rates, self.calls)
         return self.known
 
