@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +15,8 @@ from blinksim.textio.text_table import count, table
 from blinksim.units import exact_GBps, format_rate, format_size, format_time, parse_size
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from blinksim.answers.synthesize import Synthesis
     from blinksim.cli.commands import Synth
     from blinksim.collective import Collective
@@ -43,7 +45,6 @@ def synth(options: Synth) -> None:
         return
     if options.machine is None or options.collective is None:
         raise InputError("name a machine and a collective, as in: blinksim synth dgx1-v100 allreduce (or --list)")
-    from blinksim.algorithms.registry import algorithm as registered
     from blinksim.answers.synthesize import synthesize
     from blinksim.budget import within
     from blinksim.formats.schedule_json import write_schedule
@@ -60,14 +61,7 @@ def synth(options: Synth) -> None:
     if options.output is not None and not options.output.endswith((".json", ".json.gz")):
         raise InputError(f"-o {options.output}: a schedule file ends in .json or .json.gz")
     options.check_files()
-    # Options that the algorithm does not have are refused, too.
-    known = {"time_limit"} if algorithm is None else registered(algorithm).options()
-    extra: dict[str, Any] = {key: getattr(options, key) for key in _GIVEN if getattr(options, key) is not None}
-    for key in extra:
-        if key not in known and algorithm is None:
-            raise InputError(f"{option_name(options, key)} is for a certain algorithm; name it with --algorithm")
-        if key not in known:
-            raise InputError(f"{algorithm} takes no {option_name(options, key)}")
+    extra, known = _given(options, algorithm)
     what = f"synthesising {options.collective} on {options.machine}"
     working = Working(what)
     if "progress" in known:
@@ -107,6 +101,20 @@ def synth(options: Synth) -> None:
         click.get_current_context().exit(1)
     if found.interrupted:
         click.get_current_context().exit(130)
+
+
+def _given(options: Synth, algorithm: str | None) -> tuple[dict[str, object], Collection[str]]:
+    """The options for an algorithm that were given, and those that it takes; refuses others."""
+    from blinksim.algorithms.registry import algorithm as registered
+
+    known = {"time_limit"} if algorithm is None else registered(algorithm).options()
+    extra: dict[str, object] = {key: getattr(options, key) for key in _GIVEN if getattr(options, key) is not None}
+    for key in extra:
+        if key not in known and algorithm is None:
+            raise InputError(f"{option_name(options, key)} is for a certain algorithm; name it with --algorithm")
+        if key not in known:
+            raise InputError(f"{algorithm} takes no {option_name(options, key)}")
+    return extra, known
 
 
 def _pareto(question: Question, collective: Collective, options: Synth) -> None:

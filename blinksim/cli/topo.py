@@ -155,7 +155,15 @@ def _show(topology: Topology, question: Question, assumptions: Iterable[str]) ->
 
         click.echo(table(("", *members), [(src, *(cell(src, dst) for dst in members)) for src in members]))
     click.echo(f"\n  members {names(topology.members)}")
-    # The switches that do more than forward, by what they do.
+    for what, switches in _in_network(topology).items():
+        click.echo(f"  in-network  {names(switches)} can {what}")
+    for edit in question.edits:
+        click.echo(f"  edited  {edit}")
+    click.echo(f"next: blinksim project {command_line(question, 'allreduce 256MiB')}")
+
+
+def _in_network(topology: Topology) -> dict[str, list[str]]:
+    """The switches that do more than forward, by what they do."""
     able: dict[str, list[str]] = {}
     for device in topology.devices:
         if device.in_network:
@@ -163,11 +171,7 @@ def _show(topology: Topology, question: Question, assumptions: Iterable[str]) ->
             known = [fact for fact in IN_NETWORK_FACTS if fact in device.attributes]
             facts = [f"{fact.replace('_', ' ')} {device.attributes[fact]}" for fact in known]
             able.setdefault("; ".join((what, *facts)), []).append(device.name)
-    for what, switches in able.items():
-        click.echo(f"  in-network  {names(switches)} can {what}")
-    for edit in question.edits:
-        click.echo(f"  edited  {edit}")
-    click.echo(f"next: blinksim project {command_line(question, 'allreduce 256MiB')}")
+    return able
 
 
 def check(options: TopoCheck) -> None:
