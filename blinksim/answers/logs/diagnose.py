@@ -337,7 +337,10 @@ def diagnose(
         runs = tests_log.select(tests_log.read(runs))
     given = [runs] if isinstance(runs, Run) else list(runs)
     first = given[0]
-    chosen = _part(first, as_topology(part))
+    given_part = as_topology(part)
+    # A selected part as it is; of a whole machine the members that the log names.
+    selected = given_part.selected() is given_part
+    chosen = given_part if selected else given_part.select(members_of(first, given_part))
     for run in given:
         check_members(run, chosen)
     collective = Collective(first.collective, max(0, first.rows[0].root))
@@ -346,8 +349,13 @@ def diagnose(
         raise InputError(f"{version!r} is no version of NCCL; give one such as 2.28.3")
     ran = version or next((run.nccl for run in given if run.nccl), "")
     expectation = Expectation(chosen, whole, collective, multicast, ran)
+    every = [row for run in given for row in run.rows]
+    by_size = defaultdict[int, list["Row"]](list)
+    for row in [row for row in every if row.in_place == in_place] or every:
+        by_size[row.size].append(row)
+    by_size.pop(0, None)
     lines = []
-    for size, rows in sorted(_by_size([row for run in given for row in run.rows], in_place).items()):
+    for size, rows in sorted(by_size.items()):
         wrong = max((row.wrong or 0.0 for row in rows), default=0.0)
         lines.append(Line(size, median(row.time_s for row in rows), expectation.of_a_log(size), wrong))
     if not lines:
@@ -358,21 +366,6 @@ def diagnose(
     rates_seen = [(line.size, line.algbw * factor) for line in lines]
     published = yardstick(chosen, collective, rates_seen, multicast)
     return Diagnosis(chosen, collective, tuple(lines), expectation, ordered, complete, in_place, published)
-
-
-def _part(run: Run, topology: Topology) -> Topology:
-    """A selected part as it is; of a whole machine the members that the log names."""
-    return topology if topology.selected() is topology else topology.select(members_of(run, topology))
-
-
-def _by_size(rows: list[Row], in_place: bool) -> dict[int, list[Row]]:
-    """Rows by size, of the wanted half where there are any."""
-    wanted = [row for row in rows if row.in_place == in_place] or rows
-    found = defaultdict[int, list["Row"]](list)
-    for row in wanted:
-        if row.size:
-            found[row.size].append(row)
-    return found
 
 
 def small_times(found: Diagnosis) -> str:

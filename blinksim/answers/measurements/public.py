@@ -181,7 +181,9 @@ class PublicMeasurements(Result):
             ran = " ".join(word for word in (one.library, one.version) if word)
             told = f", {one.algorithm}" if one.algorithm else ""
             lines += ["", f"{one.name}: {ran}{told}; quality {one.quality}", f"  {one.source}", self._table(mine)]
-        lines += ["", f"  quality   {'; '.join(f'{letter}: {said}' for letter, said in self._qualities())}"]
+        used = {one.quality for one in self.sets}
+        letters = [f"{letter}: {said}" for letter, said in public_tables.QUALITIES.items() if letter in used]
+        lines += ["", f"  quality   {'; '.join(letters)}"]
         granted = {word for found in self.cells if found.bound is not None for word in found.bound.granted}
         lines += [f"  bounds    where {word}" for word in sorted(granted)]
         origins = dict.fromkeys(found.expected.origin for found in self.cells if found.expected is not None)
@@ -206,10 +208,6 @@ class PublicMeasurements(Result):
                     rows.append((band, name, str(len(errors)), *shown))
         heading = ("size", "predicted by", "cells", "median error", "median without sign", "nine of ten below")
         return table(heading, rows, left=(0, 1))
-
-    def _qualities(self) -> list[tuple[str, str]]:
-        used = {one.quality for one in self.sets}
-        return [(letter, said) for letter, said in public_tables.QUALITIES.items() if letter in used]
 
     def _table(self, cells: Sequence[MeasuredCell]) -> str:
         shown = []
@@ -278,16 +276,12 @@ def _job(cell: Cell) -> tuple[Set, str, int, int]:
 def _spread(errors: list[float]) -> dict[str, float | None]:
     """Median of the errors and of their sizes, and what nine of ten stay below."""
     sizes = [abs(error) for error in errors]
+    ninth = quantiles(sizes, n=10, method="inclusive")[-1] if len(sizes) > 1 else max(sizes, default=None)
     return {
         "median_error_pct": median(errors) if errors else None,
         "median_size_of_error_pct": median(sizes) if sizes else None,
-        "nine_of_ten_below_pct": _ninth(sizes),
+        "nine_of_ten_below_pct": ninth,
     }
-
-
-def _ninth(sizes: list[float]) -> float | None:
-    """What nine of ten stay below."""
-    return quantiles(sizes, n=10, method="inclusive")[-1] if len(sizes) > 1 else max(sizes, default=None)
 
 
 def _time(seconds: float | None) -> str:

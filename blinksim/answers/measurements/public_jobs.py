@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -62,20 +61,12 @@ def question_of(machine: str, cell: Cell) -> Question:
     return Question(machine, members=f"0-{each - 1}" if each > 1 else "0")
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """What NCCL found for some GPUs."""
-
-    prediction: Prediction
-    channels: int
-
-
 class Jobs:
     """The jobs of a machine; what NCCL finds for the same GPUs is searched for once, and so are bounds."""
 
     def __init__(self, machine: str) -> None:
         self.machine = machine
-        self._plans: dict[Any, _Plan | None] = {}
+        self._plans: dict[Any, Prediction | None] = {}
         self._parts: dict[Question, Topology | None] = {}
         self._bounds: dict[Any, Ceiling | None] = {}
 
@@ -110,7 +101,7 @@ class Jobs:
         if plan is None:
             return None
         told = cell.set.algorithm.replace(" (forced)", "").replace(", ", "/").lower()
-        timed = plan.prediction.times(cell.collective, cell.size)
+        timed = plan.times(cell.collective, cell.size)
         if told and "(default)" not in told:
             timed = [one for one in timed if f"{one.algorithm}/{one.protocol}".lower().startswith(told)]
         return min(timed, key=lambda one: one.time_s, default=None)
@@ -126,28 +117,24 @@ class Jobs:
     def _job(self, cell: Cell) -> LibraryJob:
         plan = self._plan(cell)
         switched = any(device.kind == "switch" for device in self.whole.devices)
-        near = plan is not None and plan.prediction.ring.type_intra == "NVL"
-        channels = plan.channels if plan else 0
+        near = plan is not None and plan.ring.type_intra == "NVL"
+        channels = most_channels(plan) if plan else 0
         return LibraryJob(cell.collective, cell.gpus, cell.nodes, cell.set.library, channels, switched and near)
 
-    def _plan(self, cell: Cell) -> _Plan | None:
+    def _plan(self, cell: Cell) -> Prediction | None:
+        """What NCCL finds for the GPUs of a cell; None where another library ran or its model says nothing."""
         runs = cell.set.library.startswith(NCCL) and cell.gpus <= _MOST_GPUS_A_NODE * cell.nodes
         if not runs or cell.collective not in tuner.COLLECTIVES:
             return None
         key = cell.nodes, cell.gpus, cell.set.members, cell.set.version, cell.adds_in_switches
         if key not in self._plans:
-            self._plans[key] = self._planned(cell)
+            model = NcclTuner(version=nearest(cell.set.version), multicast=cell.adds_in_switches)
+            try:
+                model, topology = model.at(question_of(self.machine, cell).preferring_known("nccl"))
+                self._plans[key] = model.prediction(topology)
+            except BlinksimError:
+                self._plans[key] = None
         return self._plans[key]
-
-    def _planned(self, cell: Cell) -> _Plan | None:
-        question = question_of(self.machine, cell).preferring_known("nccl")
-        model = NcclTuner(version=nearest(cell.set.version), multicast=cell.adds_in_switches)
-        try:
-            model, topology = model.at(question)
-            found = model.prediction(topology)
-        except BlinksimError:
-            return None
-        return _Plan(found, most_channels(found))
 
 
 def _abilities(part: Topology) -> tuple[str, ...]:

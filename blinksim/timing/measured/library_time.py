@@ -8,7 +8,6 @@ published tables of the machine (`blinksim.timing.measured.library_rates`), and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -26,7 +25,6 @@ from blinksim.timing.measured.library_rates import (
     EXPECTED,
     LINKS,
     ONE_NODE,
-    LibraryRates,
     Spread,
     choice_counts,
     scope_of,
@@ -210,19 +208,21 @@ def nccl_time(
 def _by_tables(name: str, job: LibraryJob, size: int, timing: Timing | None) -> LibraryTime | None:
     scope = scope_of(job.nodes, job.ranks)
     for rates in library_rates.rates(name, job.library.split()[0], scope) if name else ():
-        if not rates.ranks[0] <= job.ranks * _REACH or not job.ranks <= rates.ranks[1] * _REACH:
+        least, most = rates.ranks
+        if not least <= job.ranks * _REACH or not job.ranks <= most * _REACH:
             continue
-        for counts in _counts(rates, job, size, timing):
-            if rates.covers(counts):
-                return LibraryTime(tuple(rates.terms(counts)), _words(rates), name, name, rates.error, True)
+        if rates.form != CHOICE:
+            counts = step_counts(job.collective, job.ranks, job.nodes, size)
+        elif timing is not None:
+            counts = counts_of(job, size, timing)
+        else:
+            continue
+        if rates.covers(counts):
+            gpus = f"{least} to {most} GPUs" if most > least else f"{most} GPUs"
+            where = "" if scope == ONE_NODE else f" on {scope}" if "GPU" not in scope else ", one a node"
+            origin = f"fitted to {rates.error.points} published times of {rates.machine}, {gpus}{where}"
+            return LibraryTime(tuple(rates.terms(counts)), origin, name, name, rates.error, True)
     return None
-
-
-def _counts(rates: LibraryRates, job: LibraryJob, size: int, timing: Timing | None) -> Iterator[dict[str, float]]:
-    if rates.form != CHOICE:
-        yield step_counts(job.collective, job.ranks, job.nodes, size)
-    elif timing is not None:
-        yield counts_of(job, size, timing)
 
 
 def counts_of(job: LibraryJob, size: int, timing: Timing) -> dict[str, float]:
@@ -237,10 +237,3 @@ def counts_of(job: LibraryJob, size: int, timing: Timing) -> dict[str, float]:
         size=size,
         collective=job.collective,
     )
-
-
-def _words(rates: LibraryRates) -> str:
-    least, most = rates.ranks
-    gpus = f"{least} to {most} GPUs" if most > least else f"{most} GPUs"
-    where = "" if rates.scope == ONE_NODE else f" on {rates.scope}" if "GPU" not in rates.scope else ", one a node"
-    return f"fitted to {rates.error.points} published times of {rates.machine}, {gpus}{where}"
