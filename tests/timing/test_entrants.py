@@ -76,16 +76,17 @@ def test_the_projection_counts_every_nic_of_a_gpu(nodes: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("collective", ["allgather", "allreduce"])
-def test_few_low_trees_are_taken_where_the_best_rate_takes_many(collective: str) -> None:
-    """Below an oversubscribed fabric; what is asked for without a size attains the bound all the same."""
+def test_trees_that_attain_the_bound_below_an_oversubscribed_fabric_are_low(collective: str) -> None:
+    """They were up to 30 sends high, and few low trees near the bound quicker; no size takes others now."""
     part = bs.load(MACHINES / "hgx-h100-2to1.yaml", nodes=4).select(None)
     exact = bs.synthesize(part, collective)
     assert exact.gap == 0
+    assert exact.height <= 3
     for size in (2**20, 2**26, 2**30):
         found = bs.contest(part, collective, ["packed"], sizes=[size])
-        [low] = found.projections(size)
-        times = bs.contest(part, collective, [exact.schedule], sizes=[size]).projections(size)
-        assert low.time_s < 0.96 * times[0].time_s
+        [chosen] = found.projections(size)
+        [attains] = bs.contest(part, collective, [exact.schedule], sizes=[size]).projections(size)
+        assert chosen.time_s <= attains.time_s
         schedule = found.schedules["packed"]
         assert bs.verify(schedule).ok
         assert (rate(schedule) or 0) >= Fraction(99, 100) * exact.bound.rate
