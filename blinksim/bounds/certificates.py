@@ -139,18 +139,14 @@ class Cut(Certificate):
     def words(self, topology: Topology) -> str:
         """One sentence, such as ``GPUs 0-6 can send out at most 150 GB/s; 7 of 8 shards must cross``."""
         side = frozenset(self.side)
-        if self.traffic:
-            return self._words_of_traffic(topology, side)
-        inside = [name for name in topology.members if name in side] or list(self.side)
-        limit = f"{listed(inside)} can send out at most {format_rate(self.capacity)}"
-        return f"{limit}; {part_of(self.crossing, topology.ranks, bool(self.shares))} must cross"
-
-    def _words_of_traffic(self, topology: Topology, side: frozenset[str]) -> str:
-        """As `words`, from the side with fewer ranks: a rank that receives most is as common as one that sends most."""
         inside, outside = ([name for name in topology.members if (name in side) == here] for here in (True, False))
-        names, does = (inside, "send out") if len(inside) <= len(outside) else (outside, "take in")
-        limit = f"{listed(names)} can {does} at most {format_rate(self.capacity)}"
-        return f"{limit}; {share_of_traffic(self.crossing)} must cross"
+        if self.traffic:
+            # From the side with fewer ranks: a rank that receives most is as common as one that sends most.
+            names, does = (inside, "send out") if len(inside) <= len(outside) else (outside, "take in")
+            limit = f"{listed(names)} can {does} at most {format_rate(self.capacity)}"
+            return f"{limit}; {share_of_traffic(self.crossing)} must cross"
+        limit = f"{listed(inside or self.side)} can send out at most {format_rate(self.capacity)}"
+        return f"{limit}; {part_of(self.crossing, topology.ranks, bool(self.shares))} must cross"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON: capacities and the ratio (the bound) in GB/s as exact fractions."""
