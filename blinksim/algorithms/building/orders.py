@@ -40,8 +40,9 @@ def ring_orders(topology: Topology, *, alike: bool = False) -> list[Order]:
     packed = _pack(lanes, n) if n <= EXACT else []
     candidates = [[*packed, *map(_reverse, packed)]] if packed else []
     if not packed:
-        everywhere = [[b for b in range(n) if b != a] for a in range(n)]
-        candidates += [[order] for order in hamiltonian(everywhere, closed=True, both=True)] if n <= 6 else []
+        if n <= 6:
+            everywhere = [[b for b in range(n) if b != a] for a in range(n)]
+            candidates += [[order] for order in hamiltonian(everywhere, closed=True, both=True)]
         candidates += _by_node(topology, alike)
         candidates += _disjoint(topology, n)
         candidates += [[*rings, *map(_reverse, rings)] for rings in candidates]
