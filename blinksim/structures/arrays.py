@@ -1,4 +1,4 @@
-"""Large arrays of whole numbers, transports between totals, and what is kept or paused meanwhile.
+"""Large arrays of whole numbers, transports between totals, and what is kept for the last topology.
 
 A table in compressed form has all values one after the other, and where each row starts. `numpy.unique` hashes whole
 numbers from NumPy 2.3 on unless asked for counts or places: a million keys such as chunk * devices + device, which lie
@@ -7,9 +7,7 @@ evenly, then take seconds where sorting takes hundredths.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import TYPE_CHECKING, TypeVar
 from weakref import ref
@@ -131,22 +129,3 @@ def transport(rows: Amounts, columns: Amounts) -> Amounts:
     places = np.arange(rows.shape[-1])
     found[..., places, places] += diagonal
     return found
-
-
-@contextmanager
-def collection_paused() -> Iterator[None]:
-    """No search for circles of unused objects inside; each would look at all that was made, and find nothing.
-
-    >>> with collection_paused():
-    ...     gc.isenabled()
-    False
-    >>> gc.isenabled()
-    True
-    """
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if before:
-            gc.enable()

@@ -12,15 +12,15 @@ n0.gpu0 is device 0, n0.gpu1 is 1, n1.gpu0 is 2, n1.gpu1 is 3, and the fabric's 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.structures.arrays import collection_paused
 from blinksim.topology.elements import put_together
 from blinksim.topology.fabric import Fabric, Switch, join, switches
-from blinksim.topology.symmetry import turn_and_swap
 from blinksim.units import whole
 
 if TYPE_CHECKING:
@@ -30,6 +30,25 @@ if TYPE_CHECKING:
 MOST_DEVICES = 400_000
 # Links from which on tables of a cluster are made of those of a node.
 _MANY = 2_000
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """No search for circles of unused objects inside; each would look at all that was made, and find nothing.
+
+    >>> with collection_paused():
+    ...     gc.isenabled()
+    False
+    >>> gc.isenabled()
+    True
+    """
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
 
 
 def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topology:
@@ -205,6 +224,8 @@ def _switched(cluster: _Cluster) -> list[Permutation]:
     the first. On two rails, devices 4 and 5, GPUs are exchanged in all nodes with their rails: (1, 0, 3, 2, 5, 4). With
     a leaf each, 5 and 6, below the spine 4: (2, 3, 0, 1, 4, 6, 5) exchanges the leaves with their nodes.
     """
+    from blinksim.topology.symmetry import turn_and_swap
+
     nodes = cluster.nodes
     widths = [level.nodes or nodes for level in cluster.fabric.tiers()]
     # Exchanges carry what is known of a node to all nodes of full groups; a last group that is not full stays apart.
