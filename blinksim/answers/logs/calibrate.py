@@ -2,7 +2,7 @@
 
 Hockney's model fitted to what nccl-tests measured: the time of the rings that NCCL runs is a sum of terms in proportion
 to the alpha (latency and overhead) and the beta (seconds per byte) of the classes that they cross, and these factors
-are what is fitted (`blinksim.answers.logs.robust`). A class that no measurement depends on keeps what it had.
+are what is fitted (`blinksim.answers.logs.fit`). A class that no measurement depends on keeps what it had.
 """
 
 from __future__ import annotations
