@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush, heappushpop
 
 import numpy as np
@@ -53,8 +53,7 @@ def first_come(
     time_shift = stage_bits + max(amount).bit_length()
     item_mask, stage_mask, next_piece = (1 << time_shift) - 1, (1 << stage_bits) - 1, 1 << stage_bits
     resource, hold, lag = graph.resource.tolist(), work.hold.tolist(), work.lag.tolist()
-    arrivals = _Arrivals(graph)
-    only = arrivals.only
+    only, after, missing = _arrivals(graph)
     # By server: when it has passed all that it accepted. By item: when its stage began with it.
     free = [0] * (int(graph.resource.max()) + 1)
     begin = array("q", [-1]) * ((max(amount) << stage_bits) if record else 1)
@@ -85,13 +84,20 @@ def first_come(
                 event = event if event >> time_shift >= gone else (gone << time_shift) | (event & item_mask)
             else:
                 in_line[stage], left_at[stage] = False, gone
-        done, base, target = start + lag[stage], item - stage, only[stage]
-        if target >= 0:
-            ready = [(target, done)]
-        else:
+        done = start + lag[stage]
+        base, target = item - stage, only[stage]
+        ready: Sequence[tuple[int, int]] = ()
+        if target < 0:
             # Whatever passes a piece on is followed by a later delivery.
             finish = done if done > finish else finish
-            ready = arrivals.after(stage, base, done) if target == _SEVERAL else []
+            if target == _SEVERAL:
+                ready = after(stage, base, done)
+        elif takes_turns[target]:
+            ready = ((target, done),)
+        else:
+            if event >= 0:
+                heappush(heap, event)
+            event = (done << time_shift) | (base + target)
         for target, when in ready:
             if takes_turns[target]:
                 if in_line[target]:
@@ -109,47 +115,52 @@ def first_come(
             event = heappop(heap)
         else:
             break
-    assert not arrivals.missing, "every wait must come to an end"
+    assert not missing, "every wait must come to an end"
     if not record:
         return Run(finish)
     table = np.frombuffer(begin, dtype=np.int64).reshape(max(amount), 1 << stage_bits)
     return Run(finish, table[:, :stages])
 
 
-class _Arrivals:
-    """The deliveries so far to stages that wait for several. A joint takes no time, so it passes on at once.
+def _arrivals(
+    graph: EventGraph,
+) -> tuple[list[int], Callable[[int, int, int], list[tuple[int, int]]], dict[int, int]]:
+    """What follows the stages of a graph: by stage, a function for deliveries, and what it still waits for.
 
-    only (E): the only stage that waits for each, and for nothing else; `_END` if none waits; else `_SEVERAL`.
+    By stage: the only stage that waits for it, and for nothing else; `_END` if none waits; else `_SEVERAL`.
     """
+    follow, need, timeless = graph.followers, graph.fan_in.tolist(), graph.timeless.tolist()
+    several = ((graph.fan_in > 1) | graph.timeless).tolist()
+    only = [
+        _END if not targets else _SEVERAL if len(targets) > 1 or several[targets[0]] else targets[0]
+        for targets in follow
+    ]
+    latest: dict[int, int] = {}
+    missing: dict[int, int] = {}
 
-    def __init__(self, graph: EventGraph) -> None:
-        self.follow, self.need, self.timeless = graph.followers, graph.fan_in.tolist(), graph.timeless.tolist()
-        self.several = ((graph.fan_in > 1) | graph.timeless).tolist()
-        self.only = [
-            _END if not targets else _SEVERAL if len(targets) > 1 or self.several[targets[0]] else targets[0]
-            for targets in self.follow
-        ]
-        self.latest: dict[int, int] = {}
-        self.missing: dict[int, int] = {}
-
-    def after(self, stage: int, base: int, done: int) -> list[tuple[int, int]]:
+    def after(stage: int, base: int, done: int) -> list[tuple[int, int]]:
         """(stage, time) of all that are ready once `stage` delivers the piece of `base`, at the time `done`."""
-        ready, reached = list[tuple[int, int]](), [(target, done) for target in self.follow[stage]]
-        for target, when in reached:
-            if self.several[target]:
+        ready: list[tuple[int, int]] = []
+        for target in follow[stage]:
+            when = done
+            if several[target]:
                 item = base + target
-                when = max(when, self.latest.get(item, 0))
-                left = self.missing.get(item, self.need[target]) - 1
+                known = latest.get(item, 0)
+                when = done if done > known else known
+                left = missing.get(item, need[target]) - 1
                 if left:
-                    self.latest[item], self.missing[item] = when, left
+                    latest[item], missing[item] = when, left
                     continue
-                self.latest.pop(item, None)
-                self.missing.pop(item, None)
-                if self.timeless[target]:
-                    reached += [(behind, when) for behind in self.follow[target]]
+                latest.pop(item, None)
+                missing.pop(item, None)
+                if timeless[target]:
+                    # A joint takes no time, so it passes on at once.
+                    ready += after(target, base, when)
                     continue
             ready.append((target, when))
         return ready
+
+    return only, after, missing
 
 
 def in_order(work: Work, order: Ticks, pieces: int) -> Run:
