@@ -1,4 +1,4 @@
-"""Where the data folders are: inside an installed package, or at the top of a checkout."""
+"""Paths of the data folders: inside an installed package, or at the top of a checkout."""
 
 from __future__ import annotations
 

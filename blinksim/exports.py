@@ -1,4 +1,4 @@
-"""What can be written: machines and schedules as blinksim's own files, schedules in the formats of runtimes, by name.
+"""Export formats by name: machines and schedules as blinksim's own files, schedules for runtimes.
 
 Modules are imported when a format is used.
 """

@@ -1,7 +1,7 @@
-"""What is asked about: a machine, nodes, members, links, rates and edits.
+"""The question of an answer: a machine, nodes, members, links, rates and edits.
 
-The command line, sweeps and the Python interface ask in the same words. All fields but the machine are text or numbers,
-so that a question can be printed, compared, kept in a journal and sent to another process.
+The command line, sweeps and the Python interface ask in the same words. All fields but the machine are text
+or numbers, so that a question can be printed, compared, kept in a journal and sent to another process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every answer has in common: a table for pandas and notebooks, JSON, one line, and rates in GB/s."""
+"""Common base of all answers: a table for pandas and notebooks, JSON, one line, and rates in GB/s."""
 
 from __future__ import annotations
 

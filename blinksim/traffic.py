@@ -1,12 +1,13 @@
-"""Traffic matrices: how many bytes every rank sends to every other, what an alltoallv exchanges.
+"""Traffic matrices: the bytes that every rank sends to every other in an alltoallv.
 
-Row i of the matrix is what rank i sends, column j what rank j receives (`sendcounts` and `recvcounts` of MPI_Alltoallv,
-in bytes). The diagonal is what a rank keeps: it crosses no link, but is part of the rank's buffers and so of `size`.
+Row i of the matrix is what rank i sends, column j what rank j receives (`sendcounts` and `recvcounts` of
+MPI_Alltoallv, in bytes). The diagonal is what a rank keeps: it crosses no link, but is part of the rank's
+buffers and so of `size`.
 
-Mixtures of experts: every rank holds the same number of experts and of tokens. A token goes to its top k experts, once
-to each rank that holds any of them (as DeepEP does it), and the results come back the same way: combine is the
-transpose of dispatch. How often experts are chosen follows Zipf's law, the usual model of uneven load; the k experts of
-a token are drawn one after the other without replacement.
+Mixtures of experts: every rank holds the same number of experts and of tokens. A token goes to its top k
+experts, once to each rank that holds any of them (as DeepEP does it), and the results come back on the same
+route: combine is the transpose of dispatch. Expert popularity follows Zipf's law, the usual model of uneven
+load; the k experts of a token are drawn one after the other without replacement.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Hierarchical: reduce-scatter inside every node, exchange between nodes on rings, allgather inside every node.
+"""Hierarchical allreduce: reduce-scatter inside every node, rings between nodes, allgather inside every node.
 
-Only 1/g of the vector of a node with g ranks crosses each of its network ports, in g parallel rings (Aurora allreduce
-projection, equation 4; Jia et al., "Highly scalable deep learning training system", 2018, section 4.2).
-
-On a single node of cards with several tiles, cards take the place of nodes, and the tiles with the same number exchange
-directly instead of on rings: their links join every pair of cards (projection, section 3.1, the scale-up terms).
+Only 1/g of the vector of a node with g ranks crosses each of its network ports, in g parallel rings (Aurora
+allreduce projection, equation 4; Jia et al., "Highly scalable deep learning training system", 2018, section
+4.2). On a single node of cards with several tiles, cards take the role of nodes, and tiles of equal number
+exchange directly instead of on rings: their links join every pair of cards (projection, section 3.1, the
+scale-up terms).
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Balanced binary trees of greatest weight, one per GPU, that avoid each other's links: MXNet's multi-tree allreduce.
+"""MXNet's multi-tree allreduce: balanced binary trees of greatest weight, one per GPU, on separate links.
 
-A balanced tree has the least latency, a heavy one the widest links, and a penalty on links that earlier trees use
-spreads the load (MXNet multi-tree wiki page; Apache MXNet, kvstore `comm_tree.h`). `blinksim.packing.balanced`
-finds the trees.
-
-MXNet's variables, with their defaults: MXNET_KVSTORE_USETREE (0) turns trees on; MXNET_KVSTORE_TREE_ARRAY_BOUND
-(10,000,000 elements) is `ARRAY_BOUND`; MXNET_KVSTORE_TREE_BACKTRACK (0) and MXNET_KVSTORE_TREE_LINK_USAGE_PENALTY
-(0.7) are the arguments `backtrack` and `penalty`.
+A balanced tree has the least latency, a heavy one the widest links, and a penalty on links of earlier trees
+spreads the load (MXNet multi-tree wiki page; Apache MXNet, kvstore `comm_tree.h`).
+`blinksim.packing.balanced` finds the trees. MXNet's variables and their defaults: MXNET_KVSTORE_USETREE (0)
+turns trees on; MXNET_KVSTORE_TREE_ARRAY_BOUND (10,000,000 elements) is `ARRAY_BOUND`;
+MXNET_KVSTORE_TREE_BACKTRACK (0) and MXNET_KVSTORE_TREE_LINK_USAGE_PENALTY (0.7) are the arguments `backtrack`
+and `penalty`.
 """
 
 from __future__ import annotations

@@ -1,16 +1,9 @@
-"""Trees packed at the rate of the bound that grants switches which multicast or reduce.
+"""Trees packed through switches that multicast or reduce, at the rate of the bound that grants them this.
 
-How much each of some trees carries: the trees of a bound, and all that symmetries make of them, as a linear program.
-
-The program of the bound has one way for all that symmetries map onto each other; here each is a tree of its own, and
-every link keeps its capacity.
-
-Trees that branch in switches: the ways of the linear program of the bound, as sends.
-
-Packed trees that may branch in switches which multicast or reduce, at the rate of the bound that grants it.
-
-The trees are those of the bound's linear program (`blinksim.bounds.in_network`): packings of Steiner trees (Jain,
-Mahdian and Salavatipour 2003). Where switches do not raise the rate, they only forward, as in `packed`.
+The trees are those of the bound's linear program (`blinksim.bounds.in_network`): packings of Steiner trees
+(Jain, Mahdian and Salavatipour 2003). That program counts trees that symmetries map onto each other as one;
+here every image is a tree of its own, a second program shares the rate among them, and every link keeps its
+capacity. Where switches do not raise the rate, they only forward, as in `packed`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What the tool answers: projections, comparisons, schedules, sweeps, advice."""
+"""Answers of the tool: projections, comparisons, schedules, sweeps, advice."""

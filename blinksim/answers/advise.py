@@ -1,8 +1,8 @@
-"""What to load: the bound, NCCL's own choice, the best schedule, and the best that a file makes NCCL run.
+"""Advice on what to load: the bound, NCCL's own choice, the best schedule, and the best that NCCL can load.
 
-Where constants were measured, those of programs time the schedules and those of NCCL its choice: what both really take.
-Elsewhere schedules are timed by alpha and beta at the rates that NCCL computes with, so that NCCL's own prediction and
-theirs speak of the same links; then large sizes count, where the links decide.
+Where constants were measured, those of programs time the schedules and those of NCCL its choice: what both
+really take. Elsewhere schedules are timed by alpha and beta at the rates that NCCL computes with, so that
+NCCL's own prediction and theirs speak of the same links; then large sizes count, where the links decide.
 """
 
 from __future__ import annotations

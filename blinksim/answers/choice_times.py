@@ -1,8 +1,9 @@
-"""What NCCL's choices take, by size: a model's times, made right where some were measured, and files of such times.
+"""Times of NCCL's choices by size: by a model, corrected where some were measured, and files of such times.
 
-The model is NCCL's own (`blinksim.nccl.tuner.tuner`), or the machine's measured constants where it has them. A measured
-time corrects the model by a factor at its size. Between two measured sizes the factor's logarithm goes straight, and
-beyond them it stays, so that few measurements say much: the model knows how a time grows, not how large it is.
+The model is NCCL's own (`blinksim.nccl.tuner.tuner`), or the machine's measured constants where it has them.
+A measured time corrects the model by a factor at its size. Between two measured sizes the factor's logarithm
+goes straight, and beyond them it stays, so that few measurements say much: the model knows how a time grows,
+not how large it is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which GPUs should I ask for? All subsets of a machine ranked by what a collective can reach on them.
+"""Placement: all subsets of a machine's GPUs, ranked by what a collective can reach on them.
 
-Subsets that a symmetry of the machine maps onto each other are computed once (orbits of subsets under the machine's
-checked symmetries: Holt, Handbook of Computational Group Theory, 2005, section 4.1).
+Subsets that a symmetry of the machine maps onto each other are computed once (orbits of subsets under the
+machine's checked symmetries: Holt, Handbook of Computational Group Theory, 2005, section 4.1).
 """
 
 from __future__ import annotations

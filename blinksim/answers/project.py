@@ -1,4 +1,4 @@
-"""How long a collective takes, with which algorithm, and how all algorithms rank at a size."""
+"""Projections: the time of a collective by one algorithm, and the ranking of all algorithms at a size."""
 
 from __future__ import annotations
 

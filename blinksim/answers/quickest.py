@@ -1,4 +1,4 @@
-"""Which algorithm is quickest at a size, also among schedules that are made for it, and how long a schedule takes."""
+"""The quickest algorithm at a size, including schedules made for it, and the time of a schedule."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""What-if studies: every combination of edits, nodes, sizes and algorithms as a tidy table, one row for each.
+"""Sweeps: every combination of edits, nodes, sizes and algorithms as a tidy table, one row for each.
 
-A case is one combination of values: a full factorial design, as in Montgomery, Design and Analysis of Experiments,
-chapter 5. Tidy data: one observation per row, one variable per column, units in the names of the columns (Wickham,
-Journal of Statistical Software 59(10), 2014). A point without an answer is a row with the reason.
+A case is one combination of values: a full factorial design, as in Montgomery, Design and Analysis of
+Experiments, chapter 5. Tidy data: one observation per row, one variable per column, units in the names of the
+columns (Wickham, Journal of Statistical Software 59(10), 2014). A point without an answer is a row with the
+reason.
 """
 
 from __future__ import annotations

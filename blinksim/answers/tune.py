@@ -1,9 +1,9 @@
-"""Which of NCCL's choices a tuner file should change, what that gains, and which of them to time for it.
+"""Tuner files: which of NCCL's choices to change, the gain, and which choices to measure for it.
 
-Few measurements find the quickest for every size. First every algorithm and protocol that may win somewhere, by what is
-known so far, is timed once, where the model has it strongest. Then come the sizes where the best choice changes: both
-choices are timed there, and again where the change has moved to, until it stays. What is left goes to channels: NCCL
-gives small messages one or two, and some are quicker on more.
+Few measurements find the quickest for every size. First every algorithm and protocol that may win somewhere,
+by what is known so far, is timed once, where the model has it strongest. Then come the sizes where the best
+choice changes: both choices are timed there, and again where the change has moved to, until it stays. What is
+left goes to channels: NCCL gives small messages one or two, and some are quicker on more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What bounds assume of schedules and switches, in words, and the machine whose switches may do more."""
+"""Assumptions of bounds on schedules and switches, in words, and the machine whose switches may do more."""
 
 from __future__ import annotations
 

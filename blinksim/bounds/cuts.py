@@ -1,15 +1,15 @@
-"""The tightest cut and the tightest partition, exactly, by minimum cuts.
+"""The tightest cut and the tightest partition of a machine, exactly, by minimum cuts.
 
-Cut: least capacity out of a set of devices over the data that must leave it. Discrete Newton (Dinkelbach 1967) over
-minimum cuts: at the present ratio x, connect a source to every vertex with x times its weight; a sink that cannot
-receive all of it shows a set with a smaller ratio. Each ratio is a quotient of whole numbers, and the last set is the
-witness. For trees the bound is attained (Edmonds 1973).
+Cut: the capacity out of a set of devices over the data that must leave it. Discrete Newton (Dinkelbach 1967)
+over minimum cuts: at the present ratio x, connect a source to every vertex with x times its weight; a sink
+that cannot receive all of it shows a set with a smaller ratio. All ratios are quotients of whole numbers, and
+the last set is the witness. For trees the bound is attained (Edmonds 1973).
 
-Partition: least capacity between k parts, each with a member, over k-1. Nash-Williams and Tutte (1961): an undirected
-graph packs spanning trees at the rate min c(P)/(|P|-1). That minimum is found by discrete Newton over partitions, each
-step a greedy of minimum cuts (Cunningham 1985, optimal attack and reinforcement of a network). Devices without a rank
-must join some part: with them the bound stays valid for every choice, and the best one found is given (the exact choice
-is as hard as a multiway cut).
+Partition: the least capacity between k parts, each with a member, over k-1. An undirected graph packs
+spanning trees at the rate min c(P)/(|P|-1) (Nash-Williams 1961; Tutte 1961), found by discrete Newton over
+partitions, each step a greedy of minimum cuts (Cunningham 1985, optimal attack and reinforcement of a
+network). Devices without a rank may join any part: the bound is valid for every choice, and the best choice
+found is given (the best of all is as hard as a multiway cut).
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Link lengths as certificates: every schedule uses at least a certain length for each byte.
+"""Link lengths as certificates of a bound: every schedule uses at least a certain length per byte.
 
-Linear-programming duality (shortest paths for alltoall: Shahrokhi and Matula 1990; least-cost arborescences for trees:
-Edmonds 1967, Chu and Liu 1965): give every link a length; carrying one byte of every rank's result costs at least
-`distance` of length, and the machine offers `price` (sum of capacity times length) per second. Checked by shortest
-paths and spanning trees in whole numbers; any lengths give a valid bound.
+Linear-programming duality (shortest paths for alltoall: Shahrokhi and Matula 1990; least-cost arborescences
+for trees: Edmonds 1967, Chu and Liu 1965): give every link a length; carrying one byte of every rank's result
+costs at least `distance` of length, and the machine offers `price` (sum of capacity times length) per second.
+Any lengths give a valid bound; it is checked by shortest paths and spanning trees in whole numbers.
 
-A switch that multicasts, or reduces in flight, may be a vertex of a tree or be left out of it (Steiner arborescences:
-Hakimi 1971). So may one that reduces into readers: the GPU before it in the tree owns its work, enters at its port, and
-its own copy passes that port once more. Every choice of such switches is tried, each a least arborescence; of those
-that are alike, only how many. A switch by which every GPU on it is reached at the least length is in every choice. An
-owner for a whole part suffices: of two operations on one switch, the later one can take in the copies of the earlier,
-which saves what the earlier one hands to its owner and reads there.
+A switch that multicasts, or reduces in flight, may be a vertex of a tree or not (Steiner arborescences:
+Hakimi 1971). So may one that reduces into readers: the GPU before it in the tree owns its operation, enters
+at its own port, and its own copy passes that port once more. All choices of such switches are tried, each as
+a least arborescence; of alike switches only the number matters, and a switch that reaches every GPU on it at
+the least length is in every choice. One owner for a whole part suffices: of two operations on one switch, the
+later can take in the copies of the earlier, which saves what the earlier hands to its owner and reads there.
 """
 
 from __future__ import annotations

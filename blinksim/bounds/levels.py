@@ -1,8 +1,9 @@
-"""What every level of a machine allows by itself: its GPUs, its nodes, and the nodes below each level of switches.
+"""Bounds of each level of a machine alone: its GPUs, its nodes, and the nodes below each level of switches.
 
-A level divides the machine into parts. What must leave or enter a part, over what the links around it carry, bounds
-every schedule: a cut around one part, or, for trees, a length of 1 on all links between parts (the certificates of
-`blinksim.bounds.certificates`). The level with the least rate limits; what the others allow says how far they are.
+A level divides the machine into parts. What must leave or enter a part, over what the links around it carry,
+bounds every schedule: a cut around one part, or, for trees, a length of 1 on all links between parts (the
+certificates of `blinksim.bounds.certificates`). The level with the least rate limits; what the others allow
+says how far they are.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Optima of linear programs over trees or flows, and the lengths that their duals are.
+"""Optimal rates by linear programs over trees or flows, with link lengths from the duals as certificates.
 
-Allgather and broadcast send along out-trees, reducescatter and reduce along in-trees, which are out-trees of the
-reversed network; allreduce along both, with the same roots. In alltoall, scatter and gather every byte goes from one
-rank to one other: a maximum concurrent flow. `blinksim.graphs.programs` has both programs.
-
-Duals rounded to fractions are still valid lengths, so the bound recomputed from them is exact for any rounding in the
-solver (Neumaier and Shcherbina 2004, safe bounds in linear programming).
+Allgather and broadcast send along out-trees, reducescatter and reduce along in-trees, which are out-trees of
+the transposed network; allreduce along both, with the same roots. Alltoall, scatter and gather are a maximum
+concurrent flow. `blinksim.graphs.programs` has both programs. Duals rounded to fractions are still valid
+lengths, so the bound recomputed from them is exact however the solver rounds (Neumaier and Shcherbina 2004,
+safe bounds in linear programming).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What would change a bound: one link lost, one lane or NIC more.
+"""Sensitivity of a bound: the bound with one link lost, or with one lane or NIC more.
 
-A bound's certificate answers half of it without computing: widening a link that it does not count leaves it valid, so
-only the links in the certificate can help (shadow prices: Koopmans and Dantzig, in Dantzig 1963). Losses are computed.
+A bound's certificate answers half of it without computing: widening a link that it does not count leaves it
+valid, so only the links in the certificate can help (shadow prices: Koopmans and Dantzig, in Dantzig 1963).
+Losses are computed.
 """
 
 from __future__ import annotations

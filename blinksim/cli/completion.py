@@ -1,4 +1,4 @@
-"""What a shell offers after TAB: names of machines, collectives, algorithms, models, rates, formats and schedules.
+"""Shell completion: names of machines, collectives, algorithms, models, rates, formats and schedules.
 
 A shell waits for every key, so nothing here imports more than names, and only the models are read from files.
 """

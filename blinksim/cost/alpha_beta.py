@@ -1,14 +1,15 @@
 """Alpha-beta(-gamma) time of a schedule on its own links: loads and depth to seconds.
 
-A message over a route costs alpha, the route's latencies plus the sender's overhead, and beta per byte (Hockney's
-model; Thakur et al., IJHPCA 2005, section 3). Sends that run together share the links, buses and device capacities
-that their routes cross. In steps form a step takes as long as its slowest resource, and steps on other resources
-overlap in pieces (`blinksim.cost.pipelines.paced`). A forest is a pipeline: its busiest resource passes all of its
-load, and one piece follows the longest path to or from there.
+A message over a route costs alpha, the route's latencies plus the sender's overhead, and beta per byte
+(Hockney's model; Thakur et al., IJHPCA 2005, section 3). Concurrent sends share the links, buses and device
+capacities that their routes cross. In steps form a step takes as long as its slowest resource, and steps on
+other resources overlap in pieces (`blinksim.cost.pipelines.paced`). A forest is a pipeline: its busiest
+resource passes all of its load, and one piece follows the longest path to or from there.
 
-Messages that start on the same link start one after the other: each further one adds its overhead, and so does every
-further piece. The latency passes meanwhile (LogP: Culler et al., PPoPP 1993). Without overheads a rank could send to
-all others at once through one port, and times would fall below what any schedule takes (`blinksim.bounds.time`).
+Messages that start on the same link start one after the other: each further one, and each further piece, adds
+its overhead, while the latency passes meanwhile (LogP: Culler et al., PPoPP 1993). Without overheads a rank
+could send to all others at once through one port, and times would fall below the lower bounds of
+`blinksim.bounds.time`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Equations 1 to 10 of the Aurora allreduce projection, and how they must be read to give its tables.
+"""Equations 1 to 10 of the Aurora allreduce projection, in the reading that gives its tables.
 
-A large allreduce is a reduce-scatter inside the node, an allreduce between the nodes and an allgather inside the node;
-each part takes its bytes over the bandwidth of the links that carry them, and latency and arithmetic are left out
-(Aurora allreduce projection, 2025, section 3.1; the reading per regime is inferred from its five tables).
-
-Every function takes Z, the size in bytes, and `Constants` in bytes/s, and returns terms in seconds.
+A large allreduce is a reduce-scatter inside the node, an allreduce between the nodes and an allgather inside
+the node; each part takes its bytes over the bandwidth of the links that carry them, without latency and
+arithmetic (Aurora allreduce projection, 2025, section 3.1; the reading per regime is inferred from its five
+tables). Every function takes Z, the size in bytes, and `Constants` in bytes/s, and returns terms in seconds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What it costs GPUs behind an NVSwitch to run a program: the constants of `blinksim.gpu.program_time`.
+"""Constants of running a program on GPUs behind an NVSwitch, for `blinksim.gpu.program_time`.
 
-A machine's file states them under ``execution``, calibrated by measurements; they say nothing about the links that
-alpha-beta takes into account, and hold for the GPUs of one node that a switch joins.
+A machine's file states them under ``execution``, calibrated by measurements; they say nothing about the links
+that alpha-beta takes into account, and hold for the GPUs of one node that a switch joins.
 """
 
 from __future__ import annotations

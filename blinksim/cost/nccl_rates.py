@@ -1,18 +1,18 @@
-"""NCCL's real time for the algorithm and protocol that it takes, from constants that were measured.
+"""NCCL's real time for the algorithm and protocol that it chooses, from measured constants.
 
-A ring of n ranks makes 2(n-1) steps for an allreduce, n-1 for an allgather or a reduce-scatter, and sends size / n in
-each. Its time is linear in a start, a time per step, and the bytes that a rank sends; with the protocol Simple a turn
-comes on top, in proportion to size / n. A broadcast or reduce is a pipeline, and successive ones follow each other
-without waiting for the last rank: with LL it takes one step, with Simple a start of its own, whatever the ranks. The
-form was found on 183 times of 2 to 8 H200 (``validate/results``).
+A ring of n ranks makes 2(n-1) steps for an allreduce, n-1 for an allgather or a reduce-scatter, and sends
+size / n in each. Its time is linear in a start, a time per step and the bytes that a rank sends; the protocol
+Simple adds a term in proportion to size / n. A broadcast or reduce is a pipeline whose calls do not wait for
+the last rank: with LL it costs one step, with Simple a start of its own, for any number of ranks. The form
+was found on 183 times of 2 to 8 H200 (``validate/results``).
 
-An allreduce by NVLS, where switches add what a GPU reads, has three constants. Every rank owns a share; channels carry
-it in chunks. A chunk passes three stages: out of the user's buffer into one that all can address, the sum read by its
-owner and stored at all, and from there into the user's buffer. So a message of r rounds of chunks takes r + 2 rounds,
-and in each a channel takes one chunk a rank in and one out to all. NCCL makes chunks larger the more rounds there are
-(2.28.3, enqueue.cc), which is why the rate of a port that large messages show jumps where the chunk does. The form was
-found on a public table of 8 H200 (Azure's AI-benchmarking-guide, 7 sizes) and holds for five further tables of H100
-and H200 with the same constants (validate/recipes/nvls_times.py).
+An NVLS allreduce has three constants. Every rank owns a share, which channels carry in chunks through three
+stages: from the user's buffer into one that all can address, the sum read by its owner and stored at all, and
+from there into the user's buffer. A message of r rounds of chunks takes r + 2 rounds, in each of which a
+channel takes one chunk per rank in and one out to all. NCCL enlarges chunks with the number of rounds
+(2.28.3, enqueue.cc), so the port rate of large messages jumps where the chunk does. The form was found on a
+public table of 8 H200 (Azure's AI-benchmarking-guide, 7 sizes) and holds with the same constants for five
+further tables of H100 and H200 (validate/recipes/nvls_times.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where constants come from, and how far predictions by them are from measurements."""
+"""Origin of constants, and the errors of predictions by them against measurements."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What share of the traffic is data: the protocols of NCCL (SISCI-NCCL thesis, Cubedo 2021, section 3.3.3).
+"""Protocols of NCCL: the share of traffic that is data (SISCI-NCCL thesis, Cubedo 2021, section 3.3.3).
 
-Simple sends plain data and a flag for the whole piece. LL sends 4 bytes of data and 4 of flag in every 8-byte store,
-so the receiver needs no barrier; LL128 sends 120 bytes of data in 128, and needs links that keep stores in order.
+Simple sends plain data and a flag for the whole piece. LL sends 4 bytes of data and 4 of flag in every 8-byte
+store, so the receiver needs no barrier; LL128 sends 120 bytes of data in 128, and needs links that keep
+stores in order.
 """
 
 from __future__ import annotations

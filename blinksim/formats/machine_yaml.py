@@ -1,15 +1,12 @@
-"""Machine files: a node, and how nodes are joined, in YAML, read and written.
+"""Machine files in YAML, as docs/machine-file.md describes them: a node, and how nodes are joined.
 
-Writing a topology as a machine file that reads back as an equal one.
+Reading is strict: every key is known, every number has its unit, every link class names the source of its
+numbers, and any fault is a `FileError` with line and column. Numbers of link classes may come in several
+tables (`nominal`, `seed` ...), of which a topology uses one.
 
-A class takes the commonest numbers of its links; a link that differs, as after an edit, states its own. The file holds
-the one set of rates that the topology has, under its name (`rates:`), not the tables that it was chosen from.
-
-Machine files: a node, and how nodes are joined, in YAML. docs/machine-file.md describes every key.
-
-Strict: every key is known, every number has its unit, every link class states where its numbers come from, and whatever
-is wrong is a `FileError` with line and column. Numbers of link classes may come in several tables (`nominal`, `seed`
-…), of which a topology uses one.
+A written file reads back as an equal topology. A class takes the commonest numbers of its links; a link that
+differs, as after an edit, states its own. The file holds only the rates that the topology uses, under their
+name (`rates:`).
 """
 
 from __future__ import annotations

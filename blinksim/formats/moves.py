@@ -1,16 +1,12 @@
-"""A schedule as moves between buffers, in whole parts of the vector, for runtimes that execute plans of their own.
+"""Moves between buffers, counted in equal units of the vector: a schedule for runtimes that execute plans.
 
-Shares as whole numbers of equal parts of the vector, as runtimes' programs count data.
+Every rank has an input, an output and a scratch buffer. A rank's own data is read from the input until
+something overwrites it; what arrives goes to the output if it belongs there, else to scratch. A send over a
+route through another rank becomes one move per hop, since a runtime only sends from one rank to the next.
 
-Programs cut the vector into some thousands of parts at most. Where exact shares need more, they are rounded: to as few
-parts as cost next to nothing, since messages must be multiples of all parts, and long moves take many steps.
-
-A schedule as moves between buffers: where each send reads and writes, for runtimes that execute plans of their own.
-
-Every rank has an input, an output and a scratch buffer, all counted in units, equal parts of the vector small enough
-that every chunk is a whole number of them. A rank's own data is read from the input until something is written over
-it; what arrives goes to the output if it belongs there, else to scratch. A send over a route through another rank is
-taken apart into one move for each hop, since a runtime only sends from one rank to the next.
+Every chunk is a whole number of units, of which programs allow some thousands. Where exact shares need more,
+they are rounded to as few units as cost next to nothing: messages must be multiples of a unit, and long moves
+take many steps.
 """
 
 from __future__ import annotations

@@ -1,20 +1,12 @@
-"""Tables of `nvidia-smi topo -m` as machines: NVLinks counted pair by pair, the PCIe tree from path types.
+"""Machines from the text of `nvidia-smi topo -m`: NVLinks by pair, the PCIe tree from path types.
 
-The table of `nvidia-smi topo -m` as it is printed, and what other parts of nvidia-smi's text add to it.
+The table names the nearest common point of every two devices (PIX, PXB, PHB, NODE, SYS) or the number of
+NVLinks between two GPUs (NV#; words: NVIDIA System Management Interface, `nvidia-smi topo -h`). The output of
+`nvidia-smi -L` and `nvidia-smi nvlink -s` may stand in the same text; it gives model names and lane rates.
 
-The table names the nearest common point of every two devices (PIX, PXB, PHB, NODE, SYS) or the number of NVLinks
-between two GPUs (NV#). Words of the table: NVIDIA System Management Interface, `nvidia-smi topo -h`.
-
-What a table of nvidia-smi leaves open: the generation of the GPUs, and whether their NVLinks lead to NVSwitches.
-
-On machines with NVSwitches NV# is what each GPU has to the switches, shared by all its peers; on others it is the
-pair's own. The table looks the same, so the number of NVLinks that a GPU can have decides.
-
-What `nvidia-smi topo -m` prints, as a machine: NVLinks counted pair by pair, the PCIe tree from path types.
-
-The table of `parse` names the nearest common point of every two devices or the number of NVLinks between two GPUs;
-whether those lead to NVSwitches is a guess. What `nvidia-smi -L` and `nvidia-smi nvlink -s` print may
-stand in the same text and is used: model names and lane rates.
+The table does not tell whether NVLinks lead to NVSwitches. With NVSwitches, NV# is what each GPU has to the
+switches, shared by all its peers; without, it is the pair's own. The number of NVLinks that a GPU can have
+decides.
 """
 
 from __future__ import annotations

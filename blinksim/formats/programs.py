@@ -1,21 +1,14 @@
-"""Programs of thread blocks: carried out one step at a time, in any order, and put into the steps of a schedule.
+"""Programs of thread blocks (MSCCL, MSCCL++): run symbolically in any order, and converted to schedules.
 
-Thread blocks carried out one step at a time, in any order: the base of the checks of both MSCCL formats.
+Every unit of data is the counted set of contributions in it, a `Value`. In the end every rank must have in
+its output what the collective promises. Files know ranks, not links: rank i is the i-th member of the
+machine, and its messages take the machine's routes.
 
-Every unit of data is the set of contributions in it, counted: a `Value`. In the end every rank must have in its output
-what the collective promises.
-
-What thread blocks move, and what each rank did with it: the steps of a program traced back to sends of a schedule.
-
-A program may keep several values of the same data on a rank: its own contribution, what came from others, sums of
-these. A schedule has one value of each chunk at each device, to which a send adds or which it replaces. `stories` puts
-what was sent on, and what had to be there in the end, into such an order.
-
-Programs of MSCCL and MSCCL++ as schedules: carried out once, and what every rank sent put into steps.
-
-The files know ranks, not links: rank i is the i-th member of the machine, and what it sends takes the machine's routes.
-A runtime has no steps that all ranks begin together; the steps here are as early as what each send waits for allows,
-or one for each message of a connection, or pipelined trees, whichever takes the least time for large sizes.
+A program may keep several values of the same data on a rank: its own contribution, received ones, sums of
+these. A schedule has one value of each chunk per device, which a send replaces or adds to; `stories` brings
+the program's sends into such an order. A runtime has no common steps; those of the schedule are as early as
+the dependences of each send allow, or one per message of a connection, or pipelined trees, whichever takes
+the least time for large sizes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Tables of link rates, and the link classes of a machine file that choose among them.
-
-Tables of link rates in YAML: what ``--rates FILE`` reads and what a calibration writes.
+"""Tables of link rates in YAML (``--rates FILE``, calibrations), and the link classes that choose among them.
 
 name: measured-2024-05
 machine: dgx1-v100            # optional: refuse the table for any other machine
@@ -8,8 +6,6 @@ source: nccl-tests on our second box
 classes:
   nvlink: {bandwidth: 22.9GB/s, latency: 1us, overhead: 1us}    # of one lane, one direction; each optional
 execution: {…}                # optional: what it takes to run collectives (`blinksim.cost.execution_section`)
-
-The link classes of a machine file, and the choice of one table of rates among those that the file holds.
 """
 
 from __future__ import annotations

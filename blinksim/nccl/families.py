@@ -1,11 +1,8 @@
-"""Words and numbers of NCCL: channels, path types, and the elements of a topology file.
+"""NCCL's numbers and words: graph families, channel patterns, path types, and the elements of topology files.
 
-NCCL's numbers and words for channels: families, patterns and path types, and which release spells which.
-
-A family says what channels are for (the ``id`` of a graph in a file), a pattern how they are shaped (its ``pattern``):
-two numberings that share most names but no meaning (NCCL 2.28.3, include/graph.h).
-
-The elements of an NCCL topology file as NCCL parses them: one a line, double quotes, indented by blanks.
+A family says what channels are for (the ``id`` of a graph in a file), a pattern how they are shaped (its
+``pattern``): two numberings that share most names but no meaning (NCCL 2.28.3, include/graph.h). Topology
+files are parsed as NCCL does: one element a line, double quotes, indented by blanks.
 """
 
 from __future__ import annotations

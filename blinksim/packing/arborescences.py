@@ -1,20 +1,15 @@
-"""Arborescences packed into whole-number capacities, exactly, and then exchanged for lower ones.
+"""Arborescences (out-trees) packed into whole-number capacities, k(v) from every root v, then made lower.
 
-Out-trees are packed, k(v) of them from every root v.
+They exist if no set is short (Edmonds 1973; multiplicities: Schrijver, Combinatorial Optimization, 2003,
+theorem 53.10). Trees are grown breadth first against a pool of known sets, which keeps them low and costs no
+flow. A tree that can be completed has an arc by which it may grow (Lovasz 1976, On two minimax theorems in
+graph), so if growing ends too early, a set outside the pool is short already. Flows find such sets (cut
+generation), and the trees that violate them are taken back.
 
-Pack out-trees into whole-number capacities: k(v) of them from every root v, exactly.
-
-They exist if no set is short (Edmonds 1973; multiplicities: Schrijver, Combinatorial Optimization, 2003, theorem
-53.10). Trees are grown breadth first against a pool of known sets, which keeps them low and costs no flow. A tree that
-can be completed has an arc by which it may grow (Lovasz 1976, On two minimax theorems in graph), so where growing ends
-too early, a set that is not in the pool is short already. Flows find such sets (cut generation), and the trees that
-they speak against are taken back.
-
-Lower trees from the same arcs: two trees that both enter a vertex exchange the arcs by which they do.
-
-A packing at the best rate often leaves no capacity over, so that its last trees are what the others left, and high.
-Exchanges keep what every arc carries. Each one lifts the farthest vertex of the tree on which a piece of the data is on
-its way longest, and takes none of the other tree as far, so that fewer and fewer are that far.
+A packing at the best rate often leaves no capacity over, so its last trees consist of leftovers and are high.
+To lower them, two trees that both enter a vertex exchange the arcs by which they do, which keeps the load of
+every arc. Each exchange lifts the farthest vertex of the tree with the longest delay, and takes no vertex of
+the other tree as far, so that ever fewer vertices are that far.
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
-"""Balanced binary trees of greatest weight, from halves of the vertices or by search.
+"""Balanced binary trees of greatest weight, n vertices in ceil(log2 n) levels, by bisection or by search.
 
-Cut a weighted graph into two halves so that heavy links stay inside them.
+A tree is the list of its 2^depth leaves. In round i (from 0) the vertex at position j + 2^i sends to the one
+at j, for every j that 2^(i+1) divides; a vertex next to itself sends nothing. Halving the graph and joining
+halves by their heaviest link finds such a tree fast; searching all leaf lists finds the best (MXNet
+multi-tree wiki page; Apache MXNet, kvstore `gpu_topology.h`). Weights are 32-bit, as there, so that ties fall
+alike.
 
-Start from any halves and swap pairs of vertices, best gain first, each vertex once; keep the best prefix of the swaps
-and start over until nothing is gained (Kernighan and Lin, "An efficient heuristic procedure for partitioning graphs",
-Bell System Technical Journal 1970).
-
-Balanced binary trees of greatest weight: n vertices in ceil(log2 n) levels, every send on a link.
-
-A tree is the list of its 2^depth leaves. In round i (from 0) the vertex at position j + 2^i sends to the one at j, for
-every j that 2^(i+1) divides; a vertex next to itself sends nothing. By halving (Kernighan-Lin) and joining halves by
-their heaviest link such a tree is found fast; searching all leaf lists finds the best (MXNet multi-tree wiki page;
-Apache MXNet, kvstore `gpu_topology.h`). Weights are 32-bit, as there, so that ties fall alike.
+Halving keeps heavy links inside the halves: start from any halves, swap pairs of vertices, best gain first,
+each vertex once, keep the best prefix of the swaps, and repeat until nothing is gained (Kernighan and Lin,
+"An efficient heuristic procedure for partitioning graphs", Bell System Technical Journal 1970).
 """
 
 from __future__ import annotations

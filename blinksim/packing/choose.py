@@ -1,22 +1,14 @@
-"""Choices among given columns in whole numbers, by CP-SAT: the fewest, the most, and equal shares.
+"""Integer choices of columns by CP-SAT: the fewest that reach a rate, the most that fit, and equal shares.
 
-How long CP-SAT may search, with the same answer every time and on every machine.
+Every rate is exact, and limits on work give the same answer every time and on every machine. The fewest
+columns, as in Blink (Wang et al. 2020, section 4): whole parts of the rate per column, and which columns
+carry any. Answers that a symmetry of the machine maps onto themselves are searched first, which makes the
+program a fraction of its size; the bound of the full program proves how few could suffice.
 
-The fewest columns that reach a rate, by CP-SAT in whole numbers, so that every rate is exact.
-
-An integer program, as in Blink (Wang et al. 2020, section 4): how many parts of the rate each column carries, and which
-columns carry any. Looking first for answers that a symmetry of the machine maps onto themselves makes that program a
-fraction of its size; the bound of the full program says how few could suffice.
-
-Choose whole numbers of columns: the most that fit together, or K that carry equal shares.
-
-NCCL splits data evenly over its channels, so what it can run is a choice of K columns with equal shares. For a given
-rate that is a feasibility question for CP-SAT, in whole numbers; the largest rate follows by bisection.
-
-The fewest trees from one root at a given rate, by CP-SAT over T trees with unknown hops and rates.
-
-Blink reduces its trees by an integer program over those of an approximate packing (Wang et al. 2020, section 4.1). Here
-the trees themselves are unknown, so that "T - 1 trees cannot do it" is a proof (for rates that are multiples of 1/D).
+NCCL splits data evenly over its channels, so it can run K columns with equal shares. For a given rate that is
+a feasibility question; the largest rate follows by bisection. In the search for the fewest trees from one
+root, the trees themselves are unknown, unlike in Blink (section 4.1), so "T - 1 trees cannot do it" is a
+proof (for rates that are multiples of 1/D).
 """
 
 from __future__ import annotations

@@ -1,17 +1,13 @@
-"""Columns of linear programs over trees, chains and rings: their hops, the best mix of them, their symmetries.
+"""Columns of linear programs over trees, chains and rings: their hops, their best mix, their symmetries.
 
-What trees, chains and rings are made of: hops between vertices, with what each loads, in whole numbers.
+A hop joins two vertices by a route that passes no third one, and divides its data among all equal routes
+(`blinksim.schedule.loads`). Its load counts in whole numbers how often it uses each shared resource (a link,
+a bus, a device with a capacity), so machines with and without switches, with wide links and with several
+narrow ones, are one case. Symmetries map a choice of columns onto an equally good one.
 
-A hop joins two vertices by a route that passes no third one, and divides what it carries among all equal ways
-(`blinksim.schedule.loads`). Its load counts how often it uses each shared resource (a link, a bus, a device with a
-capacity), so machines with and without switches, with wide links and with several narrow ones, are one case.
-
-The best mix of columns (trees, chains, rings) under the capacities of what they share, with exact rates.
-
-A linear program; where there are too many columns to list, those that can improve it are generated from its dual prices
-(Gilmore and Gomory 1961). `blinksim.packing.choose` then looks for few columns of the same rate.
-
-Symmetries of hops and of columns: permutations that map a choice of columns onto an equally good one.
+The best mix of columns under those capacities is a linear program with exact rates; if there are too many
+columns to list, those that can improve it are generated from its dual prices (Gilmore and Gomory 1961).
+`blinksim.packing.choose` then looks for few columns of the same rate.
 """
 
 from __future__ import annotations

@@ -1,18 +1,16 @@
-"""Forests: trees with exact rates, each edge with its path through the links.
+"""Forests: packed trees with exact rates, each edge with its path through the links.
 
-Out-trees of one root, turned to all others: a packing for machines in which all vertices are alike.
-
-Let a group of symmetries take the first vertex to every vertex by exactly one of its elements (a regular group, as the
-turns of a torus: Biggs, Algebraic Graph Theory, 2nd edition, 1993, chapter 16). Then every arc is the image of exactly
-one arc that leaves the first vertex, its class, and one arc of each class enters every vertex. If the trees of the
-first root are turned to all others, an arc carries as often as there are arcs of its class in one tree. So a packing is
-a choice of the class by which every vertex is entered, often enough and no class too often: a flow. Entered from nearer
-vertices only, it is a tree, and as low as any.
-
-From exact rates to routed trees: scale, split forwarders off, pack, and give every arc its path back.
-
-The steps of ForestColl (Zhao et al. 2024): each of them keeps the rate exactly, so the forest attains what the cut
+From exact rates to routed trees by the steps of ForestColl (Zhao et al. 2024): scale, split forwarders off,
+pack, and give every arc its path back. Each step keeps the rate exactly, so the forest attains what the cut
 bound allows wherever forwarders take in at least as much as they give out.
+
+Machines whose vertices are all alike need the trees of one root only. Let a group of symmetries take the
+first vertex to every vertex by exactly one of its elements (a regular group, such as the translations of a
+torus: Biggs, Algebraic Graph Theory, 2nd edition, 1993, chapter 16). Then every arc is the image of exactly
+one arc that leaves the first vertex, its class, and one arc of each class enters every vertex. With the
+images of those trees for all other roots, an arc carries as often as there are arcs of its class in one tree.
+So a packing chooses, for every vertex, the class that enters it, often enough and no class too often: a flow.
+Entered from nearer vertices only, it is a tree of least height.
 """
 
 from __future__ import annotations

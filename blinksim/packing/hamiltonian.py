@@ -1,13 +1,9 @@
-"""Hamiltonian paths and cycles of small graphs, one by one, and edge-disjoint ones that use every edge.
+"""Hamiltonian paths and cycles of small graphs, and disjoint cycles that use every edge.
 
-Hamiltonian paths and cycles of a small graph, one after another, by depth-first search.
-
-Edge-disjoint Hamiltonian cycles that together use every edge of a graph, by merging the cycles of two-factors.
-
-A graph whose vertices all have 2k edges falls into k two-factors, sets of cycles that pass every vertex (Petersen,
-1891). Where two edges of one factor and two of another make a square, the factors may exchange them; each exchange
-joins cycles or parts them. Tori fall into Hamiltonian cycles this way (Kotzig 1973; Aubert and Schneider 1982 proved
-that they always can).
+A graph whose vertices all have 2k edges falls into k two-factors, sets of cycles that pass every vertex
+(Petersen, 1891). Where two edges of one factor and two of another make a square, the factors may exchange
+them; each exchange joins cycles or parts them. Tori fall into Hamiltonian cycles this way (Kotzig 1973;
+Aubert and Schneider 1982 proved that they always can).
 """
 
 from __future__ import annotations

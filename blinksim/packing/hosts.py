@@ -1,23 +1,16 @@
-"""Hosts of a cluster that are alike, the fabric between them, and the trees packed inside one of them.
+"""Alike nodes of a cluster, the fabric between them, and the trees packed inside one node for all.
 
-Hosts that lack a device or a link, with what they lack put back at no bandwidth, so that all hosts are alike.
+What a member sends reaches every other node through one of its ports and spreads there. So a node sees two
+kinds of trees: those of its own members, and those of all others together, which enter through its ports.
+Packing both on the node alone (the rest of the cluster is one more root) is small, and the cluster's rate is
+the least of its nodes'. A node with a link that differs gets a packing of its own; one that lacks a device or
+link has it put back with no bandwidth. The optimum of a quotient need not be that of the whole, so the
+rate is claimed only after it has been compared with the bound of the whole graph.
 
-A dead adapter is then an adapter whose links carry nothing, which is how a slow one is treated: what is packed into
-such a host leaves these links out.
-
-Ways through a fabric of several switches: leaves under spines, levels of them, groups of a dragonfly.
-
-Hosts whose ports end at the same switches are a leaf. Copies for every host of another leaf can fill the links between
-the switches, while one copy for the leaf, which one of its hosts passes on to the others, seldom does. The hosts then
-forward as much in all as before, because every byte enters every host once either way.
-
-Clusters of alike hosts around a fabric: the trees of one host are packed once and used in every host like it.
-
-What a member sends reaches every other host through one of its ports and spreads there. So a host sees two kinds of
-trees: those of its own members, and those of all others together, which enter through its ports. Packing both on the
-host alone (the rest of the cluster is one more root) is small, and the cluster's rate is the least of its hosts'. A
-host with a link that differs gets a packing of its own; the others keep theirs. The optimum of a quotient need not be
-that of the whole, so the rate is claimed only after it has been compared with the bound of the whole graph.
+Nodes whose ports end at the same switches are a leaf. Copies for every node of another leaf can fill the
+links between the switches, while one copy for the leaf, which one of its nodes passes on to the others,
+seldom does. The nodes then forward as much in all as before, because every byte enters every node once either
+way.
 """
 
 from __future__ import annotations

@@ -1,20 +1,16 @@
-"""Rails: chains of nodes for a broadcast or reduce, and the places over which an alltoall crosses.
+"""Rails: chains of nodes for broadcast and reduce, and the rails by which the bytes of an alltoall cross.
 
-Broadcast and reduce over rails: a chain of nodes on every rail, and a star in every node.
+Broadcast and reduce: the root hands a part of its data to the member of each index; the parts go from node to
+node, each on its own rail, and every member that receives one passes it on in its node as well. So each
+adapter carries its part once in and once out, and all adapters of a node together carry the whole (a
+pipelined chain, Chan et al., CCPE 2007, for each rail). Between groups of nodes, such as those of a
+dragonfly, chains take different routes, so that no link between two groups carries them all.
 
-The root hands a part of its data to the member of each place; the parts go from node to node, each on its own rail, and
-every member that receives one passes it on in its node as well. So each adapter carries its part once in and once out,
-and all adapters of a node together carry the whole (a pipelined chain, Chan et al., CCPE 2007, for each rail). Between
-groups of nodes, such as those of a dragonfly, chains take different ways round, so that no link between two groups
-carries them all.
-
-Over which place every byte of an alltoall crosses to another node, in whole units and few pieces.
-
-For two nodes the places get what suits their adapters (`blinksim.bounds.rail_flows`). What a receiver gets
-goes over its own place as far as that has room, which saves a hop inside its node, and the rest over the places that
-have room left; what goes over a place comes from the sender there first, which saves the other hop. Both are
-transportation problems between totals; after the diagonal, the northwest-corner rule solves them with as few pieces as
-there are totals (Dantzig 1951).
+Alltoall, in whole units and few pieces: for two nodes the indices get what suits their adapters
+(`blinksim.bounds.rail_flows`). Data for a receiver crosses by its own index as far as that has room, which
+saves a hop inside its node, and else by those with room left; the sender of that index goes first, which
+saves the other hop. Both are transportation problems between totals; after the diagonal, the northwest-corner
+rule solves them with as few pieces as there are totals (Dantzig 1951).
 """
 
 from __future__ import annotations

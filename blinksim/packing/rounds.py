@@ -1,17 +1,14 @@
 """Rounds of messages on given links, and the linear program that sets their times and shares.
 
-What is sent in which round, for one part of the data: the cheapest at given prices of links and rounds.
+In a round every wire sends at most one message, when all that its source got in earlier rounds is there;
+where wires share links, a rank sends to one rank a round and gets from one. The program sets when messages
+start, how long they are and which trees or paths (`Column`) share the data; further columns are priced by the
+cheapest use of links and rounds. Unused messages still cost an overhead, so they are dropped, and it starts
+again.
 
-The times of rounds: every wire sends one message a round, when all that its source got in earlier rounds is there.
-
-A linear program sets when messages start, how long they are and which ways (`Column`) share the data; further ways come
-by their prices. Messages that nothing uses cost an overhead all the same, so they are dropped, and it starts again.
-
-A message may be cut into equal pieces, each with an overhead of its own, which go on one by one. When they start is
-convex in their number, so that what follows waits for the first and the last one only. Without overheads any number of
-pieces costs nothing, and messages flow.
-
-Which wires may send in which round where they share links: a rank sends to one rank a round, and gets from one.
+A message may be cut into equal pieces, each with an overhead of its own, which go on one by one. Their start
+times are convex in their number, so what follows waits for the first and the last one only. Without overheads
+any number of pieces costs nothing, and messages flow.
 """
 
 from __future__ import annotations

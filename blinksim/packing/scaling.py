@@ -1,19 +1,14 @@
-"""Capacities for tree packings: shared ones divided, rates scaled until trees are whole.
+"""Capacities and rates for tree packings: shared capacity divided, rates scaled until trees are whole.
 
-From exact rates to whole trees: the least number of equal trees that attains a rate, or the best rate of a number.
+Division: the capacity of every link, bus and device limit is divided among the arcs that share it (a
+half-duplex bus has one each way) and between in-trees and out-trees that run at the same time; with it comes
+the rate of every root. `best_split` takes it from the linear program of the best trees, `even_split` gives
+equal parts. The program's numbers are rounded to short fractions (`blinksim.graphs.linear`) and checked
+exactly: loads above a capacity are scaled down, and the rate is found anew by cuts.
 
-Multiply the rate of every root and every capacity by one factor that makes the rates whole; a capacity may be rounded
-down where the trees still fit (ForestColl, Zhao et al. 2024, section 5, gives the factor that needs no rounding and
-the search for a fixed number of trees).
-
-Shared capacity divided, so that trees can be packed into fixed capacities, one for each arc and direction of trees.
-
-What is divided: the capacity of every link, bus and device limit. Among whom: the arcs that share it (a half-duplex bus
-has one each way), and, where in-trees run at the same time as out-trees, these two. With the division comes the rate of
-every root. `best_split` takes it from the linear program of the best trees; `even_split` gives equal parts.
-
-The program's numbers are rounded to short fractions (`blinksim.graphs.linear`), and each rounding is checked exactly:
-what the shared capacities do not hold is scaled down, and the rate is found anew by cuts.
+Scaling: multiply the rate of every root and every capacity by one factor that makes the rates whole; a
+capacity may be rounded down where the trees still fit (ForestColl, Zhao et al. 2024, section 5, gives the
+factor that needs no rounding and the search for a fixed number of trees).
 """
 
 from __future__ import annotations

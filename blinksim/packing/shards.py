@@ -1,17 +1,14 @@
-"""Shards of members spread over a cluster whose hosts have been packed one by one.
+"""Shards of members spread over a cluster whose nodes have been packed one by one.
 
-Shards of which a part enters other hosts by all their ports at once, where GPUs limit and not the ports.
+The trees that enter a node are dealt out to the members of every other node, as far as possible so that a
+member's data leaves over the port that it feeds itself. A shard is cut wherever one of its trees ends in any
+node, so that each piece has one tree in every node (the common refinement of the partitions).
 
-A shard that enters a host by one port spreads inside from there, so it loads the links inside almost as much as shards
-of the host's own do. In two to four hosts of eight GPUs those links are full before the ports are. A part of every
-shard then goes another way: each member passes what it got inside its own host on over its own port, so that all
-members of all other hosts have it two sends after its root. How large the part is follows from the loads.
-
-How every member's shard is spread over a cluster whose hosts have been packed one by one.
-
-The trees that enter a host are dealt out to the members of every other host, as far as possible so that a member's data
-leaves over the port that it feeds itself. A shard is cut wherever one of its trees ends in any host, so that each piece
-has one tree in every host (the common refinement of the partitions).
+A shard that enters a node by one port spreads inside from there, so it loads the links inside almost as much
+as the node's own shards do. In two to four nodes of eight GPUs those links are full before the ports are.
+Then a part of every shard enters other nodes by all their ports: each member passes what it got inside its
+own node on over its own port, so that all members of all other nodes have it two sends after its root. The
+loads give the size of that part.
 """
 
 from __future__ import annotations

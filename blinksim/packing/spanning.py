@@ -1,17 +1,11 @@
 """Undirected spanning trees packed at the strength of a graph, exactly, each rooted at its centre.
 
-Pack undirected spanning trees at the strength of a graph, exactly, each rooted at its centre.
-
-A graph holds trees of total weight min over partitions P of c(P)/(|P|-1) (Nash-Williams 1961; Tutte 1961). Every tree
-of such a packing crosses each tight partition exactly |P|-1 times, so a tree that crosses the known tight partitions
-least is one that may be used; it is used until another partition becomes tight or an edge is full (the
-decomposition of a point of a polytope, Caratheodory). The strength of the rest finds the partitions that were not
-known. Used up for a reduction and down for a broadcast, such trees are an optimal allreduce on full-duplex links.
-
-Allreduce on direct links: undirected spanning trees at the partition bound, up and down, rooted at their centres.
-
-Blink (Wang et al. 2020) reduces and broadcasts over the same trees; that such trees attain the partition bound is the
-theorem of Nash-Williams and Tutte (1961), see `blinksim.packing.spanning`.
+A graph holds trees of total weight min over partitions P of c(P)/(|P|-1) (Nash-Williams 1961; Tutte 1961).
+Every tree of such a packing crosses each tight partition exactly |P|-1 times, so a tree that crosses the
+known tight partitions least may be used, until another partition becomes tight or an edge is full (the
+decomposition of a point of a polytope, Caratheodory). The strength of the rest finds the partitions that were
+not known. Used up for a reduction and down for a broadcast, as in Blink (Wang et al. 2020), such trees are an
+optimal allreduce on full-duplex links.
 """
 
 from __future__ import annotations

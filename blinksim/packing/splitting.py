@@ -1,18 +1,15 @@
-"""Forwarders split off a graph, and the paths of what remains.
+"""Splitting off: forwarders taken out of a graph, and the paths of the arcs that remain.
 
-Take forwarders out of a graph: join their arcs in pairs, so that what every member can receive stays possible.
+Splitting off replaces an arc into a forwarder w and an arc out of it by one arc past it. If at least as much
+enters w as leaves it, its arcs can be paired off completely without making any set short (Bang-Jensen, Frank
+and Jackson 1995, Preserving and increasing local edge-connectivity in mixed graphs; Jackson 1988). A pool of
+known sets limits how much a pair may carry; flows then check that limit, and the sets that turn out short
+join the pool (cut generation). The order of the pairs decides how tall the trees become.
 
-Splitting off: replace an arc into a forwarder w and an arc out of it by one arc past it. If at least as much enters w
-as leaves it, its arcs can be paired off completely without making any set short (Bang-Jensen, Frank and Jackson 1995,
-Preserving and increasing local edge-connectivity in mixed graphs; Jackson 1988). How much a pair may carry follows from
-a pool of known sets; flows then check whether that was enough, and the sets that turn out short join
-the pool (cut generation). The order of the pairs decides how tall the trees become.
-
-Back from the graph between members to links: every unit of capacity has one physical path.
-
-Each arc carries pieces (path, amount). Splitting off joins the pieces of two arcs one by one (the two lists are laid
-side by side), so that a tree's arc is one path or, rarely, several; then the tree becomes several with equal edges.
-Two paths that meet before their ends leave out the circle between: no route passes a device twice.
+Every unit of capacity keeps one physical path. Each arc carries pieces (path, amount). Splitting off joins
+the pieces of two arcs one by one (the two lists are laid side by side), so that a tree's arc is one path or,
+rarely, several; then the tree becomes several with equal edges. Two paths that meet before their ends leave
+out the circle between: no route passes a device twice.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""Trees as columns: all low ones, the best mix and the fewest.
+"""Trees as columns: all out-trees of small height, and the best mix of trees, as in Blink and Blink+.
 
-All out-trees of small height: the columns among which the lowest schedules are chosen.
-
-The best mix of trees over hops, and few of them: the core of Blink and Blink+.
-
-A linear program over all trees, those that can improve it being generated as trees of least price; then an integer
-program over these and further trees, drawn with random prices, for the fewest at the same rate. Its optimum is the
-tree-packing bound: the cut for one root (Edmonds 1973), the partition bound for trees used both ways (Nash-Williams and
-Tutte 1961).
+A linear program over all trees, those that can improve it being generated as trees of least price; then an
+integer program over these and further trees, drawn with random prices, for the fewest at the same rate. Its
+optimum is the tree-packing bound: the cut for one root (Edmonds 1973), the partition bound for trees used
+both ways (Nash-Williams and Tutte 1961).
 """
 
 from __future__ import annotations

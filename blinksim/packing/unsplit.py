@@ -1,15 +1,12 @@
-"""Messages that are not divided: a single step, or a few, found by constraint programming.
+"""Schedules of undivided messages: a single step over balanced routes, or a few steps found by CP-SAT.
 
-One step for small messages: every rank sends to every other itself, to the far ones first, over balanced routes.
+Single step: every rank sends to every other, to the far ones first. Passing through a GPU pays no overhead,
+so two short messages on each link reach all ranks of a machine in which every rank is at most two links away.
 
-What only passes through a GPU pays no overhead there, so two short messages on each link reach all ranks of a machine
-in which every rank is two links away at most.
-
-Every item in one part, or a few equal ones: what is sent when, of all ways within some steps.
-
-By constraint programming (CP-SAT). Where latency and overheads count, all depends on who adds up what before whom. A
-step is here no more than the order of what happens to an item at a rank: a message starts when its own data is there
-and its links are free, whatever else is under way. A link sends in the order of steps, one message a step.
+Few steps: every item in one part, or a few equal ones. If latency and overheads count, all depends on who
+adds up what before whom. A step is only the order of events of an item at a rank: a message starts when its
+own data is there and its links are free, whatever else is under way. A link sends in the order of steps, one
+message a step.
 """
 
 from __future__ import annotations

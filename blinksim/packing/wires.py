@@ -1,15 +1,10 @@
-"""Wires between ranks, and the cheapest trees and exchanges of rounds on them.
+"""Wires between ranks (links, or routes through switches), and the cheapest rounds of sends on them.
 
-What joins two ranks, a link or a route through switches, with times in microseconds.
-
-The cheapest trees of rounds: in every round some ranks that have the data send it to some that do not.
-
-Over all sets of ranks that may have it, after every round: 3**n cases a round.
-
-Groups of ranks that exchange what they have in one round: pieces of an allreduce.
-
-All ranks of a clique send to all others of it at once. Several such rounds in a row make an allreduce if every group of
-one round meets every group of the next ones in one rank: first inside four GPUs, then in pairs, as in a hypercube.
+Trees: in every round some ranks that have the data send it to some that do not; the search goes over all sets
+of ranks that may have it after every round, 3**n cases a round. Exchanges, pieces of an allreduce: all ranks
+of a clique send to all others of it at once. Several such rounds in a row make an allreduce if every group of
+one round meets every group of the next ones in one rank: first inside four GPUs, then in pairs, as in a
+hypercube. Times are in microseconds.
 """
 
 from __future__ import annotations

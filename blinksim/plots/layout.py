@@ -1,4 +1,4 @@
-"""Where devices stand in a picture: grids as grids, trees as layers, linked GPUs and routers on a circle."""
+"""Positions of devices in a picture: grids as grids, trees as layers, linked GPUs and routers on a circle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How evenly a schedule loads its links: every link of a class from the busiest to the idlest."""
+"""Link loads of a schedule as a picture: every link of a class from the busiest to the idlest."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is sent where, when: representation, loads and proof."""
+"""Schedules: representation, loads and proof."""

@@ -1,9 +1,10 @@
-"""What each collective starts from and must end with, chunk by chunk; which data fits a rank's own buffers.
+"""Start and end of each collective, chunk by chunk, and which data fits a rank's own buffers.
 
-Every rank that reduces starts with its own contribution to every chunk. A chunk that is not reduced starts in one
-place: at its origin, or at the root. The buffers are those of NCCL (user guide, "Collective Operations" and "In-place
-Operations"): in place, the input of an allgather or gather is the rank's own block of the output, the output of a
-reducescatter or scatter is the rank's own block of the input, and everything else has one buffer for both.
+Every rank that reduces starts with its own contribution to every chunk. A chunk that is not reduced starts in
+one place: at its origin, or at the root. The buffers are those of NCCL (user guide, "Collective Operations"
+and "In-place Operations"): in place, the input of an allgather or gather is the rank's own block of the
+output, the output of a reducescatter or scatter is the rank's own block of the input, and everything else has
+one buffer for both.
 """
 
 from __future__ import annotations

@@ -1,25 +1,23 @@
-"""What every device holds after every step, and what waits for what: the schedule carried out.
+"""Contents of every device after every step, and deadlock among the sends: the schedule carried out.
 
-Chunks are sets of contributions. A copy replaces what the receiver has of a chunk, a reduction merges with it. A device
-without data has the neutral element, and merging with that is a copy. All sends of a step read what was there when the
-step began, so the chunks do not depend on each other and each is followed on its own. Contributions must be disjoint:
-merging overlapping sets counts a rank twice, which sum and prod would show, so it is refused for every operation.
+Chunks are sets of contributions. A copy replaces what the receiver has of a chunk, a reduction merges with
+it; a device without data has the neutral element. All sends of a step read what was there when the step
+began, so each chunk is followed on its own. Contributions must be disjoint: merging overlapping sets counts a
+rank twice, which sum and prod would show, so it is refused for every operation.
 
-Do the sends ever wait for each other in a circle, when connections have room for only a few of them? The connections
-are the triples (src, dst, channel). Each is a queue of `slots` buffers, filled by its sender and emptied by its
-receiver, both in the order of the schedule; the ends of different connections do not wait for one another. A send is
-*put* when its data is read into a slot, and *taken* when the receiver applies it. It is put
+Deadlock: a connection (src, dst, channel) is a queue of `slots` buffers, filled by its sender and emptied by
+its receiver, both in the order of the schedule. A send is *put* when its data is read into a slot, and
+*taken* when the receiver applies it. It is put after the previous send of its connection was put and the one
+`slots` before it was taken, and after everything that earlier steps bring to its chunk at its source was
+taken. It is taken after it was put, after the previous send of its connection was taken, after every send of
+the same or an earlier step that reads the chunk at the receiver was put, and after what earlier steps bring
+there was taken. A circle of such waits is a deadlock, and without one everything runs (the events of a finite
+acyclic order).
 
-- after the previous send of its connection was put, and the one `slots` before it was taken;
-- after everything that earlier steps bring to its chunk at its source was taken;
-
-and taken after it was put, after the previous send of its connection was taken, after every send of the same or an
-earlier step that reads the chunk at the receiver was put, and after what earlier steps bring there was taken. A
-circle of such waits is a deadlock, and without one everything runs (the events of a finite acyclic order).
-
-Only the wait for a slot can close a circle: all others lead from a step to a later one, or from puts to takes of one
-step. So a circle lies inside one step, in which a connection has more sends than slots and some device both sends and
-receives the same chunk. (Coffman, Elphick and Shoshani, "System deadlocks", 1971: circular wait.)
+Only the wait for a slot can close a circle: all others lead from a step to a later one, or from puts to takes
+of one step. So a circle lies inside one step, in which a connection has more sends than slots and some device
+both sends and receives the same chunk. (Coffman, Elphick and Shoshani, "System deadlocks", 1971: circular
+wait.)
 """
 
 from __future__ import annotations

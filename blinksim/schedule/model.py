@@ -1,11 +1,11 @@
-"""What is sent where, in which order: arrays, no object per send.
+"""Schedules: chunks of a collective's vector, and the sends that move them, as arrays.
 
-The vector of a collective (its `size`, see `blinksim.collective`) is cut into chunks with exact shares. A send moves
-one chunk from one device to another over a route of links, and either copies it or reduces it into what the receiver
-has. Sends are ordered by step: the sends of a step read what was there when the step began.
+The vector of a collective (its `size`, see `blinksim.collective`) is cut into chunks with exact shares. A
+send moves one chunk from one device to another over a route of links, and either copies it or reduces it into
+what the receiver has. Sends are ordered by step: the sends of a step read what was there when the step began.
 
-Two forms. In *steps* form the steps are what runs, one after another. In *forest* form every chunk travels on a tree of
-its own and its steps only say what depends on what: the chunks can be cut into pieces that follow each other
+Two forms. In *steps* form the steps run one after another. In *forest* form every chunk travels on a tree of
+its own, and its steps only order dependent sends: the chunks can be cut into pieces that follow each other
 (`blinksim.schedule.pipeline`), which turns a forest into steps.
 """
 

@@ -1,4 +1,4 @@
-"""What switches do in a schedule: the sends into one and out of it, and whether it can do that.
+"""Work of switches in a schedule: the sends into one and out of it, and whether it can do them.
 
 A switch that multicasts or reduces is an end of sends, like a relay that reduces. One that reduces in flight has the
 sum of what arrived, and gives it out. One that reduces into readers carries out operations, and keeps nothing: in a

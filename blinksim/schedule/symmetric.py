@@ -1,13 +1,13 @@
-"""Schedules that say their trees once, and the group that turns them into all.
+"""Symmetric schedules: base trees, and the group of symmetries that maps them to all trees.
 
-A schedule of 32,768 GPUs has a tree for every GPU, with as many sends each; where the machine is symmetric, the trees
-are one tree turned round. So `base` has one chunk of each sort, and `turns` commuting symmetries of the machine
-(`blinksim.topology.group`). The schedule is the images of every chunk of `base` under the elements of
-the group; a generator that takes all sends of a chunk to sends of the same chunk makes no further image of it.
+A schedule of 32,768 GPUs has a tree for every GPU, with as many sends each; on a symmetric machine the trees
+are images of one tree. So `base` has one chunk of each sort, and `turns` commuting symmetries of the machine
+(`blinksim.topology.group`). The schedule is the images of every chunk of `base` under the elements of the
+group; a generator that takes all sends of a chunk to sends of the same chunk makes no further image of it.
 
-What every image does follows from what one of them does, because a symmetry takes links to equal links. What all of
-them load follows from orbits: the elements spread what a chunk sends over a link evenly over the orbit of that link
-(the orbit-stabilizer theorem), so an orbit is one resource with the bandwidth of all its links.
+A symmetry takes links to equal links, so one image stands for all. The load of all follows from orbits: the
+elements spread what a chunk sends over a link evenly over the orbit of that link (the orbit-stabilizer
+theorem), so an orbit is one resource with the bandwidth of all its links.
 """
 
 from __future__ import annotations

@@ -1,18 +1,17 @@
-"""Does a schedule keep its promise? Every fault is a sentence that names the chunk, the rank and the send.
+"""Verification of schedules (routes, chunks, contents, waits); faults name the chunk, the rank and the send.
 
-Checked: sends run between participants over links that exist and join up, through devices that forward; the chunks and
-their shares are those of the collective; every send has something to send; every rank ends with each contribution
-exactly once, and nothing waits in a circle with bounded buffers (`contents`). Dependences on timing are ruled out, so
-the verdict holds for every executor that keeps the step order of each chunk. What a schedule says about a bound is
-another matter (`blinksim.bounds.claims`).
+Checked: sends run between participants over links that exist and join up, through devices that forward; the
+chunks and their shares are those of the collective; every send has something to send; every rank ends with
+each contribution exactly once, and nothing waits in a circle with bounded buffers (`contents`). Dependences
+on timing are ruled out, so the verdict holds for every executor that keeps the step order of each chunk.
+Claims of a bound are another matter (`blinksim.bounds.claims`).
 
-A schedule by symmetry is proved from one chunk of each sort, without writing the others out. A symmetry takes a right
-chunk to a right one, since it takes ranks to ranks and links to equal links; so the chunks of `base` are followed one
-by one. That the generators are symmetries was checked when the group was made (`Turns.of`). What all chunks have in
-common is counted: their labels and shares image by image, or in an alltoall by orbits of blocks; the loads and what
-devices hold by orbits too. In a forest every image has channels of its own, so what waits inside a connection waits
-inside one image. In steps images join; there no sends wait for each other in a circle if none of `base` could whatever
-shared its connection, and else all images are looked at.
+A symmetric schedule is proved from the chunks of `base` alone: a symmetry takes ranks to ranks and links to
+equal links, and so a right chunk to a right one; the group was checked when it was made (`Turns.of`). Common
+properties are counted: labels and shares by image, or in an alltoall by orbits of blocks; loads and contents
+of devices by orbits. In a forest every image has channels of its own, so waits inside a connection stay
+inside one image. In steps images join; if no sends of `base` wait in a circle whatever shares their
+connection, none do, and else all images are looked at.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""JSON read without surprises: no key twice, no NaN, no number beyond a double, a limit on size and on nesting.
+"""JSON read strictly: no repeated key, no NaN, no number beyond a double, limits on size and nesting.
 
-Where in a JSON document something stands: looked up after something was found wrong, which is rare.
-
-Python's parser keeps no places, and a parser that does takes ten times as long for every sound document.
-
-
-The grammar is RFC 8259; what it leaves to readers (repeated keys, large numbers, depth) is refused here with the place.
-
-Data compressed in the xz format, in base64, as fields of JSON: written, and read with a limit on its length.
+The grammar is RFC 8259; what it leaves to readers (repeated keys, large numbers, depth) is refused here with
+its position. Python's parser keeps no positions, and one that does takes ten times as long, so they are
+looked up only after a fault. Fields may hold data compressed by xz in base64, read with a limit on its
+length.
 """
 
 from __future__ import annotations

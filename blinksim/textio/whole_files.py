@@ -1,12 +1,8 @@
-"""Files and folders written whole or not at all, and what an export holds.
+"""Files and folders written whole or not at all, and the files of an export with how to load them.
 
-The result of an export: files as text, and how to load them.
-
-Writing files and folders: whole or not at all, and on disk before anybody is told that they are there.
-
-The order of steps is that of Pillai et al., All File Systems Are Not Created Equal, OSDI 2014: write under another
-name, fsync, rename, fsync the folder. The other name cannot be guessed and is created exclusively, so that nobody who
-may write in the same folder can lay a link in its place.
+The order of steps is that of Pillai et al., All File Systems Are Not Created Equal, OSDI 2014: write under
+another name, fsync, rename, fsync the folder. The other name cannot be guessed and is created exclusively, so
+that nobody with write access to the folder can lay a link in its place.
 """
 
 from __future__ import annotations

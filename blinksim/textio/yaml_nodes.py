@@ -1,11 +1,8 @@
-"""Strict reading of small YAML files, and exact YAML text.
+"""Strict reading of small YAML files, with line and column of every value, and exact YAML text.
 
-Strict reading of small YAML files: every value knows its line and column, and nothing is guessed.
-
-Plain YAML only: one document, no anchors and aliases, no tags, limited depth, no key twice. Scalars are text until the
-reader asks for a number with a unit, so that ``on``, ``1:30`` or a bus id such as ``04:00.0`` mean what they say.
-
-Exact YAML text of bandwidths and times, and YAML in the layout of our data files.
+Plain YAML only: one document, no anchors and aliases, no tags, limited depth, no key twice. Scalars are text
+until the reader asks for a number with a unit, so that ``on``, ``1:30`` or a bus id such as ``04:00.0`` mean
+what they say. Bandwidths and times are written exactly, in the layout of our data files.
 """
 
 from __future__ import annotations

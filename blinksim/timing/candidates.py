@@ -1,12 +1,10 @@
-"""Candidates by name, and those that ``best`` considers, with the reasons of the ones that it leaves out.
+"""Candidate algorithms by name, and those that ``best`` considers, with reasons for the ones left out.
 
-All that need no solver take part, unless their schedules take seconds to build. Packed trees and Blink's three phases
-take part where the others leave a gap to what any algorithm can reach, and where they are found within about a second:
-trees for large messages, three phases for small ones. The others do not: CP-SAT, which chooses them, takes a second to
-load, and packed trees reach every rate that chains reach.
-
-Where only the quickest is asked for, on thousands of ranks, what runs in many steps need not be built to see that it is
-slower: its steps, and what they put on the links out of each node, say so.
+All that need no solver take part, unless their schedules take seconds to build. Packed trees and Blink's
+three phases take part if the others leave a gap to the bound and they are found within about a second: trees
+for large messages, three phases for small ones. Algorithms by CP-SAT do not: it takes a second to load, and
+packed trees reach every rate that chains reach. If only the quickest is asked for, on thousands of ranks, an
+algorithm of many steps is ruled out unbuilt, by its steps and its load on the links out of each node.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
 """Event graph of a schedule: what each send occupies, in which order, what waits for what, and for how long.
 
-A send passes one stage after another: the capacity of the device it leaves, the link (or bus), the capacity of the
-device it enters, and so on along its route, and at the end the receiver's reducer if it is reduced there. Every stage
-is served by a resource that passes pieces one by one, so an evaluator needs nothing but stages and waits: an event
-graph, whose times obey max-plus linear equations once the order at every resource is known (Baccelli, Cohen, Olsder,
-Quadrat, "Synchronization and linearity", 1992, chapter 2).
+A send passes one stage after another: the capacity of the device it leaves, the link (or bus), the capacity
+of the device it enters, and so on along its route, and at the end the receiver's reducer if it is reduced
+there. Every stage is served by a resource that passes pieces one by one, so stages and waits are all that an
+evaluator needs; once the order at every resource is known, their times obey max-plus linear equations
+(Baccelli, Cohen, Olsder, Quadrat, "Synchronization and linearity", 1992, chapter 2).
 
-A send waits for everything that earlier steps brought to its chunk at its source, from the last copy on. It does not
-wait for the place where it arrives: receivers have room for what comes early. Where a schedule runs in steps, the
-chunks that one connection carries in one step are one message: it starts when all its chunks are there, pays the
-overhead once, and has arrived when all of it has; unless what runs it sends each of them as a message of its own.
+A send waits for everything that earlier steps brought to its chunk at its source, from the last copy on, but
+not for room at the receiver. In a schedule of steps, the chunks that one connection carries in one step are
+one message: it starts when all its chunks are there, pays the overhead once, and has arrived when all of it
+has; unless the executor sends each of them as a message of its own.
 
-Times are whole ticks of a unit that divides every transfer time. Sums and maxima of whole numbers do not depend on
-their order; in floating point two simultaneous arrivals would differ in the last digit, and evaluators would serve
-them in different orders.
+Times are whole ticks of a unit that divides every transfer time. Sums and maxima of whole numbers do not
+depend on their order; in floating point two simultaneous arrivals would differ in the last digit, and
+evaluators would serve them in different orders.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Event-by-event evaluation of an event graph, exact for any order of service: first come, first served, or given.
+"""Evaluation of an event graph event by event, exact for any order of service: first come, or given.
 
-With first come, first served, a link's next free time is known when a piece becomes ready for it, so only that moment
-is an event; the usual second one (the link falls free) is not needed. `tests/simulation/plain_events.py` does the same
-in the plainest form; here are the same rules, written for speed.
+With first come, first served, a link's next free time is known when a piece becomes ready for it, so only
+that moment is an event; the usual second one (the link falls free) is not needed.
+`tests/simulation/plain_events.py` does the same in the plainest form; here are the same rules, written for
+speed.
 
 **Ties.** Of events at one time the one with the lower piece comes first, then the one with the lower stage.
 

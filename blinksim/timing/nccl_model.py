@@ -1,7 +1,7 @@
-"""What NCCL would choose, as projections that stand beside those of other algorithms.
+"""NCCL's expected choice as projections that stand beside those of other algorithms.
 
-The time is the one that NCCL's tuner predicts for itself (`blinksim.nccl.tuner.tuner`): a model that NCCL chooses by,
-with measured times within a few per cent of it for large sizes. Where constants were measured
+The time is the one that NCCL's tuner predicts for itself (`blinksim.nccl.tuner.tuner`): a model that NCCL
+chooses by, with measured times within a few per cent of it for large sizes. Where constants were measured
 (`blinksim.cost.nccl_rates`), the time that they give for NCCL's choice stands beside it.
 """
 

@@ -1,4 +1,4 @@
-"""How a simulation runs: how links serve, and how sends behave beyond what the links say."""
+"""Options of a simulation: the order in which links serve, and the behaviour of sends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a timing model is: a name, the algorithms that it can time, and their times as projections."""
+"""Timing models: the interface, with a name, the algorithms that can be timed, and their projections."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Clusters: a node file replicated and joined by a fabric, and the symmetries of the result.
+"""Clusters: a node replicated and joined by a fabric, and the symmetries of the result.
 
-The symmetries follow from the shape of the fabric. They are generators: their products map any node onto any other in
-an equivalent place, and do inside nodes what the symmetries of the single node do (orbits of a permutation group: D. F.
-Holt, Handbook of Computational Group Theory, 2005, section 4.1). A permutation p is a sequence: device i goes to device
-p[i]. The devices of the nodes come first, node by node, those of the fabric last. `blinksim.topology.symmetry` checks
-every permutation before use.
+The symmetries follow from the shape of the fabric. They are generators: their products map any node onto any
+other in an equivalent place, and do inside nodes what the symmetries of the single node do (orbits of a
+permutation group: D. F. Holt, Handbook of Computational Group Theory, 2005, section 4.1). A permutation p is
+a sequence: device i goes to device p[i]. The devices of the nodes come first, node by node, those of the
+fabric last. `blinksim.topology.symmetry` checks every permutation before use.
 
-In the examples, a node has two GPUs that are its ports, and the symmetry (1, 0), which exchanges them; of two nodes,
-n0.gpu0 is device 0, n0.gpu1 is 1, n1.gpu0 is 2, n1.gpu1 is 3, and the fabric's devices begin at 4.
+In the examples, a node has two GPUs that are its ports, and the symmetry (1, 0), which exchanges them; of two
+nodes, n0.gpu0 is device 0, n0.gpu1 is 1, n1.gpu0 is 2, n1.gpu1 is 3, and the fabric's devices begin at 4.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What-if edits of a machine. Each returns a new topology; none changes the one it is given.
+"""What-if edits of a machine, each of which returns a new topology and leaves the given one unchanged.
 
-Targets: a device (``gpu3``), both directions of a pair (``gpu0-gpu3``), one direction (``gpu0->gpu3``), or, where whole
-classes make sense, a link class (``xe``). Names take the ranges of machine files: ``nic[0-3]``, ``gpu[0-3]-nvswitch``.
+Targets: a device (``gpu3``), both directions of a pair (``gpu0-gpu3``), one direction (``gpu0->gpu3``), or,
+where whole classes make sense, a link class (``xe``). Names take the ranges of machine files: ``nic[0-3]``,
+``gpu[0-3]-nvswitch``.
 """
 
 from __future__ import annotations

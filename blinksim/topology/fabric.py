@@ -1,13 +1,14 @@
-"""The shapes in which nodes are joined, and the switches and links that each adds.
+"""Fabrics that join nodes into a cluster: the shapes, and the switches and links that each adds.
 
-`switch`: one switch, or `planes` of them: port p of every node goes to plane p mod planes; as many planes as ports are
-rails. `tree`: per plane, a leaf switch for every `leaf_nodes` nodes under one spine. `levels`: any number of levels of
-switches, each with planes of its own, such as rails under one spine. `dragonfly`: groups of nodes around a switch each,
-and links between every two groups. `direct`: ports wired back to back, as NTB adapters are.
+`switch`: one switch, or `planes` of them: port p of every node goes to plane p mod planes; as many planes as
+ports are rails. `tree`: per plane, a leaf switch for every `leaf_nodes` nodes under one spine. `levels`: any
+number of levels of switches, each with planes of its own, such as rails under one spine. `dragonfly`: groups
+of nodes around a switch each, and links between every two groups. `direct`: ports wired back to back, as NTB
+adapters are.
 
-A switch of a fabric stands for all switches that share its work: the spine of a leaf-spine network is one switch here,
-a dragonfly group too (J. Kim, W. J. Dally, S. Scott, D. Abts, Technology-Driven, Highly-Scalable Dragonfly Topology,
-ISCA 2008), so that routes between them are never worse than the sum of their links.
+A switch of a fabric stands for all switches that share its work: the spine of a leaf-spine network is one
+switch here, a dragonfly group too (J. Kim, W. J. Dally, S. Scott, D. Abts, Technology-Driven, Highly-Scalable
+Dragonfly Topology, ISCA 2008), so that routes between them are never worse than the sum of their links.
 """
 
 from __future__ import annotations

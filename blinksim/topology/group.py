@@ -1,13 +1,14 @@
 """Groups of symmetries of a machine: commuting ones, such as the rotations of a torus, and any order of alike nodes.
 
-Commuting: every generator has an order, so that an element of the group is a row of exponents, one a generator (the
-fundamental theorem of finite abelian groups: Dummit and Foote, Abstract Algebra, 3rd edition, 2004, section 5.2). Of
-the members, an orbit is a grid: each generator either leaves every one of them in place or moves them round in a cycle
-as long as its order. A member then has coordinates, and a pair of members one image in which the first of them is at 0.
+Commuting: every generator has an order, so that an element of the group is a row of exponents, one per
+generator (the fundamental theorem of finite abelian groups: Dummit and Foote, Abstract Algebra, 3rd edition,
+2004, section 5.2). An orbit of members is a grid: each generator either leaves every one of them in place or
+moves them round in a cycle as long as its order. A member then has coordinates, and every pair of members has
+one image whose first member is at 0.
 
-Nodes of a cluster can be exchanged as one likes if the turn of all nodes and the exchange of the first two are
-symmetries that leave the fabric in place: the two generate every order of the nodes. Routes between any two nodes are
-then those between two.
+Nodes of a cluster can be exchanged at will if the rotation of all nodes and the exchange of the first two are
+symmetries that leave the fabric in place: the two generate every order of the nodes. Routes between any two
+nodes are then those between two.
 """
 
 from __future__ import annotations

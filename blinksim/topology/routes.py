@@ -1,9 +1,9 @@
-"""Routes between devices: fewest hops, then the widest; senders share equal ones.
+"""Routes between devices: fewest hops, then the widest; senders are spread over equal routes.
 
-Devices that hold data are passed through only where no route avoids them. Where several routes are equally good (the
-NICs of a node, the planes of a fabric), `route` takes the one that the sender's position in its node selects, so that
-neighbours do not all queue at the first NIC, and `ways` lists them all. Parallel links of one pair of devices count as
-one link with the sum of their bandwidths.
+Devices that hold data are passed through only where no route avoids them. Where several routes are equally
+good (the NICs of a node, the planes of a fabric), `route` takes the one that the sender's position in its
+node selects, so that neighbours do not all queue at the first NIC, and `ways` lists them all. Parallel links
+of one pair of devices count as one link with the sum of their bandwidths.
 
 In a cluster of many nodes a search looks at the nodes of the two ends and what is between them only
 (`blinksim.topology.neighbours`).

@@ -1,1 +1,1 @@
-"""What the builders share: orders of ranks, trees and paths as schedules, polishing."""
+"""Shared parts of the builders: orders of ranks, trees and paths as schedules, polishing."""

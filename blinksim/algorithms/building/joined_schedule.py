@@ -1,15 +1,13 @@
-"""Alltoall schedules whose blocks travel together.
+"""Alltoall schedules in few messages: blocks that share a part of their route travel together.
 
-Alltoall in few messages: blocks that go the same way for a while are sent together.
+A block goes from member i of a node to member j of another, `far` nodes further on. Its route is cut into
+crossings, one for each digit of that distance (Bruck et al., IEEE TPDS 1997); a single one if the radix is
+the number of nodes. Before each crossing the members of a node exchange blocks, so that all blocks for one
+node are at the member that sends them there, on its own rail (PXN, NCCL 2.12; two-dimensional hierarchical
+alltoall, Tutel 2022).
 
-A block goes from member i of a node to member j of another, `far` nodes further on. Its way there is cut into
-crossings, one for each digit of that distance (Bruck et al., IEEE TPDS 1997); a single one if the radix is the number
-of nodes. Before each crossing the members of a node exchange what they have, so that all blocks for one node are with
-the member that sends them there, on its own rail (PXN, NCCL 2.12; two-dimensional hierarchical alltoall, Tutel 2022).
-The fewer such messages, the less their overheads count; the more rounds they are divided among, the more of what
-happens inside nodes overlaps with what happens between them.
-
-Schedules of an alltoall whose blocks travel together: written out, by symmetry, in messages.
+Fewer messages pay fewer overheads; more rounds overlap more of the traffic inside nodes with the traffic
+between them. A schedule can be written out, stored by symmetry, or given as messages only.
 """
 
 from __future__ import annotations

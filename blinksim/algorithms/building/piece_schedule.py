@@ -1,10 +1,7 @@
-"""Alltoall schedules whose blocks are cut into pieces, each over a place of its own.
+"""Alltoall and alltoallv schedules over rails: blocks cut into pieces, each through the members of one index.
 
-Routes of an alltoall over rails: inside nodes, and between members of equal place, each written out once.
-
-The steps of an alltoallv whose blocks are joined, without its blocks: what members hand on and send across.
-
-Schedules of an alltoall or alltoallv whose blocks are cut into pieces, each over a place of its own.
+Routes run inside nodes and between members of equal index; every one is written out once. Loads per step
+follow from what members hand on and send across, without listing the blocks.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Plans: builders that know ranks and find routes, trees of ranks, and plans filled by other people's code.
+"""Plans of schedules in terms of ranks: routes between them, pipelined trees, and plans filled by plugins.
 
-What the builders share: ranks to devices, and routes for rank pairs.
-
-Pipelined trees: chain, binary tree and double binary tree share one way from a parent list to a schedule.
-
-Schedules of algorithms from outside the package: a function fills a `Plan`, and the result is proved.
+Chain, binary tree and double binary tree share one function from a parent list to a schedule. An algorithm
+from outside the package fills a `Plan`, and the resulting schedule is verified.
 """
 
 from __future__ import annotations

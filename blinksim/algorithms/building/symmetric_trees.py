@@ -1,12 +1,9 @@
-"""Symmetric trees: one packed tree of each sort, and the symmetries that turn it into all.
+"""Packed trees of symmetric machines: base trees, and the symmetries that map them to all others.
 
-Permutations that take alike hosts round: candidates for symmetries of a cluster of which a host was changed.
-
-Packed trees of symmetric machines: one tree of each sort, and the symmetries that turn it into all.
-
-Clusters of alike hosts have the trees of `host_trees`, of which those of one host stand for the rest. Machines in which
-all devices are alike, such as tori, have the trees of `blinksim.packing.forest`. The rate is not claimed
-but measured: that of the loads of all images together.
+Clusters of alike nodes have the trees of `host_trees`; those of one node stand for the rest, also if one node
+differs and the symmetries rotate only the others. Machines whose devices are all alike, such as tori, have
+the trees of `blinksim.packing.forest`. The rate is not assumed but follows from the loads of all images
+together.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What measured times say: is a log normal, and which rates does it show?"""
+"""Judgement of measured times: whether a log is normal, and which rates it shows."""

@@ -1,7 +1,7 @@
-"""What NCCL should reach on a machine at a size: its tuner's model, or alpha and beta of rings where it has none.
+"""The time that NCCL should take on a machine: by its tuner's model, or by alpha and beta of rings.
 
-NCCL predicts a time for every algorithm and protocol and takes the least (NCCL 2.28.3, graph/tuning.cc); on 8 x H200
-that prediction and the measured times of large allreduces differ by a percent.
+NCCL predicts a time for every algorithm and protocol and takes the least (NCCL 2.28.3, graph/tuning.cc); on 8
+x H200 that prediction and the measured times of large allreduces differ by a percent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What others published for the same job on the same machine, or on one whose GPUs are linked in the same way."""
+"""Published times of the same job on the same machine, or on one whose GPUs are linked in the same way."""
 
 from __future__ import annotations
 

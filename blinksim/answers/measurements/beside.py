@@ -1,4 +1,4 @@
-"""What was measured of a question: runs of this project, and cells that others published."""
+"""Measurements of a question: runs of this project, and cells that others published."""
 
 from __future__ import annotations
 

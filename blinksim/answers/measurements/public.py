@@ -1,4 +1,4 @@
-"""What others measured on a machine, beside what NCCL would take there and what no schedule exceeds."""
+"""Public measurements on a machine, beside NCCL's expected time and the bound of any schedule."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How early data can be on a link, and how long before the end it must be there at the latest.
+"""Delays of data: the earliest time on each link, and the latest time there before the end.
 
-All times are whole femtoseconds, rounded down, so that sums are exact and never claim more than the machine says. Data
-starts at the ranks that have some to give, pays the overhead of the first link and the latency of every link. What only
-passes through a device pays no overhead there.
+All times are whole femtoseconds, rounded down, so that sums are exact and never claim more than the machine
+says. Data starts at the ranks that have some to give, pays the overhead of the first link and the latency of
+every link. What only passes through a device pays no overhead there.
 """
 
 from __future__ import annotations

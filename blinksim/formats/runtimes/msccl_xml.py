@@ -1,16 +1,13 @@
-"""Algorithm files of MSCCL, written, read as the runtimes read them, and carried out symbolically.
+"""MSCCL algorithm files: programs of thread blocks, written, read as runtimes read them, run symbolically.
 
-MSCCL's algorithm files read as the runtimes read them, and carried out symbolically.
+A thread block sends to one peer at most, receives from one, and runs its steps in order; a step may wait for
+one step of another block of its GPU, and further waits take steps that do nothing. Attributes and limits are
+those of the runtimes' parsers: RCCL (src/misc/msccl), Microsoft's MSCCL and its executor for NCCL
+(msccl-tools language/ir.py). MSCCL: Cowan et al., "MSCCLang", ASPLOS 2023.
 
-Every unit of data is the set of contributions in it, thread blocks run step by step with bounded connections, and in
-the end every rank must have what the collective promises: out of place, in place where the file allows that, and
-in any order of the thread blocks. The limits are those of RCCL's parser and of Microsoft's MSCCL (see `msccl_xml`).
-
-MSCCL's algorithm files: programs of thread blocks, for RCCL, Microsoft's MSCCL and its executor for NCCL.
-
-A thread block sends to one peer at most, receives from one, and runs its steps in order; a step may wait for one step
-of another block of its GPU; further waits take steps that do nothing. The attributes are those that the runtimes'
-parsers ask for (RCCL src/misc/msccl, msccl-tools language/ir.py). MSCCL: Cowan et al., "MSCCLang", ASPLOS 2023.
+The symbolic run holds for every unit of data the set of contributions in it, and moves thread blocks step by
+step over bounded connections. In the end every rank must have what the collective promises: out of place, in
+place where the file allows that, and in any order of the thread blocks.
 """
 
 from __future__ import annotations

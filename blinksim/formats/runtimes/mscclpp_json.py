@@ -1,18 +1,15 @@
-"""Execution plans of MSCCL++, written, read as the executor reads them, and carried out symbolically.
+"""MSCCL++ execution plans: one-sided puts, signals and waits, written, read, and run symbolically.
 
-MSCCL++ plans read as the executor reads them, and carried out symbolically.
-
-Every unit of data is the set of contributions in it. Thread blocks run one operation at a time in any order; puts write
-to the other GPU at once, signals are counted, barriers wait for all their blocks, and what a signal announces or a wait
-lets in needs a `nop` (all threads of the block meet) in between. Read from MSCCL++ src/core/executor.
-
-MSCCL++ execution plans: one-sided puts, signals and waits, for `mscclpp.Executor`.
-
-A connection has a thread block at either end: one puts and signals, the other waits and adds or copies what came into
-place. Data lands where nothing is read any more, or in scratch of its own, so a put never has to ask; only at the
-start of a plan each receiver signals that it is ready. Blocks that share data meet at barriers. What goes over a
-connection in one step is put chunk by chunk and signalled once. Limits: MSCCL++
+A connection has a thread block at either end: one puts and signals, the other waits and adds or copies what
+arrived. Data lands where nothing is read any more, or in scratch of its own, so a put never has to ask; only
+at the start of a plan each receiver signals that it is ready. Blocks that share data meet at barriers. What
+goes over a connection in one step is put chunk by chunk and signalled once. Limits: MSCCL++
 src/core/include/execution_common.hpp (64 operations a block, 16 barriers).
+
+The symbolic run holds for every unit of data the set of contributions in it. Thread blocks run one operation
+at a time in any order; puts write to the other GPU at once, signals are counted, barriers wait for all their
+blocks, and between data and its signal, or a wait and its data, a `nop` (all threads of the block meet) is
+needed. Read from MSCCL++ src/core/executor.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What comes with blinksim, by name: machines and ready schedules."""
+"""Machines and ready schedules that come with blinksim, by name."""

@@ -1,7 +1,7 @@
-"""Which GPUs a recorded machine has, by ``models/gpus.yaml``, and what was measured of such GPUs.
+"""GPU models of recorded machines, by ``models/gpus.yaml``, and the constants measured on such GPUs.
 
-NCCL's topology files give PCI numbers and ``nvidia-smi`` model names. A machine with the GPUs and NVLinks of one in the
-catalogue, its twin, runs programs and NCCL as that one was measured to.
+NCCL's topology files give PCI numbers and ``nvidia-smi`` model names. A machine with the GPUs and NVLinks of
+one in the catalogue, its twin, runs programs and NCCL as that one was measured to.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The executor on GPUs: one process, peers' memory mapped, one persistent kernel per GPU and launch.
+"""The executor of programs on GPUs: one process, mapped peer memory, one persistent kernel per launch.
 
-Devices of the program map to CUDA devices in order, or as the caller says; several may share one GPU, which is slow
-but fine for trials. Memory that peers write is allocated outside CuPy's pool and freed with the runner.
-
-The executor on GPUs: chooses how data are handed on, fits the program, times it and checks the data.
+It chooses the protocol, fits the program to the machine, times it and checks the data. Devices of the program
+map to CUDA devices in order, or as the caller says; several may share one GPU, which is slow but fine for
+trials. Memory that peers write is allocated outside CuPy's pool and freed with the runner.
 """
 
 from __future__ import annotations

@@ -1,19 +1,15 @@
-"""Emulated machines: every link a wire of its own, or several by lanes, each a fixed number of thread blocks.
+"""Emulated machines: every link of another machine is a wire, a fixed number of thread blocks on real GPUs.
 
-A schedule whose links are single lanes: each send gets its lane before anything runs.
+What a thread block can copy to another GPU is limited, and blocks add up (`blinksim run --pairs` measures
+it), so a block in charge of one link makes a machine of slow links out of a fast switch: it carries all sends
+over the link, of any tree and channel, and nothing else stores to another GPU. Wires only copy; sums and
+results in a GPU's own memory are the work of further blocks, so that a wire is as fast for reduced data as
+for data passed on. A wire takes what is ready, the least advanced first.
 
-A link of several lanes passes several messages at once, each at the rate of a lane. Where lanes are things of their own
-(wires, or the thread blocks that stand for them), the load has to be dealt out to them; equal parts of every chunk, one
-after another in turn, load all lanes of a link alike, whatever the shares are (Blink, 2018 short paper, section 2,
-counts lanes as links of their own for the same reason).
-
-Another machine's links on the GPUs at hand: every link is a wire of its own, a fixed number of thread blocks.
-
-What a thread block can copy to another GPU is limited, and blocks add up (`blinksim run --pairs` measures it), so a
-block in charge of one link makes a machine of slow links out of a fast switch: all sends over the link, of any tree and
-channel, are its work, and nothing else ever stores to another GPU. Wires only copy. What a GPU computes (sums, results
-in its own memory) is the work of further blocks, of which a GPU has plenty, so that a wire is as fast for what was
-reduced as for what is passed on. A wire takes what is ready, the least advanced first.
+A link of several lanes passes several messages at once, each at the rate of a lane. If lanes are separate (as
+wires are), their load has to be dealt out before anything runs: equal parts of every chunk, round-robin, load
+all lanes of a link equally for any shares (Blink, 2018 short paper, section 2, counts lanes as separate links
+for the same reason).
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Clocks of schedules and of NCCL's collectives on the GPUs of this machine, for calibrating and tuning.
+"""Clocks that time schedules and NCCL's collectives on the GPUs of this machine, for calibration and tuning.
 
-Times schedules and NCCL's collectives on the GPUs of this machine, for a calibration.
-
-Times NCCL's collectives with the algorithm, protocol and channels that a tuner plugin forces.
+NCCL is timed with the algorithm, protocol and channels that a tuner plugin forces.
 """
 
 from __future__ import annotations

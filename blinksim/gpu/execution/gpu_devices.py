@@ -1,16 +1,13 @@
-"""The GPUs of this machine: their presence, their access to each other's memory, and what runs on them at once.
+"""The GPUs of this machine: presence, peer access, timing as nccl-tests does it, and NCCL's collectives.
 
-Timing on the GPUs as nccl-tests does it: warm-up launches, then timed ones, measured by events on every GPU.
+Before the timed launches every stream is kept busy for a while, so that all launches are queued when the
+first one starts and the host's overhead stays out of the figures; one more launch goes before them. Iteration
+i lasts from the end of iteration i - 1 to its own end, by events on every GPU, averaged over the GPUs
+(nccl-tests' default).
 
-Before the timed launches every stream is kept busy for a while, so that all of them are queued when the first one
-starts and the host's launch overhead stays out of the figures; one more launch goes before them. Iteration i lasts from
-the end of iteration i - 1 to its own end, averaged over the GPUs (nccl-tests' default). NCCL
-(`blinksim.gpu.execution.gpu_devices`) is timed by the same function.
-
-NCCL's collectives on the same GPUs from the same process: the comparison for a schedule.
-
-Buffers are those of the collective's definition, as in `blinksim.gpu.programs.program`: a vector of `count` elements,
-of which allgather sends and reducescatter receives the rank's part.
+NCCL's collectives run from the same process and are timed by the same function. Buffers are those of the
+collective's definition, as in `blinksim.gpu.programs.program`: a vector of `count` elements, of which
+allgather sends and reducescatter receives the rank's part.
 """
 
 from __future__ import annotations

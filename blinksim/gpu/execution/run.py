@@ -1,9 +1,4 @@
-"""Runs: a schedule compiled, run by an executor, its data checked, and what that gave.
-
-A schedule compiled, run by an executor, and its data checked.
-
-What a run gave: whether the data is right, how long it took, and the same as JSON or as a table like nccl-tests'.
-"""
+"""Runs of a schedule on an executor: compiled, executed, data checked; times as JSON or as a table."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 """The tables of 64-bit words, one per device, in which kernels.cu finds a program and its addresses.
 
-The head has one word each for: queues, slices, order, elements of a unit, units of a piece, told, awaited, 1 if
-the program is staged, the bytes of half an inbox (the same for all devices), the words from one queue to the next, and
-the least clock cycles that a wire takes for a KiB. Behind it, the queues, each filled up to that length, then the
-heralds: the `told` addresses in other devices' memory to announce a new launch to, and the `awaited` ones here to
-listen at.
+The head has one word each for: queues, slices, order, elements of a unit, units of a piece, told, awaited, 1
+if the program is staged, the bytes of half an inbox (the same for all devices), the words from one queue to
+the next, and the least clock cycles that a wire takes for a KiB. Behind it are the queues, each padded to
+that length, then the heralds: the `told` addresses in other devices' memory to announce a new launch to, and
+the `awaited` ones here to listen at.
 
-A queue is the number of its ops (with bit 32 set if it is a wire), 7 words for each op, and the addresses: length, key,
-number, and the positions, counted from the beginning of the queue, of the op's source, target, wait and signal
-addresses, which end where those of the next op begin (so there is one op more than counted).
+A queue is the number of its ops (with bit 32 set if it is a wire), 7 words for each op, and the addresses:
+length, key, number, and the positions, counted from the beginning of the queue, of the op's source, target,
+wait and signal addresses, which end where those of the next op begin (so there is one op more than counted).
 """
 
 from __future__ import annotations

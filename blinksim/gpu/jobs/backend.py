@@ -1,11 +1,8 @@
-"""Backends of a group: the interface, and the one without GPUs, by shared memory and NumPy.
+"""Backends that move the data of a group: the interface, and one without GPUs, by shared memory and NumPy.
 
-What moves the data of a group: GPUs through CUDA IPC, or this computer's shared memory and NumPy.
-
-Turns without GPUs: the segments are files in shared memory, and NumPy interprets the programs.
-
-What one process stores, another one sees in the same order: true of x86, and elsewhere of what the interpreter does
-between two stores.
+Without GPUs the segments are files in shared memory, and NumPy interprets the programs. It relies on one
+process seeing another's stores in order: guaranteed on x86, and elsewhere by the work that the interpreter
+does between two stores.
 """
 
 from __future__ import annotations

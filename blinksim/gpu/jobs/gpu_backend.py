@@ -1,15 +1,15 @@
-"""The backend of a group on GPUs: one process for each, memory of the others mapped through CUDA IPC.
+"""The backend of a group on GPUs: one process each, peer memory mapped by CUDA IPC, launches on a stream.
 
-The table of one rank for calls.cu: that of `blinksim.gpu.execution.tables`, and behind its queues a tail.
+The table of a rank for calls.cu is that of `blinksim.gpu.execution.tables`, with a tail behind its queues.
+Addresses that only a launch knows are marked: those in the caller's input and output, and those of flags,
+which have two halves.
 
-Addresses that only a launch knows are marked: those in the caller's input and output, and those of flags, which have
-two halves. The tail has the bytes of half the flags, a bit for every rank that sends to this one, the address of the
-alarm (a word in the computer's memory that says that a launch has failed), what is written to the output (parts, bytes
-of each, bytes from one to the next), the rounds, the bytes from one to the next, the number of gates and the addresses
-of every rank's notes. In a launch of several rounds the gates follow: the words here in which the blocks of all queues
-of all ranks announce a round, and for each queue the words in which it does. Both are those of slice 0.
-
-Turns on GPUs: one process for each, memory of the others mapped through CUDA IPC, launches on a stream.
+The tail has the bytes of half the flags, a bit for every rank that sends to this one, the address of the
+alarm (a word in host memory that says that a launch has failed), what is written to the output (parts, bytes
+of each, bytes from one to the next), the rounds, the bytes from one to the next, the number of gates and the
+addresses of every rank's notes. In a launch of several rounds the gates follow: the words here in which the
+blocks of all queues of all ranks announce a round, and for each queue the words in which it does. Both are
+those of slice 0.
 """
 
 from __future__ import annotations

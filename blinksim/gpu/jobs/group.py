@@ -1,12 +1,7 @@
-"""A group of ranks, one process each: how they meet, what they call, and what went wrong.
+"""A group of ranks, one process each, that call collectives in the same order; its store and its errors.
 
-How the processes of a group find each other: a store of keys, as torch has one, or files in a folder.
-
-On how many hosts the ranks of a group are: memory is shared within one.
-
-What went wrong in a group, read from the notes of a rank.
-
-A group of ranks, one process each, that call collectives in the same order.
+The processes find each other through a store of keys, as torch has one, or through files in a folder, and
+share memory within a host. What went wrong is read from the notes that every rank keeps.
 """
 
 from __future__ import annotations

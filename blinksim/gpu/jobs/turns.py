@@ -1,13 +1,12 @@
-"""Calls compiled for the fixed memory of a group: segments, and the turns that a call is moved in.
+"""Collective calls compiled for the fixed memory of a group: segments, and the parts a long call moves in.
 
-The memory that a rank lends to the others: of fixed size, whatever is called, and used by every program in turn.
+A segment is the memory that a rank lends to the others: of fixed size, used by every program in turn. Each
+part of a call (`Turn`) is a staged program of one rank's view, fitted to it.
 
-It has notes (what went wrong, and the heralds: two words of every rank, which say the launches that it has begun and
-what it called), flags, the rounds that blocks have begun, inboxes for packets and inboxes for data with flags behind
-them. Flags and inboxes have two halves, for rounds with even and odd numbers. Data and packets never share a byte: data
-might look like the number of a round.
-
-Calls compiled: every turn of a call is a staged program of one rank's view, fitted to the group's fixed memory.
+A segment has notes (what went wrong, and the heralds: two words per rank for the launches that it has begun
+and what it called), flags, the rounds that blocks have begun, inboxes for packets and inboxes for data with
+flags behind them. Flags and inboxes have two halves, for even and odd rounds. Data and packets never share a
+byte: data might look like the number of a round.
 """
 
 from __future__ import annotations

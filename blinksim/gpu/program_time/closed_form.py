@@ -1,24 +1,17 @@
-"""The time of a program without simulating it: the critical path through the first and the last piece of each op.
+"""Times of programs without simulation: the critical path through the first and last piece of each op.
 
-Blocks hand on data piece by piece (in packets, round by round), so two moments say how an op passes through time: when
-its first piece is stored, and when its last one is. The first comes no sooner than the block is there and the first
-pieces of what the op needs are; the last one no sooner than
+Blocks hand on data piece by piece (in packets, round by round), so an op passes through time by two moments:
+its first piece is stored, its last one is. The first waits for the block and the first pieces of the op's
+inputs; the last one for the block's work and port in between (as `block_events` combines them), for the last
+pieces of its inputs, and for the GPU's port out, and the ports in of its receivers, to have carried
+everything stored by then. So each op takes the longer of its chain of steps and its bottleneck. Launches
+follow each other in the same way until all GPUs take the same time for each.
 
-- the block has done all that is between the two (its work and its port, as `block_events` combines them),
-- the last pieces that it needs are there,
-- the GPU's port out has carried everything stored by then, and the ports in of those that it stores to as well.
-
-So each op takes the longest of its chain of steps and of the rate of its bottleneck. Launches follow each other in the
-same way, until all GPUs take as long for one as for the next.
-
-It knows no shares of a port but that a block whose port is uneven waits for its own half, and no receivers that hold
-up their senders: what is stored first goes first. Below 256 KiB no block waits for a port for long, and the formula is
-what `run_time` simulates, within 1.6 %, nine in ten times within 0.2 %. Up to 16 MiB half of the times are within 0.7 %
-of the simulated ones and nine in ten within 10 %, beyond within 1.1 % and 15 %. Where GPUs hold each other up it is up
-to 34 % too short (direct in packets, reduce by binary trees), and while a pipeline fills up to 35 % too long
-(benchmarks/bench_closed_form.py).
-
-How long the programs of schedules take on one machine: by a formula at once, or simulated.
+Not modelled: shares of a port, except that a block whose port is uneven waits for its own half, and receivers
+that hold up their senders. Against `run_time`: below 256 KiB within 1.6 %, nine in ten times within 0.2 %; up
+to 16 MiB half of the times within 0.7 % and nine in ten within 10 %; beyond, within 1.1 % and 15 %. If GPUs
+hold each other up it is up to 34 % too short (direct in packets, reduce by binary trees), and while a
+pipeline fills up to 35 % too long (benchmarks/bench_closed_form.py).
 """
 
 from __future__ import annotations

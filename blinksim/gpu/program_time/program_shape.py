@@ -1,10 +1,9 @@
-"""The shape of a program, the same for all sizes: its ops, who waits for whom, and the order of its pieces.
+"""The shape of a program, the same for all sizes: ops, dependences, order of pieces; and its ops at one size.
 
-A block of the kernel runs the pieces of an op one after another, so the first one and the last one say when an op
-begins and ends to hand on data. These moments, in an order in which each comes after those that it needs, are the walk
-of `blinksim.gpu.program_time.closed_form`.
-
-Ops of a program at one size: the bytes of their pieces and rounds, and what a block spends on them.
+A block of the kernel runs the pieces of an op one after another, so the first and the last piece say when an
+op begins and ends to hand on data. These moments, each after those that it depends on, are what
+`blinksim.gpu.program_time.closed_form` walks. At one size each op has the bytes of its pieces and rounds, and
+the time that a block spends on them.
 """
 
 from __future__ import annotations

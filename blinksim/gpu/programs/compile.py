@@ -1,15 +1,15 @@
-"""Schedule to program: every chunk is followed on every device as an expression that is stored only when it must be.
+"""Compiler from schedule to program: reductions are put off until the op that sends their value on.
 
-A device's view of a chunk is a list of places whose reduction is the current value: its own input, what it received and
-has not yet added, or a stored result. Reductions are put off until an op needs the value, and then happen in the op
-that sends it on, to all receivers of that step at once (receive + reduce + send in one pass over the data, as NCCL's
-fused primitives do). A copy lands directly in the receiver's output where no op can still be reading what it
-overwrites; everything else lands in a place of its own in the receiver's scratch buffer, so that no two writes ever
-meet and no credits are needed. In a staged program, and so in one of packets, everything from elsewhere lands in an
-inbox. Dependencies go from piece to piece of one chunk only.
+A device's view of a chunk is a list of places whose reduction is the current value: its own input, received
+data not yet added, or a stored result. The op that needs the value reduces it and sends it to all receivers
+of that step at once (receive + reduce + send in one pass over the data, as NCCL's fused primitives do). A
+copy lands directly in the receiver's output if no op can still be reading what it overwrites; everything else
+lands in a place of its own in the receiver's scratch buffer, or, in a staged program and so in one of
+packets, in an inbox. So no two writes meet, and no credits are needed. Dependencies go from piece to piece of
+one chunk only.
 
-Folding order: the sources of an op are sorted by the device that wrote them, so that all ranks of a one-step allreduce
-add in the same order.
+The sources of an op are folded in the order of the devices that wrote them, so that all ranks of a one-step
+allreduce add in the same order.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Cuts of a program to the size of the machine: how many slices, how large the pieces, which queues share a block.
+"""Cuts of a program for a machine: protocol, slices, size of pieces, and queues that share a block.
 
-And before there is a program: whether its data should go in packets, or through inboxes.
-
-The limits come from scans, not from the model `execution`. Over 63 scans of two and eight H200 they take 2.0 % longer
-than the quickest cut, in the mean (at worst 31 %), and what the model finds quickest takes 1.1 % (11 %). But the
-limits lose most where `direct` is not the quickest algorithm anyway: without it, it is 0.8 % against 1.1 %. A choice
-by the model would simulate some twenty cuts in place of one (validate/recipes/execution_times.py --tuning).
+The limits come from scans, not from the model `execution`. Over 63 scans of two and eight H200 they take 2.0
+% longer than the quickest cut, in the mean (at worst 31 %); the cut that the model finds quickest takes 1.1 %
+longer (11 %). The limits lose most where `direct` is not the quickest algorithm anyway: without it, 0.8 %
+against 1.1 %. A choice by the model would simulate some twenty cuts instead of one
+(validate/recipes/execution_times.py --tuning).
 """
 
 from __future__ import annotations

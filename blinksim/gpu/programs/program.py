@@ -1,44 +1,33 @@
-"""Programs: flat arrays of ops, and where their data lie.
+"""Programs that all executors interpret: flat arrays of ops, with the places of their data in ranks' buffers.
 
-Where every chunk lies in the buffers of every rank: NCCL's buffers, for any number of elements.
-
-The vector of `count` elements is cut at floor(r * count / ranks) into one slice per rank; allgather, reducescatter,
-gather, scatter and alltoall send or receive such slices. Chunks are cut by their exact shares inside the vector, or
-inside the slice of their origin or target. A chunk can be empty when the vector is small.
-
-The one program that all executors interpret: flat arrays of ops.
-
-An op works on one chunk on one device. For every piece of the chunk, in this order, it
-
-1. waits until each of its wait flags (on its own device) counts that piece,
-2. loads the piece from each of its sources (in its own memory) and reduces them from first to last,
-3. stores the outcome to each of its destinations (in any device's memory),
-4. signals: raises each of its signal flags (on any device) to that piece.
-
-So a copy is an op with one source and one destination, a reduction has several sources, a multicast several
-destinations, and an op with neither just waits. An op with destinations and no source stores poison: the schedule
+An op works on one chunk on one device. For each piece of it, in order, it waits until its wait flags (on its
+own device) count that piece, loads the piece from its sources (in its own memory) and reduces them from first
+to last, stores the outcome to its destinations (in any device's memory), and raises its signal flags (on any
+device). So a copy has one source and one destination, a reduction several sources, a multicast several
+destinations; an op with neither just waits. An op with destinations and no source stores poison: the schedule
 sends what the device does not have.
 
-Ops of one queue run one after another, queues run concurrently. A queue stands for one connection and channel: the ops
-of a device, of one channel, that store to the same devices. Two orders follow dependencies (an op
-depends only on ops with a smaller key, and each piece only on the same piece): by key, all pieces of an op together;
-or in waves, key + piece = 0, 1, 2, …, so that the pieces of a tree follow each other. Ops that only wait come last in
-their queue, and only for the last piece: flags rise piece by piece. A third order takes what is ready, first the op
-with the smallest share of its pieces done; its queues stand for wires (`blinksim.gpu.execution.emulate`).
+Ops of one queue run one after another, queues run concurrently. A queue stands for one connection and
+channel: the ops of a device, of one channel, that store to the same devices. Two orders follow dependencies
+(an op depends only on ops with a smaller key, and each piece only on the same piece): by key, all pieces of
+an op together; or in waves, key + piece = 0, 1, 2, ..., so that the pieces of a tree follow each other. Ops
+that only wait come last in their queue, and only for the last piece: flags rise piece by piece. A third order
+takes what is ready, first the op with the smallest share of its pieces done; its queues stand for wires
+(`blinksim.gpu.execution.emulate`).
 
-Slices multiply the queues: slice s of every op works on its own part of the chunk, with its own flags, and never
+Layout: the vector of `count` elements is cut at floor(r * count / ranks) into one slice per rank; allgather,
+reducescatter, gather, scatter and alltoall send or receive such slices. Chunks are cut by their exact shares
+inside the vector, or inside the slice of their origin or target, and may be empty. Slices of a program
+multiply the queues: slice s of every op works on its own part of the chunk, with its own flags, and never
 meets another slice. Parts are counted in units of 128 bytes, the lines in which memory moves.
 
-In a staged program, whatever goes to another device lands in the INBOX there, which has two halves on GPUs, used in
-turn: a sender need not wait until the receiver has begun the same launch and so is done with its output of the one
-before (NCCL's protocols all stage data in such buffers). A program of packets is staged, and a unit is 480 bytes of
-data, which a GPU stores as four lines that each hold the number of the launch as well, so that a reader that sees the
-number has the data (NCCL calls this LL128). The data then carry the flags between devices; executors without such
-lines raise them all the same, and need to know nothing of packets.
-
-How the devices of a program hand data on: which ones they store to, and which flags they need.
-
-The two protocols are NCCL's, by its names: flags behind the data, and packets that carry the flag.
+Protocols, by NCCL's names: flags behind the data, and packets that carry the flag. In a staged program all
+data for another device lands in its INBOX, which on GPUs has two halves, used alternately: a sender need not
+wait until the receiver has begun the same launch and so is done with its output of the one before (NCCL's
+protocols all stage data in such buffers). A program of packets is staged, and its unit is 480 bytes of data,
+which a GPU stores as four lines that each hold the number of the launch as well, so that a reader that sees
+the number has the data (NCCL's LL128). Executors without such lines raise flags all the same, and need to
+know nothing of packets.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Schedules in a PyTorch job: ``import blinksim.torch`` registers two backends of torch.distributed.
+"""Backends of torch.distributed that run schedules in a PyTorch job, registered by ``import blinksim.torch``.
 
 ``blinksim`` runs the collectives of CUDA tensors on GPUs of one host, one process for each::
 
     import blinksim.torch
     torch.distributed.init_process_group("cuda:blinksim")
 
-``blinksim_numpy`` runs the same programs on CPU tensors through shared memory, for trials and tests without GPUs. What
-a backend does not do goes to NCCL, or to Gloo on the CPU, and is said once. `blinksim.gpu.torch.process_group` has the
-environment variables.
+``blinksim_numpy`` runs the same programs on CPU tensors through shared memory, for trials and tests without
+GPUs. What a backend does not do goes to NCCL, or to Gloo on the CPU, and is reported once.
+`blinksim.gpu.torch.process_group` has the environment variables.
 """
 
 from __future__ import annotations

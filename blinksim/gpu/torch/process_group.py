@@ -1,19 +1,18 @@
 """The process group: collectives of torch.distributed as calls of a `blinksim.gpu.jobs.group.Group`.
 
-What the environment says about the groups of a job; it must be the same on all ranks.
+As with NCCL, calls are queued on the current stream, or with ``async_op`` on the group's own stream behind
+its earlier calls, and `wait` makes the current stream wait for them. The memory of a group is allocated at
+its first call. The environment sets the groups of a job, and must be the same on all ranks:
 
-========================  =============================================================================================
-``BLINKSIM_PLAN``         a file of rules: which schedule for which collective and size; or ``predict``, for rules by a
-                          model of this machine (default: built-in rules)
+========================  =====================================================================================
+``BLINKSIM_PLAN``         a file of rules: which schedule for which collective and size; or ``predict``, for
+                          rules by a model of this machine (default: built-in rules)
 ``BLINKSIM_BUFFER``       the memory that a group allocates on each GPU, such as ``256MiB`` (default: 193 MiB)
 ``BLINKSIM_TIMEOUT``      seconds that a rank waits for another before the group fails (default: 10)
-``BLINKSIM_BLOCKS``       thread blocks of a launch, at most (default: 128, or one for each of the GPU's processors)
+``BLINKSIM_BLOCKS``       thread blocks of a launch, at most (default: 128, or one per processor of the GPU)
 ``BLINKSIM_BLOCKING``     1: ``wait`` returns when the data are there, or raises (default: it orders streams only)
-``BLINKSIM_LOG``          1: rank 0 says on standard error what runs, once for every kind of call (default: it does not)
-========================  =============================================================================================
-
-As with NCCL, calls are queued on the current stream, or with ``async_op`` on the group's own behind what that one has
-queued, and `wait` makes the current stream wait for them. The memory of a group is allocated at its first call.
+``BLINKSIM_LOG``          1: rank 0 says on standard error what runs, once for every kind of call (default: off)
+========================  =====================================================================================
 """
 
 from __future__ import annotations

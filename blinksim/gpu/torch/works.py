@@ -1,11 +1,4 @@
-"""Tensors as vectors, handles of calls, and the backends that do what no schedule does.
-
-Tensors as the vectors that a group moves.
-
-Handles of calls, as torch.distributed expects them.
-
-What goes to NCCL, or on the CPU to Gloo, because no schedule is run for it.
-"""
+"""Tensors as vectors of a group, handles of its calls, and fallback backends (NCCL, on the CPU Gloo)."""
 
 from __future__ import annotations
 

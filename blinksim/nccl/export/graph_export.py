@@ -1,14 +1,9 @@
-"""A schedule of chains or rings as a graph file for stock NCCL, and such a file as a schedule.
+"""Graph files for stock NCCL from schedules of chains or rings, on one node or several, and back.
 
-The ring and the tree graph of a node's channels: what each carries, and over which kinds of paths it runs.
-
-A graph file as a schedule: what NCCL runs under it, so that it can be verified and its loads counted.
-
-A schedule of chains or rings as a graph file for stock NCCL, on one node or on several with NICs.
-
-A packing of equal chains brings the partition bound to NCCL's tree allreduce wherever chains reach it: NCCL runs every
-channel's chain up and down and splits the data evenly. Both the ring and the tree graph are written with the same
-number of channels, since NCCL uses the smaller of the two, and would search for a missing one.
+A packing of equal chains brings the partition bound to NCCL's tree allreduce wherever chains reach it: NCCL
+runs every channel's chain up and down and splits the data evenly. Ring and tree graph are both written, with
+the same number of channels, since NCCL uses the smaller of the two and would search for a missing one. A file
+read back gives the schedule that NCCL runs under it, which can be verified and its loads counted.
 """
 
 from __future__ import annotations

@@ -1,21 +1,15 @@
-"""Lines of a schedule that NCCL can run, on one node or several, and what NCCL calls the devices on them.
+"""Lines of a schedule (chains, rings) that NCCL can run, and NCCL's names for the devices on them.
 
-What NCCL calls the devices of a machine: GPUs and network devices by number, paths between them by type.
+GPUs go by their NVML number, which is the order on the PCIe bus and what nvidia-smi shows; network devices by
+the order of NCCL's plugin. A topology file says both (``dev``); in the catalogue's machines ``gpu3`` is
+number 3 of its node.
 
-GPUs go by their NVML number, which is the order on the PCIe bus and what nvidia-smi shows; network devices by the order
-of NCCL's plugin. A topology file says both (``dev``); in the catalogue's machines ``gpu3`` is number 3 of its node.
-
-A schedule as the lines that NCCL can run: chains through GPUs, used up and down, and rings.
-
-NCCL's tree allreduce makes every channel a chain, up and then down; everything else runs on rings (NCCL 2.28.3
-graph/connect.cc; Broadcast and Reduce follow a ring from or to the root). Anything else has no graph file; it is
-refused, with what to do instead.
-
-Chains and rings over several nodes, as the one file that every node loads.
-
-NCCL goes from node to node along rings, and between the nodes' first GPUs along its own double binary trees (NCCL
-2.28.3 graph/trees.cc), through the network devices that a file names. Chains and rings that differ between nodes, or
-take another way between them, are refused.
+NCCL's tree allreduce makes every channel a chain, up and then down; everything else runs on rings (NCCL
+2.28.3 graph/connect.cc; Broadcast and Reduce follow a ring from or to the root). Other schedules have no
+graph file; they are refused, with what to do instead. Over several nodes, one file serves all: NCCL goes from
+node to node along rings, and between the nodes' first GPUs along its own double binary trees (NCCL 2.28.3
+graph/trees.cc), through the network devices that the file names. Lines that differ between nodes, or take
+another route between them, are refused.
 """
 
 from __future__ import annotations

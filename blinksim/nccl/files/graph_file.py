@@ -1,16 +1,12 @@
-"""Graph files of NCCL, and the channels that they or its search give.
+"""NCCL's graph files (NCCL_GRAPH_FILE, NCCL_GRAPH_DUMP_FILE), and the channels that they or its search give.
 
-NCCL's graph files (NCCL_GRAPH_FILE, NCCL_GRAPH_DUMP_FILE): the chains and rings of every channel, GPU by GPU.
+A file lists one node's GPUs: by their NVML number, in ring or chain order, between the network devices where
+traffic enters and leaves. Reading is strict XML (`graph_rules` judges as NCCL does); writing keeps to what
+NCCL 2.8 to 2.30 all load correctly: no prolog, blanks, double quotes, numbers in hexadecimal.
 
-A file lists one node's GPUs: by their NVML number, in ring or chain order, between the network devices where traffic
-enters and leaves. Reading is strict XML (`graph_rules` judges as NCCL does); writing keeps to what NCCL 2.8 to
-2.30 all load correctly: no prolog, blanks, double quotes, numbers in hexadecimal.
-
-The channels of NCCL, found by its search or read from a graph file.
-
-NCCL keeps one graph per algorithm family: the number of channels, the bandwidth that it counts for one, the worst path
-inside a node and to a network port, and for every channel the order of the node's GPUs. The tuner reads nothing else
-(NCCL 2.28.3, graph/tuning.cc).
+NCCL keeps one graph per algorithm family: the number of channels, the bandwidth that it counts for one, the
+worst path inside a node and to a network port, and for every channel the order of the node's GPUs. The tuner
+reads nothing else (NCCL 2.28.3, graph/tuning.cc).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What NCCL does with a graph file: it accepts, ignores, rejects, misreads or crashes on it.
+"""NCCL's treatment of a graph file: whether it accepts, ignores, rejects, misreads or crashes on it.
 
-NCCL checks little: a chain that misses a GPU passes and hangs later, a list that is too short is filled with rank 0. So
-the file is carried through the same stages here: reading (`nccl_xml`), channel by channel into the arrays of NCCL
-2.28.3 graph/search.cc, then the rings and trees of graph/connect.cc and trees.cc for every rank of a node.
+NCCL checks little: a chain that misses a GPU passes and hangs later, a list that is too short is filled with
+rank 0. So the file is carried through the same stages here: reading (`nccl_xml`), channel by channel into the
+arrays of NCCL 2.28.3 graph/search.cc, then the rings and trees of graph/connect.cc and trees.cc for every
+rank of a node.
 """
 
 from __future__ import annotations

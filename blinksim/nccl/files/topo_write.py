@@ -1,14 +1,9 @@
-"""A machine as an NCCL topology file (NCCL_TOPO_FILE), with its PCIe tree and bus ids.
+"""Machines as NCCL topology files (NCCL_TOPO_FILE), with PCIe tree and bus ids.
 
-PCI bus ids of the devices of a node: those given, those of the machine, and made-up ones for the rest.
-
-The PCIe tree of a node: the parent of every GPU, PCIe switch and NIC.
-
-A machine as an NCCL topology file (NCCL_TOPO_FILE), so that NCCL plans for that machine, wherever it runs.
-
-NCCL takes what the file says over what it detects (NCCL 2.28.3 graph/topo.cc), so a job on other GPUs chooses the rings
-and trees of the machine described, if the bus ids are those of the GPUs that it runs on. What a machine file leaves out
-(bus ids, CPU models, the PCIe tree) is invented; what came from a topology file is written back as it was.
+NCCL takes the file's word over what it detects (NCCL 2.28.3 graph/topo.cc), so a job on other GPUs chooses
+the rings and trees of the machine described, if the bus ids are those of the GPUs that it runs on. What a
+machine file leaves out (bus ids, CPU models, the PCIe tree) is invented; what came from a topology file is
+written back unchanged.
 """
 
 from __future__ import annotations

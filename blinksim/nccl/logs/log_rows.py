@@ -1,15 +1,8 @@
-"""Rows of a log of nccl-tests: their columns, the collective and ranks, and whether the numbers agree.
+"""Rows of nccl-tests logs: columns by their heading, collective and ranks, and checks that the numbers agree.
 
-What a log of nccl-tests holds: runs, their rows, and where their ranks ran.
-
-The columns of an nccl-tests table: its heading says which there are, and a row is split accordingly.
-
-Times and rates are printed to a width: 123.45, 1234.5, 12345, 1.2e+06. A `Number` remembers how far its digits go.
-
-The collective and ranks of a log of nccl-tests, and whether its numbers agree.
-
-Size over time is algbw, and busbw over algbw is a factor of the collective and the number of ranks (nccl-tests,
-doc/PERFORMANCE.md). Together they show what a log leaves out, and whether it is a single log.
+Times and rates are printed to a width: 123.45, 1234.5, 12345, 1.2e+06. A `Number` remembers how far its
+digits go. Size over time is algbw, and busbw over algbw is a factor of the collective and the number of ranks
+(nccl-tests, doc/PERFORMANCE.md). Together they show what a log leaves out, and whether it is a single log.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""Targets of one attempt of the search: what it looks for, what it may use, and in which order.
+"""One attempt of NCCL's search: its target, the best channels so far, and the paths that it tries, in order.
 
-What one attempt of the search looks for, and the best channels found so far.
-
-What one attempt of the search may use, and in which order it tries it: paths, GPUs and network ports.
-
-Neighbours are tried by bandwidth, then by nearness; behind NVSwitches only the GPUs next to each other in index order
-are. A channel takes its bandwidth from every link of a path; through an Intel root complex peer-to-peer traffic takes
-6/5 of it, and what a GPU older than sm80 receives costs it an eighth in the other direction (NCCL 2.28.3,
-graph/search.cc).
+Neighbours are tried by bandwidth, then by nearness; behind NVSwitches only the GPUs next to each other in
+index order are. A channel takes its bandwidth from every link of a path; through an Intel root complex
+peer-to-peer traffic takes 6/5 of it, and what a GPU older than sm80 receives costs it an eighth in the other
+direction (NCCL 2.28.3, graph/search.cc).
 """
 
 from __future__ import annotations

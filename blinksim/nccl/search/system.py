@@ -1,15 +1,13 @@
-"""The machine as NCCL sees it: devices and links of a node, in the order that its ranks have merged.
+"""The machine as NCCL sees it: one node's GPUs, PCIe tree, CPUs, NVSwitch, network ports, and their links.
 
-The order of devices and links once the ranks of a node have merged what each of them detected.
+NCCL plans for one node; of the other nodes it knows that they exist. It merges all NVSwitches into one
+vertex, leaves out GPUs that are not members, adds up parallel links, and looks at a vertex's links widest
+first, the one towards the CPU last (NCCL 2.28.3, graph/topo.cc). Bandwidths are whole kB/s, so that the
+search's sums are exact.
 
-NCCL searches over this order: GPUs, CPUs and branches of the PCIe tree that come first are tried first (seen on 165
-random machines of one node under NCCL 2.28.9, 37 of them with ranks in another order than the GPUs).
-
-The machine as NCCL sees it: one node's GPUs, PCIe tree, CPUs, NVSwitch and network ports, and the links among them.
-
-NCCL plans for one node; of the other nodes it knows that they exist. It merges all NVSwitches into one vertex, leaves
-out GPUs that are not members, adds up parallel links, and looks at a vertex's links widest first, the one towards the
-CPU last (NCCL 2.28.3, graph/topo.cc). Bandwidths are whole kB/s, so that the search's sums are exact.
+The search tries vertices in the order that the ranks of a node have merged from what each detected: GPUs,
+CPUs and branches of the PCIe tree that come first are tried first (seen on 165 random machines of one node
+under NCCL 2.28.9, 37 of them with ranks in another order than the GPUs).
 """
 
 from __future__ import annotations

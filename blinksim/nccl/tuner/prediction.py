@@ -1,7 +1,7 @@
-"""What NCCL would do on a machine: the channels that it finds and the table by which it chooses.
+"""NCCL's predicted plan for a machine: the channels that it finds and the table by which it chooses.
 
-The order is NCCL's own: rings first, then trees with as many channels as rings, then NVLS where the switches can
-multicast (NCCL 2.28.3, init.cc).
+The order is NCCL's own: rings first, then trees with as many channels as rings, then NVLS where the switches
+can multicast (NCCL 2.28.3, init.cc).
 """
 
 from __future__ import annotations

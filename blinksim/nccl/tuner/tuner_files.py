@@ -1,15 +1,10 @@
-"""Files of rules for the tuners of NCCL, RCCL and NCCLX, and the plugin that follows them.
+"""Files of rules for the tuners of NCCL, RCCL and NCCLX, and the tuner plugin that follows them.
 
-Rules by which NCCL's tuner plugins choose: for a collective and a range of sizes, what runs it and on how many
-channels.
-
-Files of rules as the tuners of NCCL, RCCL and NCCLX read them.
-
-NCCL and RCCL: rows of NVIDIA/nccl, ext-tuner/example (2.28), which RCCL has taken over: sizes in bytes of the larger of
-one rank's buffers. NCCLX: rows of meta-pytorch/torchcomms, comms/ncclx/meta/tuner, with sizes by rank as intervals,
-read by a tuner that is part of the library.
-
-Builds the tuner plugin with the system's C compiler.
+A rule gives, for a collective and a range of sizes, the algorithm, the protocol and the number of channels.
+NCCL and RCCL: rows of NVIDIA/nccl, ext-tuner/example (2.28), which RCCL has taken over: sizes in bytes of the
+larger of one rank's buffers; the plugin is built with the system's C compiler. NCCLX: rows of
+meta-pytorch/torchcomms, comms/ncclx/meta/tuner, with sizes by rank as intervals, read by a tuner that is part
+of the library.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""What collectives take by a library on a machine, from constants that were fitted to published times.
+"""Constants of NCCL and other libraries on a machine, fitted to published times.
 
-Two forms. `choice` is for NCCL: its own model says which algorithm and protocol it takes, and splits the time into a
-latency and the time of the bytes; factors on both, by algorithm and protocol, make them what was measured. `steps`
-counts the steps and the bytes of a ring, or of direct sends for alltoall, whatever the library does. Both have a term
-that grows with the root of latency times bytes: pieces of the best size cost a pipeline of depth d
-d * alpha + bytes / rate + 2 * sqrt(d * alpha * bytes / rate).
+Two forms. `choice` is for NCCL: its own model chooses algorithm and protocol, and splits the time into a
+latency and the time of the bytes; factors on both, by algorithm and protocol, fit it to the measurements.
+`steps` counts the steps and the bytes of a ring, or of direct sends for alltoall, whatever the library does.
+Both have a term that grows with the root of latency times bytes: pieces of the best size cost a pipeline of
+depth d d * alpha + bytes / rate + 2 * sqrt(d * alpha * bytes / rate).
 
-The tables are in ``models/usable``: `parts.csv` says which published cells constants were fitted to, `constants.csv`
-holds what came out, `spreads.csv` how far the other cells are from predictions, and `relatives.csv` which machine
-stands in for one without tables. ``validate/recipes/usable_rates.py`` makes constants and spreads.
+The tables are in ``models/usable``: `parts.csv` lists the published cells that constants were fitted to,
+`constants.csv` the constants, `spreads.csv` the errors of predictions on the other cells, and `relatives.csv`
+the machine that stands in for one without tables. ``validate/recipes/usable_rates.py`` makes constants and
+spreads.
 """
 
 from __future__ import annotations

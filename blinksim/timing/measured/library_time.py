@@ -1,9 +1,8 @@
-"""The time that a library really takes, and where measured times lie beside a prediction.
+"""The real time of a collective by a library, and the interval around a prediction where measurements lie.
 
-By constants of the machine where there are some, else by those of its relative.
-
-In this order: NCCL's constants of one node in the machine's file (`blinksim.cost.nccl_rates`), constants fitted to
-published tables of the machine (`blinksim.timing.measured.library_rates`), and the same two of its nearest relative.
+In this order: NCCL's constants of one node in the machine's file (`blinksim.cost.nccl_rates`), constants
+fitted to published tables of the machine (`blinksim.timing.measured.library_rates`), and the same two of its
+nearest relative.
 """
 
 from __future__ import annotations
