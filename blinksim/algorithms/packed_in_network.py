@@ -14,6 +14,8 @@ from dataclasses import replace
 from fractions import Fraction
 from math import lcm
 
+import numpy as np
+
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.switch_plan import Moves, SwitchPlan
 from blinksim.algorithms.packed import build as build_packed
@@ -29,7 +31,7 @@ from blinksim.graphs.programs import with_adders
 from blinksim.packing.columns import Column, best_mix
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
-from blinksim.topology.symmetry import automorphisms, with_name_turns
+from blinksim.topology.symmetry import automorphisms, candidates, encoded, orbit_labels, orbits, with_name_turns
 
 ENTRY = Algorithm(
     "packed_in_network",
@@ -98,22 +100,23 @@ def _arcs(topology: Topology, tree: BranchingTrees) -> Counter[str]:
 
 
 def _images(topology: Topology, trees: Sequence[BranchingTrees]) -> list[BranchingTrees]:
-    """The trees, and what the symmetries make of them: all of it if that is not too much.
+    """The trees, and what the symmetries of the bound's program make of them: all of it if that is not too much.
 
     Else powers of the first symmetry, powers of the second of all these, and so on.
     """
-    index = topology.index
-    number = {(index[x.src], index[x.dst], x.kind): place for place, x in enumerate(topology.links)}
-    symmetries = [
-        (goes, [number[goes[a], goes[b], kind] for a, b, kind in number])
-        for goes in automorphisms(with_name_turns(topology))
-    ]
+    machine = with_name_turns(topology)
+    own = [np.asarray(goes) for goes in automorphisms(machine)]
+    # The bound's program takes devices of an orbit as alike. An edit may leave turns of nodes that none of these is.
+    fewer = 1 + orbit_labels(len(machine.devices), own).max() > len(orbits(machine))
+    images = ((goes, encoded(machine).image(goes)) for goes in (candidates(machine) if fewer else own))
+    symmetries = [(np.asarray(goes).tolist(), image.tolist()) for goes, image in images if image is not None]
     found = {_key(tree): tree for tree in trees}
     latest = list(trees)
     while latest and len(found) <= _MOST_TREES:
-        images = {_key(tree): tree for goes, image in symmetries for tree in (_moved(x, goes, image) for x in latest)}
-        latest = [tree for key, tree in images.items() if key not in found]
-        found |= images
+        moved = [_moved(tree, goes, image) for goes, image in symmetries for tree in latest]
+        fresh = {_key(tree): tree for tree in moved if _key(tree) not in found}
+        latest = list(fresh.values())
+        found |= fresh
     if not latest:
         return list(found.values())
     every = list(trees)
