@@ -116,7 +116,7 @@ class Collective:
 
     @classmethod
     def of(cls, collective: Collective | str, root: int | None = None) -> Collective:
-        """`collective` itself, or the collective that a text names.
+        """The collective given, or named by a text.
 
         Raises `InputError` as `parse` does, and if a collective and a different root are given.
 
@@ -139,12 +139,12 @@ class Collective:
 
     @property
     def starts(self) -> str:
-        """Who has data of a chunk at first: `EVERY` (each rank its own contribution), `ROOT` or `OWN` (its origin)."""
+        """Ranks that start with a chunk: `EVERY` (each its contribution), `ROOT` or `OWN` (its origin)."""
         return _PROMISES[self.name][0]
 
     @property
     def ends(self) -> str:
-        """Who must have a chunk in the end, complete: `EVERY`, `ROOT` or `OWN` (its target)."""
+        """Ranks that must end with the complete chunk: `EVERY`, `ROOT` or `OWN` (its target)."""
         return _PROMISES[self.name][1]
 
     @property
@@ -154,12 +154,12 @@ class Collective:
 
     @property
     def collects(self) -> bool:
-        """True for reduce, reducescatter and gather, where data comes together; their duals spread it."""
+        """True for reduce, reducescatter and gather, which bring data together; their duals spread it."""
         return _WIDTH[self.starts] > _WIDTH[self.ends]
 
     @property
     def dual(self) -> Collective:
-        """The collective that this one is backwards, over reversed links: allgather for reducescatter, and so on.
+        """The collective run backwards over reversed links: allgather for reducescatter, and so on.
 
         allreduce and alltoall are their own duals; that of an alltoallv takes everything back.
         """
@@ -168,7 +168,7 @@ class Collective:
         return Collective(_BY_PROMISE[self.ends, self.starts], self.root)
 
     def labels(self, start: int, end: int) -> tuple[int, int]:
-        """Origin and target of a chunk that goes from rank `start` to rank `end`; -1 for an end without a name."""
+        """Origin and target of a chunk from rank `start` to rank `end`; -1 for an end without a name."""
         return start if self.starts == OWN else -1, end if self.ends == OWN else -1
 
     @property
@@ -178,7 +178,7 @@ class Collective:
 
     @property
     def block_sides(self) -> int:
-        """How many of its two sides, start and end, hold one block per rank: 2 for alltoall, 0 for allreduce."""
+        """The number of sides (start, end) with one block per rank: 2 for alltoall, 0 for allreduce."""
         return _PROMISES[self.name].count(OWN)
 
     @property
@@ -187,7 +187,7 @@ class Collective:
         return self.block_sides == 2
 
     def vectors(self, ranks: int) -> int:
-        """How many vectors of `size` are moved: one per rank in alltoall, otherwise one."""
+        """The number of vectors of `size` that are moved: one per rank in alltoall, otherwise one."""
         return ranks if self.exchanges else 1
 
     def share(self, origin: int, target: int, ranks: int) -> Fraction:
@@ -197,13 +197,13 @@ class Collective:
         return Fraction(int(self.traffic.matrix[origin, target]), self.traffic.size)
 
     def promised(self, ranks: int) -> Fraction:
-        """What all chunks hold together, in sizes: 1, or what all ranks have for all in alltoall and alltoallv."""
+        """The data of all chunks in units of the size: 1, or the whole traffic of alltoall and alltoallv."""
         if self.traffic is None:
             return Fraction(self.vectors(ranks))
         return Fraction(int(self.traffic.matrix.sum()), self.traffic.size)
 
     def between(self, sources: Collection[int], sinks: Collection[int], ranks: int) -> Fraction:
-        """The part of the size that must get from some ranks to others, which are disjoint; 0 if nothing has to."""
+        """The part of the size that must get from some ranks to others, disjoint from them; 0 if none."""
         if self.traffic is not None:
             return self.traffic.between([*sources], [*sinks])
         given, taken = set(sources), set(sinks)

@@ -23,7 +23,7 @@ _MOST_COMPARED = 2000
 
 
 class BlinksimError(Exception):
-    """Anything that blinksim refuses, in one line that says what is wrong, where, and what to do.
+    """Base class of all errors: one line that says what is wrong, where, and what to do.
 
     Control characters, which may come from a file, are written out (``\\x1b``).
 
@@ -82,7 +82,7 @@ class FileError(InputError):
 
 
 class PluginError(InputError):
-    """Code from outside the package failed, or gave what cannot be used; the message names it.
+    """Code from outside the package failed or returned an unusable result; the message names it.
 
     Examples
     --------
@@ -101,7 +101,7 @@ class PluginError(InputError):
 
 
 class InfeasibleError(BlinksimError):
-    """The question is well put, and there is no answer to it on this machine.
+    """The question is valid but has no answer on this machine.
 
     Examples
     --------
@@ -117,7 +117,7 @@ class InfeasibleError(BlinksimError):
 
 
 class MissingError(BlinksimError):
-    """An optional package or a piece of hardware is not here.
+    """An optional package or a piece of hardware is missing.
 
     Examples
     --------

@@ -81,7 +81,7 @@ def find(name: str) -> Format:
 def write(
     thing: ScheduleLike | Topology | RateTable | Timeline | Exported, path: str | os.PathLike[str], force: bool = False
 ) -> None:
-    """Writes a schedule (.json, .json.gz), a machine or a table of rates (.yaml), a timeline, or what `export` gives.
+    """Write a schedule (.json, .json.gz), a machine or rates (.yaml), a timeline, or an export.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ def export(
     *,
     bus_ids: Sequence[str] | None = None,
 ) -> Exported:
-    """A schedule in the format of a runtime, or a machine in NCCL's.
+    """Export a schedule in the format of a runtime, or a machine in NCCL's.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ def load(
     edits: str | Sequence[str] = (),
     like: MachineName | str | os.PathLike[str] | None = None,
 ) -> Topology:
-    """A machine, or a cluster of alike nodes.
+    """Load a machine, or a cluster of alike nodes.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def assemble(node: Topology, nodes: int = 1, edits: Sequence[str] = ()) -> Topol
 
 
 def check(machine: MachineLike) -> list[Finding]:
-    """What is wrong or odd about a machine, by the rules that ``blinksim topo check --rules`` lists.
+    """Check a machine against the rules that ``blinksim topo check --rules`` lists.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ from blinksim.topology.selection import IDLE, NONE, Names, class_names, listed, 
 
 @dataclass(frozen=True)
 class Question:
-    """Which part of which machine.
+    """A question's machine, the part of it that takes part, and the rates and edits.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class Question:
         return wanted
 
     def settings(self) -> dict[str, Any]:
-        """Everything but the machine and the collective, as JSON takes it."""
+        """All settings but the machine and the collective, as JSON values."""
         left_out = ("machine", "collective")
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in left_out}
 
@@ -183,7 +183,7 @@ class Question:
         return None if self.links is None else class_names(self.links, whole.link_classes)
 
     def described(self, topology: Topology) -> dict[str, Any]:
-        """What an answer in JSON says about the machine, so that it can be checked again."""
+        """The machine as an answer in JSON describes it, so that it can be checked again."""
         return {
             "machine": topology.name,
             "source": self.machine.name if isinstance(self.machine, Topology) else os.fspath(self.machine),

@@ -115,16 +115,16 @@ class Traffic(Tabular):
 
     @cached_property
     def total(self) -> int:
-        """Bytes that go from one rank to another, without what ranks keep."""
+        """Bytes sent between different ranks."""
         return int(self.matrix.sum()) - int(np.trace(self.matrix))
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the matrix, which tells it apart from others in any process."""
+        """SHA-256 of the matrix, its identity across processes."""
         return sha256(self.matrix.astype("<i8").tobytes()).hexdigest()
 
     def between(self, sources: Sequence[int], sinks: Sequence[int]) -> Fraction:
-        """What the ranks `sources` have for the ranks `sinks`, as a part of `size`."""
+        """Data of the ranks `sources` for the ranks `sinks`, as a part of `size`."""
         to = np.asarray(sinks, dtype=np.int64)
         some = np.zeros(self.ranks, dtype=bool)
         some[np.asarray(sources, dtype=np.int64)] = True
@@ -136,7 +136,7 @@ class Traffic(Tabular):
         return Fraction(amount, self.size)
 
     def transposed(self) -> Traffic:
-        """What takes everything back: the combine of a dispatch.
+        """The reverse traffic: the combine of a dispatch.
 
         >>> Traffic([[0, 3], [1, 0]]).transposed().matrix.tolist()
         [[0, 1], [3, 0]]
@@ -144,7 +144,7 @@ class Traffic(Tabular):
         return Traffic(self.matrix.T)
 
     def renumbered(self, order: Sequence[int]) -> Traffic:
-        """The same traffic where rank i is what was rank ``order[i]``.
+        """The same traffic with ranks renumbered: rank i was rank ``order[i]``.
 
         Raises `InputError` unless every rank stands in `order` once.
 
@@ -248,7 +248,7 @@ def expert_traffic(
     skew: float = 0.0,
     seed: int = 0,
 ) -> Traffic:
-    """The dispatch of one layer of experts: the tokens that every rank has for the experts of every other.
+    """The dispatch of one layer of experts: tokens of every rank for the experts of every other.
 
     Parameters
     ----------

@@ -252,7 +252,7 @@ def candidates(collective: str) -> list[Algorithm]:
 def register_algorithm(
     collectives: Sequence[str], *, name: str = "", form: Literal["steps", "forest"] = "steps", only_named: bool = False
 ) -> Callable[[Fill], Fill]:
-    """A decorator that makes an algorithm of a function.
+    """Register a function as an algorithm (decorator).
 
     The function fills the `Plan` that it is given and returns nothing. Its further parameters are options, which
     `synthesize` takes by name. Whatever it builds is verified before it is timed.

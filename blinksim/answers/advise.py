@@ -243,7 +243,7 @@ def nvls_gain(expectation: Expectation, size: int, *, real: bool) -> NvlsGain | 
 
 @dataclass(frozen=True)
 class Advice(Result):
-    """What is worth loading into NCCL (`load`) or another runtime (`alternative`), if anything is.
+    """Advice on what to load into NCCL (`load`) or another runtime (`alternative`), if anything pays.
 
     Attributes
     ----------
@@ -297,7 +297,7 @@ class Advice(Result):
 
     @cached_property
     def least_s(self) -> float | None:
-        """Seconds before which no schedule ends at this size; None where more than the links is timed.
+        """Lower bound in seconds on any schedule at this size; None if more than the links is timed.
 
         At large sizes that is the bytes at the rate of `bound`.
         """
@@ -305,36 +305,36 @@ class Advice(Result):
         return None if least is None else least.time_s
 
     def share(self, time_s: float) -> float:
-        """Which part of a time any schedule takes at this size, by the bound on rates and that on times."""
+        """The share of a time that any schedule needs at this size, by the bounds on rate and time."""
         # Where the bound is about switches that add, the one on times, for switches that only forward, says nothing.
         least = 0.0 if self.bound.grants else self.least_s or 0.0
         return max(least, self.size / float(self.bound.rate)) / time_s
 
     @property
     def large(self) -> bool:
-        """True if bandwidth decides at this size; where latency does, the times of two models do not compare."""
+        """True if bandwidth decides at this size; if latency does, times of two models are not comparable."""
         return self.expected.latency_s < 0.5 * self.expected.time_s
 
     @property
     def real(self) -> bool:
-        """True if both times were measured, NCCL's and those of schedules as programs."""
+        """True if NCCL's time and those of schedules as programs were both measured."""
         return self.model == "execution" and bool(self.expected.origin)
 
     @property
     def load(self) -> Option | None:
-        """What is worth loading into NCCL; None if nothing is."""
+        """The schedule to load into NCCL; None if none pays."""
         found, compares = self.loadable, self.large or self.real
         return found if found and compares and found.time_s * WORTH <= self.expected.time_s else None
 
     @property
     def alternative(self) -> Option | None:
-        """What is worth another runtime; None if nothing is."""
+        """The schedule to run with another runtime; None if none pays."""
         found, reached = self.other, (self.load.time_s if self.load else self.expected.time_s)
         return found if found and self.large and found.time_s * WORTH <= reached else None
 
     @property
     def runtime(self) -> str:
-        """What reads programs of MSCCL on these GPUs."""
+        """The runtime that reads MSCCL programs on these GPUs."""
         return "MSCCL" if self.expectation.library == "NCCL" else self.expectation.library
 
     def sentence(self) -> str:
@@ -414,7 +414,7 @@ class Advice(Result):
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row each for NCCL's own choice, the best schedule, and what is worth loading.
+        """One row each for NCCL's own choice, the best schedule, and the schedule to load.
 
         use: ``nccl``, ``best``, ``load`` or ``alternative``. of_bound: algbw as a share of the bound. of_least_time:
         the least time of any schedule at this size as a share of the time.
@@ -450,7 +450,7 @@ def advise(
     rates: str | None = None,
     model: ScheduleModelName | str = DEFAULT,
 ) -> Advice:
-    """What to load into NCCL or another runtime, if anything is better than what NCCL does.
+    """Advise what to load into NCCL or another runtime, if anything beats NCCL's own choice.
 
     Parameters
     ----------

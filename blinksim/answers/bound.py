@@ -88,7 +88,7 @@ def losses(
     root: int | None = None,
     one_lane: bool = False,
 ) -> list[Change]:
-    """The bound after each single link loss, worst first; links that are alike count once.
+    """The bound after each single link loss, worst first; alike links count once.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def levels(
     root: int | None = None,
     schedule: Schedule | None = None,
 ) -> list[LevelBound]:
-    """What the GPUs, the nodes and the nodes below each level of switches allow, and which of them limits.
+    """Bounds of the GPUs, the nodes and the nodes below each level of switches, and which of them limits.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ Model = Callable[[str, str, str, int], float | None]
 
 @dataclass(frozen=True, slots=True)
 class ChoiceTime:
-    """A measured time of a choice of NCCL's.
+    """A measured time of one of NCCL's choices.
 
     Parameters
     ----------

@@ -93,7 +93,7 @@ class Comparison(Result):
 
     @property
     def rates(self) -> str:
-        """At which rates the rows are, in words; a library's own choice has rates of its own."""
+        """The rates behind the rows, in words; a library's own choice has rates of its own."""
         return rates_words(self.projections[-1])
 
     def best(self) -> tuple[Projection, ...]:
@@ -111,7 +111,7 @@ class Comparison(Result):
         return any(projection.pick for projection in self.projections[-1])
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per size and algorithm, with units in the keys; with NCCL's own choice also what it takes.
+        """One row per size and algorithm, with units in the keys; NCCL's own choice adds columns.
 
         Rows of programs say their protocol, and whether calls follow each other or are apart.
         """
@@ -285,7 +285,7 @@ def compare(
     model: ScheduleModelName | str | ScheduleModel = DEFAULT,
     search: float | None = None,
 ) -> Comparison:
-    """Times algorithms at many sizes, and finds where the lead changes.
+    """Time algorithms at many sizes, and find where the lead changes.
 
     Parameters
     ----------
@@ -387,7 +387,7 @@ def compared(candidates: Contest, ordered: tuple[int, ...], report: Callable[[st
 
 @dataclass(frozen=True)
 class Models(Result):
-    """The same algorithms by several models, as `across_models` finds them.
+    """The times of the same algorithms by several models, from `across_models`.
 
     Attributes
     ----------
@@ -440,7 +440,7 @@ class Models(Result):
         return {"collective": self.collective.name, "rows": self.rows(), "refused": self.refused}
 
     def sentence(self) -> str:
-        """What is compared."""
+        """The subject of the comparison in one line."""
         return f"{self.collective} on {self.topology.name}: the same algorithm by {', '.join(self.models)}"
 
     def text(self, edits: Sequence[str] = ()) -> str:
@@ -480,7 +480,7 @@ def across_models(
     algorithms: Sequence[AlgorithmName | str] | str = ("ring", "double_binary"),
     report: Callable[[str], None] | None = None,
 ) -> Models:
-    """Times the named algorithms by each model.
+    """Time the named algorithms by each model.
 
     Parameters
     ----------

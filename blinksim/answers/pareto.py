@@ -106,7 +106,7 @@ class Tradeoff:
 
 @dataclass(frozen=True, repr=False)
 class Pareto(Result):
-    """The schedules that no other one betters at every size, least latency first.
+    """The schedules that no other one beats at every size, least latency first.
 
     Attributes
     ----------
@@ -145,7 +145,7 @@ class Pareto(Result):
 
     @property
     def bound(self) -> Ceiling:
-        """What no algorithm exceeds here."""
+        """The bound on the rate of any algorithm."""
         found = self.comparison.projections[0][0].bound
         assert found is not None
         return found
@@ -155,7 +155,7 @@ class Pareto(Result):
         return [point.row() for point in self.points]
 
     def to_dict(self) -> dict[str, Any]:
-        """The rows, and what was considered besides."""
+        """The rows, and the other schedules that were considered."""
         return {
             "collective": self.collective.name,
             "rows": self.rows(),

@@ -40,7 +40,7 @@ def contest(
     sizes: Collection[int] = (LARGE,),
     only_best: bool = False,
 ) -> Contest:
-    """Builds algorithms once, to be timed for any size.
+    """Build algorithms once, to be timed for any size.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def project(
     model: models.ModelName | str | TimingModel = models.DEFAULT,
     gamma: float = 0.0,
 ) -> Projection:
-    """The time of a collective.
+    """Project the time of a collective.
 
     Parameters
     ----------
@@ -200,12 +200,12 @@ class Ranking(Result):
 
     @property
     def best(self) -> Projection:
-        """What is chosen, or the quickest."""
+        """The projection that was chosen, or the quickest."""
         return self.chosen or self.projections[0]
 
     @property
     def shown(self) -> tuple[Projection, ...]:
-        """All of them if all were asked for, else the quickest."""
+        """All projections if all were asked for, else the quickest."""
         return self.projections if self.asked == ALL else self.projections[:1]
 
     def rows(self) -> list[dict[str, Any]]:
@@ -262,7 +262,7 @@ def rank(
     algorithms: Literal["best", "all"] | AlgorithmName | str | Sequence[AlgorithmName | str] = BEST,
     report: Callable[[str], None] | None = None,
 ) -> Ranking:
-    """Times several algorithms at one size, and ranks them.
+    """Time several algorithms at one size, and rank them.
 
     Parameters
     ----------

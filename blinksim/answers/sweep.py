@@ -327,11 +327,11 @@ class Sweep(Result):
 
     @property
     def failed(self) -> tuple[dict[str, Any], ...]:
-        """The rows that hold a reason instead of an answer."""
+        """The rows with a reason instead of an answer."""
         return tuple(row for row in self.points if row["reason"])
 
     def varying(self) -> list[str]:
-        """The columns of the axes, of the size and of the algorithm asked for, as far as they take several values."""
+        """The columns (axes, size, algorithm) that take several values."""
         columns = [*(axis.column for axis in self.axes), "asked", "size_bytes"]
         return [column for column in columns if len({row[column] for row in self.points}) > 1]
 
@@ -364,7 +364,7 @@ def sweep(
     journal: str | os.PathLike[str] | None = None,
     report: Callable[[int, int], None] | None = None,
 ) -> Sweep:
-    """Times a collective at every combination of what varies.
+    """Time a collective at every combination of the axes.
 
     Parameters
     ----------

@@ -79,17 +79,17 @@ class Synthesis(Rates, Result):
 
     @property
     def schedule(self) -> Schedule:
-        """What was built, with every send written out."""
+        """The schedule, with every send written out."""
         return as_schedule(self.compact)
 
     @property
     def base(self) -> Schedule:
-        """A chunk of every sort with its sends: all chunks, unless symmetries turn them into more."""
+        """The base chunks with their sends: all chunks, unless symmetries map them to more."""
         return self.compact.base if isinstance(self.compact, SymmetricSchedule) else self.compact
 
     @property
     def rate(self) -> Fraction:
-        """algbw in bytes/s that the loads allow, exact."""
+        """The exact algbw in bytes/s that the loads allow."""
         found = self.compact.rate if isinstance(self.compact, SymmetricSchedule) else rate(self.compact)
         return found or Fraction(0)
 
@@ -103,17 +103,17 @@ class Synthesis(Rates, Result):
 
     @property
     def gap(self) -> Fraction:
-        """1 - rate / bound, exact; 0 where the schedule is provably the best."""
+        """1 - rate / bound, exact; 0 if the schedule is provably optimal."""
         return 1 - self.rate / self.bound.rate
 
     @property
     def bound(self) -> Bound:
-        """The bound that it is held against: one that grants what it has switches do."""
+        """The bound for comparison, which grants the switches all that the schedule has them do."""
         return self.bounds.holding(abilities_used(self.base))
 
     @property
     def height(self) -> int:
-        """Sends on the longest way from where a chunk starts (or is complete) to where it is needed."""
+        """The most sends in a row from the start of a chunk (or its completion) to where it is needed."""
         return max(depth(self.base), default=0)
 
     @property
@@ -202,7 +202,7 @@ def synthesize(
     report: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Synthesis:
-    """A verified schedule with its bounds.
+    """Build a verified schedule with its bounds.
 
     Parameters
     ----------

@@ -118,7 +118,7 @@ class Tuning(Result):
 
     @property
     def job(self) -> TimedJob:
-        """Where the times are of, as a file of them says it."""
+        """The job that was measured, as a file of times describes it."""
         return TimedJob(self.version, self.machine, self.gpus, self.ranks, self.nodes)
 
     def export(self, dialect: DialectName = "nccl") -> Exported:
@@ -129,7 +129,7 @@ class Tuning(Result):
         return replace(found, caution=self.caution)
 
     def span(self, rule: TuningRule) -> str:
-        """The sizes that a rule is for, of those that were looked at; its range ends half way to the next ones."""
+        """The examined sizes that a rule covers; its range ends half way to the next ones."""
         sizes = [format_size(cell.size) for cell in self._cells(rule)]
         if rule.most == MOST_BYTES:
             return f"{sizes[0]} and more"
@@ -141,7 +141,7 @@ class Tuning(Result):
         ]
 
     def changes(self) -> list[tuple[TuningRule, str]]:
-        """Each rule with what it changes and what that gains, in words."""
+        """Each rule with its change and its gain, in words."""
         found = []
         for rule in self.rules:
             cells = self._cells(rule)
@@ -197,7 +197,7 @@ class Tuning(Result):
 
     @property
     def mean_gain(self) -> float:
-        """The part of the time that is saved, in the mean over all cells."""
+        """The mean share of time saved over all cells."""
         return sum(cell.gain for cell in self.cells) / len(self.cells) if self.cells else 0.0
 
 
@@ -221,7 +221,7 @@ def tune(
     version: str = DEFAULT_VERSION,
     least_channels: int | None = None,
 ) -> Tuning:
-    """Finds where another of NCCL's choices is quicker than NCCL's own, for a tuner plugin to force.
+    """Find where another of NCCL's choices is quicker than its own, for a tuner plugin to force.
 
     NCCL's choices are times by a model (its own, or constants that were measured on the machine) which the measured
     times make right. A choice replaces NCCL's where it gains more than the model may be wrong by.

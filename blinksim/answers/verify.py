@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def read_schedule(
     path: str | os.PathLike[str], machine: Question | MachineLike | None = None, *, root: int = 0
 ) -> Schedule:
-    """Reads a schedule: a file of blinksim, an algorithm of MSCCL (.xml), or an execution plan of MSCCL++ (.json).
+    """Read a schedule: blinksim's file, an MSCCL algorithm (.xml), or an MSCCL++ plan (.json).
 
     What the schedule of blinksim's own file does is not checked here: `blinksim.verify` does that.
 
@@ -112,7 +112,7 @@ def verify(
     in_place: bool = False,
     shares: Sequence[Fraction] | None = None,
 ) -> Verdict:
-    """Checks that a schedule does what its collective promises, chunk by chunk.
+    """Check that a schedule does what its collective promises, chunk by chunk.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ _NAMES = ("members", "relays", "links", "edits")
 
 @dataclass(frozen=True)
 class FileVerdict(Result):
-    """What checking a file found.
+    """The result of checking a file.
 
     Parameters
     ----------
@@ -84,11 +84,11 @@ class FileVerdict(Result):
 
     @property
     def proved(self) -> bool:
-        """Nothing is wrong, and everything that the file claims is proved."""
+        """True if nothing is wrong and every claim of the file is proved."""
         return self.ok and not self.unproved
 
     def rows(self) -> list[dict[str, Any]]:
-        """The reasons, or the facts of a file that is right."""
+        """The faults, or the facts of a correct file."""
         return [{"reason": text} for text in self.reasons] or [{"fact": text} for text in self.facts]
 
     def to_dict(self) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def verify_file(
     root: int = 0,
     release: str = "2.28.3",
 ) -> FileVerdict:
-    """Checks a file, and trusts nothing in it.
+    """Check a file without trusting anything in it.
 
     Parameters
     ----------

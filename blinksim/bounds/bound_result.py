@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bound:
-    """No schedule that meets `assumes` has a higher algbw than `rate`.
+    """An upper bound: no schedule that meets `assumes` has a higher algbw than `rate`.
 
     Attributes
     ----------
@@ -51,13 +51,13 @@ class Bound:
 
     @classmethod
     def of(cls, certificate: Certificate, collective: Collective, exact: bool = False) -> Bound:
-        """What `certificate` proves: its scope, rate and assumptions follow from it."""
+        """The bound that `certificate` proves, with the scope, rate and assumptions that follow from it."""
         scope, assumes = scope_of(certificate, collective), assumed_by(certificate, collective)
         return cls(scope, certificate.rate, certificate, assumes, exact)
 
     @property
     def grants(self) -> tuple[str, ...]:
-        """What switches may do beside forwarding, such as ``("multicast", "reduce")``; mostly nothing."""
+        """Functions granted to switches beyond forwarding, such as ``("multicast", "reduce")``."""
         return getattr(self.certificate, "grants", ())
 
     @property
@@ -67,7 +67,7 @@ class Bound:
 
     @property
     def rate_GBps(self) -> float:  # noqa: N802 - GBps is the unit's name
-        """rate in GB/s."""
+        """`rate` in GB/s."""
         return in_GBps(self.rate)
 
     def check(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> list[str]:
@@ -83,7 +83,7 @@ class Bound:
         return reasons
 
     def row(self, topology: Topology) -> dict[str, Any]:
-        """What a table says of it."""
+        """The bound as a row of a table."""
         return {
             "scope": self.scope,
             "rate_exact": exact_GBps(self.rate),
@@ -94,7 +94,7 @@ class Bound:
         }
 
     def to_dict(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> dict[str, Any]:
-        """JSON; the certificate is checked on the way."""
+        """The bound as JSON; the certificate is checked on the way."""
         checked = not self.check(topology, collective, shares)
         return {**self.row(topology), "certificate": self.certificate.to_dict(), "checked": checked}
 
@@ -150,21 +150,21 @@ class BoundResult(Rates, Result):
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
-        """Those of all bounds, the tightest first."""
+        """The certificates of all bounds, tightest first."""
         return tuple(entry.certificate for entry in self.bounds)
 
     @property
     def certificate(self) -> Certificate:
-        """The tightest."""
+        """The certificate of the tightest bound."""
         return self.headline.certificate
 
     @property
     def in_network(self) -> Bound | None:
-        """The bound for switches that multicast and reduce as they can, where that is higher than the headline."""
+        """The bound with all that switches can multicast and reduce, if it is higher than the headline."""
         return next((entry for entry in self.bounds if entry.grants), None)
 
     def holding(self, abilities: Collection[str]) -> Bound:
-        """The tightest bound that holds for schedules which have switches do so much: the headline if that is nothing.
+        """The tightest bound for schedules that use these functions of switches; the headline for none.
 
         abilities: as in `grants`.
         """
@@ -176,7 +176,7 @@ class BoundResult(Rates, Result):
 
     @property
     def rate(self) -> Fraction:
-        """algbw of the headline, bytes/s."""
+        """algbw of the headline in bytes/s."""
         return self.headline.rate
 
     @property
@@ -206,11 +206,11 @@ class BoundResult(Rates, Result):
         return int(per_shard.numerator)
 
     def scoped(self, scope: str) -> Bound | None:
-        """The bound of that scope, if there is one."""
+        """The bound of the given scope, if there is one."""
         return next((entry for entry in self.bounds if entry.scope == scope), None)
 
     def time(self, size: int) -> float:
-        """Seconds that `size` bytes take at least."""
+        """The least time for `size` bytes in seconds."""
         return float(size / self.rate)
 
     def sentence(self) -> str:
@@ -219,7 +219,7 @@ class BoundResult(Rates, Result):
         return f"{self.collective} on {self.topology.name}: at most {exact_GBps(best.rate)} GB/s algbw ({best.scope})"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON with the keys of the command line: the headline's, then all under ``bounds``."""
+        """JSON with the keys of the command line: those of the headline, then all bounds under ``bounds``."""
         bounds = [entry.to_dict(self.topology, self.collective, self.shares) for entry in self.bounds]
         first = bounds[0]
         traffic = self.collective.traffic

@@ -37,7 +37,7 @@ _KEYS = ("format", "version", "algorithm", "form", "collective", "machine", "sha
 
 
 def write_schedule(schedule: ScheduleLike, path: str | os.PathLike[str], force: bool = False) -> None:
-    """Writes a schedule file, compressed if the path ends in ``.gz``.
+    """Write a schedule file, compressed if the path ends in ``.gz``.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ _DIGITS = re.compile(r"[0-9,]*")
 
 
 def read_traffic(path: str | os.PathLike[str]) -> Traffic:
-    """Reads a traffic matrix: row i holds the bytes of rank i for every rank.
+    """Read a traffic matrix: row i holds the bytes of rank i for every rank.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def _row(name: str, number: int, text: str) -> list[int]:
 
 
 def write_traffic(traffic: Traffic, path: str | os.PathLike[str], force: bool = False) -> None:
-    """Writes a traffic matrix as `read_traffic` reads it: to a name that ends in ``.npy`` as NumPy does, else as CSV.
+    """Write a traffic matrix for `read_traffic`: in NumPy's format if the name ends in ``.npy``, else CSV.
 
     Parameters
     ----------

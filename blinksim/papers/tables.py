@@ -95,7 +95,7 @@ class Reproduction(Result):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """The rows, where each table is from, and the slips."""
+        """The rows, the source of each table, and the slips."""
         return {
             "document": self.document,
             "title": self.title,
@@ -157,7 +157,7 @@ def published_rows(name: str) -> list[dict[str, str]]:
 
 
 def reproduce(document: DocumentName | str) -> Reproduction:
-    """The tables of a document that blinksim builds on, beside what it computes.
+    """The tables of a source document beside the computed values.
 
     Parameters
     ----------

@@ -157,7 +157,7 @@ class Schedule(Tabular):
 
     @property
     def steps(self) -> int:
-        """One more than the last step, 0 for an empty schedule."""
+        """The number of steps: one more than the last step, 0 for an empty schedule."""
         return int(self.step[-1]) + 1 if self.sends else 0
 
     @cached_property
@@ -206,7 +206,7 @@ class Schedule(Tabular):
         ]
 
     def parts(self) -> str:
-        """What the data is cut into, in words: ``6 trees``, ``1 path``, ``8 chunks``.
+        """The parts that the data is cut into, in words: ``6 trees``, ``1 path``, ``8 chunks``.
 
         What goes from one rank to another only takes a path; what stays where it is takes none and is not counted.
         """
@@ -216,7 +216,7 @@ class Schedule(Tabular):
         return count(moved, "path" if self.collective.personalized else "tree")
 
     def claim(self, key: str) -> Fraction | None:
-        """A fraction that the bound states (``rate_exact`` in GB/s, ``gap_exact``), None if it states none.
+        """A fraction stated by the bound (``rate_exact`` in GB/s, ``gap_exact``); None if there is none.
 
         Raises `InputError` if it is no fraction.
         """

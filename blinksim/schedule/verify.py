@@ -70,7 +70,7 @@ class Facts:
 
 @dataclass(frozen=True, repr=False)
 class Verdict(Result):
-    """Does a schedule do what it promises? A verdict is true if it does.
+    """The verdict on a schedule, true if it does what its collective promises.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ class Verdict(Result):
 
     @property
     def rate_GBps(self) -> float | None:  # noqa: N802
-        """What the loads allow, in GB/s; None if nothing is sent."""
+        """The rate that the loads allow, in GB/s; None if nothing is sent."""
         return self.facts.rate_GBps
 
     def to_dict(self) -> dict[str, Any]:

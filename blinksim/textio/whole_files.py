@@ -24,7 +24,7 @@ from blinksim.errors import FileError, InputError
 
 @dataclass(frozen=True)
 class Exported:
-    """A schedule in a runtime's format, with how to load it there.
+    """A schedule in a runtime's format, with instructions to load it there.
 
     Attributes
     ----------

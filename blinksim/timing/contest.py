@@ -86,7 +86,7 @@ class Contest(Tabular):
         return self.model.name in ON_LINKS
 
     def check_on_links(self, option: str) -> None:
-        """Raises `InputError`, which names an option for links alone, where the model in force counts more."""
+        """Raise `InputError` naming an option for links alone if the model in force counts more."""
         if not self.on_links:
             raise InputError(f"{option} is for the links alone, and {self.model.name} counts more; leave it out")
 
@@ -110,7 +110,7 @@ class Contest(Tabular):
         return sorted(timed, key=lambda projection: projection.time_s)
 
     def answers(self, size: int, best: bool = False) -> list[Projection]:
-        """As `projections`, with the least time that any schedule takes, where the model counts the links alone.
+        """As `projections`, with a lower bound on the time if the model counts the links alone.
 
         The sums of alpha-beta leave out that messages wait for each other. Where that makes a time less than any
         schedule takes, the rest is added as a term of its own, so that no answer is below a proved bound.

@@ -221,7 +221,7 @@ def schedule_model(name: str, **given: Any) -> ScheduleModel:
 
 
 def register_model(model: Model) -> Model:
-    """A decorator that makes a class a timing model, under the name that its attribute ``name`` says.
+    """Register a class as a timing model under its attribute ``name`` (decorator).
 
     Parameters
     ----------

@@ -186,32 +186,32 @@ class Projection(Rates, Result):
 
     @property
     def pick(self) -> str:
-        """What NCCL takes, algorithm and protocol; empty for what is not NCCL's own choice."""
+        """NCCL's algorithm and protocol; empty unless the projection is NCCL's own choice."""
         return ""
 
     @property
     def measured_s(self) -> float | None:
-        """Seconds by constants that were measured, beside a time that a library predicts for itself."""
+        """Seconds by measured constants, beside the time that a library predicts for itself."""
         return self.details.get("measured_time_s")
 
     @property
     def executor(self) -> str:
-        """How the program is cut that takes this long; empty for what times no programs."""
+        """How the timed program is cut; empty for models that time no programs."""
         return ""
 
     @property
     def basis(self) -> list[tuple[str, str]]:
-        """What the model counts and what it rests on, as labels and texts."""
+        """What the model includes and the data it rests on, as labels and texts."""
         return [("model", self.model + _COUNTED.get(self.model, ""))]
 
     @property
     def conditions(self) -> list[tuple[str, str]]:
-        """What holds for all sizes of what is counted, as labels and texts; nothing where the model says it all."""
+        """Conditions for all sizes, as labels and texts; none if the model's name says it all."""
         return []
 
     @property
     def bottleneck_words(self) -> str:
-        """What sets the time, and how much of it that is busy."""
+        """The bottleneck, and the share of the time that it is busy."""
         busy = self.details.get("bottleneck_busy")
         if busy is None or not self.time_s:
             return self.bottleneck
@@ -235,7 +235,7 @@ class Projection(Rates, Result):
         }
 
     def sentence(self, how: str = "") -> str:
-        """The answer in one line. how: under what reserve it takes that long."""
+        """The answer in one line. how: the reservation under which the time holds."""
         return (
             f"{self.collective} of {format_size(self.size)} on {self.machine} takes {format_time(self.time_s)}{how}: "
             f"algbw {format_rate(self.algbw)}, busbw {format_rate(self.busbw)} ({self.algorithm}, {self.model})"
@@ -254,7 +254,7 @@ class Projection(Rates, Result):
     def facts(
         self, edits: Sequence[str] = (), rivals: int | None = None, left_out: Mapping[str, str] | None = None
     ) -> list[tuple[str, str]]:
-        """What stands under the terms, as labels and texts.
+        """The lines below the table of terms, as labels and texts.
 
         edits: of the machine. rivals: how many algorithms were compared to find this one, None if it was named.
         left_out: the reasons of those that were not.
@@ -295,7 +295,7 @@ class Projection(Rates, Result):
         return lines
 
     def floor(self) -> list[tuple[str, str]]:
-        """The least time for this size, why, and what it assumes, each with a label; nothing where none is known."""
+        """The least time for this size, its reason and its assumptions, each with a label; else empty."""
         if self.least is None:
             return []
         share = 100 * self.least.time_s / (self.time_s or 1.0)

@@ -47,7 +47,7 @@ def simulate(
     messages: MessagesName = "joined",
     most_events: int | None = None,
 ) -> Timeline:
-    """The time that `schedule` takes for `size` bytes on the links, buses and capacities of its machine.
+    """Simulate `schedule` for `size` bytes on the links, buses and capacities of its machine.
 
     A link is busy with a piece for its bytes over the bandwidth, and the first link of a route for the sender's
     overhead too; the latency passes afterwards, while the next piece is sent.

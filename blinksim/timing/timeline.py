@@ -179,12 +179,12 @@ class Timeline(Rates, Result):
 
     @property
     def service(self) -> str:
-        """How links serve, by name."""
+        """The order of service of links, by name."""
         return self.options.service
 
     @property
     def discipline(self) -> str:
-        """How links are served, in words."""
+        """The order of service of links, in words."""
         if self.service == "fifo":
             turns = self.options.offered(self.schedule.form) == "turns"
             return f"first come, first served, {'one piece of a tree in line' if turns else 'all pieces in line'}"
@@ -196,7 +196,7 @@ class Timeline(Rates, Result):
 
     @cached_property
     def uses(self) -> tuple[Use, ...]:
-        """Every link, bus, device capacity and reducer that was used, busiest first."""
+        """The use of every link, bus, device capacity and reducer, busiest first."""
         real = ~self.graph.timeless
         resource = self.graph.resource[real]
         hold = np.zeros(int(self.graph.resource.max(initial=-1)) + 1, dtype=np.int64)
@@ -246,7 +246,7 @@ class Timeline(Rates, Result):
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """The time as a sum: the critical path by link class, pieces passing one after another, and their latency."""
+        """The time as a sum: the critical path by link class, pieces in sequence, and their latency."""
         found: dict[tuple[str, str], float] = {}
         for leg in self.critical_path:
             passing = "reductions" if leg.kind == "reduction" else f"pieces passing {leg.kind}"
@@ -260,7 +260,7 @@ class Timeline(Rates, Result):
 
     @property
     def facts(self) -> dict[str, float]:
-        """What else a projection says of a run, by name; seconds, shares and numbers."""
+        """Further facts of a run for its projection, by name: seconds, shares and numbers."""
         busy, steps = self.uses[0].busy, self.schedule.steps
         return {"bottleneck_busy": busy, "steps": steps, "pieces": self.pieces, "loads_s": self.bound_s}
 
@@ -311,13 +311,13 @@ class Timeline(Rates, Result):
 
     @property
     def transfer_count(self) -> int:
-        """Pieces at servers, all together."""
+        """The number of transfers: pieces times servers passed."""
         return int((~self.graph.timeless).sum()) * self.pieces
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """The keys of the answer as JSON."""
+        """The keys that ``--json`` prints."""
         topology = self.schedule.topology
         collective = self.schedule.collective
         return {

@@ -79,7 +79,7 @@ class TimingModel(ABC):
 
 @dataclass(frozen=True)
 class Breakdown:
-    """What a model says of one schedule at one size.
+    """The time of one schedule at one size as a model breaks it down.
 
     Parameters
     ----------
@@ -139,27 +139,27 @@ class ScheduleModel(TimingModel):
         """The terms of one schedule for `size` bytes."""
 
     def breakdown_of(self, entrant: Candidate, size: int, gamma: float) -> Breakdown:
-        """The terms of a schedule whose sends are divided among parallel routes."""
+        """The terms of a schedule whose sends are already divided among parallel routes."""
         return self.breakdown(entrant.schedule, size, gamma)
 
     def at(self, question: Question) -> tuple[ScheduleModel, Topology]:
-        """The model for the part of the machine that takes part, and that part."""
+        """The model for the selected part of the machine, and that part."""
         part = question.part()
         return self.on(part), part
 
     def on(self, part: Topology) -> ScheduleModel:
-        """The model that times schedules on a selected topology: itself, unless it stands for several."""
+        """The model for schedules on a selected topology: itself, unless it stands for several models."""
         return self
 
     def projection(self, **given: Any) -> Projection:
-        """A projection from its attributes by name; a model with more to say returns a class of its own."""
+        """A projection from its attributes by name; models with further results return a subclass."""
         return Projection(**given)
 
     def check_schedule(self, entrant: Candidate) -> None:
         """Raises `InfeasibleError` if the model cannot time the schedule in seconds."""
 
     def algorithms(self, topology: Topology, collective: Collective) -> tuple[str, ...]:
-        """The algorithms that have the collective and need no solver; `times` takes the others by name."""
+        """The algorithms for the collective that need no solver; `times` takes the others by name."""
         return tuple(entry.name for entry in candidates(collective.name))
 
     def contest(
@@ -225,7 +225,7 @@ class ScheduleModel(TimingModel):
         return sorted(found, key=lambda projection: projection.time_s)
 
     def rank_best(self, contest: Contest, size: int) -> list[Projection]:
-        """As `rank`, where only the quickest is asked for: the others may be by a quicker model."""
+        """As `rank`, if only the quickest matters: the others may be timed by a cheaper model."""
         return self.rank(contest, size)
 
     def _checked(self, entrant: Candidate, size: int, gamma: float) -> Breakdown:
@@ -254,7 +254,7 @@ class ScheduleModel(TimingModel):
         algorithms: Sequence[str] | None = None,
         report: Report | None = None,
     ) -> list[Projection]:
-        """As `TimingModel.times`; of a whole machine the default members and links take part."""
+        """As `TimingModel.times`; a whole machine takes part with its default members and links."""
         sizes = list(sizes)
         contest = self.contest(topology.selected(), collective, algorithms, report, sizes)
         return [found for size in sizes for found in contest.projections(size, best=algorithms is None)]

@@ -141,19 +141,19 @@ class Device:
 
     @property
     def in_network(self) -> frozenset[str]:
-        """What the device does to data on its way: those of `BRANCHING` that it can; nothing for GPUs and tiles."""
+        """The operations of `BRANCHING` that the device can do on data in flight; none for GPUs and tiles."""
         return frozenset() if self.kind in GPU_KINDS else self.can & BRANCHING.keys()
 
     @property
     def library(self) -> str:
-        """What runs collectives on a GPU, by its attribute ``library``; ``nccl`` unless that says otherwise.
+        """The library that runs collectives on a GPU, from its attribute ``library``; ``nccl`` by default.
 
         RCCL's own files give its GPUs a gfx number (``gcn``).
         """
         return str(self.attributes.get("library", RCCL if "gcn" in self.attributes else NCCL)).lower()
 
     def doubts(self) -> Iterator[str]:
-        """What is odd about what it does to data on its way, in words."""
+        """Odd claims about its operations on data in flight, in words."""
         if self.in_network and self.kind not in ("switch", "fabric"):
             yield f"{self.name}, a {self.kind}, can {', '.join(sorted(self.in_network))}"
         for fact in IN_NETWORK_FACTS:
@@ -168,7 +168,7 @@ class Device:
 
     @property
     def reduction_rate(self) -> Fraction | None:
-        """Bytes/s of sums that a switch's adders form, None for what states none or adds nothing.
+        """Bytes/s of sums that a switch's adders form; None if it states no rate or adds nothing.
 
         Raises `InputError` if the attribute is no rate.
         """

@@ -118,12 +118,12 @@ class Topology(Tabular):
 
     @cached_property
     def ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Position in `devices` of where each link begins, and of where it ends."""
+        """The position in `devices` of each link's source, and of its destination."""
         return self.link_columns.src, self.link_columns.dst
 
     @cached_property
     def link_columns(self) -> LinkColumns:
-        """The links as columns of whole numbers; known of a large cluster before anyone asks."""
+        """The links as columns of whole numbers; a large cluster is built with them."""
         from blinksim.topology.link_columns import LinkColumns
 
         return LinkColumns.of(self.links, self.index)
@@ -171,7 +171,7 @@ class Topology(Tabular):
 
     @cached_property
     def in_network(self) -> frozenset[str]:
-        """What some device can do to data on its way (`Device.in_network`)."""
+        """The operations that some device can do on data in flight (`Device.in_network`)."""
         sorts = {(device.kind, device.can): device for device in self.devices}
         return frozenset[str]().union(*(device.in_network for device in sorts.values()))
 
@@ -261,7 +261,7 @@ class Topology(Tabular):
         return self.select() if whole or set(self.default_links()) != set(self.link_classes) else self
 
     def pruned(self) -> Topology:
-        """Without the forwarders that no link touches."""
+        """The machine without the forwarders that no link touches."""
         if "link_columns" in self.__dict__ and self.link_columns.touches_all(len(self.devices)):
             return self
         used = {end for link in self.links for end in (link.src, link.dst)} | {*self.members, *self.relays}
@@ -283,7 +283,7 @@ class Topology(Tabular):
         return selection.components(self)
 
     def subset(self, members: Iterable[str]) -> Topology:
-        """Without the GPUs and tiles that are not in `members`, which become the members in the order given.
+        """The machine with only `members` of its GPUs and tiles, as members in the order given.
 
         >>> import blinksim as bs
         >>> bs.load("dgx1-v100").subset(["gpu3", "gpu0"]).members
@@ -294,7 +294,7 @@ class Topology(Tabular):
         return edits.subset(self, members)
 
     def without(self, *targets: str) -> Topology:
-        """Without the devices and links named (``gpu3``, ``gpu0-gpu3``, ``gpu0->gpu3``).
+        """The machine without the devices and links named (``gpu3``, ``gpu0-gpu3``, ``gpu0->gpu3``).
 
         >>> import blinksim as bs
         >>> bs.load("dgx1-v100").without("gpu3", "gpu0-gpu4").ranks
@@ -305,7 +305,7 @@ class Topology(Tabular):
         return edits.without(self, *targets)
 
     def degrade(self, target: str, **changes: Any) -> Topology:
-        """With less of a link (``lanes=1``, ``bandwidth=...``); refuses to give it more.
+        """The machine with less of a link (``lanes=1``, ``bandwidth=...``); more is refused.
 
         >>> import blinksim as bs
         >>> bs.bound(bs.load("dgx1-v100").degrade("gpu0-gpu3", lanes=1), "allreduce").rate / 10**9
@@ -316,7 +316,7 @@ class Topology(Tabular):
         return edits.degrade(self, target, **changes)
 
     def replace(self, target: str, **changes: Any) -> Topology:
-        """With other lanes, bandwidth (of a lane), latency or overhead for a link or a whole link class.
+        """The machine with other lanes, bandwidth (of a lane), latency or overhead of a link or link class.
 
         >>> import blinksim as bs
         >>> bs.bound(bs.load("dgx1-p100").replace("nvlink", bandwidth=10 * 10**9), "broadcast").rate_GBps
@@ -327,7 +327,7 @@ class Topology(Tabular):
         return edits.replace_links(self, target, **changes)
 
     def edit(self, text: str) -> Topology:
-        """With an edit written as on the command line.
+        """The machine after an edit written as on the command line.
 
         >>> import blinksim as bs
         >>> machine = bs.load("dgx1-v100")
@@ -350,13 +350,13 @@ class Topology(Tabular):
         return cluster.replicate(self, nodes, fabric)
 
     def check(self) -> list[Finding]:
-        """What the rules of `blinksim.topology.rules` find wrong or odd."""
+        """Breaches of the rules of `blinksim.topology.rules`."""
         from blinksim.topology import rules
 
         return rules.check(self)
 
     def pair_rates(self) -> dict[tuple[str, str], Fraction | None]:
-        """Bytes/s between each two members, by direct links or the best switched route; None where nothing leads.
+        """Bytes/s between each two members, by direct links or the best switched route; None without a route.
 
         >>> import blinksim as bs
         >>> bs.load("dgx1-v100").pair_rates()["gpu0", "gpu3"] / 10**9

@@ -36,7 +36,7 @@ _OPS = {"copy": COPY, "reduce": REDUCE}
 
 
 class Plan(Builder):
-    """A schedule in the making: chunks of the data, and sends of chunks from rank to rank over routes that it finds.
+    """A schedule being built: chunks of the data, and their sends from rank to rank; it finds the routes.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class Plan(Builder):
         step: npt.ArrayLike,
         channel: npt.ArrayLike = 0,
     ) -> None:
-        """Sends chunks from ranks to ranks: numbers, or arrays that broadcast against each other.
+        """Send chunks from ranks to ranks, given as numbers or as arrays that broadcast.
 
         src, dst: ranks. chunk: what `add_chunk` returned. op: ``copy``, or ``reduce`` to add to what the receiver has.
         step: sends of a step read what was there when it began. channel: sends of one channel between two ranks keep

@@ -56,7 +56,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Calibration(Result):
-    """A table of rates, how it was found, and how well it fits.
+    """A calibrated table of rates, with its measurements and the quality of the fit.
 
     Attributes
     ----------
@@ -171,7 +171,7 @@ def calibrate(
     multicast: bool = True,
     version: str = "",
 ) -> Calibration:
-    """Fits alpha and bandwidth of the link classes that the series depend on.
+    """Fit alpha and bandwidth of the link classes that the series depend on.
 
     Parameters
     ----------

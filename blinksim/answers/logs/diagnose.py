@@ -75,7 +75,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Diagnosis(Result):
-    """A test beside model and bound.
+    """A test of nccl-tests beside NCCL's model and the bound.
 
     Attributes
     ----------
@@ -141,7 +141,7 @@ class Diagnosis(Result):
 
     @property
     def first_behind(self) -> Line | None:
-        """The first size that bandwidth decides and from which on all are behind; None if the largest is not."""
+        """The first size from which all that bandwidth decides are behind; None if the largest is not."""
         found = None
         for line in reversed([line for line in self.lines if not line.latency_bound]):
             if not line.behind:
@@ -151,7 +151,7 @@ class Diagnosis(Result):
 
     @property
     def odd(self) -> list[Line]:
-        """Single sizes that bandwidth decides and that are behind, though larger ones are not."""
+        """Single bandwidth-bound sizes that are behind, though larger ones are not."""
         first = self.first_behind
         return [
             line
@@ -161,7 +161,7 @@ class Diagnosis(Result):
 
     @property
     def tells(self) -> bool:
-        """True if the largest size says anything about bandwidth."""
+        """True if the largest size is large enough to judge bandwidth."""
         return not self.largest.latency_bound
 
     def of_bound(self, line: Line) -> float:
@@ -174,13 +174,13 @@ class Diagnosis(Result):
 
     @property
     def slowdown(self) -> float:
-        """By how much more time each byte takes at the largest size than in the model."""
+        """The time per byte at the largest size over that of the model, both without latency."""
         line = self.largest
         return max(1e-9, line.time_s - line.expected.latency_s) / (line.expected.time_s - line.expected.latency_s)
 
     @property
     def lane(self) -> tuple[float, float] | None:
-        """Bytes/s of a lane of the class that limits, as it seems to be and as the model has it."""
+        """Bytes/s of a lane of the limiting class, as measured and as in the model."""
         rates = {
             link.lane_bandwidth for link in self.expectation.rings.topology.links if link.kind == self.expectation.limit
         }
@@ -285,7 +285,7 @@ def diagnose(
     rates: str | None = None,
     version: str = "",
 ) -> Diagnosis:
-    """Compares tests of one collective with what the machine should give.
+    """Compare tests of one collective with the expected rate of the machine.
 
     Parameters
     ----------

@@ -153,7 +153,7 @@ class Measured(Result):
 
 
 def measured(machine: str, quality: str = "ABC") -> Measured | PublicMeasurements:
-    """The published measurements of a machine, beside what the models say.
+    """The published measurements of a machine, beside the times of the models.
 
     Parameters
     ----------

@@ -94,7 +94,7 @@ class PublicMeasurements(Result):
 
     @cached_property
     def sets(self) -> tuple[Set, ...]:
-        """The sets that the cells come from."""
+        """The sets of measurements that the cells come from."""
         return tuple(dict.fromkeys(found.cell.set for found in self.cells))
 
     def rows(self) -> list[dict[str, Any]]:
@@ -126,7 +126,7 @@ class PublicMeasurements(Result):
         ]
 
     def summary(self) -> list[dict[str, Any]]:
-        """By set, collective, GPUs and band of sizes: how many cells, and how wrong the prediction is."""
+        """By set, collective, GPUs and band of sizes: the number of cells and the error of the prediction."""
         return [
             {
                 "set": one.name,
@@ -145,7 +145,7 @@ class PublicMeasurements(Result):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """The cells, the summary, and where they come from."""
+        """The cells, the summary, and the sources."""
         sources = [
             {"set": one.name, "quality": one.quality, "library": one.library, "version": one.version,
              "algorithm": one.algorithm, "members": one.members, "source": one.source}

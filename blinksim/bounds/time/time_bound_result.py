@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class TimeBound(Result):
-    """How long a collective of one size takes at least, on the links alone.
+    """A lower bound on the time of a collective of one size, on the links alone.
 
     Attributes
     ----------
@@ -53,17 +53,17 @@ class TimeBound(Result):
 
     @property
     def best(self) -> TimeCertificate:
-        """The certificate of the latest time."""
+        """The certificate of the largest lower bound."""
         return self.certificates[0]
 
     @property
     def time_s(self) -> float:
-        """Seconds in which nothing ends."""
+        """The largest lower bound in seconds."""
         return self.best.time / SECOND
 
     @property
     def kind(self) -> str:
-        """The theorem that gives the latest time."""
+        """The theorem that gives the largest lower bound."""
         return self.best.kind
 
     def rows(self) -> list[dict[str, Any]]:
@@ -87,7 +87,7 @@ class TimeBound(Result):
         )
 
     def text(self) -> str:
-        """The sentence, the proof, and what each theorem gives."""
+        """The sentence, the proof, and the bound of each theorem."""
         rows = [(entry.kind, in_words(entry.time), entry.assumes) for entry in self.certificates]
         able = self.in_network
         more = []
@@ -109,7 +109,7 @@ class TimeBound(Result):
         return f"<TimeBound {self.sentence()}>"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON: the latest time, and every certificate with its own; each is checked on the way."""
+        """JSON: the largest bound, and every certificate with its own; each is checked on the way."""
         every = [*self.certificates, *([self.in_network] if self.in_network else [])]
         return {
             "collective": self.collective.name,

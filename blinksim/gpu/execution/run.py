@@ -35,7 +35,7 @@ def execute(
     check: bool = True,
     **options: Unpack[RunKeywords],
 ) -> Execution:
-    """Runs a schedule on pseudo-random data, and compares every rank's output with the collective's definition.
+    """Run a schedule on random data, and compare every rank's output with the collective's definition.
 
     A wrong result is no error: look at `Execution.wrong`.
 
@@ -125,7 +125,7 @@ _KEYS = (
 
 @dataclass(frozen=True)
 class Execution(Result):
-    """One collective, run and perhaps checked and timed.
+    """The run of one collective, with its check and its times if asked for.
 
     Attributes
     ----------
@@ -230,7 +230,7 @@ class Execution(Result):
 
     @property
     def rounding(self) -> str:
-        """What was done to a size that is not a whole number of elements; empty if nothing."""
+        """How a size that is not a whole number of elements was rounded; empty if it was not."""
         if self.used_bytes == self.size_bytes:
             return ""
         return (
@@ -239,7 +239,7 @@ class Execution(Result):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """For --json; keys carry their units."""
+        """The keys that ``--json`` prints; each carries its unit."""
         spread: dict[str, Any] = {}
         if self.times_s:
             deviation = pstdev(self.times_s)
