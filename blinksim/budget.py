@@ -1,4 +1,4 @@
-"""The budget of work: about how long it will take, told before it begins, and when it ends."""
+"""The budget of work: its estimated duration, announced before it begins, and its deadline."""
 
 from __future__ import annotations
 

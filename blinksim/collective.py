@@ -1,10 +1,10 @@
-"""The collectives: what each is called, what it moves and how its bandwidth is quoted.
+"""The collectives: names, data moved, and the factor of their quoted bandwidth.
 
 `size` is always the larger of one rank's send and receive buffers, in bytes: the whole vector for allreduce,
-broadcast and reduce; the gathered vector for allgather and gather; the vector before the scatter for reducescatter
-and scatter; everything that a rank sends for alltoall, and for alltoallv the most that any rank sends or ends with
-(what it keeps included). algbw is size / time; busbw is algbw times a factor that makes
-it comparable with link bandwidth (the convention of nccl-tests, doc/PERFORMANCE.md).
+broadcast and reduce; the gathered vector for allgather and gather; the vector before the scatter for
+reducescatter and scatter; everything that a rank sends for alltoall, and for alltoallv the most that any rank
+sends or ends with (what it keeps included). algbw is size / time; busbw is algbw times a factor that makes it
+comparable with link bandwidth (the convention of nccl-tests, doc/PERFORMANCE.md).
 """
 
 from __future__ import annotations

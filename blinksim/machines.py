@@ -1,4 +1,4 @@
-"""Every machine, from a catalogue name, a machine file, an NCCL topology file, text of nvidia-smi, or a form."""
+"""Machines from a catalogue name, a machine file, an NCCL topology file, text of nvidia-smi, or a formula."""
 
 from __future__ import annotations
 

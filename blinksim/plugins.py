@@ -1,7 +1,7 @@
-"""Python code from outside the package: files that register algorithms and timing models, and what they do wrong.
+"""Plugins: files from outside the package that register algorithms and timing models, and their errors.
 
-A file is named where a name goes (``--algorithm pairs.py``), so that nothing runs that nobody named, and so that worker
-processes and the commands after ``next:`` find it as well.
+A file is named where a name goes (``--algorithm pairs.py``), so that nothing runs that nobody named, and so
+that worker processes and the commands after ``next:`` find it as well.
 """
 
 from __future__ import annotations

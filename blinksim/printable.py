@@ -1,7 +1,7 @@
-"""Text from elsewhere, made safe to print: a terminal obeys control characters, and bidirectional ones reorder a line.
+"""Safe printing of foreign text, without control characters and bidirectional marks.
 
-What must not reach a terminal: ISO/IEC 6429 (the escape sequences) and Boucher and Anderson, Trojan Source: Invisible
-Vulnerabilities, USENIX Security 2023 (the characters of Unicode that hide or reorder text).
+What must not reach a terminal: ISO/IEC 6429 (the escape sequences) and Boucher and Anderson, Trojan Source:
+Invisible Vulnerabilities, USENIX Security 2023 (the characters of Unicode that hide or reorder text).
 """
 
 from __future__ import annotations

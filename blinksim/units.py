@@ -1,8 +1,8 @@
-"""Text to SI values at the door, and SI values to text on the way out.
+"""Units: text to SI values on input, SI values to text on output.
 
 Inside blinksim sizes are bytes (int), rates bytes per second (`fractions.Fraction`), times seconds (float).
-GB is 1e9 bytes everywhere; KiB, MiB and GiB are powers of 1024, and so are the bare letters K, M and G of sizes, which
-nccl-tests reads in this way; b is a bit.
+GB is 1e9 bytes everywhere; KiB, MiB and GiB are powers of 1024, and so are the bare letters K, M and G of
+sizes, which nccl-tests reads in this way; b is a bit.
 """
 
 from __future__ import annotations

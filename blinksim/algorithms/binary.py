@@ -1,4 +1,4 @@
-"""Pipelined binary tree: depth log2 n, at the price of ports that send everything twice (Chan et al., CCPE 2007)."""
+"""Pipelined binary tree: depth log2 n, but some ports send all data twice (Chan et al., CCPE 2007)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Blink: few trees that together reach the best rate on any graph of links.
+"""Blink: few trees that together attain the best rate on any graph of links.
 
-Blink packs spanning trees from the root instead of rings, and keeps as few as reach the rate (Wang et al., "Blink: fast
-and generic collectives for distributed ML", MLSys 2020; 2018 short paper, section 3). Allreduce reduces up and
-broadcasts down the same undirected trees. Behind switches every GPU is the root of one-hop trees with 1/n of the data.
+Blink packs spanning trees from the root instead of rings, and keeps as few as reach the rate (Wang et al.,
+"Blink: fast and generic collectives for distributed ML", MLSys 2020; 2018 short paper, section 3). Allreduce
+reduces up and broadcasts down the same undirected trees. Behind switches every GPU is the root of one-hop
+trees with 1/n of the data.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Blink+: idle GPUs of the machine help a tenant with links that are otherwise unused.
+"""Blink+: idle GPUs of the machine lend a tenant links that are otherwise unused.
 
-A tenant's GPUs see only the links between them; trees through idle neighbours add those of the neighbours (Blink+
-report, section 4.1, algorithm 1). A helper copies what passes and reduces into a scratch buffer that starts with the
-neutral element, so it changes no result. The data is split by the trees' rates. All trees over tenant and helpers are
-searched (Steiner trees), so "no helper adds more" is proved for small tenants or machines.
+A tenant's GPUs see only the links between them; trees through idle neighbours add those of the neighbours
+(Blink+ report, section 4.1, algorithm 1). A helper copies what passes and reduces into a scratch buffer that
+starts with the neutral element, so it changes no result. The data is split by the trees' rates. All trees
+over tenant and helpers are searched (Steiner trees), so "no helper adds more" is proved for small tenants or
+machines.
 """
 
 from __future__ import annotations

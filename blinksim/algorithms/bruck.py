@@ -1,9 +1,9 @@
-"""Bruck: an alltoall of small blocks over rails, in few messages that take the least time to begin.
+"""Bruck's alltoall for small blocks over rails: few messages, hence little overhead.
 
-Where there are many nodes, blocks go to a node between first: with the nodes numbered in two digits, to one that agrees
-with the receiver's in the first. So a rank sends messages for each digit in turn, instead of one to every node, and
-every byte crosses twice (Bruck et al., IEEE TPDS 1997, in a mixed radix). All blocks that go the same way are one
-message, of all members of the node together.
+Where there are many nodes, blocks go to a node between first: with the nodes numbered in two digits, to one
+that agrees with the receiver's in the first. So a rank sends messages for each digit in turn, instead of one
+to every node, and every byte crosses twice (Bruck et al., IEEE TPDS 1997, in a mixed radix). All blocks that
+go the same way are one message, of all members of the node together.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Chains: paths through all ranks in K equal channels, each reduced up and broadcast down. What NCCL can load.
+"""Chains that NCCL can load: paths through all ranks in K equal channels, reduced up and broadcast down.
 
-NCCL's tree allreduce makes a chain of every channel of a graph file and splits the data evenly over them (NCCL 2.28.3
-graph/connect.cc), so the best that such a file can carry is a packing of undirected Hamiltonian paths in K equal
-channels. No such packing exceeds the partition bound (Nash-Williams and Tutte 1961); on most GPU subsets of a DGX-1 it
-attains it.
+NCCL's tree allreduce makes a chain of every channel of a graph file and splits the data evenly over them
+(NCCL 2.28.3 graph/connect.cc), so the best that such a file can carry is a packing of undirected Hamiltonian
+paths in K equal channels. No such packing exceeds the partition bound (Nash-Williams and Tutte 1961); on most
+GPU subsets of a DGX-1 it attains it.
 """
 
 from __future__ import annotations

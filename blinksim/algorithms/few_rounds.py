@@ -1,9 +1,10 @@
-"""The quickest schedule of a few rounds for one size, on up to 8 GPUs with links between them, or behind switches.
+"""The quickest schedule of a few rounds for one size, on up to 8 GPUs joined by links or switches.
 
-With links, every link sends one message a round, of what its source got in the rounds before. Linear programs divide
-the data among trees of rounds so that the last message ends early: latency, overhead and bandwidth count together
-(`blinksim.packing.rounds`). Column generation as in Gilmore and Gomory, Operations Research 1961. For small sizes,
-constraint programming orders all messages of one or a few equal parts, over routes of one and two links.
+With links, every link sends one message a round, of what its source got in the rounds before. Linear programs
+divide the data among trees of rounds so that the last message ends early: latency, overhead and bandwidth
+count together (`blinksim.packing.rounds`). Column generation as in Gilmore and Gomory, Operations Research
+1961. For small sizes, constraint programming orders all messages of one or a few equal parts, over routes of
+one and two links.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Schedules with few steps: the least latency for a given bandwidth, or the least rounds for given steps.
+"""Schedules of few steps: the least latency for a given bandwidth, or the least rounds for given steps.
 
-Every rank's data is cut into C chunks; the schedule has S steps of R rounds together, in each of which a lane moves one
-chunk: time S alpha + R (size of a chunk) beta. Which (C, S, R) are possible is decided by search (SCCL, Cai et al.,
-"Synthesizing optimal collective algorithms", PPoPP 2021; `blinksim.packing.expansion`). A reducing collective
-is the reverse of a spreading one.
+Every rank's data is cut into C chunks; the schedule has S steps of R rounds together, in each of which a lane
+moves one chunk: time S alpha + R (size of a chunk) beta. Which (C, S, R) are possible is decided by search
+(SCCL, Cai et al., "Synthesizing optimal collective algorithms", PPoPP 2021; `blinksim.packing.expansion`). A
+reducing collective is the reverse of a spreading one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hierarchical allreduce: reduce-scatter inside every node, rings between nodes, allgather inside every node.
+"""Hierarchical collectives: reduce-scatter inside nodes, rings between nodes, allgather inside nodes.
 
 Only 1/g of the vector of a node with g ranks crosses each of its network ports, in g parallel rings (Aurora
 allreduce projection, equation 4; Jia et al., "Highly scalable deep learning training system", 2018, section

@@ -1,10 +1,10 @@
-"""Schedules that attain the exact bounds: trees packed into the link graph, with the rates that a certificate proves.
+"""Packed trees that attain the exact bounds, at rates that a certificate proves.
 
-Out-trees attain the cut bound for allgather and broadcast (Edmonds 1973; switches split off: ForestColl, Zhao et al.
-2024), in-trees for reducescatter and reduce. Allreduce uses undirected spanning trees at the partition bound on direct
-graphs (Blink, Wang et al. 2020, made exact by Nash-Williams and Tutte 1961), the best trees with free roots where
-switches or unequal links are in the way, or reducescatter and then allgather where that is as good. Gather, scatter and
-alltoall are flows, cut into paths.
+Out-trees attain the cut bound for allgather and broadcast (Edmonds 1973; switches split off: ForestColl, Zhao
+et al. 2024), in-trees for reducescatter and reduce. Allreduce uses undirected spanning trees at the partition
+bound on direct graphs (Blink, Wang et al. 2020, made exact by Nash-Williams and Tutte 1961), the best trees
+with free roots where switches or unequal links are in the way, or reducescatter and then allgather where that
+is as good. Gather, scatter and alltoall are flows, cut into paths.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Rail-aligned: an alltoall between nodes crosses the fabric between members of equal place, over all adapters evenly.
+"""Rail-aligned alltoall: between nodes, only members of equal index exchange, evenly over all adapters.
 
-A rank hands its data to the member of its node whose adapter is on the rail that the data takes, mostly the receiver's
-own; members of equal place exchange them; what arrived elsewhere is handed on inside the node. So no byte crosses from
-rail to rail, and idle adapters carry what the own cannot: at most three sends, two of them inside nodes (PXN, NCCL
-2.12; hierarchical alltoall of Tutel and of DeepSpeed-MoE, 2022).
+A rank hands its data to the member of its node whose adapter is on the rail that the data takes, mostly the
+receiver's own; members of equal place exchange them; what arrived elsewhere is handed on inside the node. So
+no byte crosses from rail to rail, and idle adapters carry what the own cannot: at most three sends, two of
+them inside nodes (PXN, NCCL 2.12; hierarchical alltoall of Tutel and of DeepSpeed-MoE, 2022).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Rail-joined: an alltoall between nodes as `rail_aligned`, with the blocks for a node in one message.
+"""Rail-joined alltoall: as `rail_aligned`, with all blocks for a node in one message.
 
-The members of a node share out which of them sends to which other node, hand it all that the others have for that node,
-and the member of equal place there hands the blocks on. So a rank sends few messages, where a message for every block
-takes longer to begin than to send. What members hand on in one round overlaps with what crosses in another.
+The members of a node share out which of them sends to which other node, hand it all that the others have for
+that node, and the member of equal place there hands the blocks on. So a rank sends few messages, where a
+message for every block takes longer to begin than to send. What members hand on in one round overlaps with
+what crosses in another.
 """
 
 from __future__ import annotations

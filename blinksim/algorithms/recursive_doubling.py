@@ -1,7 +1,7 @@
-"""Recursive doubling: log2 n exchanges with partners at distance 1, 2, 4 …, the fewest steps with one port per rank.
+"""Recursive doubling: log2 n exchanges with partners at distance 1, 2, 4 ..., the fewest single-port steps.
 
-Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 2005, sections 3
-and 4. Powers of two only.
+Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 2005,
+sections 3 and 4. Powers of two only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""All algorithms by name: every file beside this one says its own entry, and is imported when the algorithm is used.
+"""Registry of all algorithms by name: each module beside it has its own entry and is imported when used.
 
-`register_algorithm` adds one from outside the package, which a file with Python code may do as well: ``pairs.py`` is
-the name of the algorithm that the file registers, ``pairs.py:swap`` that of one among several.
+`register_algorithm` adds one from outside the package, which a file with Python code may do as well:
+``pairs.py`` is the name of the algorithm that the file registers, ``pairs.py:swap`` that of one among
+several.
 """
 
 from __future__ import annotations

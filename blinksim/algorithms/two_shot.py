@@ -1,4 +1,4 @@
-"""Two-shot allreduce: a direct reduce-scatter, then a direct allgather; bandwidth-optimal on switches in two steps."""
+"""Two-shot allreduce: direct reduce-scatter, then direct allgather; bandwidth-optimal on switches."""
 
 from __future__ import annotations
 

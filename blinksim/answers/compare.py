@@ -1,7 +1,8 @@
-"""Algorithms against message sizes: who is quickest where, and where the lead changes; and the same by several models.
+"""Comparisons: algorithms against message sizes, with crossovers; and the same algorithms by several models.
 
-NCCL's tuner knows rings and trees with its own channels (`blinksim.nccl.tuner.tuner`); its two trees mirror each other,
-so it is compared with ``double_binary``. Where models differ much, an assumption of one does not hold there.
+NCCL's tuner knows rings and trees with its own channels (`blinksim.nccl.tuner.tuner`); its two trees mirror
+each other, so it is compared with ``double_binary``. Where models differ much, an assumption of one does not
+hold there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A file of finished work, one JSON line each, that a killed run leaves behind and the next one goes on from.
+"""Journal of finished work, one JSON line each, from which a killed run resumes.
 
-Write-ahead logging as in Gray and Reuter, Transaction Processing (1993), chapter 9: a line counts once it is whole and
-on disk, so a line cut short by the kill is work not done. So is a line whose checksum does not fit.
+Write-ahead logging as in Gray and Reuter, Transaction Processing (1993), chapter 9: a line counts once it is
+whole and on disk, so a line cut short by the kill is work not done. So is a line whose checksum does not fit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Latency against bandwidth: the schedules that are the quickest at some size, or better at one than all others."""
+"""Pareto front of latency and bandwidth: the schedules that no other one beats at every size."""
 
 from __future__ import annotations
 

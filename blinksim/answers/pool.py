@@ -1,8 +1,9 @@
-"""Independent pieces of work here, on several processes, or on the workers of a dask.distributed cluster.
+"""Pool for independent work: several local processes, or the workers of a dask.distributed cluster.
 
-A worker that dies (for want of memory, say) takes down the piece that killed it, never the others. On a cluster its
-pieces go to other workers, as often as the scheduler allows (``distributed.scheduler.allowed-failures``).
-Dask's scheduling: Rocklin, Dask: Parallel computation with blocked algorithms and task scheduling, SciPy 2015.
+A worker that dies (for want of memory, say) takes down the piece that killed it, never the others. On a
+cluster its pieces go to other workers, as often as the scheduler allows
+(``distributed.scheduler.allowed-failures``). Dask's scheduling: Rocklin, Dask: Parallel computation with
+blocked algorithms and task scheduling, SciPy 2015.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Does a schedule keep its promise, and prove its bound? And schedules from files, on their own machine or another."""
+"""Verification of schedules and their bounds, and schedules from files, on their own machine or another."""
 
 from __future__ import annotations
 

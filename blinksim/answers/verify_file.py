@@ -1,4 +1,4 @@
-"""Is a file right? A schedule, what `bound --json` printed, or a file for a runtime.
+"""Verification of files: schedules, the output of `bound --json`, and files for a runtime.
 
 Of bounds, everything is derived anew from the machine and the certificates' witnesses.
 """

@@ -1,8 +1,8 @@
-"""The one bound on a rate that every answer states: searched where that takes no time, else by sums.
+"""The bound on the rate that every answer states: exact if that takes no time, else by closed sums.
 
-A search (`blinksim.bounds.compute`) finds the tightest bound, and may take minutes on many ranks that differ. Sums
-(`blinksim.bounds.quick`) are quick everywhere, and on some machines a few percent above it. Which one it is follows
-from the machine and the collective alone, so that all commands state the same.
+A search (`blinksim.bounds.compute`) finds the tightest bound, and may take minutes on many ranks that differ.
+Sums (`blinksim.bounds.quick`) are quick everywhere, and on some machines a few percent above it. Which one it
+is follows from the machine and the collective alone, so that all commands state the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A bound: a rate, its scope, what it assumes, and a certificate; and all bounds of a question."""
+"""Bounds as results: rate, scope, assumptions and certificate; and all bounds of a question."""
 
 from __future__ import annotations
 

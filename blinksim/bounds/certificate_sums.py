@@ -1,9 +1,9 @@
-"""Sums that certificates are made of: what links carry, what must leave a set of devices, the least length of a byte.
+"""Sums in certificates: capacities of links, data that must leave a set, and the least length of a byte.
 
-A cut's capacity in the sense of Ford and Fulkerson (1956), with shared buses and device capacities counted once.
-Lengths in whole numbers: shortest distances by Dijkstra (1959), least spanning trees where distances are the same both
-ways, least-cost out-trees by Chu and Liu (1965) and Edmonds (1967) elsewhere. Standard library only for small machines,
-as a check of a certificate must be.
+A cut's capacity in the sense of Ford and Fulkerson (1956), with shared buses and device capacities counted
+once. Lengths in whole numbers: shortest distances by Dijkstra (1959), least spanning trees where distances
+are the same both ways, least-cost out-trees by Chu and Liu (1965) and Edmonds (1967) elsewhere. Standard
+library only for small machines, as a check of a certificate must be.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Certificates and bounds back from files: the witness is read, all else is derived anew and compared.
+"""Claims of bounds read from files: only the witness is trusted, all else is derived anew and compared.
 
-Nothing in a claim is believed. The witness of its certificate is taken, the bound is derived from it anew, and
-everything else that the claim states must be what was derived. That some schedule attains a bound (``"kind": "exact"``)
-no sum can show; the caller may know a schedule that does.
+Nothing in a claim is believed. The witness of its certificate is taken, the bound is derived from it anew,
+and everything else that the claim states must be what was derived. That some schedule attains a bound
+(``"kind": "exact"``) no sum can show; the caller may know a schedule that does.
 """
 
 from __future__ import annotations

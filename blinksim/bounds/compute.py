@@ -1,4 +1,4 @@
-"""The best possible rate: which bounds hold for which collective, and which of them are attained.
+"""Computation of the best rate: the bounds for each collective, and which of them are attained.
 
 Every rate is recomputed from its certificate, so anyone who checks it gets what is printed.
 """

@@ -1,4 +1,4 @@
-"""Cuts for alltoall and alltoallv: around subsets of few ranks, else around groups, with the other devices placed."""
+"""Cuts for alltoall and alltoallv: around all subsets of few ranks, else around groups of devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of the devices of a machine that cuts, partitions and lengths may go around."""
+"""Groups of devices that cuts, partitions and lengths may separate."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The best rate where switches multicast and reduce: trees that may branch in them, as a linear program of trees.
+"""The best rate if switches multicast and reduce: a linear program over trees that branch in switches.
 
-The program has a variable for every way to move an element (trees into a root and out of it) and a row for every link;
-its dual has a length for every link and a row for every way. The ways that count are found as they are needed, each the
-least by the lengths so far (column generation: Gilmore and Gomory 1961; Steiner trees: Jain, Mahdian and Salavatipour
-2003). The lengths are the certificate.
+The program has a variable for every way to move an element (trees into a root and out of it) and a row for
+every link; its dual has a length for every link and a row for every way. The ways that count are found as
+they are needed, each the least by the lengths so far (column generation: Gilmore and Gomory 1961; Steiner
+trees: Jain, Mahdian and Salavatipour 2003). The lengths are the certificate.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Upper bounds without a solver: cuts, partitions and lengths that can be tried one by one.
+"""Upper bounds without a solver: candidate cuts, partitions and lengths, evaluated one by one.
 
-Small machines (at most `_EXACT` devices, no buses) have all their cuts tried. Partitions are grown from single ranks by
-joining the two parts with the most bandwidth between them. On larger machines the cuts around ranks and nodes, and
-lengths of 1 around them, are tried. The result is not always the tightest (`compute.bound` searches
-with flows), but valid, with the same certificates, and cheap enough for every projection.
+Small machines (at most `_EXACT` devices, no buses) have all their cuts tried. Partitions are grown from
+single ranks by joining the two parts with the most bandwidth between them. On larger machines the cuts around
+ranks and nodes, and lengths of 1 around them, are tried. The result is not always the tightest
+(`compute.bound` searches with flows), but valid, with the same certificates, and cheap enough for every
+projection.
 """
 
 from __future__ import annotations

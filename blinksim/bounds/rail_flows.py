@@ -1,11 +1,12 @@
-"""Flows of a traffic matrix over rails that often attain the tightest cut: a proof that it is exact, without a program.
+"""Flows of a traffic matrix over rails that often attain the tightest cut, and so prove it without a solver.
 
-Five ways to choose the place k over which bytes cross to another node (`rails`): the sender's own, the receiver's own,
-all of them, as much as each carries, and all of them with bytes of the receiver (or sender) at each place first. Any
-mixture of flows is a flow, and the best of these five is a program of five variables. Spread over all places, a node
-uses all its adapters equally whatever its ranks send; the others spare the links inside nodes (valiant load balancing:
-Valiant and Brebner 1981, between the adapters of a node). Where the five do not do, as where one GPU receives more than
-its links inside the node carry, more are made to measure.
+Five ways to choose the place k over which bytes cross to another node (`rails`): the sender's own, the
+receiver's own, all of them, as much as each carries, and all of them with bytes of the receiver (or sender)
+at each place first. Any mixture of flows is a flow, and the best of these five is a program of five
+variables. Spread over all places, a node uses all its adapters equally whatever its ranks send; the others
+spare the links inside nodes (valiant load balancing: Valiant and Brebner 1981, between the adapters of a
+node). Where the five do not do, as where one GPU receives more than its links inside the node carry, more are
+made to measure.
 """
 
 from __future__ import annotations

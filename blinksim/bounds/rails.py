@@ -1,8 +1,9 @@
-"""Nodes whose members reach the members of the same place in other nodes over a fabric: rails, with or without a spine.
+"""Rails: fabrics that join members of equal index in all nodes, with or without a spine.
 
-What goes to another node first goes inside its own to the member at place k, from there over the fabric to place k of
-the other node, and inside that to its rank (PXN in NCCL 2.12; rail-optimised networks). So a route is three numbers,
-sender, k and receiver, and the load of every link is a sum over pairs of nodes, not of ranks.
+What goes to another node first goes inside its own to the member at place k, from there over the fabric to
+place k of the other node, and inside that to its rank (PXN in NCCL 2.12; rail-optimised networks). So a route
+is three numbers, sender, k and receiver, and the load of every link is a sum over pairs of nodes, not of
+ranks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""blinksim advise: what should I load?"""
+"""The command advise: the schedule or file worth loading."""
 
 from __future__ import annotations
 

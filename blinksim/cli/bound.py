@@ -1,4 +1,4 @@
-"""blinksim bound and place: the best possible rate, and why; and which GPUs have the best one."""
+"""The commands bound and place: the best possible rate and its proof; the GPUs with the best one."""
 
 from __future__ import annotations
 

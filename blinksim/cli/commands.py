@@ -1,4 +1,4 @@
-"""Every command: its help, its options, and the function that carries it out, which is loaded when the command runs."""
+"""Declarations of every command: help, options, and the function that carries it out, loaded when run."""
 
 from __future__ import annotations
 

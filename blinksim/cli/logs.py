@@ -1,4 +1,4 @@
-"""blinksim diagnose, calibrate, measured and reproduce: what was measured or published, beside models and bounds."""
+"""The commands diagnose, calibrate, measured and reproduce: measurements beside models and bounds."""
 
 from __future__ import annotations
 

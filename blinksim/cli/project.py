@@ -1,4 +1,4 @@
-"""blinksim project and compare: the time of one collective, and which algorithm is best at which size."""
+"""The commands project and compare: the time of a collective, and the best algorithm by size."""
 
 from __future__ import annotations
 

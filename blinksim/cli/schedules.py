@@ -1,4 +1,4 @@
-"""blinksim schedules, verify, export, simulate and run: schedules that there are already."""
+"""The commands schedules, verify, export, simulate and run, for existing schedules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""blinksim sweep: every combination of what-ifs, nodes, sizes and algorithms as one table."""
+"""The command sweep: every combination of edits, nodes, sizes and algorithms as one table."""
 
 from __future__ import annotations
 

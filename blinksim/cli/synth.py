@@ -1,4 +1,4 @@
-"""blinksim synth: a verified schedule, with its gap to the bound, or all that no other betters."""
+"""The command synth: a verified schedule with its gap to the bound, or the Pareto front of schedules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that commands print: answers as text, JSON and CSV, notes and progress on stderr, messages as typed."""
+"""Output of all commands: answers as text, JSON and CSV; notes, progress and messages on stderr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""blinksim topo: machines themselves: list, show, check, import, export."""
+"""The command topo: list, show, check, import and export machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""blinksim traffic: traffic matrices for alltoallv, made, shown and drawn."""
+"""The command traffic: traffic matrices for alltoallv, made, shown and drawn."""
 
 from __future__ import annotations
 

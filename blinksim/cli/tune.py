@@ -1,4 +1,4 @@
-"""blinksim tune: a file that makes stock NCCL take quicker algorithms, protocols and channels."""
+"""The command tune: a file by which stock NCCL takes quicker algorithms, protocols and channels."""
 
 from __future__ import annotations
 

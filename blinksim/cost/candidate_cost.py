@@ -1,9 +1,10 @@
-"""Alpha-beta time of candidate schedules, in whatever form they are; and lower bounds on it.
+"""Alpha-beta time of candidate schedules in every form, and lower bounds on it.
 
-Of a schedule by symmetry, all images of a chunk take as long as it does. What they occupy together follows from orbits:
-an orbit of links is one resource with the bandwidth of all, and messages that start on any of them are counted on all
-of them. Lower bounds follow from the ends of messages alone, without routes: a step waits for one message at least, so
-it takes the alpha of some link, and what leaves a GPU, or a node, passes the links that lead out of it.
+Of a schedule by symmetry, all images of a chunk take as long as it does. What they occupy together follows
+from orbits: an orbit of links is one resource with the bandwidth of all, and messages that start on any of
+them are counted on all of them. Lower bounds follow from the ends of messages alone, without routes: a step
+waits for one message at least, so it takes the alpha of some link, and what leaves a GPU, or a node, passes
+the links that lead out of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Latency and rate from measured times."""
+"""Straight-line fits of latency and rate to measured times."""
 
 from __future__ import annotations
 

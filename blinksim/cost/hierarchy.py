@@ -1,10 +1,11 @@
-"""Scale-up and scale-out of any machine, derived from its link graph.
+"""Scale-up and scale-out parts of any machine, derived from its link graph.
 
-In a node the link classes form levels (two tiles of a card over MDFI, cards over Xe links; or one NVSwitch): a
-reduce-scatter takes the levels from the inside out, shrinking the vector by the width of each, then the nodes combine
-what each rank holds, and an allgather goes back (hierarchical allreduce; Blink, 2018, section 2, and the Aurora
-allreduce projection, 2025, section 3.1). A rank's own links are the only limit inside a node and the ports the only one
-between nodes: a projection to first order, optimistic where GPUs share an uplink or data must be forwarded.
+In a node the link classes form levels (two tiles of a card over MDFI, cards over Xe links; or one NVSwitch):
+a reduce-scatter takes the levels from the inside out, shrinking the vector by the width of each, then the
+nodes combine what each rank holds, and an allgather goes back (hierarchical allreduce; Blink, 2018, section
+2, and the Aurora allreduce projection, 2025, section 3.1). A rank's own links are the only limit inside a
+node and the ports the only one between nodes: a projection to first order, optimistic where GPUs share an
+uplink or data must be forwarded.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Time of pieces that follow each other: of steps that overlap, and on the longest path through trees.
+"""Pipeline times: overlapping steps, and pieces on the longest path through trees.
 
-A step takes as long as its slowest resource: the alpha of a message across it, its bytes, and the overheads of further
-messages that start there. Cut into pieces, a step begins as soon as the first piece of the step before it has arrived
-and its links are free, and ends a piece after that step at the earliest. Steps that share their links, as those of a
-ring, gain nothing but latency; those on other links, such as NVLinks inside nodes and adapters between them, overlap.
-This is how a simulation serves steps (``fifo``, in bursts): a link first passes all pieces of one step, then those of
-the next.
+A step takes as long as its slowest resource: the alpha of a message across it, its bytes, and the overheads
+of further messages that start there. Cut into pieces, a step begins as soon as the first piece of the step
+before it has arrived and its links are free, and ends a piece after that step at the earliest. Steps that
+share their links, as those of a ring, gain nothing but latency; those on other links, such as NVLinks inside
+nodes and adapters between them, overlap. This is how a simulation serves steps (``fifo``, in bursts): a link
+first passes all pieces of one step, then those of the next.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The time of a collective as scale-up and scale-out terms, on a machine and by a preset.
+"""Projected time of a collective as scale-up and scale-out terms, on a machine and by a preset.
 
-The presets of the Aurora allreduce projection (2025) follow its equations (`blinksim.cost.aurora`) with the bandwidths
-of the machine's link classes; the preset `projection` derives its levels from any link graph
+The presets of the Aurora allreduce projection (2025) follow its equations (`blinksim.cost.aurora`) with the
+bandwidths of the machine's link classes; the preset `projection` derives its levels from any link graph
 (`blinksim.cost.hierarchy`).
 """
 

@@ -1,4 +1,4 @@
-"""A time is a sum of named terms."""
+"""Named terms, whose sum is a time."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One file per file format that is read or written."""
+"""File formats that are read or written, one module each."""

@@ -1,7 +1,7 @@
-"""Chrome's trace event format, for chrome://tracing and https://ui.perfetto.dev: a bar for every piece on every link.
+"""Chrome's trace event format, for chrome://tracing and ui.perfetto.dev: a bar per piece and link.
 
-Complete events (``ph: X``) in microseconds, one process for every device that sends and one thread for every link, as
-"Trace Event Format" (Duffin et al., Google, 2016) has them.
+Complete events (``ph: X``) in microseconds, one process for every device that sends and one thread for every
+link, as "Trace Event Format" (Duffin et al., Google, 2016) has them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Traffic matrices as CSV, or as a ``.npy`` file of NumPy: a row per rank, with its bytes for rank 0, rank 1 and so on.
+"""Files of traffic matrices, as CSV or NumPy's ``.npy``: a row per rank with its bytes for every rank.
 
-In CSV, bytes are whole numbers, or sizes such as ``64KiB``. Empty lines, and lines that begin with ``#``, are left out.
+In CSV, bytes are whole numbers, or sizes such as ``64KiB``. Empty lines, and lines that begin with ``#``, are
+left out.
 """
 
 from __future__ import annotations

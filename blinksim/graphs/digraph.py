@@ -1,8 +1,8 @@
-"""Whole-number capacities that change while trees are taken out of them, and the test that the rest still suffices.
+"""Directed graphs whose whole-number capacities shrink as trees are taken out, with a test of the rest.
 
-Out-trees with k(v) of them at every root v fit into capacities g exactly if every member can receive k = sum of k(v)
-units from a source that has an arc of capacity k(v) to every v (Edmonds 1973, Edge-disjoint branchings). A set of
-vertices is *short* if less than k enters it, from links and from its own roots.
+Out-trees with k(v) of them at every root v fit into capacities g exactly if every member can receive k = sum
+of k(v) units from a source that has an arc of capacity k(v) to every v (Edmonds 1973, Edge-disjoint
+branchings). A set of vertices is *short* if less than k enters it, from links and from its own roots.
 """
 
 from __future__ import annotations

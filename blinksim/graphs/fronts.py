@@ -1,4 +1,4 @@
-"""The order of events that wait for others, a whole front at a time (Kahn 1962, in arrays)."""
+"""Topological order of dependent events, a whole front at a time (Kahn 1962, in arrays)."""
 
 from __future__ import annotations
 

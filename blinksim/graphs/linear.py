@@ -1,4 +1,4 @@
-"""The only interface to linear programming: OR-Tools' GLOP with duals, and how large a program may be.
+"""Interface to linear programming: OR-Tools' GLOP with duals, and the limit on a program's size.
 
 GLOP is a revised simplex (Dantzig 1963), so its answers are vertices: duals that become short fractions.
 """

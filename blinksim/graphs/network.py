@@ -1,7 +1,8 @@
-"""A topology as whole-number arc arrays, the form in which flows and linear programs take it.
+"""Networks: a topology as whole-number arc arrays, for flows and linear programs.
 
-Capacities are bytes/s over one common unit. A device with a capacity of its own is split: its links end at an *in*
-half, and start at an *out* half, each joined to the device by an arc of that capacity (Ford and Fulkerson 1962).
+Capacities are bytes/s over one common unit. A device with a capacity of its own is split: its links end at an
+*in* half, and start at an *out* half, each joined to the device by an arc of that capacity (Ford and
+Fulkerson 1962).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Linear programs of flows and of trees under shared capacities; their duals are lengths of links."""
+"""Linear programs of flows and of trees under shared capacities; their duals are link lengths."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Rounds in which every rank does the same: it sends to the rank whose number differs from its own in one bit.
+"""Rounds of hypercube exchanges: every rank sends to the rank whose number differs from its own in one bit.
 
-What a collective of 2^k ranks takes then is that of one rank: its links, and the bits in whose order data doubles or
-halves. An allgather takes every bit once; an allreduce halves along some bits, exchanges what is left along the others
-and doubles back (Thakur, Rabenseifner and Gropp, IJHPCA 2005). A linear program divides the data among many orders, so
-that all links are busy, and one part's latency hides behind another one's bytes.
+What a collective of 2^k ranks takes then is that of one rank: its links, and the bits in whose order data
+doubles or halves. An allgather takes every bit once; an allreduce halves along some bits, exchanges what is
+left along the others and doubles back (Thakur, Rabenseifner and Gropp, IJHPCA 2005). A linear program divides
+the data among many orders, so that all links are busy, and one part's latency hides behind another one's
+bytes.
 """
 
 from __future__ import annotations

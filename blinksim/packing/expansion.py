@@ -1,9 +1,9 @@
-"""Chunks through a graph in a few steps: who sends what in which step, exactly, by constraint programming.
+"""Schedules of chunks through a graph in a few steps, exactly, by constraint programming.
 
-The graph is unrolled in time (Ford and Fulkerson 1962). A step has a number of rounds, and in a round every lane moves
-one chunk; the question is which (chunks, steps, rounds) are possible (SCCL, Cai et al., "Synthesizing optimal
-collective algorithms", PPoPP 2021, who ask an SMT solver). Chunks that are copied on their way are distinct; chunks
-that only move are counted by origin, which makes their program far smaller.
+The graph is unrolled in time (Ford and Fulkerson 1962). A step has a number of rounds, and in a round every
+lane moves one chunk; the question is which (chunks, steps, rounds) are possible (SCCL, Cai et al.,
+"Synthesizing optimal collective algorithms", PPoPP 2021, who ask an SMT solver). Chunks that are copied on
+their way are distinct; chunks that only move are counted by origin, which makes their program far smaller.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Data that is not copied on its way, as flows cut into paths: gather, scatter and alltoall.
+"""Flows cut into paths, for data that is not copied on its route: gather, scatter and alltoall.
 
-A flow is a sum of paths (Ford and Fulkerson 1962, flow decomposition). One source's greatest flow needs no program; for
-several that share links a program (`blinksim.graphs.programs`) says how much of every link each source may use,
-and within that part each source's flow is again a greatest flow in whole numbers.
+A flow is a sum of paths (Ford and Fulkerson 1962, flow decomposition). One source's greatest flow needs no
+program; for several that share links a program (`blinksim.graphs.programs`) says how much of every link each
+source may use, and within that part each source's flow is again a greatest flow in whole numbers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Blink (Wang et al., short paper, 2018): rings against trees on the GPUs of a DGX-1, and what no schedule exceeds.
+"""Blink (Wang et al., short paper, 2018): rings against trees on the GPUs of a DGX-1, and the bound.
 
-The figures of the paper survive as prose only; the bounds of every class of GPU subsets were found by brute force over
-cuts, partitions and Hamiltonian cycles, independently of blinksim.
+The figures of the paper survive as prose only; the bounds of every class of GPU subsets were found by brute
+force over cuts, partitions and Hamiltonian cycles, independently of blinksim.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Blink+ (student project, UC Berkeley, 2022): side channels through idle GPUs, by links alone and as its logs have it.
+"""Blink+ (student project, UC Berkeley, 2022): side channels through idle GPUs, modelled and as logged.
 
-The report computes with 20 GB/s a link. Its logs of two V100 show 22.9, and with several channels a limit that is none
-of links: one cap, fitted to the logs of tenant 0-1 at 1 GiB, also gives those of tenant 0-3.
+The report computes with 20 GB/s a link. Its logs of two V100 show 22.9, and with several channels a limit
+that is none of links: one cap, fitted to the logs of tenant 0-1 at 1 GiB, also gives those of tenant 0-3.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A limit on what the kernels of a GPU drive together, below what its links carry.
+"""Contention: a limit on what the kernels of a GPU drive together, below the rate of its links.
 
-Blink+ launches one collective per tree on a stream of its own; with a fourth channel the total stays at about 60 GB/s
-although the links would give 80 (Blink+ report, section 4.4: scheduling of CUDA kernels; its logs have 66.6 GB/s with
-three channels and 61.8 with four). A cap per GPU, in each direction, shows that. It is a property of the machine that
-no data sheet has: without it links alone count, which is the theory.
+Blink+ launches one collective per tree on a stream of its own; with a fourth channel the total stays at about
+60 GB/s although the links would give 80 (Blink+ report, section 4.4: scheduling of CUDA kernels; its logs
+have 66.6 GB/s with three channels and 61.8 with four). A cap per GPU, in each direction, shows that. It is a
+property of the machine that no data sheet has: without it links alone count, which is the theory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The SISCI-NCCL thesis (Cubedo, 2021): what lies between a GPU and another host, and what a training step gains.
+"""The SISCI-NCCL thesis (Cubedo, 2021): the path from a GPU to another host, and gains per training step.
 
-A chunk goes hop by hop, and chunks follow each other, so a path is a pipeline: all hops once, and the slowest hop for
-every further chunk (sections 1.4, 2.4, 3.3.3, 4.2). Without GPUDirect two stops are added, at the memories of both
-hosts. The thesis prints bandwidths but no latency; `CONSTANTS` marks what is assumed. Its charts are not data.
+A chunk goes hop by hop, and chunks follow each other, so a path is a pipeline: all hops once, and the slowest
+hop for every further chunk (sections 1.4, 2.4, 3.3.3, 4.2). Without GPUDirect two stops are added, at the
+memories of both hosts. The thesis prints bandwidths but no latency; `CONSTANTS` marks what is assumed. Its
+charts are not data.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""MXNet's tree allreduce (2018, wiki page): its trees, and which way adds up keys of which size and number quickest.
+"""MXNet's tree allreduce (2018, wiki page): its trees, and the quickest way to add keys by size and number.
 
-A push-pull is the allreduce of one key (an array of parameters); a program issues some before it waits, and those
-overlap. A host thread issues the copies of a key one after another, and trees and servers move an array whole, level by
-level. So many small keys want few copies, and few large ones want all links busy (figures 2, 6 and 7). What issuing a
-copy takes is an assumption, `OPERATION_S`.
+A push-pull is the allreduce of one key (an array of parameters); a program issues some before it waits, and
+those overlap. A host thread issues the copies of a key one after another, and trees and servers move an array
+whole, level by level. So many small keys want few copies, and few large ones want all links busy (figures 2,
+6 and 7). What issuing a copy takes is an assumption, `OPERATION_S`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Published tables beside what blinksim computes: one row per figure, and the difference."""
+"""Published tables beside computed values: one row per figure, and the difference."""
 
 from __future__ import annotations
 

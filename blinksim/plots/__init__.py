@@ -1,4 +1,4 @@
-"""Pictures: consistent, with units, readable without colour. Each function returns a matplotlib Figure.
+"""Pictures with units, readable without colour; each function returns a matplotlib Figure.
 
 >>> import blinksim as bs
 >>> picture = bs.plot.topology("dgx1-v100", bs.bound("dgx1-v100", "allreduce"))

@@ -1,4 +1,4 @@
-"""The part of a machine that a picture shows, of a large cluster one node, and what edits took from it."""
+"""The part of a machine in a picture: of a large cluster one node, with what edits took from it."""
 
 from __future__ import annotations
 

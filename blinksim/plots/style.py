@@ -1,4 +1,4 @@
-"""The house style of pictures: one palette, one grid, axes with units, legends, files written whole and reproducibly.
+"""The house style of pictures: palette, grid, axes with units, legends, and reproducible files.
 
 The palette is told apart with any colour vision (Okabe and Ito, Color Universal Design, 2008).
 """

@@ -1,4 +1,4 @@
-"""A sweep as a picture: lines along what is a number, bars for one category, heat maps for two."""
+"""A sweep as a picture: lines for one numeric axis, bars for one category, heat maps for two axes."""
 
 from __future__ import annotations
 

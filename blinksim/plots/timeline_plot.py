@@ -1,4 +1,4 @@
-"""Pictures of simulated runs: what the busiest links did over the whole time, and how busy each was."""
+"""Pictures of simulated runs: the busiest links over time, and the utilisation of each."""
 
 from __future__ import annotations
 

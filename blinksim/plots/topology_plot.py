@@ -1,4 +1,4 @@
-"""A machine as a picture: devices, links as wide as their bandwidth, what edits took, and what a bound cuts apart."""
+"""A machine as a picture: devices, links as wide as their bandwidth, edited parts, and a bound's cut."""
 
 from __future__ import annotations
 

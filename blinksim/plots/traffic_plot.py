@@ -1,4 +1,4 @@
-"""A traffic matrix as a picture: a square for every pair of ranks, and what each rank sends and receives beside it."""
+"""A traffic matrix as a picture: a square per pair of ranks, and the sums of each rank beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A schedule's trees, each in a panel and a colour of its own, over the links that it leaves idle."""
+"""Trees of a schedule as a picture: a panel and a colour each, over the links that it leaves idle."""
 
 from __future__ import annotations
 

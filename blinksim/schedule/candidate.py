@@ -1,4 +1,4 @@
-"""Candidate schedules: each in the form that its time follows from, and those that were built last.
+"""Candidate schedules, each in the form that its time follows from, and a cache of the latest.
 
 A topology never changes, and an edited one is another key, so what is kept never grows stale.
 """

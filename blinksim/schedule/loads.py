@@ -1,9 +1,9 @@
-"""Loads: how much each link carries, in shares of the size, and the parallel routes that share it.
+"""Loads: the data on each link, in shares of the size, and the parallel routes that share it.
 
-A builder chooses one route for a pair of ranks. Where the router knows others that are as short and as wide (the NICs
-of a GPU, parallel links, the planes of a fabric), each carries an equal part, as NCCL's channels are divided among
-NICs. `equal_ways` says which they are; `divided` writes the parts out as chunks of their own, so that every send has
-one route again.
+A builder chooses one route for a pair of ranks. Where the router knows others that are as short and as wide
+(the NICs of a GPU, parallel links, the planes of a fabric), each carries an equal part, as NCCL's channels
+are divided among NICs. `equal_ways` says which they are; `divided` writes the parts out as chunks of their
+own, so that every send has one route again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Load per step: what each step puts on the resources of a machine, and how it follows from who sends how much to whom.
+"""Load per step and resource of a machine, and its derivation from who sends how much to whom.
 
-A ring of 32,768 ranks has a billion sends, in 32,767 steps that are alike: in each, every rank sends one shard to the
-next. Its time in steps follows from that much. An algorithm that builds its schedule chunk by chunk also tells such an
-outline, for machines on which the schedule has too many sends to write.
+A ring of 32,768 ranks has a billion sends, in 32,767 steps that are alike: in each, every rank sends one
+shard to the next. Its time in steps follows from that much. An algorithm that builds its schedule chunk by
+chunk also tells such an outline, for machines on which the schedule has too many sends to write.
 """
 
 from __future__ import annotations

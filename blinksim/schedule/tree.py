@@ -1,4 +1,4 @@
-"""The trees of a schedule in forest form: devices, shares, the links of every edge; and how to read them back."""
+"""Trees of a schedule in forest form: devices, shares and the links of every edge."""
 
 from __future__ import annotations
 

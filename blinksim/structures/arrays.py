@@ -1,8 +1,8 @@
-"""Large arrays of whole numbers, transports between totals, and what is kept for the last topology.
+"""Large arrays of whole numbers, transports between totals, and caches per topology.
 
-A table in compressed form has all values one after the other, and where each row starts. `numpy.unique` hashes whole
-numbers from NumPy 2.3 on unless asked for counts or places: a million keys such as chunk * devices + device, which lie
-evenly, then take seconds where sorting takes hundredths.
+A table in compressed form has all values one after the other, and where each row starts. `numpy.unique`
+hashes whole numbers from NumPy 2.3 on unless asked for counts or places: a million keys such as chunk *
+devices + device, which lie evenly, then take seconds where sorting takes hundredths.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Alpha and beta as a timing model: the sums of loads and latencies of a schedule (`blinksim.cost.alpha_beta`)."""
+"""Alpha-beta as a timing model: sums of loads and latencies of a schedule (`blinksim.cost.alpha_beta`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model that is taken unless another one is named: measured constants where there are any, else the links alone."""
+"""The default timing model: measured constants if there are any, else the links alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choice of how an event graph is evaluated, and the patterns whose time is a formula."""
+"""Choice of the evaluator of an event graph, and the patterns with a closed formula."""
 
 from __future__ import annotations
 

@@ -14,12 +14,12 @@ speed.
            |     item      |        event & item_mask      the item
                    | stage |        item & stage_mask      the stage; item - stage is the base
 
-**Turns or bursts.** How pieces come to stand in line matters more than how links serve. If all that is there stands in
-line (a burst), what others want to pass through a link waits for the last of it, links further down stand idle
-meanwhile, and a packed forest never reaches its rate: on a DGX-1V it stays 8 to 45 % above the bound at any number of
-pieces, the more the deeper its trees are. If only the sources are paced, deep chains still lose a third. In turns,
-every stream (a send of one chunk) has one piece in line at each server, as a thread block has that copies piece after
-piece; then the excess falls with the number of pieces.
+**Turns or bursts.** The order in which pieces queue matters more than the service of links. If all ready pieces
+queue at once (a burst), other traffic through a link waits for the last of them, links further down stand
+idle meanwhile, and a packed forest never reaches its rate: on a DGX-1V it stays 8 to 45 % above the bound at
+any number of pieces, the more the deeper its trees are. If only the sources are paced, deep chains still lose
+a third. In turns, every stream (a send of one chunk) has one piece queued at each server, like a thread block
+that copies piece after piece; then the excess falls with the number of pieces.
 """
 
 from __future__ import annotations

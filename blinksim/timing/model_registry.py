@@ -1,9 +1,9 @@
-"""All timing models by name. A model's module is imported when the model is used, so that a listing stays cheap.
+"""Registry of timing models by name; a model's module is imported when the model is used.
 
-To add a model, write a module ``*_model.py`` here with a subclass of `TimingModel` (or of `ScheduleModel`, if it times
-schedules) and its `ENTRIES`: nothing else needs to know of it. From outside the package, `register_model` adds a class,
-and a file stands for what is in it: ``mine.py`` for the model that it registers, ``mine.yaml`` for its preset,
-``mine.py:NAME`` for one among several.
+To add a model, write a module ``*_model.py`` here with a subclass of `TimingModel` (or of `ScheduleModel`, if
+it times schedules) and its `ENTRIES`: nothing else needs to know of it. From outside the package,
+`register_model` adds a class, and a file stands for what is in it: ``mine.py`` for the model that it
+registers, ``mine.yaml`` for its preset, ``mine.py:NAME`` for one among several.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Projections of models/ as timing models: scale-up + scale-out with the equations of one preset."""
+"""Presets of models/ as timing models: scale-up + scale-out with the equations of one preset."""
 
 from __future__ import annotations
 

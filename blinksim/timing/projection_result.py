@@ -1,4 +1,4 @@
-"""The answer of a timing model: a time with its terms, what sets it, and what no algorithm exceeds."""
+"""Projections: a time with its terms, its bottleneck, and the bound for any algorithm."""
 
 from __future__ import annotations
 

@@ -1,15 +1,16 @@
-"""Evaluation of an event graph in arrays, for orders of service that are known beforehand.
+"""Evaluation of an event graph in arrays, for orders of service known beforehand.
 
-With the order at every server known, x_j = max(r_j, x_{j-1} + hold_{j-1}) is a running maximum once the prefix sums of
-the holds are taken off. Two orders make fronts whose arrivals are all known from earlier fronts:
+With the order at every server known, x_j = max(r_j, x_{j-1} + hold_{j-1}) is a running maximum once the
+prefix sums of the holds are taken off. Two orders make fronts whose arrivals are all known from earlier
+fronts:
 
 - in rounds, round k serves piece k - level of every stage, so that all trees of a forest advance together; inside a
   round a server goes by stage;
 - level by level, a level serves all pieces of its stages, so that steps run one after another; inside a level a server
   goes by piece, then stage.
 
-(Recurrence: Baccelli et al., "Synchronization and linearity", 1992, section 2.5; running maximum as a scan: Hillis and
-Steele, "Data parallel algorithms", 1986.)
+(Recurrence: Baccelli et al., "Synchronization and linearity", 1992, section 2.5; running maximum as a scan:
+Hillis and Steele, "Data parallel algorithms", 1986.)
 """
 
 from __future__ import annotations

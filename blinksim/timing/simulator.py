@@ -1,4 +1,4 @@
-"""A schedule in time on its links: one call, checked against its lower bounds, with the best piece size."""
+"""Simulation of a schedule on its links, checked against lower bounds, with the best piece size."""
 
 from __future__ import annotations
 

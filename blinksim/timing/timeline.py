@@ -1,4 +1,4 @@
-"""Timeline of a simulated schedule: the time, what every link did, the critical path, and every transfer on demand."""
+"""Timeline of a simulated schedule: time, activity of every link, critical path, and transfers on demand."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Devices and links, what a link graph must be made of, and link graphs of parts that are known to be right.
+"""Devices and links, the rules for their values, and fast copies of parts known to be right.
 
-Checks go over all links at once, as clusters have hundreds of thousands; only a fault is looked up one by one.
+Checks go over all links at once, as clusters have hundreds of thousands; only a fault is looked up one by
+one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Groups of symmetries of a machine: commuting ones, such as the rotations of a torus, and any order of alike nodes.
+"""Groups of symmetries of a machine: commuting ones (rotations of a torus), and any order of alike nodes.
 
 Commuting: every generator has an order, so that an element of the group is a row of exponents, one per
 generator (the fundamental theorem of finite abelian groups: Dummit and Foote, Abstract Algebra, 3rd edition,

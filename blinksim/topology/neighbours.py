@@ -1,10 +1,10 @@
-"""The neighbours that a search of routes looks at.
+"""Neighbours of devices for a search of routes.
 
-Parallel links count as one with the sum of their bandwidths. A search of a large cluster looks at a few devices, so
-their neighbours are put together when they are asked for. A route between two nodes passes both nodes and the switches
-between them only: nodes are alike, so what a way through a third node would gain, the node of the receiver offers too.
-Of the fabric only those switches matter that lie on a shortest way between two switches at which one of the nodes has a
-port.
+Parallel links count as one with the sum of their bandwidths. A search of a large cluster looks at a few
+devices, so their neighbours are put together when they are asked for. A route between two nodes passes both
+nodes and the switches between them only: nodes are alike, so what a way through a third node would gain, the
+node of the receiver offers too. Of the fabric only those switches matter that lie on a shortest way between
+two switches at which one of the nodes has a port.
 """
 
 from __future__ import annotations

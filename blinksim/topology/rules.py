@@ -1,8 +1,8 @@
-"""Rules for machine files: common mistakes as a list, each with a name and a cure.
+"""Rules for machine files: common mistakes, each with a name and a cure.
 
-An error makes answers impossible or meaningless; a warning marks what is legal but usually a slip. Rules look at
-the machine as a collective would use it by default. (The idea of a listable family of checks: PyPSA's consistency
-checks.)
+An error makes answers impossible or meaningless; a warning marks what is legal but usually a slip. Rules look
+at the machine as a collective would use it by default. (The idea of a listable family of checks: PyPSA's
+consistency checks.)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The part of a machine that a collective runs on: lists of devices as people write them, and what connects them.
+"""Selection of the part of a machine that a collective runs on: lists of devices, and what connects them.
 
-A list is ``0,1,4``, ``0-3``, ``gpu0,gpu3``, ``n[0-3].gpu0``, or a sequence. Two members belong together if each can
-reach the other along directed links, so the groups are the strongly connected components.
+A list is ``0,1,4``, ``0-3``, ``gpu0,gpu3``, ``n[0-3].gpu0``, or a sequence. Two members belong together if
+each can reach the other along directed links, so the groups are the strongly connected components.
 """
 
 from __future__ import annotations

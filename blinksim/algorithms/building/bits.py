@@ -1,9 +1,9 @@
-"""Exchanges along the bits of ranks' numbers, in one order of the bits or with the data divided among many.
+"""Exchanges along the bits of rank numbers, in one order of the bits or with data divided among several.
 
-Halving, then doubling (Thakur, Rabenseifner and Gropp, IJHPCA 2005) in any order of bits: inside the nodes before the
-rails between them, say. An allreduce may stop halving and exchange what is left in full, which saves steps; an alltoall
-goes round in turns, so that no two messages meet. Where all ranks send alike (behind switches, on rails, on a torus
-that is a cube), a linear program divides the data.
+Halving, then doubling (Thakur, Rabenseifner and Gropp, IJHPCA 2005) in any order of bits: inside the nodes
+before the rails between them, say. An allreduce may stop halving and exchange what is left in full, which
+saves steps; an alltoall goes round in turns, so that no two messages meet. Where all ranks send alike (behind
+switches, on rails, on a torus that is a cube), a linear program divides the data.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The bound that a schedule is measured against, and how far below it its loads stay."""
+"""The bound that a schedule is compared with, and the gap of its loads to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trees with paths to a schedule in forest form: one chunk per tree, up for a reduction, down for a distribution."""
+"""Schedules in forest form from trees with paths: one chunk per tree, up to reduce, down to distribute."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Trees for clusters of alike hosts, from packings of single hosts: thousands of GPUs in arrays, no flows.
+"""Trees for clusters of alike nodes, from packings of single nodes: thousands of GPUs, in arrays.
 
 See `blinksim.packing.hosts`. Every shard leaves its host over ports and spreads in each other host along a
-tree packed for that kind of host. Where links between switches are narrow, one host of every other leaf gets it and
-passes it on (`blinksim.packing.hosts`).
+tree packed for that kind of host. Where links between switches are narrow, one host of every other leaf gets
+it and passes it on (`blinksim.packing.hosts`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Orders of the ranks for rings and chains: which neighbours a machine's links favour.
+"""Orders of ranks for rings and chains, by the neighbours that a machine's links favour.
 
-Up to `EXACT` ranks whose direct links hold Hamiltonian cycles, the most edge-disjoint ones (counting lanes) are found
-by search, as in NCCL's rings on a DGX-1 (Blink, section 2). Beyond that, direct links that fall into such cycles, as
-those of a torus do, are used by all of them. Elsewhere ranks go node by node; with several NICs a node, each NIC has a
-ring that leaves the node from a GPU of its own.
+Up to `EXACT` ranks whose direct links hold Hamiltonian cycles, the most edge-disjoint ones (counting lanes)
+are found by search, as in NCCL's rings on a DGX-1 (Blink, section 2). Beyond that, direct links that fall
+into such cycles, as those of a torus do, are used by all of them. Elsewhere ranks go node by node; with
+several NICs a node, each NIC has a ring that leaves the node from a GPU of its own.
 """
 
 from __future__ import annotations

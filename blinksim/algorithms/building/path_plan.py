@@ -1,8 +1,8 @@
-"""Gather, scatter and alltoall along the paths of best flows; every block is split among its paths.
+"""Gather, scatter and alltoall along the paths of optimal flows, with every block split among its paths.
 
 Where the shortest routes already meet the bound, they are the schedule; otherwise the flows of
-`blinksim.packing.flow_paths` are. Data rests at every member on its way, so a path of several members is several
-sends.
+`blinksim.packing.flow_paths` are. Data rests at every member on its way, so a path of several members is
+several sends.
 """
 
 from __future__ import annotations

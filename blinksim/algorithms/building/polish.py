@@ -1,9 +1,9 @@
-"""Polish a packing: find the lowest and fewest trees that keep its rate, or what lower trees cost in rate.
+"""Polishing of a packing: the lowest and fewest trees that keep its rate, or the rate that lower trees cost.
 
-A packing at the best rate may have tall trees, which start late, and many, which need channels. On small machines all
-trees of a height are compared (`blinksim.packing.tree_columns`), height by height until the bound is reached,
-which gives the Pareto front of rate, height and number of trees; on larger ones the candidates are the trees of
-given schedules.
+A packing at the best rate may have tall trees, which start late, and many, which need channels. On small
+machines all trees of a height are compared (`blinksim.packing.tree_columns`), height by height until the
+bound is reached, which gives the Pareto front of rate, height and number of trees; on larger ones the
+candidates are the trees of given schedules.
 """
 
 from __future__ import annotations

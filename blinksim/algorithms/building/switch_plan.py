@@ -1,4 +1,4 @@
-"""Plans whose chunks are added and multicast by switches, with the steps that follow from who waits for whom."""
+"""Plans whose chunks are reduced and multicast by switches, with steps that follow from dependences."""
 
 from __future__ import annotations
 

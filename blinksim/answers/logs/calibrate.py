@@ -1,8 +1,9 @@
-"""Rates of link classes from measured times: alpha and beta, with intervals, and a table that ``--rates`` reads.
+"""Calibration: alpha and beta of link classes from measured times, as a table that ``--rates`` reads.
 
-Hockney's model fitted to what nccl-tests measured: the time of the rings that NCCL runs is a sum of terms in proportion
-to the alpha (latency and overhead) and the beta (seconds per byte) of the classes that they cross, and these factors
-are what is fitted (`blinksim.answers.logs.fit`). A class that no measurement depends on keeps what it had.
+Hockney's model fitted to what nccl-tests measured: the time of the rings that NCCL runs is a sum of terms in
+proportion to the alpha (latency and overhead) and the beta (seconds per byte) of the classes that they cross,
+and these factors are what is fitted (`blinksim.answers.logs.fit`). A class that no measurement depends on
+keeps what it had.
 """
 
 from __future__ import annotations

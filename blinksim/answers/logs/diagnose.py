@@ -1,7 +1,7 @@
-"""Is my bandwidth normal? Measured times beside NCCL's own model and the bound.
+"""Diagnosis of measured bandwidth: times of nccl-tests beside NCCL's own model and the bound.
 
-Sizes at which the model spends most of its time on latency say nothing about links; of the others, the first from
-which the measurement stays behind the model is named, with the link class that limits there.
+Sizes at which the model spends most of its time on latency say nothing about links; of the others, the first
+from which the measurement stays behind the model is named, with the link class that limits there.
 """
 
 from __future__ import annotations

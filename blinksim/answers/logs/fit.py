@@ -1,10 +1,10 @@
-"""Positive constants from times that are mostly right: a robust fit on relative errors, with intervals.
+"""Robust fit of positive constants on relative errors, with intervals, for times with some outliers.
 
-Times scatter by a percentage, and some are simply wrong, so the logarithms of the constants are fitted to logarithms
-of times: first with least absolute deviations, then with Tukey's biweight, both by iteratively reweighted least
-squares; the intervals are those of an M-estimate (Huber, Robust Statistics, 1981, sections 7.6 to 7.8; Holland and
-Welsch, Commun. Statist. A6, 1977). A constant that no time depends on, or that others stand for just as well (start
-and hop where all times are of as many steps), is left as it was.
+Times scatter by a percentage, and some are simply wrong, so the logarithms of the constants are fitted to
+logarithms of times: first with least absolute deviations, then with Tukey's biweight, both by iteratively
+reweighted least squares; the intervals are those of an M-estimate (Huber, Robust Statistics, 1981, sections
+7.6 to 7.8; Holland and Welsch, Commun. Statist. A6, 1977). A constant that no time depends on, or that others
+stand for just as well (start and hop where all times are of as many steps), is left as it was.
 """
 
 from __future__ import annotations

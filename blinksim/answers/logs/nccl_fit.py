@@ -1,8 +1,8 @@
-"""NCCL's constants (`blinksim.cost.nccl_rates`) from measured times: those that can be told apart, the rest is kept.
+"""Fit of NCCL's constants (`blinksim.cost.nccl_rates`) from measured times, as far as they are identifiable.
 
-The model of NCCL says which algorithm and protocol ran at each size; the times are then linear in the constants. Rings
-have no part in logs of NVLS, where switches add, so that these say nothing about the bandwidth of a link class; what a
-port carries while its switch adds is a constant of its own.
+The model of NCCL says which algorithm and protocol ran at each size; the times are then linear in the
+constants. Rings have no part in logs of NVLS, where switches add, so that these say nothing about the
+bandwidth of a link class; what a port carries while its switch adds is a constant of its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The time of NCCL's rings on a machine by alpha and beta: the yardstick where its tuner has no model.
+"""Ring model of NCCL's time by alpha and beta, for machines without a model of its tuner.
 
-NCCL moves large messages along rings that share no lane (Blink, 2018 short paper, section 2): allreduce, allgather and
-reduce-scatter in shards, broadcast and reduce as chains along them; the rest are sends and receives. Between nodes
-those of an alltoall go through the member of the sender's node that is on the receiver's rail (PXN, since NCCL 2.12).
+NCCL moves large messages along rings that share no lane (Blink, 2018 short paper, section 2): allreduce,
+allgather and reduce-scatter in shards, broadcast and reduce as chains along them; the rest are sends and
+receives. Between nodes those of an alltoall go through the member of the sender's node that is on the
+receiver's rail (PXN, since NCCL 2.12).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measured times of one collective on one part of a machine, read from logs of nccl-tests that name its GPUs."""
+"""Series of measured times of one collective on part of a machine, from nccl-tests logs that name its GPUs."""
 
 from __future__ import annotations
 

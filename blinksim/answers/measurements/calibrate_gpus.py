@@ -1,4 +1,4 @@
-"""Constants of running programs, and of NCCL, from at most 40 runs on the GPUs of this machine.
+"""Calibration of the constants of programs and of NCCL, from at most 40 runs on the GPUs of this machine.
 
 What times the runs is handed in (`Clock`), so that everything but the launches also works without a GPU.
 """

@@ -1,8 +1,8 @@
-"""The runs that calibrate the model of running programs, and its constants (`blinksim.cost.execution_rates`) from them.
+"""Fit of the model of running programs (`blinksim.cost.execution_rates`), and the runs that it needs.
 
-Least squares on the logarithms of times with Cauchy's weights (a point that is 3 % off counts half), solved in a trust
-region on the logarithms of the constants. Some constants can hardly be told
-apart by few runs, so each has a weak prior: being a factor of e^0.5 away from where it started costs like 5 % of error.
+Least squares on the logarithms of times with Cauchy's weights (a point that is 3 % off counts half), solved
+in a trust region on the logarithms of the constants. Some constants can hardly be told apart by few runs, so
+each has a weak prior: being a factor of e^0.5 away from where it started costs like 5 % of error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Published measurements beside what the model of their machine says."""
+"""Published measurements beside the model of their machine."""
 
 from __future__ import annotations
 

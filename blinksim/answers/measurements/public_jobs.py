@@ -1,4 +1,4 @@
-"""The jobs of published tables: the part of the machine, the bound there, and what NCCL's model says of them."""
+"""Jobs of published tables: the part of the machine, its bound, and NCCL's predicted time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Certificates of times: nothing ends sooner, because less fits into that time than must be carried.
+"""Certificates of lower bounds on time: less fits into that time than must be carried.
 
-The method ``of`` of each kind is its theorem. It takes the witness and the time that is claimed, adds up, and raises
-`InputError` if the sums do not prove it. docs/bounds.md states the theorems with worked numbers.
+The method ``of`` of each kind is its theorem. It takes the witness and the time that is claimed, adds up, and
+raises `InputError` if the sums do not prove it. docs/bounds.md states the theorems with worked numbers.
 """
 
 from __future__ import annotations

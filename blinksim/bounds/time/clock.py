@@ -1,9 +1,10 @@
-"""The clock bound: what must get from some ranks to others passes the links between clocks that run ahead.
+"""The clock bound: data between two sets of ranks must cross the links between clocks that run ahead.
 
-Flows over time (Ford and Fulkerson 1958; the quickest transshipment of Hoppe and Tardos 2000), with what is known of
-messages: a rank's own data pays the overhead, and data of others cannot pass it before it can have come. Clocks are
-found by successive shortest paths: in the order of their delay, each path carries its rate from its delay on. For given
-sources and sinks the flow does not depend on the size, so one search serves all sizes.
+Flows over time (Ford and Fulkerson 1958; the quickest transshipment of Hoppe and Tardos 2000), with what is
+known of messages: a rank's own data pays the overhead, and data of others cannot pass it before it can have
+come. Clocks are found by successive shortest paths: in the order of their delay, each path carries its rate
+from its delay on. For given sources and sinks the flow does not depend on the size, so one search serves all
+sizes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Theorems that count messages: how fast they spread, and their overheads against bytes.
+"""Theorems that count messages: the speed of their spread, and their overheads against bytes.
 
 Spreading is the postal model of Bar-Noy and Kipnis (1992), with as many ports as a device has links.
 """

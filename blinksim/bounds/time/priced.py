@@ -1,7 +1,7 @@
-"""Theorems with prices of link time: what all links are worth by a time does not pay for what all bytes need.
+"""Theorems that price link time: all links up to a time are worth less than all bytes need.
 
-Any prices are sound, as any lengths of links are for a rate. Each theorem has a family of them with a few free numbers
-and tries some choices: a coarse sum finds the time and the choice, a fine one proves it.
+Any prices are sound, as any lengths of links are for a rate. Each theorem has a family of them with a few
+free numbers and tries some choices: a coarse sum finds the time and the choice, a fine one proves it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The best of all lower bounds on the time of a collective for one size.
+"""The largest of all lower bounds on the time of a collective for one size.
 
-They hold for messages over links with latency, overhead and bandwidth, as `blinksim.timing.simulator` times them: data
-is divisible, and what passes through a device goes on while it arrives. They say nothing of launches or of protocols.
+They hold for messages over links with latency, overhead and bandwidth, as `blinksim.timing.simulator` times
+them: data is divisible, and what passes through a device goes on while it arrives. They say nothing of
+launches or of protocols.
 """
 
 from __future__ import annotations

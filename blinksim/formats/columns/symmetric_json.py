@@ -1,7 +1,7 @@
-"""Schedule files of schedules by symmetry, version 2: one chunk of each sort, the generators, and a machine in columns.
+"""Files of symmetric schedules, version 2: base chunks, the generators, and a machine in columns.
 
-docs/schedule-file.md describes every key. Columns are packed: the differences of neighbours, as little-endian 64-bit
-numbers, compressed (xz), in base64; what repeats from node to node takes next to nothing.
+docs/schedule-file.md describes every key. Columns are packed: the differences of neighbours, as little-endian
+64-bit numbers, compressed (xz), in base64; what repeats from node to node takes next to nothing.
 """
 
 from __future__ import annotations

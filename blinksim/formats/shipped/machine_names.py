@@ -1,4 +1,4 @@
-"""The machines that come with blinksim, by name: which there are, what they are, and what else people call them."""
+"""Names of the machines that come with blinksim: canonical names, titles and aliases."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Schedules run for real: one program, interpreted by NumPy and by GPUs, and checked against the definition."""
+"""Execution of schedules: one program, run by NumPy or by GPUs, and checked against the definition."""

@@ -1,10 +1,11 @@
-"""Rates between two GPUs, way by way: alpha and beta against the number of thread blocks.
+"""Rates between two GPUs by kind of copy: alpha and beta against the number of thread blocks.
 
-Ways: the copy engine; a kernel that pushes (stores to the peer), pulls (loads from it), or adds two local vectors on
-the way to it (reduce); one GPU pushing the same data to all others at once (fan-out), and all others pushing to one
-(fan-in). Each is timed for several sizes, and time = alpha + beta * size is fitted to the medians (Hockney 1994), with
-every point weighted by its own time, so that small sizes settle alpha and large ones beta. Kernels are the loops that
-schedules run (`run_stream` in kernels.cu); alpha holds the launch as well.
+Ways: the copy engine; a kernel that pushes (stores to the peer), pulls (loads from it), or adds two local
+vectors on the way to it (reduce); one GPU pushing the same data to all others at once (fan-out), and all
+others pushing to one (fan-in). Each is timed for several sizes, and time = alpha + beta * size is fitted to
+the medians (Hockney 1994), with every point weighted by its own time, so that small sizes settle alpha and
+large ones beta. Kernels are the loops that schedules run (`run_stream` in kernels.cu); alpha holds the launch
+as well.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The definition of a collective: what it must leave on every rank, without schedule, chunks or program.
+"""Reference results: what a collective must leave on every rank, without schedule, chunks or program.
 
 Inputs are pseudo-random tables whose length is prime, repeated along the vector: element i of rank r is
-table[r][i mod period]. Sums and products are therefore known for a vector of any size from one pass over the tables,
-and no two chunks look alike. Floating-point results may differ from the exact value by ranks * epsilon * sum(|x|)
-(each of at most `ranks` roundings is half a unit of the last place of a partial sum; the bound of Higham, "Accuracy
-and Stability of Numerical Algorithms", section 4.2, with a factor of two to spare); min and max are exact. The product
-is bounded likewise, relative to itself.
+table[r][i mod period]. Sums and products are therefore known for a vector of any size from one pass over the
+tables, and no two chunks look alike. Floating-point results may differ from the exact value by ranks *
+epsilon * sum(|x|) (each of at most `ranks` roundings is half a unit of the last place of a partial sum; the
+bound of Higham, "Accuracy and Stability of Numerical Algorithms", section 4.2, with a factor of two to
+spare); min and max are exact. The product is bounded likewise, relative to itself.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Schedules between processes: one process per GPU, all calling collectives in the same order, as in training."""
+"""Collective calls between processes: one process per GPU, all calling in the same order, as in training."""

@@ -1,6 +1,7 @@
-"""Calls of a group, and the turns that a large message is moved in.
+"""Calls of a group, and the parts that a large message is moved in.
 
-Calls of a group, and the turns that a large message is moved in."""
+Calls of a group, and the turns that a large message is moved in.
+"""
 
 from __future__ import annotations
 

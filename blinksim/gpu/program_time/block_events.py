@@ -1,11 +1,11 @@
-"""Launches of a program, event by event: blocks, the ports of their GPUs, and what they hand on.
+"""Event-by-event simulation of launches: thread blocks, the ports of their GPUs, and the data handed on.
 
-A block is busy or waits: for a flag, for packets, or for its turn at the port. Blocks that have data for other GPUs
-take turns at the way out, target by target, and get their shares of it: the one goes first whose turn would have begun
-first if all had sent at once (start-time fair queueing: Goyal, Vin, Cheng 1997). What they store is buffered for a
-while. A GPU that many store to at once holds up their ports, the more so the less they have drifted apart. As long as a
-block does not wait, moving data and the port overlap: the time of both is (work^n + port^n)^(1/n). A flag that follows
-data takes the same way out.
+A block is busy or waits: for a flag, for packets, or for its turn at the port. Blocks that have data for
+other GPUs take turns at the way out, target by target, and get their shares of it: the one goes first whose
+turn would have begun first if all had sent at once (start-time fair queueing: Goyal, Vin, Cheng 1997). What
+they store is buffered for a while. A GPU that many store to at once holds up their ports, the more so the
+less they have drifted apart. As long as a block does not wait, moving data and the port overlap: the time of
+both is (work^n + port^n)^(1/n). A flag that follows data takes the same way out.
 """
 
 from __future__ import annotations

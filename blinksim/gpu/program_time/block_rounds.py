@@ -1,8 +1,8 @@
-"""A program as its blocks spend time on it: piece by piece, in the rounds in which the kernel moves data.
+"""Time of thread blocks on a program: piece by piece, in the rounds in which the kernel moves data.
 
-One slice stands for all. Slices never meet, and the last one has what rounding leaves over, so it is the longest;
-what it sends counts at the ports for the whole chunk. Ports do not share out evenly what they carry, so slices drift
-apart: then two slices stand for a half of them each.
+One slice stands for all. Slices never meet, and the last one has what rounding leaves over, so it is the
+longest; what it sends counts at the ports for the whole chunk. Ports do not share out evenly what they carry,
+so slices drift apart: then two slices stand for a half of them each.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Schedules as programs: the ops that GPUs and NumPy run, where their data lie, and how they are cut."""
+"""Programs from schedules: ops for GPUs and NumPy, the layout of their data, and their cuts."""

@@ -1,9 +1,10 @@
-"""Chains as communicators of their own, so that idle GPUs can help: Blink+'s way with stock NCCL.
+"""Sets of graph files, one communicator per chain, by which idle GPUs help stock NCCL, as in Blink+.
 
-A graph file lists exactly the GPUs of its communicator, so a chain through a helper gets a communicator of users and
-helper, and its share of the data (Blink+ report, section 4.1, algorithm 1). NCCL reads NCCL_GRAPH_FILE anew for every
-communicator, but NCCL_MAX_NCHANNELS once in a process: all communicators get the same number of channels, and a chain
-over more lanes gets several communicators. A helper contributes zeros, so only sums (and broadcasts) are right.
+A graph file lists exactly the GPUs of its communicator, so a chain through a helper gets a communicator of
+users and helper, and its share of the data (Blink+ report, section 4.1, algorithm 1). NCCL reads
+NCCL_GRAPH_FILE anew for every communicator, but NCCL_MAX_NCHANNELS once in a process: all communicators get
+the same number of channels, and a chain over more lanes gets several communicators. A helper contributes
+zeros, so only sums (and broadcasts) are right.
 """
 
 from __future__ import annotations

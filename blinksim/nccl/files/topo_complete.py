@@ -1,7 +1,7 @@
-"""Topology files that leave things out, completed from a machine whose file it is.
+"""Completion of topology files that omit parts, from the machine they describe.
 
-Cloud providers ship templates, in which NCCL finds the rest when it runs: some name PCIe devices only, by their class,
-and no GPUs; others list GPUs without their NVLinks, or adapters without their ports.
+Cloud providers ship templates, in which NCCL finds the rest when it runs: some name PCIe devices only, by
+their class, and no GPUs; others list GPUs without their NVLinks, or adapters without their ports.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""NCCL's topology file (NCCL_TOPO_DUMP_FILE, NCCL_TOPO_FILE) to a link graph.
+"""NCCL's topology files (NCCL_TOPO_DUMP_FILE, NCCL_TOPO_FILE), read as link graphs.
 
-The file is the PCIe tree of a host below its CPUs, with the NVLinks of each GPU listed at that GPU and the network
-interfaces at their adapters. The reading follows NCCL 2.28.3, graph/topo.cc, so that under the rates ``nccl`` every
-link has the bandwidth that NCCL gives it: all NVSwitches are one, the NVLinks of two GPUs are listed at both ends, a
-link of width 0 has 16 lanes, functions of one adapter are one adapter, all CPUs of a host are joined pairwise.
+The file is the PCIe tree of a host below its CPUs, with the NVLinks of each GPU listed at that GPU and the
+network interfaces at their adapters. The reading follows NCCL 2.28.3, graph/topo.cc, so that under the rates
+``nccl`` every link has the bandwidth that NCCL gives it: all NVSwitches are one, the NVLinks of two GPUs are
+listed at both ends, a link of width 0 has 16 lanes, functions of one adapter are one adapter, all CPUs of a
+host are joined pairwise.
 """
 
 from __future__ import annotations

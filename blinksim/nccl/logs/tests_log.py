@@ -1,9 +1,10 @@
-"""Logs of nccl-tests and rccl-tests: the text that they print, of every release, and the JSON that ``-J`` writes.
+"""Logs of nccl-tests and rccl-tests: the text of every release, and the JSON that ``-J`` writes.
 
-nccl-tests (src/util.cu, doc/PERFORMANCE.md) prints a row per size: time in microseconds averaged over iterations and
-ranks, algbw and busbw in GB/s, once out of place and once in place. Which columns there are is read from the heading,
-so that releases with `error` instead of `#wrong`, without `redop` or `root`, with per-iteration columns (-I), with
-time stamps (-S), in one half only, and with what RCCL takes (rccl-tests, src/common.cpp) are all understood.
+nccl-tests (src/util.cu, doc/PERFORMANCE.md) prints a row per size: time in microseconds averaged over
+iterations and ranks, algbw and busbw in GB/s, once out of place and once in place. Which columns there are is
+read from the heading, so that releases with `error` instead of `#wrong`, without `redop` or `root`, with
+per-iteration columns (-I), with time stamps (-S), in one half only, and with what RCCL takes (rccl-tests,
+src/common.cpp) are all understood.
 """
 
 from __future__ import annotations

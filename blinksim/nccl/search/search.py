@@ -1,8 +1,8 @@
-"""NCCL's search for channels: which bandwidth, kinds of paths and pattern to try, in which order, when to stop.
+"""NCCL's search for channels: the bandwidths, kinds of paths and patterns tried, in order, and when it stops.
 
-A first pass relaxes one demand after the other (equal channels, balanced trees, NVLink only, near ports, one port per
-channel, bandwidth) until the channels found are nearly optimal; a second doubles wide channels and tries to
-raise the bandwidth of those found (NCCL 2.28.3, graph/search.cc).
+A first pass relaxes one demand after the other (equal channels, balanced trees, NVLink only, near ports, one
+port per channel, bandwidth) until the channels found are nearly optimal; a second doubles wide channels and
+tries to raise the bandwidth of those found (NCCL 2.28.3, graph/search.cc).
 """
 
 from __future__ import annotations

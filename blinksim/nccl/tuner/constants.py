@@ -1,4 +1,4 @@
-"""The figures that one version of NCCL searches and chooses with, read from ``models/nccl-tuner-<version>.yaml``."""
+"""Constants of NCCL's search and tuner by version, from ``models/nccl-tuner-<version>.yaml``."""
 
 from __future__ import annotations
 

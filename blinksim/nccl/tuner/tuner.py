@@ -1,8 +1,8 @@
-"""NCCL's own model of time: latency plus bytes over bandwidth, for every algorithm and protocol it could take.
+"""NCCL's own model of time: latency plus bytes over bandwidth, for every algorithm and protocol.
 
-NCCL chooses, for every collective, the algorithm and protocol of least predicted time. Its latencies and limits are
-constants by version (`blinksim.nccl.tuner.constants`); bandwidths come from the channels that the search found
-(NCCL 2.28.3, graph/tuning.cc).
+NCCL chooses, for every collective, the algorithm and protocol of least predicted time. Its latencies and
+limits are constants by version (`blinksim.nccl.tuner.constants`); bandwidths come from the channels that the
+search found (NCCL 2.28.3, graph/tuning.cc).
 """
 
 from __future__ import annotations
