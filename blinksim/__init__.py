@@ -1,7 +1,7 @@
-"""blinksim: how fast can a collective be on this machine, how fast will it be, why, and what to load to get it.
+"""Performance of GPU collectives on a machine: the best rate, the projected time, its causes, what to load.
 
-The names below are loaded when they are first used, so that ``import blinksim`` costs nothing. Type checkers and
-editors read the imports; a test holds them to the table that Python reads.
+The names below are loaded when they are first used, so that ``import blinksim`` costs nothing. Type checkers
+and editors read the imports; a test holds them to the table that Python reads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Backends of torch.distributed: ``import blinksim.torch`` registers them, as `blinksim.gpu.torch` describes."""
+"""Backends of torch.distributed, registered by ``import blinksim.torch`` (see `blinksim.gpu.torch`)."""
 
 from __future__ import annotations
 

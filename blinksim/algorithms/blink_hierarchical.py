@@ -1,9 +1,9 @@
-"""Blink's hierarchical allreduce: reduce to chunk owners inside cliques, exchange between partners, spread again.
+"""Blink's hierarchical allreduce: reduce to chunk owners in cliques, exchange between partners, broadcast.
 
-Every group of fully connected GPUs reduces each chunk at its owner; the owners of a chunk, one per group and joined by
-links, exchange it; then each spreads it in its group (Blink, 2018 short paper, section 3.1). Only GPUs with a partner
-in the other group own chunks, so groups may be partial and unequal (5, 6 and 7 GPUs of a DGX-1), and a linear program
-sets the chunks' shares: equal ones where these are best.
+Every group of fully connected GPUs reduces each chunk at its owner; the owners of a chunk, one per group and
+joined by links, exchange it; then each spreads it in its group (Blink, 2018 short paper, section 3.1). Only
+GPUs with a partner in the other group own chunks, so groups may be partial and unequal (5, 6 and 7 GPUs of a
+DGX-1), and a linear program sets the chunks' shares: equal ones where these are best.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Pipelined chain: the vector flows down a path of ranks in pieces, so the depth costs only the first piece.
 
-The best number of pieces is sqrt((h-1) beta size / alpha) (e.g. Chan et al., "Collective communication: theory,
-practice and experience", CCPE 2007, section 6). Allreduce reduces up the chain and broadcasts down it, as NCCL's tree
-does inside a node.
+The best number of pieces is sqrt((h-1) beta size / alpha) (e.g. Chan et al., "Collective communication:
+theory, practice and experience", CCPE 2007, section 6). Allreduce reduces up the chain and broadcasts down
+it, as NCCL's tree does inside a node.
 """
 
 from __future__ import annotations

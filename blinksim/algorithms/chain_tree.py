@@ -1,7 +1,8 @@
 """Chains inside the nodes, a double binary tree between them: what NCCL's tree algorithm is made of.
 
-Every node is one vertex of the inter-node trees; its ranks form a chain under the one that talks to the network
-(Blink+ report, section 2; spec of NCCL's graph files). Each local rank heads one channel, so that all NICs work.
+Every node is one vertex of the inter-node trees; its ranks form a chain under the one that talks to the
+network (Blink+ report, section 2; spec of NCCL's graph files). Each local rank heads one channel, so that all
+NICs work.
 """
 
 from __future__ import annotations

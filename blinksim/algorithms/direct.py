@@ -1,7 +1,8 @@
-"""Direct (one-shot): every rank sends directly to every rank that needs its data; one step, no forwarding by ranks.
+"""Direct (one-shot) collectives: every rank sends straight to every rank that needs its data, in one step.
 
-The latency-optimal choice on switches and for small vectors; a broadcast or gather is then a star. The allreduce sends
-the whole vector to every rank (one-shot, as in NVIDIA's and MSCCL++'s small-message allreduce).
+The latency-optimal choice on switches and for small vectors; a broadcast or gather is then a star. The
+allreduce sends the whole vector to every rank (one-shot, as in NVIDIA's and MSCCL++'s small-message
+allreduce).
 """
 
 from __future__ import annotations

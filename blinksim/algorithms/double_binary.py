@@ -1,7 +1,8 @@
 """Double binary tree: two trees with half the vector each, so that a rank is a leaf in one of them.
 
-Every port then carries the vector about once per direction, at logarithmic depth (Sanders, Speck and Träff, "Two-tree
-algorithms for full bandwidth broadcast, reduction and scan", Parallel Computing 2009; NCCL since 2.4 between nodes).
+Every port then carries the vector about once per direction, at logarithmic depth (Sanders, Speck and Träff,
+"Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel Computing 2009; NCCL since
+2.4 between nodes).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Recursive halving, then doubling: log2 n steps each way, with no more bytes than a ring.
 
-Rabenseifner, "Optimization of collective reduction operations", ICCS 2004; Thakur et al., IJHPCA 2005, section 4.
-Powers of two only.
+Rabenseifner, "Optimization of collective reduction operations", ICCS 2004; Thakur et al., IJHPCA 2005,
+section 4. Powers of two only.
 """
 
 from __future__ import annotations

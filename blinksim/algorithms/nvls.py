@@ -1,8 +1,9 @@
 """NVLS: the switches add what a GPU reads and multicast what it stores.
 
-Two-shot, as NCCL's kernels: every GPU owns a shard, reads the sum of all copies of it, and stores it at all GPUs. With
-n GPUs, a port carries 1 + 1/n of the vector each way, its GPU's own copies included. Allgather is the store alone,
-reducescatter the read; broadcast and reduce have one owner (NVIDIA, NCCL 2.17: NVLink SHARP).
+Two-shot, as NCCL's kernels: every GPU owns a shard, reads the sum of all copies of it, and stores it at all
+GPUs. With n GPUs, a port carries 1 + 1/n of the vector each way, its GPU's own copies included. Allgather is
+the store alone, reducescatter the read; broadcast and reduce have one owner (NVIDIA, NCCL 2.17: NVLink
+SHARP).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One-shot NVLS allreduce: every GPU reads the whole reduced vector from the switch.
 
-One operation of the switches in place of a read and a store, so the least latency; but every GPU sends its copy once
-for every reader: with n GPUs a port carries n times the vector outwards. NCCL's symmetric-memory kernels do it for
-small sizes (NCCL 2.27).
+One operation of the switches in place of a read and a store, so the least latency; but every GPU sends its
+copy once for every reader: with n GPUs a port carries n times the vector outwards. NCCL's symmetric-memory
+kernels do it for small sizes (NCCL 2.27).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """NVLSTree: NVLS inside the nodes, a double binary tree between them.
 
-In every node, a GPU reads the sum of its node's copies of its shard. The GPUs with the same place in their nodes add
-these up along one tree, half of the shard along the other, and each stores the result at its node (NCCL since 2.18).
+In every node, a GPU reads the sum of its node's copies of its shard. The GPUs with the same place in their
+nodes add these up along one tree, half of the shard along the other, and each stores the result at its node
+(NCCL since 2.18).
 """
 
 from __future__ import annotations

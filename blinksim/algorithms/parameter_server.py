@@ -1,7 +1,7 @@
 """Parameter server: all ranks send their vector to rank 0, which adds them up and sends the sum back to all.
 
-What MXNet's device key-value store does for small keys (MXNet multi-tree wiki page, figure 2); cheap in steps,
-expensive at the server's port.
+What MXNet's device key-value store does for small keys (MXNet multi-tree wiki page, figure 2); cheap in
+steps, expensive at the server's port.
 """
 
 from __future__ import annotations

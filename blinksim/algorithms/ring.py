@@ -1,9 +1,9 @@
 """Ring: every rank sends to its successor only, each shard goes once (or twice) around.
 
-Bandwidth-optimal on one port per rank, latency linear in the ranks (Patarasu and Yuan, "Bandwidth optimal all-reduce
-algorithms for clusters of workstations", JPDC 2009). The allgather is also NCCL's bootstrap exchange (SISCI-NCCL
-thesis, listing 3.2). With several edge-disjoint rings each carries an equal share, as NCCL's channels do (Blink,
-section 2).
+Bandwidth-optimal on one port per rank, latency linear in the ranks (Patarasu and Yuan, "Bandwidth optimal
+all-reduce algorithms for clusters of workstations", JPDC 2009). The allgather is also NCCL's bootstrap
+exchange (SISCI-NCCL thesis, listing 3.2). With several edge-disjoint rings each carries an equal share, as
+NCCL's channels do (Blink, section 2).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """SHARP: switches add messages as they pass, and multicast the sum back (Graham et al., COM-HPC 2016).
 
-Between nodes, the switches of the fabric add; inside, the GPU that talks to a switch reads the sum of its node's copies
-(as NVLS does), gets it from a switch that adds in flight, or, where switches only forward, gets one message from every
-other GPU. Every place in the nodes has a part of the data and trees of its own, so that all rails work, and a tree
-under each of the switches that are equally near. On one node, a switch that all GPUs are linked to adds. Broadcast and
-allgather only multicast, from the GPU that has the data; reduce and reducescatter only add, towards the GPU that needs
-it.
+Between nodes, the switches of the fabric add; inside, the GPU that talks to a switch reads the sum of its
+node's copies (as NVLS does), gets it from a switch that adds in flight, or, where switches only forward, gets
+one message from every other GPU. Every place in the nodes has a part of the data and trees of its own, so
+that all rails work, and a tree under each of the switches that are equally near. On one node, a switch that
+all GPUs are linked to adds. Broadcast and allgather only multicast, from the GPU that has the data; reduce
+and reducescatter only add, towards the GPU that needs it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The best rate that is possible, with a certificate.
 
-`bound(topology, collective)` gives every bound with its scope; `certificate_from_dict` reads one back to check it.
+`bound(topology, collective)` gives every bound with its scope; `certificate_from_dict` reads one back to
+check it.
 """
 
 from blinksim.bounds.bound_result import Bound, BoundResult

@@ -1,9 +1,9 @@
 """Certificates that anyone can check with the machine and a pocket calculator: sums only, no solver.
 
-A certificate is a witness (devices, parts of them, lengths of links) and what follows from it. The method ``of`` of
-each kind is its theorem: it takes the witness and the problem, and computes the rate that no schedule exceeds. Checking
-is to compute it again and to compare; docs/bounds.md states the theorems with worked numbers.
-`blinksim.bounds.lengths` has the fourth kind.
+A certificate is a witness (devices, parts of them, lengths of links) and what follows from it. The method
+``of`` of each kind is its theorem: it takes the witness and the problem, and computes the rate that no
+schedule exceeds. Checking is to compute it again and to compare; docs/bounds.md states the theorems with
+worked numbers. `blinksim.bounds.lengths` has the fourth kind.
 """
 
 from __future__ import annotations

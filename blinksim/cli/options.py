@@ -1,7 +1,8 @@
-"""Options of commands, each declared once: name, type, default and help. Click and completion are built from them.
+"""Options of commands, each declared once (name, type, default, help), for Click and for completion.
 
-The options of a command are the attributes of a class, in the order of its help: `option` and `argument` declare one,
-`group` includes those of another class. The command is a function of such an object; its docstring is the help.
+The options of a command are the attributes of a class, in the order of its help: `option` and `argument`
+declare one, `group` includes those of another class. The command is a function of such an object; its
+docstring is the help.
 """
 
 from __future__ import annotations

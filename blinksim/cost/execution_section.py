@@ -22,8 +22,9 @@ execution:
     call: 30us                                                                # optional
     error: {median: 2.7 %, p90: 8.4 %, points: 183}
 
-Constants of our programs (from `blocks` to `error`), those of NCCL, or both; `nccl` may name an origin of its own. The
-keys are the fields of `blinksim.cost.execution_rates` and `blinksim.cost.nccl_rates` without their units.
+Constants of our programs (from `blocks` to `error`), those of NCCL, or both; `nccl` may name an origin of its
+own. The keys are the fields of `blinksim.cost.execution_rates` and `blinksim.cost.nccl_rates` without their
+units.
 """
 
 from __future__ import annotations

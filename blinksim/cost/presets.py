@@ -1,7 +1,7 @@
 """Projections as data: the presets of `models/*projection.yaml` with their constants.
 
-A preset says which reading of the equations runs, which bandwidths it uses, which link class of a machine stands for
-each of them, and which table of rates it pins.
+A preset says which reading of the equations runs, which bandwidths it uses, which link class of a machine
+stands for each of them, and which table of rates it pins.
 """
 
 from __future__ import annotations

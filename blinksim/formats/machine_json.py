@@ -1,7 +1,7 @@
-"""The machine inside a schedule file: every device and link with exact rates, so that the file needs nothing else.
+"""The machine inside a schedule file: every device and link with exact rates, complete in itself.
 
-Bandwidths and capacities are bytes/s as exact text, latencies and overheads seconds. What only helps to make further
-machines (symmetries, the fabric that joined the nodes) is left out; the fabric's links are included.
+Bandwidths and capacities are bytes/s as exact text, latencies and overheads seconds. What only helps to make
+further machines (symmetries, the fabric that joined the nodes) is left out; the fabric's links are included.
 """
 
 from __future__ import annotations

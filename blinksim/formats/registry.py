@@ -1,4 +1,4 @@
-"""Formats of schedules for runtimes by name: the modules of `blinksim.formats.runtimes`, loaded when they are used.
+"""Formats of schedules for runtimes by name: the modules of `blinksim.formats.runtimes`, loaded when used.
 
 To add one, write a module there that has a ``FORMAT``; its name is that of the file, with ``-`` for ``_``.
 """

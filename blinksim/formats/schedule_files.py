@@ -1,7 +1,7 @@
 """Schedules from files, own and foreign, on a given machine: blinksim's JSON, MSCCL's XML, MSCCL++'s plans.
 
-A schedule file names devices and links; it runs where the machine has them. A runtime's file names ranks only: they are
-the members of the machine in order, and routes are the machine's.
+A schedule file names devices and links; it runs where the machine has them. A runtime's file names ranks
+only: they are the members of the machine in order, and routes are the machine's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Schedule files: one JSON object with the machine, the collective, the arrays, the bound and its certificate.
+"""Schedule files: one JSON object with machine, collective, arrays, bound and certificate.
 
-docs/schedule-file.md describes every key. Arrays are plain lists while they are short; longer ones are base64 of their
-little-endian bytes, so that a million sends take a minute rather than an hour of reading digits.
+docs/schedule-file.md describes every key. Arrays are plain lists while they are short; longer ones are base64
+of their little-endian bytes, so that a million sends take a minute rather than an hour of reading digits.
 """
 
 from __future__ import annotations

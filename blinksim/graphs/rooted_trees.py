@@ -1,7 +1,8 @@
 """Trees as arcs from parent to child: depths, height, centre, and how to move the root.
 
-A tree is the sequence of its arcs, parents before their children, and its root; a single vertex has no arcs. A centre
-is the middle of a longest path (Jordan, "Sur les assemblages de lignes", 1869): rooted there, a tree is lowest.
+A tree is the sequence of its arcs, parents before their children, and its root; a single vertex has no arcs.
+A centre is the middle of a longest path (Jordan, "Sur les assemblages de lignes", 1869): rooted there, a tree
+is lowest.
 """
 
 from __future__ import annotations

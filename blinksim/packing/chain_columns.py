@@ -1,8 +1,8 @@
 """Hamiltonian paths and cycles as columns: all of them on small machines, the best by price on larger ones.
 
-A path or cycle of least price is a travelling-salesman tour, found by CP-SAT's circuit constraint (Perron and Furnon).
-Where every pair is joined alike, Walecki's zigzags (Lucas, Recreations mathematiques 2, 1892) use every pair
-and every end equally often.
+A path or cycle of least price is a travelling-salesman tour, found by CP-SAT's circuit constraint (Perron and
+Furnon). Where every pair is joined alike, Walecki's zigzags (Lucas, Recreations mathematiques 2, 1892) use
+every pair and every end equally often.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Trees of least price: spanning ones, and those that may branch at helpers (Steiner trees).
 
-Spanning trees and arborescences come from NetworkX (Kruskal 1956; Edmonds, Optimum branchings, 1967). With helpers, the
-exact dynamic program over sets of terminals is used (Dreyfus and Wagner, The Steiner problem in graphs, 1971) while
-there are few terminals, and otherwise the best spanning tree over small sets of helpers.
+Spanning trees and arborescences come from NetworkX (Kruskal 1956; Edmonds, Optimum branchings, 1967). With
+helpers, the exact dynamic program over sets of terminals is used (Dreyfus and Wagner, The Steiner problem in
+graphs, 1971) while there are few terminals, and otherwise the best spanning tree over small sets of helpers.
 """
 
 from __future__ import annotations

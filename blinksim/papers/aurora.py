@@ -1,4 +1,4 @@
-"""The projection of allreduce on Aurora (2025): its five tables, cell by cell, and the measurements beside them."""
+"""The Aurora allreduce projection (2025): its five tables, cell by cell, beside the measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Published measurements as a picture: measured, expected and bound against size, and how far apart they are."""
+"""Published measurements as a picture: measured, expected and bound against size, and their ratios."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Disjoint sets that grow together (Galler and Fischer 1964), with paths halved on the way (van Leeuwen 1977)."""
+"""Disjoint sets that grow together (Galler and Fischer 1964), with path halving (van Leeuwen 1977)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Untrusted text in, clean text out: strict readers of XML, JSON and YAML, and files written whole or not at all."""
+"""Untrusted text in, clean text out: strict readers of XML, JSON and YAML, and atomic writing of files."""

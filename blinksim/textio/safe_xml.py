@@ -1,8 +1,8 @@
 """XML elements from untrusted text, with the line of each, within limits.
 
-The files that blinksim reads in XML (NCCL's topologies and graphs, MSCCL's algorithms) are elements with attributes and
-nothing else. So a document type, entities, text between elements and anything beyond the limits are refused, and every
-refusal is a `FileError` that names the line.
+The files that blinksim reads in XML (NCCL's topologies and graphs, MSCCL's algorithms) are elements with
+attributes and nothing else. So a document type, entities, text between elements and anything beyond the
+limits are refused, and every refusal is a `FileError` that names the line.
 """
 
 from __future__ import annotations

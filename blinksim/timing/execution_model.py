@@ -1,6 +1,7 @@
 """Programs on GPUs as a timing model: block by block, on machines whose constants were measured.
 
-No program of GPUs has switches add. An allreduce by the algorithm ``nvls`` takes the time that was measured of NCCL's.
+No program of GPUs has switches add. An allreduce by the algorithm ``nvls`` takes the time that was measured
+of NCCL's.
 """
 
 from __future__ import annotations

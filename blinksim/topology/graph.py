@@ -1,8 +1,9 @@
 """The link graph: devices, directed links with bandwidth and latency, and the members among them.
 
-A `Topology` is a frozen directed multigraph. Full duplex is two links; half duplex is two links on one `bus`, which
-share one capacity. A device may have a capacity of its own (a PCIe root, a GPU's copy engines). Edits return new
-values (`blinksim.topology.edits`). Bandwidths are exact (`fractions.Fraction`, bytes/s), latencies seconds.
+A `Topology` is a frozen directed multigraph. Full duplex is two links; half duplex is two links on one `bus`,
+which share one capacity. A device may have a capacity of its own (a PCIe root, a GPU's copy engines). Edits
+return new values (`blinksim.topology.edits`). Bandwidths are exact (`fractions.Fraction`, bytes/s), latencies
+seconds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The links of a topology as columns of whole numbers, for sums over all of them at once.
 
-A cluster has hundreds of thousands of links and few different ones: what a link can carry is a row number of a short
-list of exact figures. Copies of a node repeat its columns, so that those of a cluster are put together from two small
-tables (`repeated`, `beside`) without a look at any link.
+A cluster has hundreds of thousands of links and few different ones: what a link can carry is a row number of
+a short list of exact figures. Copies of a node repeat its columns, so that those of a cluster are put
+together from two small tables (`repeated`, `beside`) without a look at any link.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Topologies from NetworkX graphs. They are written as such for drawing, for people's own
-questions and for independent checks.
+"""Topologies from NetworkX graphs, as written for drawing, other programs and independent checks.
 
-A `networkx.MultiDiGraph` keeps every device as a node and every link as an edge keyed by its class; what belongs to the
-machine as a whole is kept in the graph's attributes. `from_networkx(to_networkx(t))` equals `t`.
+A `networkx.MultiDiGraph` keeps every device as a node and every link as an edge keyed by its class; what
+belongs to the machine as a whole is kept in the graph's attributes. `from_networkx(to_networkx(t))` equals
+`t`.
 """
 
 from __future__ import annotations

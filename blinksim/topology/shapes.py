@@ -1,8 +1,8 @@
-"""Machines by formula: ring, line, mesh, torus, hypercube, all-to-all, one switch, dragonfly, rails, fat tree.
+"""Machines by formula: ring, line, mesh, torus, hypercube, all-to-all, switch, dragonfly, rails, fat tree.
 
-Each function takes whole numbers and returns a `Topology` with its symmetries; `from_text` reads ``torus:4x4x2@50GB/s``
-and the like. Definitions of the networks: W. J. Dally and B. Towles, Principles and Practices of Interconnection
-Networks, 2004, chapters 3 to 6.
+Each function takes whole numbers and returns a `Topology` with its symmetries; `from_text` reads
+``torus:4x4x2@50GB/s`` and the like. Definitions of the networks: W. J. Dally and B. Towles, Principles and
+Practices of Interconnection Networks, 2004, chapters 3 to 6.
 
 All links are full duplex. Bandwidths are bytes/s per lane and direction, latency and overhead seconds; those
 that are not given are assumptions (25 GB/s, 1 us, none), and the topology's `source` says so.

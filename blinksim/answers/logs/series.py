@@ -1,4 +1,4 @@
-"""Series of measured times of one collective on part of a machine, from nccl-tests logs that name its GPUs."""
+"""Series of measured times of one collective on part of a machine, from nccl-tests logs naming its GPUs."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Formats of schedules for runtimes, one module each: its ``FORMAT`` is a `blinksim.formats.registry.Format`."""
+"""Formats of schedules for runtimes: a module each, whose ``FORMAT`` is a `formats.registry.Format`."""

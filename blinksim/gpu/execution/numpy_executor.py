@@ -1,7 +1,7 @@
 """The executor on the CPU: one generator per queue and slice, switched wherever an op would wait.
 
-The order in which the queues take turns comes from a seed, so that many interleavings can be tried; a state in which
-no block can go on is an error that names the op.
+The order in which the queues take turns comes from a seed, so that many interleavings can be tried; a state
+in which no block can go on is an error that names the op.
 """
 
 from __future__ import annotations

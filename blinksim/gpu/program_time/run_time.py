@@ -1,7 +1,7 @@
 """The time of a program on GPUs behind a switch: simulated block by block, launch after launch.
 
-Successive calls overlap: a GPU begins the next as soon as it is done with the one before. What is timed is the time
-between a GPU's ends, the mean over the GPUs, as `blinksim.gpu.execution.gpu_devices` measures it.
+Successive calls overlap: a GPU begins the next as soon as it is done with the one before. What is timed is
+the time between a GPU's ends, the mean over the GPUs, as `blinksim.gpu.execution.gpu_devices` measures it.
 """
 
 from __future__ import annotations

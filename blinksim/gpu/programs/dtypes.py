@@ -1,8 +1,8 @@
 """Element types and reductions, with the arithmetic that both executors use.
 
-Integers wrap around. float16 and bfloat16 are widened to float32, folded in the order of the sources, and rounded
-once, to nearest even, when stored. bfloat16 is the upper half of a float32; NumPy has no such type, so it is kept as
-uint16.
+Integers wrap around. float16 and bfloat16 are widened to float32, folded in the order of the sources, and
+rounded once, to nearest even, when stored. bfloat16 is the upper half of a float32; NumPy has no such type,
+so it is kept as uint16.
 """
 
 from __future__ import annotations

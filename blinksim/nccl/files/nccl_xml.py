@@ -1,8 +1,9 @@
 """NCCL's own reading of its XML files: byte by byte, more lenient and more fragile than XML.
 
-A checker that used a real XML parser would pass files that NCCL cannot load and refuse files that it loads. The rules
-are those of NCCL 2.28.3, graph/xml.cc, with what differs between releases in `Release`: no prolog, no tabs, attributes
-on one line with one blank before each, comments between elements, no text, no entities, limits on counts.
+A checker that used a real XML parser would pass files that NCCL cannot load and refuse files that it loads.
+The rules are those of NCCL 2.28.3, graph/xml.cc, with what differs between releases in `Release`: no prolog,
+no tabs, attributes on one line with one blank before each, comments between elements, no text, no entities,
+limits on counts.
 """
 
 from __future__ import annotations

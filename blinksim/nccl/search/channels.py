@@ -1,10 +1,11 @@
 """Channels by depth-first search: one attempt with fixed bandwidth, kinds of paths and pattern.
 
-A channel is a walk over all GPUs of the node that takes its bandwidth from every link on the way; a ring closes, and
-on several nodes a channel enters and leaves by a network port. Channel after channel is placed until nothing is left.
-The search does not look for all solutions: it tries a listed order first, then neighbours by preference, and gives up
-after a number of visits (NCCL 2.28.3, graph/search.cc). What was explored without finding a channel is remembered with
-the visits that it took, so that the budget runs out at the same point of the search as NCCL's, in less time.
+A channel is a walk over all GPUs of the node that takes its bandwidth from every link on the way; a ring
+closes, and on several nodes a channel enters and leaves by a network port. Channel after channel is placed
+until nothing is left. The search does not look for all solutions: it tries a listed order first, then
+neighbours by preference, and gives up after a number of visits (NCCL 2.28.3, graph/search.cc). What was
+explored without finding a channel is remembered with the visits that it took, so that the budget runs out at
+the same point of the search as NCCL's, in less time.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Paths between GPUs, network ports, CPUs and NVSwitches, with their kind and bandwidth.
 
-A breadth-first walk from every such vertex: fewest hops win, and among those the larger bandwidth of the narrowest
-link. GPUs do not forward, except one between two NVLinks. Then NCCL's policies change some paths: GPUs that may not
-read each other's memory go through a CPU, a port is reached through the GPU beside it (PXN), and a port too far for
-GPUDirect RDMA is reached through the CPU (NCCL 2.28.3, graph/paths.cc).
+A breadth-first walk from every such vertex: fewest hops win, and among those the larger bandwidth of the
+narrowest link. GPUs do not forward, except one between two NVLinks. Then NCCL's policies change some paths:
+GPUs that may not read each other's memory go through a CPU, a port is reached through the GPU beside it
+(PXN), and a port too far for GPUDirect RDMA is reached through the CPU (NCCL 2.28.3, graph/paths.cc).
 """
 
 from __future__ import annotations

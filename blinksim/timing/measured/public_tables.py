@@ -1,8 +1,8 @@
 """Tables of measured times: of others, in ``models/measured``, and of this project, in ``models/full-speed``.
 
-A set is what one page, log or table shows. ``sets.csv`` says on which machine of the catalogue, with which library, and
-where it is published; the file of the machine holds the cells. Sizes are counted as nccl-tests counts them, which is
-how this package counts them too.
+A set is what one page, log or table shows. ``sets.csv`` says on which machine of the catalogue, with which
+library, and where it is published; the file of the machine holds the cells. Sizes are counted as nccl-tests
+counts them, which is how this package counts them too.
 """
 
 from __future__ import annotations
