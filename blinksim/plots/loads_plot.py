@@ -20,7 +20,7 @@ _HEIGHT, _WIDTH = 4.0, 5.2
 
 
 def loads(*schedules: ScheduleLike) -> Figure:
-    """The share of the time that each link is busy, at the greatest rate that the loads allow, a line per link class.
+    """The busy share of each link at the greatest rate that the loads allow, a line per link class.
 
     Links stand in the order of their loads, so a flat line is an even load. Several schedules stand side by side.
 

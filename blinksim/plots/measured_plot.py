@@ -25,7 +25,7 @@ Job = list["MeasuredCell"]
 
 
 def measured(found: PublicMeasurements, collective: str = "", y: str = "busbw", most: int = 5) -> Figure:
-    """What was measured, what is expected and the bound against size, and below how far off what is expected is.
+    """Measured rate, expected rate and bound against size; below, the error of the expected rate.
 
     Markers are measured times, hollow ones those that constants were fitted to. Solid lines are what constants say,
     dashed ones what NCCL predicts for itself, dotted ones the bound.

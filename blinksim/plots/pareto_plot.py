@@ -25,7 +25,7 @@ _APART = (11.0, 10.0)
 
 
 def pareto(front: Pareto) -> Figure:
-    """The bandwidth of every schedule against its latency, with what no schedule exceeds.
+    """The bandwidth of every schedule against its latency, with the bound.
 
     Parameters
     ----------

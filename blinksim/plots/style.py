@@ -237,7 +237,7 @@ def check(path: str | Path, *, force: bool = False) -> Path:
 
 
 def save(drawn: Figure, path: str | Path, *, force: bool = False) -> Path:
-    """Writes a figure as PNG, SVG or PDF, by the ending. The same figure gives the same bytes.
+    """Write a figure as PNG, SVG or PDF, by its ending; the same figure gives the same bytes.
 
     Parameters
     ----------

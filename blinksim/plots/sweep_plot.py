@@ -128,7 +128,7 @@ def heading(column: str, value: Any) -> str:
 
 
 def sweep(found: Sweep, value: str = "algbw") -> Figure:
-    """The rates or times of a sweep along what varies.
+    """The rates or times of a sweep along its varying axes.
 
     Lines along sizes, nodes or another number; bars for one category, such as edits or algorithms; a heat map for two;
     panels for a third thing that varies. Points without an answer stay empty: gaps in lines, hatched in maps.

@@ -53,7 +53,7 @@ def _limiting(timeline: Timeline, most: int) -> tuple[list[Use], list[Use]]:
 
 
 def gantt(timeline: Timeline, most_links: int = MOST_LINKS) -> Figure:
-    """Time to the right, a row for each of the links that matter most.
+    """A Gantt chart: time to the right, a row for each of the busiest links.
 
     On top are those that the time goes by on (`critical_path`), the longest first, then the busiest others.
 

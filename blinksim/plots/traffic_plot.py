@@ -24,7 +24,7 @@ _UNITS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
 def traffic(matrix: Traffic) -> Figure:
-    """The bytes from every rank (down) to every rank (across), and the sums of rows and columns at the sides.
+    """Bytes from every rank (down) to every rank (across), with sums of rows and columns at the sides.
 
     What ranks keep is left out. Pairs with nothing stay white.
 

@@ -131,7 +131,7 @@ class ScheduleModel(TimingModel):
 
     @property
     def by_alpha_and_beta(self) -> bool:
-        """Whether its times are those of `blinksim.cost.candidate_cost.cost_of`, without a gamma."""
+        """True if its times are those of `blinksim.cost.candidate_cost.cost_of`, without a gamma."""
         return False
 
     @abstractmethod
