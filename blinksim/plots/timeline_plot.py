@@ -53,9 +53,9 @@ def _limiting(timeline: Timeline, most: int) -> tuple[list[Use], list[Use]]:
 
 
 def gantt(timeline: Timeline, most_links: int = MOST_LINKS) -> Figure:
-    """A Gantt chart: time to the right, a row for each of the busiest links.
+    """A Gantt chart: time to the right, a row for each of the links that matter most.
 
-    On top are those that the time goes by on (`critical_path`), the longest first, then the busiest others.
+    The links of the critical path (`critical_path`) are on top, the longest first, then the busiest others.
 
     A bar is a piece, a colour a chunk. Where a link carries too many pieces to tell apart, or several at once, a band
     shows the share of the time in which it is busy.

@@ -31,11 +31,10 @@ _ROWS = {4: 3, 2: 4, 1: 4}
 
 
 def trees(schedule: ScheduleLike, most: int | None = None) -> Figure:
-    """The ways of a schedule's chunks, those with the largest shares first: arrows for what is copied, lines without
-    for what is also reduced the other way.
+    """Trees or paths of a schedule's chunks, largest shares first: arrows for copies, plain lines if also reduced.
 
-    Of more chunks than panels, one of each shape is drawn: of those with the same share, as many sends from each rank
-    and as long ways. Of a large cluster one node is drawn in full, the others as boxes.
+    Of more chunks than panels, one of each shape is drawn: the same share, the same number of sends from each
+    rank and the same lengths. Of a large cluster one node is drawn in full, the others as boxes.
 
     Parameters
     ----------
