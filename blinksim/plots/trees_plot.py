@@ -31,7 +31,7 @@ _ROWS = {4: 3, 2: 4, 1: 4}
 
 
 def trees(schedule: ScheduleLike, most: int | None = None) -> Figure:
-    """Trees or paths of a schedule's chunks, largest shares first: arrows for copies, plain lines if also reduced.
+    """Trees or paths of a schedule's chunks, largest first: arrows for copies, plain lines if also reduced.
 
     Of more chunks than panels, one of each shape is drawn: the same share, the same number of sends from each
     rank and the same lengths. Of a large cluster one node is drawn in full, the others as boxes.
