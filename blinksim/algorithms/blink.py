@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from blinksim.algorithms.building.claims import with_gap
-from blinksim.algorithms.building.forest_plan import ForestPlan
+from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import ON_TREES, Algorithm
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
@@ -61,16 +61,16 @@ def build(
     """
     if not 0 <= loss < 1:
         raise InputError(f"loss {loss}: give a fraction from 0 up to, but not including, 1")
-    plan = ForestPlan(topology, collective, "blink")
+    plan = Plan(topology, collective, "blink", "forest")
     if topology.ranks == 1:
         plan.add_trees([Tree(topology.index[topology.members[0]], Fraction(1))])
-        return plan.finish()
+        return plan.finish(rounded=True)
     found = bound or find_bound(topology, collective)
     if collective.name in ("gather", "scatter"):
         _flows(plan, topology, collective, found)
     else:
         plan.add_trees(_trees(topology, collective, found.rate, loss, Limits(time_limit, seed)))
-    return with_gap(plan.finish(), found)
+    return with_gap(plan.finish(rounded=True), found)
 
 
 def _trees(topology: Topology, collective: Collective, bound: Fraction, loss: Fraction, limits: Limits) -> list[Tree]:
@@ -144,7 +144,7 @@ def as_tree(hops: Hops, root: int, share: Fraction, arcs: Sequence[Arc], use: st
     return Tree(root, share, down, up)
 
 
-def _flows(plan: ForestPlan, topology: Topology, collective: Collective, bound: BoundResult) -> None:
+def _flows(plan: Plan, topology: Topology, collective: Collective, bound: BoundResult) -> None:
     from blinksim.algorithms.building import path_plan
     from blinksim.graphs.network import network
     from blinksim.graphs.programs import shared_capacities

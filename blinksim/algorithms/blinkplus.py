@@ -15,7 +15,7 @@ from fractions import Fraction
 
 from blinksim.algorithms.blink import MOST_RANKS, as_tree, use_of
 from blinksim.algorithms.building.claims import with_gap
-from blinksim.algorithms.building.forest_plan import ForestPlan
+from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
@@ -67,10 +67,10 @@ def build(
         )
     helpers = idle_helpers(topology)
     machine = replace(topology, relays=(*topology.relays, *(name for name in helpers if name not in topology.relays)))
-    plan = ForestPlan(machine, collective, "blinkplus")
+    plan = Plan(machine, collective, "blinkplus", "forest")
     if topology.ranks == 1:
         plan.add_trees([Tree(topology.index[topology.members[0]], Fraction(1))])
-        return plan.finish()
+        return plan.finish(rounded=True)
     found = bound or find_bound(machine, collective)
     hops = find_hops(machine, helpers)
     use = use_of(collective)
@@ -85,7 +85,7 @@ def build(
             top = middle[0] if middle else path[0]
             arcs = hung_from(top, arcs)
         plan.add_trees([_through(machine, as_tree(hops, top, value / total, arcs, use))])
-    return with_gap(plan.finish(), found)
+    return with_gap(plan.finish(rounded=True), found)
 
 
 def idle_helpers(topology: Topology) -> tuple[str, ...]:

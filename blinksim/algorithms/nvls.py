@@ -45,4 +45,4 @@ def build(topology: Topology, collective: Collective) -> Schedule:
                 moves.store(switch, plan.ranks[owner], others)
             labels = (-1, -1) if collective.rooted else collective.labels(owner, owner)
             moves.finish(plan.add_chunk(part * Fraction(1, len(owners)), *labels))
-    return plan.finish()
+    return plan.finish(rounded=True)

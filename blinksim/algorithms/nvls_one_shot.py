@@ -35,4 +35,4 @@ def build(topology: Topology, collective: Collective) -> Schedule:
         moves = Moves(plan)
         moves.read_all(switch, plan.ranks)
         moves.finish(plan.add_chunk(part))
-    return plan.finish()
+    return plan.finish(rounded=True)

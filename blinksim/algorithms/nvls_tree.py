@@ -51,4 +51,4 @@ def build(topology: Topology, collective: Collective) -> Schedule:
                 for switch, head, others in reading:
                     moves.store(switch, head, {switch: others})
                 moves.finish(plan.add_chunk(Fraction(1, 2 * local * planes)))
-    return plan.finish()
+    return plan.finish(rounded=True)

@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
 from blinksim.algorithms.building.claims import LARGE, NEARLY, accepted_gap, in_two_phases, phases_lose, with_gap
-from blinksim.algorithms.building.forest_plan import ForestPlan
+from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.rail_aligned import exchange
 from blinksim.algorithms.registry import Algorithm
 from blinksim.bounds import BoundResult
@@ -144,9 +144,9 @@ def from_hosts(topology: Topology, collective: Collective, aim: Fraction) -> Sch
     ways = 2 if collective.name == "allreduce" else 1
     if ways * topology.ranks * (topology.ranks - 1) > _MOST_IN_ARRAYS:
         return None
-    plan = ForestPlan(topology, collective, "packed")
+    plan = Plan(topology, collective, "packed", "forest")
     shard = aim / topology.ranks * ways
-    return plan.finish() if add_host_trees(plan, topology, shard, pairs_of_links(topology)) else None
+    return plan.finish(rounded=True) if add_host_trees(plan, topology, shard, pairs_of_links(topology)) else None
 
 
 class _Builder:
@@ -166,7 +166,7 @@ class _Builder:
         self.net = network(topology)
         self.shared: list[SharedCapacity] = shared_capacities(topology, self.net)
         self.fixed = all(len(resource.uses) == 1 for resource in self.shared)
-        self.plan = ForestPlan(topology, collective, "packed")
+        self.plan = Plan(topology, collective, "packed", "forest")
         branching, capable = branching_relays(topology), capable_relays(topology)
         # Relays that can do all that a member can may be vertices of the trees; those that do not branch only lose by
         # it, but where all are, no vertex only forwards.
@@ -186,7 +186,7 @@ class _Builder:
             path_plan.add_paths(self.plan, self.topology, self.collective, self.net, self.shared, self.bound)
         else:
             self.plan.add_trees(self.one_way())
-        return self.plan.finish()
+        return self.plan.finish(rounded=True)
 
     # --- trees in one direction ---------------------------------------------------------------------------------
 

@@ -166,7 +166,7 @@ def best_schedule(topology: Topology, collective: Collective) -> Schedule:
         root = rank.get(tree.root, -1)
         labels = (-1, -1) if collective.name == "allreduce" else collective.labels(root, root)
         moves.finish(plan.add_chunk(amount / total, *labels))
-    return plan.finish()
+    return plan.finish(rounded=True)
 
 
 def _add(moves: Moves, tree: BranchingTrees) -> None:

@@ -44,7 +44,7 @@ def build(topology: Topology, collective: Collective) -> Schedule:
     if collective.name == "allreduce":
         for place in range(local):
             _allreduce(plan, groups, [group[place] for group in groups], Fraction(1, local))
-        return plan.finish()
+        return plan.finish(rounded=True)
     own = not collective.rooted
     for rank in range(len(plan.ranks)) if own else [collective.root]:
         group = next(number for number, group in enumerate(groups) if plan.ranks[rank] in group)
@@ -56,7 +56,7 @@ def build(topology: Topology, collective: Collective) -> Schedule:
                 heads[group] = plan.ranks[rank]
             share = Fraction(1, len(plan.ranks) if own else local)
             _one_way(plan, groups, heads, group, plan.ranks[rank], (share, labels))
-    return plan.finish()
+    return plan.finish(rounded=True)
 
 
 def _allreduce(plan: SwitchPlan, groups: Sequence[Sequence[int]], heads: Sequence[int], share: Fraction) -> None:

@@ -16,7 +16,7 @@ from independent_check import check
 from strategies import topologies
 
 from blinksim import machines
-from blinksim.algorithms.building import forest_plan
+from blinksim.algorithms.building import plan as plans
 from blinksim.algorithms.registry import algorithm
 from blinksim.bounds import bound, certificate_from_dict
 from blinksim.collective import COLLECTIVES, Collective
@@ -114,7 +114,7 @@ def test_shares_are_rounded_where_their_common_denominator_is_out_of_reach(
 ) -> None:
     machine = machines.load("dgx1-v100", nodes=2, edits="degrade n1.nic3-fabric bandwidth=7.0111GB/s").select()
     exact = packed(machine, collective)
-    monkeypatch.setattr(forest_plan, "MOST_DENOMINATOR", 2)
+    monkeypatch.setattr(plans, "MOST_DENOMINATOR", 2)
     rounded = packed(machine, collective)
     assert rounded.share_den <= machine.ranks * 2**28
     best, near = rate(exact), rate(rounded)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blinksim import machines
-from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.algorithms.building.host_trees import add_host_trees
+from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.packed import build, from_hosts
 from blinksim.bounds import bound
 from blinksim.collective import Collective
@@ -284,7 +284,7 @@ def test_a_host_that_cannot_copy_to_all_is_helped() -> None:
     topology = cluster(16, "degrade n5.gpu3->n5.nic3 bandwidth=20GB/s")
     collective = Collective("allgather")
     best = bound(topology, collective).rate
-    plan = ForestPlan(topology, collective, "packed")
+    plan = Plan(topology, collective, "packed", "forest")
     assert add_host_trees(plan, topology, best / topology.ranks, pairs_of_links(topology))
     schedule = plan.finish()
     assert verify(schedule).ok

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import blinksim as bs
-from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.algorithms.building.host_trees import over_rails
+from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.packed import from_hosts
 from blinksim.packing.rails import rail_chains
 from blinksim.schedule.loads import rate
@@ -73,7 +73,7 @@ def test_columns_are_the_trees_edge_by_edge(name: str, machine: str, nodes: int,
     collective = bs.Collective(name, 11)
     trees = rail_chains(part, 11, collects=collective.collects)
     assert trees is not None
-    plan, root = ForestPlan(part, collective, "packed"), int(part.member_places[11])
+    plan, root = Plan(part, collective, "packed", "forest"), int(part.member_places[11])
     for tree in trees:
         ways = [tuple(tree.links[a:b].tolist()) for a, b in pairwise(tree.start.tolist())]
         sends = list(zip(tree.src.tolist(), tree.dst.tolist(), ways, strict=True))

@@ -8,7 +8,7 @@ from fractions import Fraction
 import networkx as nx
 import pytest
 
-from blinksim.algorithms.building.forest_plan import ForestPlan
+from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.machines import load
@@ -27,7 +27,7 @@ def test_trees_come_out_as_they_went_in() -> None:
 
     chain, star = ((1, 0), (0, 2), (2, 3)), ((3, 0), (3, 1), (3, 2))
     trees = [Tree(1, HALF, edges(*chain), edges(*chain, up=True)), Tree(3, HALF, edges(*star), edges(*star, up=True))]
-    plan = ForestPlan(machine, Collective("allreduce"), "by hand")
+    plan = Plan(machine, Collective("allreduce"), "by hand", "forest")
     plan.add_trees(trees)
     found = trees_of(plan.finish())
     assert [tree.height for tree in found] == [3, 1]

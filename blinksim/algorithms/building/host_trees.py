@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from blinksim.algorithms.building.forest_plan import ForestPlan
+from blinksim.algorithms.building.plan import Plan
 from blinksim.collective import EVERY, Collective
 from blinksim.graphs.rooted_trees import depths
 from blinksim.packing.hosts import Hosts, LocalTree, Path, read_hosts
@@ -34,7 +34,7 @@ Away = list[tuple[tuple[LocalTree, ...], Ints]]
 
 
 def add_host_trees(
-    plan: ForestPlan,
+    plan: Plan,
     topology: Topology,
     rate: Fraction,
     pairs: list[int] | None,
@@ -159,7 +159,7 @@ class Stands:
 class _Writer:
     """Collects one chunk's sends as arrays over hosts."""
 
-    def __init__(self, plan: ForestPlan, topology: Topology, hosts: Hosts, pairs: list[int] | None) -> None:
+    def __init__(self, plan: Plan, topology: Topology, hosts: Hosts, pairs: list[int] | None) -> None:
         self.plan, self.hosts, self.collective = plan, hosts, plan.collective
         self.rank = np.full(len(topology.devices), -1, dtype=np.int64)
         self.rank[topology.member_places] = np.arange(topology.ranks)
@@ -299,12 +299,12 @@ def over_rails(topology: Topology, collective: Collective, least: Fraction) -> S
     trees = rail_chains(topology, collective.root, collects=collective.collects)
     if trees is None:
         return None
-    plan, op = ForestPlan(topology, collective, "packed"), REDUCE if collective.collects else COPY
+    plan, op = Plan(topology, collective, "packed", "forest"), REDUCE if collective.collects else COPY
     for tree in trees:
         src, dst, links = tree.src.tolist(), tree.dst.tolist(), tree.links.tolist()
         routes = plan.add_routes(links[a:b] for a, b in pairwise(tree.start.tolist()))
         channel = plan.channel(list(zip(src, dst, strict=True)))
         chunk = plan.add_chunk(tree.share)
         plan.add_sends(chunk=chunk, src=src, dst=dst, op=op, step=tree.step, route=routes, channel=channel)
-    found = plan.finish()
+    found = plan.finish(rounded=True)
     return found if (rate_of(found) or 0) >= least else None

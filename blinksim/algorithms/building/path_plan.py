@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
 
-from blinksim.algorithms.building.forest_plan import ForestPlan
+from blinksim.algorithms.building.plan import Plan
 from blinksim.bounds import BoundResult
 from blinksim.bounds.optimum import commodities
 from blinksim.collective import ROOT, Collective
@@ -31,7 +31,7 @@ Pair = tuple[int, int]
 
 
 def add_paths(
-    plan: ForestPlan,
+    plan: Plan,
     topology: Topology,
     collective: Collective,
     net: Network,

@@ -6,9 +6,10 @@ from outside the package fills a `Plan`, and the resulting schedule is verified.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
+from math import lcm
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -17,10 +18,11 @@ import numpy.typing as npt
 from blinksim import budget
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InputError, PluginError
-from blinksim.graphs.rooted_trees import by_levels
+from blinksim.graphs.rooted_trees import by_levels, depths
 from blinksim.packing.hamiltonian import Order
 from blinksim.plugins import blamed, located, source_of
-from blinksim.schedule.model import COPY, REDUCE, Builder
+from blinksim.schedule.model import COPY, MOST_DENOMINATOR, REDUCE, Builder
+from blinksim.schedule.tree import Edge, Tree
 from blinksim.schedule.verify import verify
 from blinksim.structures.arrays import among
 from blinksim.textio.text_table import count
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 Devices = npt.NDArray[np.integer[Any]]
 _OPS = {"copy": COPY, "reduce": REDUCE}
+# Parts of which shares are made where their own denominators are out of reach.
+_PARTS = 2**28
 
 
 class Plan(Builder):
@@ -65,6 +69,8 @@ class Plan(Builder):
         # Pairs of ranks that have sent, sorted, and their routes.
         self._known = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         self._devices = topology.member_places.astype(np.int32)
+        # Channels that each pair of devices has used, as bits.
+        self._busy: dict[tuple[int, int], int] = {}
 
     def send(
         self,
@@ -137,6 +143,79 @@ class Plan(Builder):
             *pairs.images(start, np.array([link for route in routes for link in route], dtype=np.int64))
         )
 
+    def add_trees(self, trees: Iterable[Tree]) -> None:
+        """One chunk per tree. A chunk of an allgather starts from its root, one of a reducescatter ends there.
+
+        Channels: a tree takes the first channel that no tree before it uses between any two of its devices, so that
+        trees which share nothing share channels, and no chunk waits behind another's.
+        """
+        number = {device: rank for rank, device in enumerate(self._devices.tolist())}
+        for tree in trees:
+            rank = number.get(tree.root, -1)
+            down, up = _pruned(tree.down, number), _pruned(tree.up, number)
+            chunk = self.add_chunk(tree.share, *self.collective.labels(rank, rank))
+            edges = [(b, a) for a, b, _ in up] + [(a, b) for a, b, _ in down]
+            channel = self.channel(edges)
+            after = 0
+            if up:
+                # A device sends up once everything from below has arrived.
+                ready: dict[int, int] = {}
+                steps = []
+                for parent, child, _ in reversed(up):
+                    step = ready.get(child, 0)
+                    steps.append(step)
+                    ready[parent] = max(ready.get(parent, 0), step + 1)
+                after = ready[tree.root]
+                turned = list(reversed(up))
+                self._add(chunk, [(b, a, links) for a, b, links in turned], REDUCE, steps, channel)
+            if down:
+                depth = depths(tree.root, [edge[:2] for edge in down], after)
+                self._add(chunk, down, COPY, [depth[child] - 1 for _, child, _ in down], channel)
+
+    def add_chain(self, chunk: int, edges: Sequence[Edge]) -> None:
+        """Copies of one chunk from device to device, one after another."""
+        channel = self.channel([(a, b) for a, b, _ in edges])
+        self._add(chunk, edges, COPY, range(len(edges)), channel)
+
+    def _add(self, chunk: int, edges: Sequence[Edge], op: int, steps: Sequence[int], channel: int) -> None:
+        self.add_sends(
+            chunk=chunk,
+            src=[a for a, _, _ in edges],
+            dst=[b for _, b, _ in edges],
+            op=op,
+            step=list(steps),
+            route=[self.add_route(links) for _, _, links in edges],
+            channel=channel,
+        )
+
+    def channel(self, edges: Sequence[tuple[int, int]]) -> int:
+        """The first channel that none of these pairs of devices has used yet."""
+        taken = 0
+        for edge in edges:
+            taken |= self._busy.get(edge, 0)
+        free = ~taken & (taken + 1)
+        for edge in edges:
+            self._busy[edge] = self._busy.get(edge, 0) | free
+        return free.bit_length() - 1
+
+    def finish(self, *, rounded: bool = False) -> Schedule:
+        """The schedule.
+
+        rounded: shares without a common denominator in reach are rounded, by less than 2^-28 of their sum, where they
+        are refused otherwise. Chunks that begin and end alike keep their sum; the largest takes what is over.
+        """
+        if rounded and lcm(*(share.denominator for share in self._shares)) > MOST_DENOMINATOR:
+            alike: dict[tuple[int, int], list[int]] = {}
+            for chunk, ends in enumerate(zip(self._origin, self._target, strict=True)):
+                alike.setdefault(ends, []).append(chunk)
+            for chunks in alike.values():
+                total = sum((self._shares[chunk] for chunk in chunks), start=Fraction(0))
+                parts = {chunk: max(1, int(self._shares[chunk] / total * _PARTS)) for chunk in chunks}
+                parts[max(chunks, key=lambda chunk: parts[chunk])] += _PARTS - sum(parts.values())
+                for chunk, part in parts.items():
+                    self._shares[chunk] = total * part / _PARTS
+        return super().finish()
+
 
 class Sketch(Plan):
     """A plan without routes: who sends how much to whom. It raises what a `Plan` raises, but looks for no route."""
@@ -152,6 +231,19 @@ class Sketch(Plan):
         """The devices that send, those that receive, and the share of the size."""
         chunk, src, dst = (np.concatenate([np.zeros(0, np.int32), *self._columns[place]]) for place in range(3))
         return src, dst, np.array([float(share) for share in self._shares])[chunk]
+
+
+def _pruned(edges: tuple[Edge, ...], rank: Mapping[int, int]) -> tuple[Edge, ...]:
+    """The tree without leaves that hold no rank: no rank needs what they receive."""
+    if all(child in rank for _, child, _ in edges):
+        return edges
+    needed: set[int] = set()
+    kept = []
+    for edge in reversed(edges):
+        if edge[1] in rank or edge[1] in needed:
+            needed.add(edge[0])
+            kept.append(edge)
+    return tuple(reversed(kept))
 
 
 def _whole(what: str, values: npt.ArrayLike) -> npt.NDArray[np.int32]:

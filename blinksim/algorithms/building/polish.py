@@ -16,7 +16,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from blinksim.algorithms.building.claims import with_gap
-from blinksim.algorithms.building.forest_plan import ForestPlan
+from blinksim.algorithms.building.plan import Plan
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.packing.choose import MOST_PARTS, Choice, Selection
@@ -301,9 +301,9 @@ class _Question:
         return self._finished(chosen, height, selection.least, of_all)
 
     def _finished(self, chosen: Sequence[tuple[Tree, Fraction]], height: int, least: int, of_all: bool) -> Point:
-        plan = ForestPlan(self.topology, self.collective, "packed")
+        plan = Plan(self.topology, self.collective, "packed", "forest")
         plan.add_trees(replace(tree, share=share) for tree, share in chosen)
-        schedule = with_gap(plan.finish(), self.bound, divided=False)
+        schedule = with_gap(plan.finish(rounded=True), self.bound, divided=False)
         rate = load_rate(schedule)
         assert rate is not None
         own = max(tree.height for tree, _ in chosen)

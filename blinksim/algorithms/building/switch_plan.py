@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from blinksim.algorithms.building.forest_plan import ForestPlan
+from blinksim.algorithms.building.plan import Plan
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.rooted_trees import from_parents
@@ -108,7 +108,7 @@ class Moves:
         self._plan.add_sends(chunk=chunk, src=src, dst=dst, op=op, step=step, route=route, channel=channel)
 
 
-class SwitchPlan(ForestPlan):
+class SwitchPlan(Plan):
     """A plan whose chunks pass switches that add and multicast.
 
     ranks: the device of every rank. groups: the devices with ranks of every node. widest: from every device to each
@@ -116,8 +116,7 @@ class SwitchPlan(ForestPlan):
     """
 
     def __init__(self, topology: Topology, collective: Collective, algorithm: str) -> None:
-        super().__init__(topology, collective, algorithm)
-        self.router = topology.router
+        super().__init__(topology, collective, algorithm, "forest")
         self.ranks = topology.member_places.tolist()
         self.groups = [[self.ranks[rank] for rank in group] for group in nodes_of(topology, topology.members)]
         table = topology.link_columns

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blinksim.algorithms.building.claims import accepted_gap
-from blinksim.algorithms.building.forest_plan import ForestPlan
 from blinksim.algorithms.building.host_trees import Stands, add_host_trees
+from blinksim.algorithms.building.plan import Plan
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import EVERY, Collective
 from blinksim.packing.forest import trees_of_first
@@ -144,12 +144,12 @@ def _of_hosts(turns: Turns, hosts: Hosts) -> Turns | None:
 def _turned(
     topology: Topology, collective: Collective, aim: Fraction, hosts: Hosts, turns: Turns
 ) -> SymmetricSchedule | None:
-    plan = ForestPlan(topology, collective, "packed")
+    plan = Plan(topology, collective, "packed", "forest")
     shard = aim / topology.ranks * (2 if collective.name == "allreduce" else 1)
     stands = Stands(turns)
     if not add_host_trees(plan, topology, shard, pairs_of_links(topology), hosts, stands):
         return None
-    return weighed(plan.finish(), turns, stands.counts)
+    return weighed(plan.finish(rounded=True), turns, stands.counts)
 
 
 def symmetric_turned_trees(topology: Topology, collective: Collective, aim: Fraction) -> SymmetricSchedule | None:
@@ -175,14 +175,14 @@ def symmetric_turned_trees(topology: Topology, collective: Collective, aim: Frac
         return None
     trees, units = found
     order = np.argsort(key)
-    plan = ForestPlan(topology, collective, "packed")
+    plan = Plan(topology, collective, "packed", "forest")
     for parents, children, amount in trees:
         links = order[np.searchsorted(key[order], parents * count + children)].tolist()
         edges = list(zip(parents.tolist(), children.tolist(), links, strict=True))
         down = tuple((a, b, (link,)) for a, b, link in edges) if collective.ends == EVERY else ()
         up = tuple((a, b, (pairs[link],)) for a, b, link in edges) if collective.reduces else ()
         plan.add_trees([Tree(0, Fraction(amount, units * count), down, up)])
-    return weighed(plan.finish(), turns, [count] * len(trees))
+    return weighed(plan.finish(rounded=True), turns, [count] * len(trees))
 
 
 def weighed(parts: Schedule, turns: Turns, counts: Sequence[int]) -> SymmetricSchedule | None:
