@@ -434,8 +434,9 @@ def sweep(
         timing.check(case.question)
     title, tasks = _tasks(machine, cases, wanted, lengths, names, model, outside, bounds=bounds)
     kept = Journal(journal)
-    answers = {task.key: kept.found[task.key] for task in tasks if task.key in kept.found}
-    resumed, total = len(answers), len({task.key for task in tasks})
+    keys = {task.key for task in tasks}
+    answers = {key: kept.found[key] for key in keys & kept.found.keys()}
+    resumed, total = len(answers), len(keys)
     if report is not None:
         report(resumed, total)
     for task, found in pool.finished(run, [task for task in tasks if task.key not in answers], workers, cluster):

@@ -14,7 +14,7 @@ import numpy as np
 from blinksim.algorithms.building.claims import symmetric_with_gap, with_gap
 from blinksim.algorithms.building.symmetric_trees import FEW_SENDS, symmetric_packed
 from blinksim.algorithms.rail_aligned import large
-from blinksim.algorithms.registry import AlgorithmName
+from blinksim.algorithms.registry import Algorithm, AlgorithmName
 from blinksim.algorithms.registry import algorithm as registered
 from blinksim.answers.quickest import LEAST_SEARCH_S, AtSize, candidates
 from blinksim.budget import within
@@ -315,15 +315,25 @@ def _named(
     if known is None and entry.supports(wanted.name) and "bound" in entry.options():
         # Such an algorithm takes the bound, which the answer needs anyway.
         known = options["bound"] = bound(part, wanted, in_network=entry.in_network)
-    if symmetric and entry.name == _USUAL and known is not None and not options.keys() - _HARMLESS:
+    usual = entry.name == _USUAL and not options.keys() - _HARMLESS
+    said = _by_symmetry(part, wanted, entry, known if usual else None) if symmetric else None
+    return (entry.build(part, wanted, **options) if said is None else said), known
+
+
+def _by_symmetry(
+    part: Topology, wanted: Collective, entry: Algorithm, known: BoundResult | None
+) -> SymmetricSchedule | None:
+    """A schedule that is said once for all that symmetries make of it. known: the bound, where packed trees will do."""
+    if known is not None:
         found = symmetric_packed(part, wanted, known)
-        if found is None and (exchange := large(part, wanted)) is not None and exchange.rate == known.rate:
-            # An alltoall of very many blocks from what one node sends attains the bound.
-            found = exchange.named(_USUAL)
         if found is not None:
-            return found, known
-    if symmetric and wanted.exchanges:
-        turned = None if wanted.traffic else said_once(entry, part, wanted, FEW_SENDS)
+            return found
+        exchange = large(part, wanted)
+        if exchange is not None and exchange.rate == known.rate:
+            # An alltoall of very many blocks from what one node sends attains the bound.
+            return exchange.named(_USUAL)
+    if wanted.exchanges and not wanted.traffic:
+        turned = said_once(entry, part, wanted, FEW_SENDS)
         if turned is not None and turned.by_symmetry:
-            return turned.whole, known
-    return entry.build(part, wanted, **options), known
+            return turned.whole
+    return None

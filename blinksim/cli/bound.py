@@ -140,6 +140,20 @@ def _change_table(changes: list[Change]) -> str:
     return lines + (f"\n  {same} other change{'s make' if same > 1 else ' makes'} no difference" if same else "")
 
 
+def _scope_table(found: BoundResult) -> str:
+    """The bound of every scope."""
+    rows, more = [], found.in_network
+    for entry in found.bounds:
+        scope = entry.scope
+        if more is not None and scope == more.scope:
+            # Two rows of it: switches only forward in one, and not in the other.
+            adds = {"reduce", "reduce_into_reader"} & {*entry.grants}
+            scope += f", switches {'add' if adds else 'multicast' if entry.grants else 'forward'}"
+        rate = f"{float(entry.rate) / 1e9:.4g}"
+        rows.append((scope, exact_GBps(entry.rate), rate, entry.kind, entry.assumes))
+    return table(("scope", "GB/s, exact", "GB/s", "kind", "assumes"), rows, left=(0, 3, 4))
+
+
 def _show(
     found: BoundResult,
     changed: dict[str, list[Change]],
@@ -157,8 +171,7 @@ def _show(
     exact = exact_GBps(found.rate)
     rounded = f"{format_rate(found.rate)}, " if "/" in exact else ""
     reach = "which a schedule attains" if best.exact else "an upper bound that may not be attained"
-    more = found.in_network
-    limits = " where switches only forward" if more else ""
+    limits = " where switches only forward" if found.in_network else ""
     click.echo(
         f"{found.collective} on {topology.name}: at most {exact} GB/s algbw "
         f"({rounded}busbw {format_rate(found.rate * factor)}){limits}, {reach}"
@@ -174,17 +187,7 @@ def _show(
     for line in _switch_lines(found):
         click.echo(f"  {line}")
     click.echo()
-    rows = []
-    for entry in found.bounds:
-        scope = entry.scope
-        if (
-            more is not None and scope == more.scope
-        ):  # Two rows of it: switches only forward in one, and not in the other.
-            adds = {"reduce", "reduce_into_reader"} & {*entry.grants}
-            scope += f", switches {'add' if adds else 'multicast' if entry.grants else 'forward'}"
-        rate = f"{float(entry.rate) / 1e9:.4g}"
-        rows.append((scope, exact_GBps(entry.rate), rate, entry.kind, entry.assumes))
-    click.echo(table(("scope", "GB/s, exact", "GB/s", "kind", "assumes"), rows, left=(0, 3, 4)))
+    click.echo(_scope_table(found))
     if levels:
         click.echo(f"\n{_level_table(levels, found)}")
     for title, changes in changed.items():

@@ -178,8 +178,9 @@ def _facts(found: Diagnosis, small: str) -> list[tuple[str, str]]:
     if found.impossible:
         facts.append(("", "no schedule is faster: another machine, or rates that are too low (see --rates)"))
     facts.append(("model", found.expectation.name))
-    origins = dict.fromkeys(line.expected.origin for line in found.lines if line.expected.origin)
-    facts += [("", f"NVLS by constants {origin}") for origin in origins]
+    facts += dict.fromkeys(
+        ("", f"NVLS by constants {line.expected.origin}") for line in found.lines if line.expected.origin
+    )
     if found.expectation.silence:
         facts.append(("", f"not NCCL's own: {found.expectation.silence}"))
     if found.first_behind is not None and found.lane is not None:

@@ -189,29 +189,10 @@ def compare(options: Compare) -> None:
         return
     options.check_files()
     timing: str = models[0]
-    others: dict[str, Answer] = {}
     if registry.times_schedules(timing):
-        # What libraries choose is at their own rates, unless the question names some.
-        chosen = [name for name in listed or () if registry.chooser(name)]
-        if chosen:
-            listed = [name for name in listed or () if name not in chosen]
-        else:
-            nccl_settings(given, (), "name nccl in --algorithms")
-        for name in chosen:
-            chooser = registry.chooser(name) or ""
-            own = registry.model(chooser, **nccl_settings(given, registry.settings(chooser), ""))
-            others[name] = _answer(*own.at(own.at_its_rates(question)), wanted, name)
+        others, listed = _chosen_by_libraries(question, wanted, listed, given)
     else:
-        # A model that times no schedules has algorithms of its own, such as NCCL's ring and tree.
-        takes = registry.settings(registry.check(timing, registry.MODELS))
-        own = registry.model(timing, **nccl_settings(given, takes, "name nccl-tuner in --model"))
-        asked = own.at_its_rates(question)
-        own.check(asked)
-        own, topology = own.at(asked)
-        known = [name for name in own.algorithms(topology, wanted) if not registry.chooser(name)]
-        if not known:
-            raise InfeasibleError(f"{timing} times no {wanted}")
-        others = {name: _answer(own, topology, wanted, name) for name in (word.strip() for word in listed or known)}
+        others = _timed_without_schedules(question, wanted, timing, listed, given)
         listed, timing = [], registry.DEFAULT
     model = registry.schedule_model(timing, **program_settings(given, timing, registry.settings(timing)))
     with Working(f"reading {options.machine}") as say:
@@ -224,6 +205,40 @@ def compare(options: Compare) -> None:
         from blinksim import plots
 
         drawn(plots.compare(replace(found, made=found.made | made), y=options.plot_y), options.plot, options.force)
+
+
+def _chosen_by_libraries(
+    question: Question, wanted: Collective, listed: list[str] | None, given: ModelOptions
+) -> tuple[dict[str, Answer], list[str] | None]:
+    """What libraries choose, at their own rates unless the question names some; and the algorithms that are left."""
+    from blinksim.timing import model_registry as registry
+
+    choosers = {name: chooser for name in listed or () if (chooser := registry.chooser(name))}
+    if not choosers:
+        nccl_settings(given, (), "name nccl in --algorithms")
+        return {}, listed
+    found: dict[str, Answer] = {}
+    for name, chooser in choosers.items():
+        own = registry.model(chooser, **nccl_settings(given, registry.settings(chooser), ""))
+        found[name] = _answer(*own.at(own.at_its_rates(question)), wanted, name)
+    return found, [name for name in listed or () if name not in choosers]
+
+
+def _timed_without_schedules(
+    question: Question, wanted: Collective, timing: str, listed: list[str] | None, given: ModelOptions
+) -> dict[str, Answer]:
+    """The algorithms of a model that times no schedules, such as NCCL's ring and tree."""
+    from blinksim.timing import model_registry as registry
+
+    takes = registry.settings(registry.check(timing, registry.MODELS))
+    own = registry.model(timing, **nccl_settings(given, takes, "name nccl-tuner in --model"))
+    asked = own.at_its_rates(question)
+    own.check(asked)
+    own, topology = own.at(asked)
+    known = [name for name in own.algorithms(topology, wanted) if not registry.chooser(name)]
+    if not known:
+        raise InfeasibleError(f"{timing} times no {wanted}")
+    return {name: _answer(own, topology, wanted, name) for name in (word.strip() for word in listed or known)}
 
 
 def _answer(model: TimingModel, topology: Topology, collective: Collective, name: str) -> Answer:

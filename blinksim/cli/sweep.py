@@ -17,6 +17,9 @@ from blinksim.textio.text_table import count, table
 from blinksim.units import format_size, format_time, parse_sizes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
     from blinksim.answers.sweep import Sweep as Study
     from blinksim.cli.commands import Sweep
 
@@ -98,35 +101,12 @@ def _show(found: Study, output: str | None) -> None:
     rows, varying = found.rows(), found.varying()
     answered = [row for row in rows if not row["reason"]]
     if answered:
-        best = max(answered, key=lambda row: row["algbw_GBps"])
-        slow = min(answered, key=lambda row: row["algbw_GBps"])
-        low, high = (f"{row['algbw_GBps']:.4g}" for row in (slow, best))
-        # Where all points are alike, none is best.
-        at = ", ".join(f"{_title(column)} {_cell(column, best[column])}" for column in varying if low != high)
-        lost = f"; {len(found.failed)} without an answer" if found.failed else ""
-        span = f"{low if low == high else f'{low} to {high}'} GB/s algbw over {count(len(rows), 'point')}"
-        click.echo(f"{found.collective} on {found.machine}: {span}{f', best at {at}' if at else ''}{lost}\n")
-    bounded = "bound_algbw_GBps" in rows[0]
+        click.echo(f"{_sentence(found, answered)}\n")
     several = len({row["rates"] for row in rows}) > 1 and "rates" not in varying
     # What was asked for says it all, unless that is a choice.
     asked = "asked" in varying
     chosen = not asked or any(row["asked"] != row["algorithm"] for row in answered)
-    lines = []
-    for row in rows[:_SHOWN]:
-        line = {_title(column): _cell(column, row[column]) for column in varying}
-        failed = bool(row["reason"])
-        line["ranks"] = "" if failed else str(row["ranks"])
-        if chosen:
-            line["takes" if asked else "algorithm"] = row["algorithm"] if not failed else "-" if asked else row["asked"]
-        line["time"] = "-" if failed else format_time(row["time_s"])
-        line["algbw GB/s"] = "-" if failed else f"{row['algbw_GBps']:.4g}"
-        if several:
-            line["rates"] = row["rates"]
-        if bounded:
-            most, share = row["bound_algbw_GBps"], row["of_bound"]
-            line["bound"] = "-" if most is None else f"{most:.4g}"
-            line["of it"] = "-" if share is None else f"{100 * share:.1f} %"
-        lines.append(line)
+    lines = [_line(row, varying, chosen=chosen, several=several) for row in rows[:_SHOWN]]
     header = list(lines[0])
     words = {_title(column) for column in varying if any(isinstance(row[column], str) for row in rows)}
     left = [place for place, name in enumerate(header) if name in words | {"takes", "algorithm", "rates"}]
@@ -141,6 +121,36 @@ def _show(found: Study, output: str | None) -> None:
     click.echo("\n" if found.failed else "", nl=bool(not found.failed))
     if output:
         click.echo(f"written: {output}")
+
+
+def _sentence(found: Study, answered: list[dict[str, Any]]) -> str:
+    """From which rate to which, and where it is best."""
+    best = max(answered, key=lambda row: row["algbw_GBps"])
+    slow = min(answered, key=lambda row: row["algbw_GBps"])
+    low, high = (f"{row['algbw_GBps']:.4g}" for row in (slow, best))
+    # Where all points are alike, none is best.
+    at = ", ".join(f"{_title(column)} {_cell(column, best[column])}" for column in found.varying() if low != high)
+    lost = f"; {len(found.failed)} without an answer" if found.failed else ""
+    span = f"{low if low == high else f'{low} to {high}'} GB/s algbw over {count(len(found.rows()), 'point')}"
+    return f"{found.collective} on {found.machine}: {span}{f', best at {at}' if at else ''}{lost}"
+
+
+def _line(row: dict[str, Any], varying: Sequence[str], *, chosen: bool, several: bool) -> dict[str, str]:
+    """A row of the table, by the names of its columns."""
+    asked, failed = "asked" in varying, bool(row["reason"])
+    line = {_title(column): _cell(column, row[column]) for column in varying}
+    line["ranks"] = "" if failed else str(row["ranks"])
+    if chosen:
+        line["takes" if asked else "algorithm"] = row["algorithm"] if not failed else "-" if asked else row["asked"]
+    line["time"] = "-" if failed else format_time(row["time_s"])
+    line["algbw GB/s"] = "-" if failed else f"{row['algbw_GBps']:.4g}"
+    if several:
+        line["rates"] = row["rates"]
+    if "bound_algbw_GBps" in row:
+        most, share = row["bound_algbw_GBps"], row["of_bound"]
+        line["bound"] = "-" if most is None else f"{most:.4g}"
+        line["of it"] = "-" if share is None else f"{100 * share:.1f} %"
+    return line
 
 
 def _notes(found: Study, several: bool) -> list[str]:

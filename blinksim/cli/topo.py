@@ -147,19 +147,24 @@ def _show(topology: Topology, question: Question, assumptions: Iterable[str]) ->
     if topology.ranks <= 16:
         over = ", ".join(topology.default_links())
         click.echo(f"\n  bandwidth of the direct links or the best switched route over {over}, GB/s")
-        rates, members = topology.pair_rates(), topology.members
-
-        def cell(src: str, dst: str) -> str:
-            rate = None if src == dst else rates[src, dst]
-            return "-" if src == dst else "." if rate is None else f"{float(rate) / 1e9:.4g}"
-
-        click.echo(table(("", *members), [(src, *(cell(src, dst) for dst in members)) for src in members]))
+        click.echo(_pair_rates(topology))
     click.echo(f"\n  members {names(topology.members)}")
     for what, switches in _in_network(topology).items():
         click.echo(f"  in-network  {names(switches)} can {what}")
     for edit in question.edits:
         click.echo(f"  edited  {edit}")
     click.echo(f"next: blinksim project {command_line(question, 'allreduce 256MiB')}")
+
+
+def _pair_rates(topology: Topology) -> str:
+    """The rate between any two members, a dot where no links connect them."""
+    rates, members = topology.pair_rates(), topology.members
+
+    def cell(src: str, dst: str) -> str:
+        rate = None if src == dst else rates[src, dst]
+        return "-" if src == dst else "." if rate is None else f"{float(rate) / 1e9:.4g}"
+
+    return table(("", *members), [(src, *(cell(src, dst) for dst in members)) for src in members])
 
 
 def _in_network(topology: Topology) -> dict[str, list[str]]:

@@ -146,7 +146,7 @@ def network(topology: Topology) -> Network:
     tail, head = topology.ends
     limited = [device for device in topology.devices if device.capacity is not None]
     rates = [(link.lane_bandwidth, link.lanes) for link in links]
-    rates += [(device.capacity, 1) for device in limited for _ in "io" if device.capacity is not None]
+    rates += [(device.capacity, 1) for device in limited if device.capacity is not None]
     capacity, unit = whole(rates)
     in_half, out_half = np.arange(count), np.arange(count)
     host = [device.node for device in topology.devices]
@@ -157,7 +157,7 @@ def network(topology: Topology) -> Network:
             leaving[a] += c
             entering[b] += c
     for number, device in enumerate(limited):
-        place, own = index[device.name], capacity[len(links) + 2 * number]
+        place, own = index[device.name], capacity[len(links) + number]
         for way, load, half in (("in", entering, in_half), ("out", leaving, out_half)):
             if own < load[place]:
                 half[place] = len(host)

@@ -81,34 +81,41 @@ def view(machine: Topology, node: int = 0) -> View:
     places = node_places(inside, machine.links)
     (_, right), (low, high) = span(places, 0), span(places, 1)
     frames = (_around(places.values(), f"n{node}"),)
+    stands_for = {device.name: device.name for device in (*inside, *fabric)}
+    # The switches stand over everything.
+    reach, boxes = dict(places), []
+    width, height = _BOX
+    left, bottom = right + 1.3, (low + high - height) / 2
+    for words, devices in _other_nodes(machine, node):
+        boxes.append(Box(words, left, bottom, width, height))
+        key = f"box {devices[0].node}"
+        places[key] = (left + width / 2, bottom + height / 2)
+        stands_for |= {device.name: key for device in devices}
+        left += width + 0.4
+    reach["right"] = (left - 0.4, low)
+    links = [link for link in machine.links if link.src in stands_for and link.dst in stands_for]
+    where = {name: places[key] for name, key in stands_for.items() if key in places}
+    places |= fabric_places(fabric, links, where | reach)
+    return View(machine, (*inside, *fabric), places, stands_for, tuple(boxes), frames)
+
+
+def _other_nodes(machine: Topology, node: int) -> list[tuple[str, list[Device]]]:
+    """What a box says, and the devices of its node; the last one may stand for many nodes.
+
+    One box for many nodes would be joined by the sum of all their links; it is joined as one node is.
+    """
     members: dict[int, list[Device]] = {}
     for device in machine.devices:
         if device.node not in (node, -1) and device.kind != "fabric":
             members.setdefault(device.node, []).append(device)
     listed = sorted(members)
     shown = listed if len(listed) <= _MOST_BOXES + 1 else listed[:_MOST_BOXES]
-    stands_for = {device.name: device.name for device in (*inside, *fabric)}
-    boxes = []
-    groups = [[number] for number in shown] + ([listed[len(shown) :]] if len(shown) < len(listed) else [])
-    width, height = _BOX
-    left, bottom = right + 1.3, (low + high - height) / 2
-    for group in groups:
-        name = f"n{group[0]}" if len(group) == 1 else f"{len(group):,} more\nnodes"
-        gpus = sum(device.holds for device in members[group[0]])
-        words = f"{name}\n{gpus} GPUs" if len(group) == 1 else f"{name}\nof {gpus} GPUs"
-        boxes.append(Box(words, left, bottom, width, height))
-        key = f"box {group[0]}"
-        places[key] = (left + width / 2, bottom + height / 2)
-        # One box for many nodes would be joined by the sum of all their links; it is joined as one node is.
-        stands_for |= {device.name: key for device in members[group[0]]}
-        left += width + 0.4
-    # The switches stand over everything.
-    reach = {name: place for name, place in places.items() if not name.startswith("box ")}
-    reach["right"] = (left - 0.4, low)
-    links = [link for link in machine.links if link.src in stands_for and link.dst in stands_for]
-    where = {name: places[key] for name, key in stands_for.items() if key in places}
-    places |= fabric_places(fabric, links, where | reach)
-    return View(machine, (*inside, *fabric), places, stands_for, tuple(boxes), frames)
+    gpus = {number: sum(device.holds for device in members[number]) for number in listed}
+    boxes = [(f"n{number}\n{gpus[number]} GPUs", members[number]) for number in shown]
+    for first in listed[len(shown) :][:1]:
+        more = len(listed) - len(shown)
+        boxes.append((f"{more:,} more\nnodes\nof {gpus[first]} GPUs", members[first]))
+    return boxes
 
 
 def corners(shown: View) -> tuple[float, float, float, float]:

@@ -180,18 +180,17 @@ def _arranged(table: Table, along: list[str]) -> tuple[tuple[str, str | None, st
     Lines along a number where there is one that lines can be drawn along, else maps.
     """
     count = {name: len(table.values(name)) for name in along}
-    numbers = [name for name in along if table.numeric(name)]
     if len(along) == 1:
         return (along[0], None, None), True
     # The finest number goes to the right; of equally fine ones the one that was asked to vary, which comes before size.
-    across = max(numbers, key=lambda name: count[name]) if numbers else None
+    across = max(filter(table.numeric, along), key=count.__getitem__, default=None)
     rest = [name for name in along if name != across]
     # Algorithms are lines where they can be, since lines are what one compares; panels go to what has fewest values.
     panel = min(rest, key=lambda name: (name == "asked", count[name])) if len(along) == 3 else None
     down = next((name for name in rest if name != panel), None)
     if across and down and count[down] <= _MOST_LINES:
         return (across, down, panel), True
-    panel = min(along, key=lambda name: count[name]) if len(along) == 3 else None
+    panel = min(along, key=count.__getitem__) if len(along) == 3 else None
     rest = [name for name in along if name != panel]
     across = "size_bytes" if "size_bytes" in rest else rest[-1]
     return (across, next(name for name in rest if name != across), panel), False

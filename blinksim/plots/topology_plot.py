@@ -81,6 +81,7 @@ def topology(machine: MachineLike, bound: BoundResult | None = None, before: Top
     frame(axes, shown)
     cut = {name: number for number, part in enumerate(parts) for name in part}
     classes = _links(axes, shown, machine, cut, changed)
+    _removed_links(axes, shown, changed)
     devices(axes, machine, shown.places, shown.devices, gone=changed.devices)
     _legend(axes, machine, classes, bool(cut), changed)
     width = drawn.get_figwidth()
@@ -163,12 +164,15 @@ def _links(
     if boxes:
         (ax, ay), (bx, by) = shown.places[boxes[0].a], shown.places[boxes[0].b]
         _note(axes, ((ax + bx) / 2, (ay + by) / 2), f"{boxes[0].count} links", "#555555")
-    # Links that edits took away.
+    return labelled
+
+
+def _removed_links(axes: Axes, shown: View, changed: Changes) -> None:
+    """Draws the links that edits took away."""
     for line in shown.lines(link for link in changed.gone if not {link.src, link.dst} & set(changed.devices)):
         xs, ys = zip(*way(shown.places, line.a, line.b), strict=True)
         axes.plot(xs, ys, color=_DAMAGE, linewidth=1.6, linestyle=_GONE_DASHES, zorder=2.5)
         _note(axes, _middle(xs, ys), "removed", _DAMAGE)
-    return labelled
 
 
 def _note(axes: Axes, place: Point, text: str, colour: str) -> None:

@@ -164,15 +164,15 @@ def _wrong_kind(schedule: Schedule, operation: Operation, members: Collection[in
     """What keeps an operation with arrivals and departures from being a read or a store."""
     device = schedule.topology.devices[operation.switch]
     arrivals, departures = operation.arrivals, operation.departures
-    senders = {int(schedule.src[send]) for send in arrivals}
     end = int(schedule.dst[departures[0]])
     last = end in members
-    reduces = {int(schedule.op[send]) == REDUCE for send in arrivals}
+    reduces = {*schedule.op[list(arrivals)].tolist()} == {REDUCE}
     # A sum that leaves more than once is for readers that each cost all senders their copies.
     times, readers = Counter(schedule.src[list(arrivals)].tolist()), schedule.dst[list(departures)].tolist()
+    senders = {*times}
     each = {*times.values()} == {len(readers)} and times.keys() >= {*readers} and len({*readers}) == len(readers)
     formed_for_more = len(departures) > 1 and not each
-    if reduces == {True}:
+    if reduces:
         if "reduce_into_reader" not in device.can:
             yield arrivals[0], f"reduces at {device.name}, which only copies"
         elif formed_for_more:

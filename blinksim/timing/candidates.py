@@ -236,11 +236,15 @@ def _enter_elementary(
         del contest.entrants["packed"]
         contest.slower.append("packed")
     if floors:
-        order = {"packed": -1} | {name: place for place, name in enumerate(REGISTRY) if name != "packed"}
-        tables: tuple[dict[str, Any], ...] = (contest.refused, contest.left_out, contest.entrants)
-        for by_name in tables:
-            for name in sorted(by_name, key=order.__getitem__):
-                by_name[name] = by_name.pop(name)
+        for by_name in (contest.refused, contest.left_out, contest.entrants):
+            _in_registry_order(by_name)
+
+
+def _in_registry_order(by_name: dict[str, Any]) -> None:
+    """Puts names back into the order of the registry, packed trees first."""
+    order = {"packed": -1} | {name: place for place, name in enumerate(REGISTRY) if name != "packed"}
+    for name in sorted(by_name, key=order.__getitem__):
+        by_name[name] = by_name.pop(name)
 
 
 def _enter_solved(contest: Contest, sizes: Collection[int], say: Say, leader: str) -> None:

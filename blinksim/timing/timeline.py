@@ -251,7 +251,7 @@ class Timeline(Rates, Result):
         for leg in self.critical_path:
             passing = "reductions" if leg.kind == "reduction" else f"pieces passing {leg.kind}"
             if not leg.pieces:
-                passing = f"further pieces passing {leg.kind}" if leg.place[:1].isdigit() else leg.place
+                passing = f"further pieces passing {leg.kind}" if "0" <= leg.place[:1] <= "9" else leg.place
             parts = {f"latency of {leg.kind}": leg.travel_s, passing: leg.time_s - leg.travel_s}
             for name, time_s in parts.items():
                 if time_s > 0:

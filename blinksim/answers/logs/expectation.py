@@ -208,20 +208,23 @@ class Expectation:
         allgather never counts: it binds only schedules of that kind.
         """
         found = self.bounds
-        held, expected = found.headline, self.of_a_log(size)
-        by_switches = expected.choice.startswith(NVLS) and algbw * expected.time_s > _REACHED * size
-        nvls = self.measured_as(NVLS, size) if self.adds_in_switches and self.collective.reduces else None
-        if nvls is not None and not by_switches:
-            # Versions of NCCL differ in the fewest GPUs for which they take it.
-            off, own = (abs(math.log(algbw * time_s / size)) for time_s in (nvls, expected.time_s))
-            by_switches = off < own
-        if self.adds_in_switches and (algbw > held.rate or by_switches):
+        held = found.headline
+        if self.adds_in_switches and (algbw > held.rate or self._as_by_nvls(algbw, size)):
             # Where switches that add allow no more, that is the headline. Wider ones hold for every schedule.
             wider = [found.in_network, held if found.even_granted else None]
             wider += [*sorted((b for b in found.bounds if b.rate > held.rate), key=lambda b: b.rate)]
             able = [entry for entry in wider if entry is not None]
             held = next((entry for entry in able if algbw <= entry.rate), able[-1] if able else held)
         return held, *(entry for entry in found.bounds if entry is not held)
+
+    def _as_by_nvls(self, algbw: float, size: int) -> bool:
+        """True if NCCL takes NVLS at that size and the rate is about what that reaches, or nearest to it."""
+        expected = self.of_a_log(size)
+        if expected.choice.startswith(NVLS) and algbw * expected.time_s > _REACHED * size:
+            return True
+        # Versions of NCCL differ in the fewest GPUs for which they take it.
+        nvls = self.measured_as(NVLS, size) if self.collective.reduces else None
+        return nvls is not None and abs(math.log(algbw * nvls / size)) < abs(math.log(algbw * expected.time_s / size))
 
     def others(self, size: int) -> dict[str, float]:
         """Seconds for `size` bytes of what might run instead of NCCL's choice, by its cause."""
