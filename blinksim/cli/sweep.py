@@ -18,8 +18,8 @@ from blinksim.units import format_size, format_time, parse_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
+    from blinksim.answers.journal import Rows
     from blinksim.answers.sweep import Sweep as Study
     from blinksim.cli.commands import Sweep
 
@@ -106,7 +106,7 @@ def _show(found: Study, output: str | None) -> None:
     # What was asked for says it all, unless that is a choice.
     asked = "asked" in varying
     chosen = not asked or any(row["asked"] != row["algorithm"] for row in answered)
-    lines = [_line(row, varying, chosen=chosen, several=several) for row in rows[:_SHOWN]]
+    lines = _lines(rows[:_SHOWN], varying, chosen=chosen, several=several)
     header = list(lines[0])
     words = {_title(column) for column in varying if any(isinstance(row[column], str) for row in rows)}
     left = [place for place, name in enumerate(header) if name in words | {"takes", "algorithm", "rates"}]
@@ -123,7 +123,7 @@ def _show(found: Study, output: str | None) -> None:
         click.echo(f"written: {output}")
 
 
-def _sentence(found: Study, answered: list[dict[str, Any]]) -> str:
+def _sentence(found: Study, answered: Rows) -> str:
     """From which rate to which, and where it is best."""
     best = max(answered, key=lambda row: row["algbw_GBps"])
     slow = min(answered, key=lambda row: row["algbw_GBps"])
@@ -135,22 +135,25 @@ def _sentence(found: Study, answered: list[dict[str, Any]]) -> str:
     return f"{found.collective} on {found.machine}: {span}{f', best at {at}' if at else ''}{lost}"
 
 
-def _line(row: dict[str, Any], varying: Sequence[str], *, chosen: bool, several: bool) -> dict[str, str]:
-    """A row of the table, by the names of its columns."""
-    asked, failed = "asked" in varying, bool(row["reason"])
-    line = {_title(column): _cell(column, row[column]) for column in varying}
-    line["ranks"] = "" if failed else str(row["ranks"])
-    if chosen:
-        line["takes" if asked else "algorithm"] = row["algorithm"] if not failed else "-" if asked else row["asked"]
-    line["time"] = "-" if failed else format_time(row["time_s"])
-    line["algbw GB/s"] = "-" if failed else f"{row['algbw_GBps']:.4g}"
-    if several:
-        line["rates"] = row["rates"]
-    if "bound_algbw_GBps" in row:
-        most, share = row["bound_algbw_GBps"], row["of_bound"]
-        line["bound"] = "-" if most is None else f"{most:.4g}"
-        line["of it"] = "-" if share is None else f"{100 * share:.1f} %"
-    return line
+def _lines(rows: Rows, varying: Sequence[str], *, chosen: bool, several: bool) -> list[dict[str, str]]:
+    """The rows of the table, by the names of its columns."""
+    asked, lines = "asked" in varying, []
+    for row in rows:
+        failed = bool(row["reason"])
+        line = {_title(column): _cell(column, row[column]) for column in varying}
+        line["ranks"] = "" if failed else str(row["ranks"])
+        if chosen:
+            line["takes" if asked else "algorithm"] = row["algorithm"] if not failed else "-" if asked else row["asked"]
+        line["time"] = "-" if failed else format_time(row["time_s"])
+        line["algbw GB/s"] = "-" if failed else f"{row['algbw_GBps']:.4g}"
+        if several:
+            line["rates"] = row["rates"]
+        if "bound_algbw_GBps" in row:
+            most, share = row["bound_algbw_GBps"], row["of_bound"]
+            line["bound"] = "-" if most is None else f"{most:.4g}"
+            line["of it"] = "-" if share is None else f"{100 * share:.1f} %"
+        lines.append(line)
+    return lines
 
 
 def _notes(found: Study, several: bool) -> list[str]:
