@@ -44,6 +44,7 @@ def test_it_uses_the_public_interface_only(path: Path) -> None:
     import blinksim
 
     public = set(PUBLIC.findall((ROOT / "docs" / "api.md").read_text()))
+    taken = 0
     for node in ast.walk(code(path)):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("blinksim"):
             modules = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
@@ -52,6 +53,8 @@ def test_it_uses_the_public_interface_only(path: Path) -> None:
             assert not node.attr.startswith("_")
             if isinstance(node.value, ast.Name) and node.value.id == "bs":
                 assert node.attr in blinksim.__all__
+                taken += 1
+    assert taken
 
 
 @pytest.mark.slow

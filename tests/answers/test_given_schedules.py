@@ -39,6 +39,7 @@ def answer(capsys: Capture, *words: str) -> str:
 def test_a_file_takes_as_long_as_the_algorithm_that_it_holds(files: bs.Schedule, model: str) -> None:
     names: list[str | bs.Schedule] = ["chain", "mine.json", "theirs.xml", "theirs-plan.json", files]
     found = bs.compare("dgx1-v100", "allreduce", SIZES, names, model=model)
+    assert len(found.projections) == len(SIZES)
     for projections in found.projections:
         assert len(projections) == len(names)
         times = {projection.algorithm: projection.time_s for projection in projections}

@@ -214,7 +214,9 @@ def test_damage_is_refused_in_one_line() -> None:
 )
 def test_times_that_cannot_be_are_refused_in_one_line(machine: str, members: str | None, collective: str) -> None:
     part = bs.Question(machine, members=members).part()
-    for certificate in bs.time_bound(part, collective, "256KiB").certificates:
+    certificates = bs.time_bound(part, collective, "256KiB").certificates
+    assert certificates
+    for certificate in certificates:
         for time in ("0", "0.000000001", "99999999999.5", "999999999999999999"):
             document = certificate.to_dict() | {"time_us": time}
             with pytest.raises(InputError) as error:

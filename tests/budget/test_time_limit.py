@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -107,10 +108,26 @@ def test_limits_within_limits_end_their_own_work(monkeypatch: pytest.MonkeyPatch
 def test_nothing_comes_after_the_work_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Work that ends just when its time does has an answer or none, and what follows is left in peace."""
     monkeypatch.setattr(budget, "_LEAST_GRACE_S", 0.0)
-    for _ in range(300):
-        with suppress(InfeasibleError):
-            within(0.002, "schedule", lambda: time.sleep(0.0022))
+    answers, ended = [], 0
+
+    def work(seconds: float) -> float:
+        time.sleep(seconds)
+        return seconds
+
+    lengths = [0.0005 + 1e-5 * number for number in range(300)]
+    for length in lengths:
+        try:
+            answers.append(within(0.002, "schedule", partial(work, length)))
+        except InfeasibleError:
+            ended += 1
+        # Whoever comes next is not ended in its place.
+        assert sum(range(1000)) == 499_500
     time.sleep(0.05)
+    assert len(answers) + ended == len(lengths)
+    assert set(answers) <= set(lengths)
+    assert answers
+    assert ended
+    assert within(60, "schedule", lambda: work(0.005)) == 0.005
 
 
 @pytest.mark.parametrize("main", [True, False])

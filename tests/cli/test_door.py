@@ -127,6 +127,7 @@ def answers() -> list[str]:
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_answers_in_every_encoding(encoding: str, answers: list[str]) -> None:
     """Streams as Python sets them up, which refuse what the encoding lacks."""
+    assert answers
     for text in answers:
         printed = io.BytesIO()
         stream = io.TextIOWrapper(printed, encoding)

@@ -62,6 +62,7 @@ def test_the_line_of_every_row_is_kept(tmp_path: Path) -> None:
     path = write(tmp_path, text("allreduce", 4, POINTS))
     (run,) = read(path)
     lines = path.read_text().splitlines()
+    assert len(run.rows) == 2 * len(POINTS)
     for row in run.rows:
         assert lines[row.line - 1].split()[0] == str(row.size)
 

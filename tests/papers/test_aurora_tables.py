@@ -44,6 +44,7 @@ def test_there_are_29_cells() -> None:
 
 
 def test_model_file_has_the_golden_cells() -> None:
+    assert CELLS
     for ours, golden in zip(projected_cells(), CELLS, strict=True):
         assert (ours.nodes, ours.ranks_per_node) == (int(golden["nodes"]), int(golden["ranks_per_node"]))
         assert ours.size == float(golden["message_GB"]) * GB

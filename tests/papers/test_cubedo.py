@@ -165,7 +165,9 @@ def test_busbw_of_four_ranks() -> None:
 
 
 def test_a_step_dominated_by_computation_gains_little_from_twelve_times_quicker_collectives() -> None:
-    for row in golden("cubedo_table61.csv"):
+    rows = golden("cubedo_table61.csv")
+    assert rows
+    for row in rows:
         busy = float(row["gpu_usage"])
         before = overlapped(busy, 1 - busy)
         assert before.time_s == pytest.approx(1)

@@ -14,15 +14,20 @@ import blinksim as bs
 from blinksim import data_files
 from blinksim.cli.main import run
 from blinksim.errors import InputError
-from blinksim.papers.tables import DOCUMENTS, Figure
+from blinksim.papers.tables import DOCUMENTS, Figure, Reproduction
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
 
 @cache
+def reproduced(document: str) -> Reproduction:
+    return bs.reproduce(document)
+
+
+@cache
 def table(document: str, name: str) -> dict[str, Figure]:
     """The figures of the only table whose name begins so."""
-    (found,) = (one for one in bs.reproduce(document).tables if one.name.startswith(name))
+    (found,) = (one for one in reproduced(document).tables if one.name.startswith(name))
     return {row.what: row for row in found.rows}
 
 
@@ -110,7 +115,8 @@ def test_trees_crossovers_and_keys_of_mxnet() -> None:
 
 
 def test_cells_of_aurora() -> None:
-    found = [row for one in bs.reproduce("aurora").tables[:5] for row in one.rows if row.unit == "ms"]
+    found = [row for one in reproduced("aurora").tables[:5] for row in one.rows if row.unit == "ms"]
+    assert found
     for figure, row in zip(found, golden("aurora_all.csv"), strict=True):
         assert figure.published == float(row["model_ms"])
         assert figure.ours == pytest.approx(float(row["reproduced_ms"]), abs=5.1e-4)
@@ -119,7 +125,7 @@ def test_cells_of_aurora() -> None:
 
 @pytest.mark.parametrize("document", ["cubedo", "aurora"])
 def test_text_json_and_csv_hold_the_same(document: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = bs.reproduce(document)
+    found = reproduced(document)
     assert run(["reproduce", document]) == 0
     text = capsys.readouterr().out
     assert text.startswith(found.sentence())
