@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from blinksim.textio.whole_files import write_text
 
 if TYPE_CHECKING:
-    from blinksim.timing.timeline import Timeline, Transfer
+    from blinksim.timing.timeline import Timeline
 
 MOST_EVENTS = 200_000
 Event = dict[str, Any]
@@ -37,7 +37,23 @@ def events(timeline: Timeline, most: int = MOST_EVENTS) -> list[Event]:
         found += _named("thread", resource, processes[_owner(resource)], number)
     for transfer in transfers:
         place = {"pid": processes[_owner(transfer.resource)], "tid": threads[transfer.resource]}
-        found.append(_bar(transfer, timeline.pieces > 1) | place)
+        found.append(
+            {
+                "name": f"chunk {transfer.chunk}" + (f" piece {transfer.piece}" if (timeline.pieces > 1) else ""),
+                "cat": transfer.kind,
+                "ph": "X",
+                "ts": transfer.start_s * 1e6,
+                "dur": transfer.time_s * 1e6,
+                "args": {
+                    "chunk": transfer.chunk,
+                    "piece": transfer.piece,
+                    "from": transfer.src,
+                    "to": transfer.dst,
+                    "arrived_us": transfer.arrived_s * 1e6,
+                },
+            }
+            | place
+        )
     return found
 
 
@@ -47,23 +63,6 @@ def _owner(resource: str) -> str:
 
 def _natural(name: str) -> tuple[tuple[int, int | str], ...]:
     return tuple((0, int(part)) if part.isdigit() else (1, part) for part in re.findall(r"[0-9]+|[^0-9]+", name))
-
-
-def _bar(transfer: Transfer, in_pieces: bool) -> Event:
-    return {
-        "name": f"chunk {transfer.chunk}" + (f" piece {transfer.piece}" if in_pieces else ""),
-        "cat": transfer.kind,
-        "ph": "X",
-        "ts": transfer.start_s * 1e6,
-        "dur": transfer.time_s * 1e6,
-        "args": {
-            "chunk": transfer.chunk,
-            "piece": transfer.piece,
-            "from": transfer.src,
-            "to": transfer.dst,
-            "arrived_us": transfer.arrived_s * 1e6,
-        },
-    }
 
 
 def _named(what: str, name: str, process: int, thread: int) -> Iterator[Event]:

@@ -161,7 +161,18 @@ class _Buffers:
         self.scratch = [0] * schedule.topology.ranks
         self.at: dict[tuple[int, int], Place] = {}
         self._homes: dict[tuple[int, int], Place] = {}
-        starts_in, self._starts_out = _offsets(schedule, cut)
+        # Where each chunk starts in the input of ranks that start with it, and in the output of those that end with it.
+        block = cut.count // schedule.topology.ranks
+        filled: dict[tuple[int, int], int] = {}
+        starts_in, starts_out = [], []
+        for origin, target, length in zip(schedule.origin.tolist(), schedule.target.tolist(), cut.lengths, strict=True):
+            # An input holds a block for every target that the collective names, an output one for every origin.
+            owner = start, end = schedule.collective.labels(origin, target)
+            inside = filled.get(owner, 0)
+            filled[owner] = inside + length
+            starts_in.append(max(end, 0) * block + inside)
+            starts_out.append(max(start, 0) * block + inside)
+        self._starts_out = starts_out
         chunks = np.arange(schedule.chunks, dtype=np.int32)
         self._ends: list[set[int]] = []
         for rank in range(schedule.topology.ranks):
@@ -297,18 +308,3 @@ def _hops(schedule: Schedule, src: int, dst: int, route: int) -> list[int]:
                 "build without relays=, or take format=nccl-graph-set for chains"
             )
     return [int(schedule.rank_of[stop]) for stop in stops]
-
-
-def _offsets(schedule: Schedule, cut: Units) -> tuple[list[int], list[int]]:
-    """Where each chunk starts in the input of ranks that start with it, and in the output of those that end with it."""
-    block = cut.count // schedule.topology.ranks
-    filled: dict[tuple[int, int], int] = {}
-    starts_in, starts_out = [], []
-    for origin, target, length in zip(schedule.origin.tolist(), schedule.target.tolist(), cut.lengths, strict=True):
-        # An input holds a block for every target that the collective names, an output one for every origin.
-        owner = start, end = schedule.collective.labels(origin, target)
-        inside = filled.get(owner, 0)
-        filled[owner] = inside + length
-        starts_in.append(max(end, 0) * block + inside)
-        starts_out.append(max(start, 0) * block + inside)
-    return starts_in, starts_out

@@ -499,7 +499,16 @@ def _schedule(
         return _built(Builder(topology, collective, name, "steps"), labels, travels)
 
     entrants = [built(levels)]
-    one_by_one = _levels(trace, found, waits | _in_order(trace, found))
+    # One message of a connection after another.
+    last: dict[tuple[int, int, int], Messages] = {}
+    turns: Waits = set()
+    for _, send in sorted(found.items()):
+        arrival, these = trace.arrivals[send.arrivals[0]], _messages(trace, send)
+        connection = arrival.src, arrival.dst, arrival.channel
+        before = last.get(connection, these)
+        turns |= {(before, these, 1)} if before != these else set()
+        last[connection] = these
+    one_by_one = _levels(trace, found, waits | turns)
     entrants += [] if one_by_one is None else [built(one_by_one)]
     entrants += [replace(entrants[0], form="forest")] if is_forest(entrants[0]) else []
     return min(
@@ -532,19 +541,6 @@ def _waits(trace: Trace, found: Sends, states: Iterable[list[State]]) -> Waits:
             waits |= {(of[number], of[read], 1) for number, _ in state.writes for read in state.reads}
             earlier = state
     return {wait for wait in waits if wait[0] != wait[1] or wait[2]}
-
-
-def _in_order(trace: Trace, found: Sends) -> Waits:
-    """One message of a connection after another."""
-    last: dict[tuple[int, int, int], Messages] = {}
-    waits: Waits = set()
-    for _, send in sorted(found.items()):
-        arrival, messages = trace.arrivals[send.arrivals[0]], _messages(trace, send)
-        connection = arrival.src, arrival.dst, arrival.channel
-        before = last.get(connection, messages)
-        waits |= {(before, messages, 1)} if before != messages else set()
-        last[connection] = messages
-    return waits
 
 
 def _levels(trace: Trace, found: Sends, waits: Waits) -> Levels | None:

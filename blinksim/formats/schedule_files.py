@@ -47,7 +47,8 @@ def _given(file: str) -> tuple[GivenFile, Format | None]:
         if form is None:
             raise FileError(file, f"is no algorithm of MSCCL: its outermost element is <{given.outermost}>, not <algo>")
         return given, form
-    given = GivenFile(file, _document(file))
+    data = unpack(file, read_bytes(file, schedule_json.MOST_BYTES, "schedule"), schedule_json.MOST_BYTES, "schedule")
+    given = GivenFile(file, parse(file, data, "schedule"))
     own = isinstance(given.document, Mapping) and given.document.get("format") == schedule_json.FORMAT
     return given, None if own else taken(given)
 
@@ -55,11 +56,6 @@ def _given(file: str) -> tuple[GivenFile, Format | None]:
 def is_of_runtime(path: str | os.PathLike[str]) -> bool:
     """True for a file of a runtime, which names no devices and links."""
     return _given(os.fspath(ready_schedules.located(path)))[1] is not None
-
-
-def _document(file: str) -> object:
-    data = unpack(file, read_bytes(file, schedule_json.MOST_BYTES, "schedule"), schedule_json.MOST_BYTES, "schedule")
-    return parse(file, data, "schedule")
 
 
 def read(path: str | os.PathLike[str], part: Topology | None = None, root: int = 0) -> Candidate:

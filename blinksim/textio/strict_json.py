@@ -189,15 +189,8 @@ def parse(path: str | os.PathLike[str], data: bytes, what: str = "file") -> Any:
         raise FileError(path, str(fault), *(place_of_refusal(text, _Refused, **numbers) or ())) from None
     except RecursionError:
         raise FileError(path, f"is nested too deeply; that is no {what}") from None
-    if _depth_exceeds(value, MAX_DEPTH):
-        raise FileError(path, f"is nested more than {MAX_DEPTH} deep; that is no {what}")
-    return value
-
-
-def _depth_exceeds(value: Any, most: int) -> bool:
-    """True if lists and objects of `value` stand more than `most` deep in each other."""
     level = [value]
-    for _ in range(most):
+    for _ in range(MAX_DEPTH):
         level = [
             inner
             for outer in level
@@ -205,7 +198,9 @@ def _depth_exceeds(value: Any, most: int) -> bool:
             for inner in (outer.values() if isinstance(outer, dict) else outer)
             if isinstance(inner, list | dict)
         ]
-    return bool(level)
+    if level:
+        raise FileError(path, f"is nested more than {MAX_DEPTH} deep; that is no {what}")
+    return value
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

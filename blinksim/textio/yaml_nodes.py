@@ -230,7 +230,26 @@ def load(path: str | os.PathLike[str], text: str, what: str) -> Entry:
     Raises `FileError` with line and column for text that is not YAML, is empty, or uses more of YAML than is allowed.
     """
     try:
-        _check_events(path, text, what)
+        # Refuses what a plain file does not need; lazily, before anything recurses into it or grows by it.
+        depth = documents = 0
+        for event in yaml.parse(text, Loader=_LOADER):
+            place = _place(event.start_mark)
+            tag = getattr(event, "tag", None)
+            if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+                message = f"YAML anchors (&) and aliases (*) are not allowed in a {what}; write the value out"
+                raise FileError(path, message, *place)
+            if tag is not None:
+                raise FileError(path, f"YAML tags (here {tag[:60]}) are not allowed in a {what}; remove it", *place)
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            elif isinstance(event, yaml.DocumentStartEvent):
+                documents += 1
+            if depth > MAX_DEPTH:
+                raise FileError(path, f"is nested more than {MAX_DEPTH} levels deep; no {what} is", *place)
+            if documents > 1:
+                raise FileError(path, f"holds two YAML documents (---); a {what} is one", *place)
         node = yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
         problem = " ".join(part for part in (error.problem, error.context) if part)
@@ -249,29 +268,6 @@ def load(path: str | os.PathLike[str], text: str, what: str) -> Entry:
 
 def _place(mark: yaml.Mark | yaml._yaml.Mark | None) -> tuple[int | None, int | None]:
     return (None, None) if mark is None else (mark.line + 1, mark.column + 1)
-
-
-def _check_events(path: str | os.PathLike[str], text: str, what: str) -> None:
-    """Refuses what a plain file does not need; lazily, before anything recurses into it or grows by it."""
-    depth = documents = 0
-    for event in yaml.parse(text, Loader=_LOADER):
-        place = _place(event.start_mark)
-        tag = getattr(event, "tag", None)
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            message = f"YAML anchors (&) and aliases (*) are not allowed in a {what}; write the value out"
-            raise FileError(path, message, *place)
-        if tag is not None:
-            raise FileError(path, f"YAML tags (here {tag[:60]}) are not allowed in a {what}; remove it", *place)
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        elif isinstance(event, yaml.DocumentStartEvent):
-            documents += 1
-        if depth > MAX_DEPTH:
-            raise FileError(path, f"is nested more than {MAX_DEPTH} levels deep; no {what} is", *place)
-        if documents > 1:
-            raise FileError(path, f"holds two YAML documents (---); a {what} is one", *place)
 
 
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)

@@ -523,7 +523,16 @@ def _blocks(plan: Moves, rank: int, mine: Sequence[Move], channel: dict[int, int
             data[move.slot_written] = _Data(by.add(kind, source, move.into, move.units, waits))
         first = last
     copies = [(source, target, units) for owner, source, target, units in plan.copies if owner == rank]
-    for source, target, units in _joined(copies):
+    # Copies with those that continue each other made one.
+    joined: list[tuple[Place, Place, int]] = []
+    for source, target, units in sorted(copies, key=lambda copy: (copy[0].buffer, copy[0].start)):
+        if joined:
+            a, b, n = joined[-1]
+            if (a.buffer, a.start + n, b.start + n) == (source.buffer, source.start, target.start):
+                joined[-1] = (a, b, n + units)
+                continue
+        joined.append((source, target, units))
+    for source, target, units in joined:
         local = block(-1, -1, 0)
         for start, count in _counts(units):
             local.add(COPY, source.after(start), target.after(start), count, [])
@@ -556,19 +565,6 @@ def _parts(move: Move) -> list[Move]:
         )
         for start, count in _counts(move.units)
     ]
-
-
-def _joined(copies: list[tuple[Place, Place, int]]) -> list[tuple[Place, Place, int]]:
-    """Copies with those that continue each other made one."""
-    found: list[tuple[Place, Place, int]] = []
-    for source, target, units in sorted(copies, key=lambda copy: (copy[0].buffer, copy[0].start)):
-        if found:
-            a, b, n = found[-1]
-            if (a.buffer, a.start + n, b.start + n) == (source.buffer, source.start, target.start):
-                found[-1] = (a, b, n + units)
-                continue
-        found.append((source, target, units))
-    return found
 
 
 def _gpu_lines(rank: int, blocks: list[_Block]) -> list[str]:

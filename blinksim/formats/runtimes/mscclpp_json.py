@@ -187,7 +187,10 @@ def read(document: object, path: str | Path) -> Plan:
         twin.update({(rank, number): (peer, other) for number, other in zip(numbers, back, strict=False)})
     blocks = []
     for rank, part in enumerate(parts):
-        remotes = _remotes(part["remote_buffers"], len(gpus))
+        remotes = []
+        for buffer in part["remote_buffers"].items():
+            fields = buffer.fields(("rank", "type", "access_channel_types"))
+            remotes.append((fields["rank"].whole(0, len(gpus) - 1), _kind(fields["type"])))
         given = enumerate(part["threadblocks"].items())
         blocks.append(tuple(_block(block, rank, number, sizes, remotes, len(peers[rank])) for number, block in given))
     return Plan(name, collective, sizes, tuple(blocks), twin, bool(fields["inplace"].a(bool, "true or false")))
@@ -200,14 +203,6 @@ def _peers(entry: Entry, count: int) -> list[int]:
         if fields["channel_type"].text() != "memory":
             raise fields["channel_type"].wrong("only memory channels are read here")
         found += [peer.whole(0, count - 1) for peer in fields["connected_to"].items()]
-    return found
-
-
-def _remotes(entry: Entry, count: int) -> list[tuple[int, str]]:
-    found = []
-    for buffer in entry.items():
-        fields = buffer.fields(("rank", "type", "access_channel_types"))
-        found.append((fields["rank"].whole(0, count - 1), _kind(fields["type"])))
     return found
 
 

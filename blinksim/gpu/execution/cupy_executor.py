@@ -97,7 +97,14 @@ class Runner:
                 self.errors.append(self._allocate(ERROR_WORDS, "uint64", 0))
         # At least one block announces the device to those that store to it.
         self.grids = [max(1, len(program.queues_of(device)) * program.slices) for device in range(len(self.gpus))]
-        self._check()
+        stores = int(np.diff(program.destination_start).max(initial=0))
+        if stores > MOST_TARGETS and not program.packets:
+            raise InputError(f"a GPU would store to {stores} places at once, and the kernel to {MOST_TARGETS} at most")
+        if max(self.grids, default=0) > kernels.blocks:
+            raise InputError(
+                f"the program needs {max(self.grids)} thread blocks on a GPU, and only {kernels.blocks} run at once; "
+                f"take fewer slices"
+            )
         self.tables: list[Any] = []
         # What the kernel would have to look up before it can look up its queue.
         self.heads: list[tuple[Any, Any]] = []
@@ -108,18 +115,6 @@ class Runner:
                 self.tables.append(self.cupy.asarray(table))
                 self.heads.append((table[0], table[STRIDE]))
         self._settle()
-
-    def _check(self) -> None:
-        """Raises `InputError` if the kernel cannot run the program."""
-        program, kernels = self.program, self.kernels
-        stores = int(np.diff(program.destination_start).max(initial=0))
-        if stores > MOST_TARGETS and not program.packets:
-            raise InputError(f"a GPU would store to {stores} places at once, and the kernel to {MOST_TARGETS} at most")
-        if max(self.grids, default=0) > kernels.blocks:
-            raise InputError(
-                f"the program needs {max(self.grids)} thread blocks on a GPU, and only {kernels.blocks} run at once; "
-                f"take fewer slices"
-            )
 
     def _allocate(self, size: int, dtype: str, fill: int = POISON_BYTE) -> Any:
         """An array on the current GPU that does not come from the pool, every byte set to `fill`."""

@@ -60,7 +60,16 @@ def lanes_apart(schedule: Schedule, least: int = 1) -> Schedule:
         raise InfeasibleError(f"{schedule.algorithm}: a send crosses several links, so it has no lane of its own")
     topology, lanes = lane_links(schedule.topology)
     link_of = schedule.route_links[schedule.route_start[schedule.route]].tolist()
-    cuts = _cuts(schedule, link_of, least)
+    # Into how many parts each chunk is cut.
+    width = [1] * schedule.chunks
+    for chunk, link in zip(schedule.chunk.tolist(), link_of, strict=True):
+        width[chunk] = lcm(width[chunk], schedule.topology.links[link].lanes)
+    shares = schedule.share_num.tolist()
+    unit = gcd(*shares) or 1
+    equal = [share // unit * lcm(*width) for share in shares]
+    cuts = [max(1, count) for count in equal] if sum(equal) <= MOST_CHUNKS else width
+    further = min(least // sum(cuts), MOST_CHUNKS // sum(cuts)) if cuts else 1
+    cuts = [count * max(1, further) for count in cuts]
     builder = Builder(topology, schedule.collective, schedule.algorithm, "forest")
     parts: list[list[int]] = []
     for chunk, cut in enumerate(cuts):
@@ -80,19 +89,6 @@ def lanes_apart(schedule: Schedule, least: int = 1) -> Schedule:
             route = builder.add_route([lanes[link][lane]])
             builder.add_sends(chunk=part, src=src, dst=dst, op=op, step=step, route=route, channel=channel)
     return builder.finish()
-
-
-def _cuts(schedule: Schedule, link_of: list[int], least: int) -> list[int]:
-    """Into how many parts each chunk is cut."""
-    width = [1] * schedule.chunks
-    for chunk, link in zip(schedule.chunk.tolist(), link_of, strict=True):
-        width[chunk] = lcm(width[chunk], schedule.topology.links[link].lanes)
-    shares = schedule.share_num.tolist()
-    unit = gcd(*shares) or 1
-    equal = [share // unit * lcm(*width) for share in shares]
-    cuts = [max(1, count) for count in equal] if sum(equal) <= MOST_CHUNKS else width
-    further = min(least // sum(cuts), MOST_CHUNKS // sum(cuts)) if cuts else 1
-    return [count * max(1, further) for count in cuts]
 
 
 def lane_loads(schedule: Schedule) -> dict[str, Fraction]:

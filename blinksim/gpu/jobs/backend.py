@@ -155,7 +155,14 @@ class SharedMemoryBackend(Backend):
             # Every round is begun as launches are on GPUs.
             for number in range(turn.rounds):
                 epoch, on = self.epoch + 1, number * turn.step
-                self._begin(turn, epoch, timeout_s)
+                # Announces the launch, and waits until all others have begun the one before.
+                if self.alarmed():
+                    raise _GaveUpError
+                for other in range(len(self.maps)):
+                    self._notes(other)[_herald(self.rank, epoch)] = epoch << 32 | turn.signature
+                for other in range(len(self.maps)) if epoch > 1 else ():
+                    if other != self.rank:
+                        self._has_begun(other, epoch - 1, self.before, timeout_s)
                 there = source.view(np.uint8)[turn.input_at + on :], target.view(np.uint8)[turn.output_at + on :]
                 _Interpreter(self, turn.program, op, there, epoch, timeout_s).run()
                 # Were those that sent data in the same call? They have announced it before.
@@ -164,17 +171,17 @@ class SharedMemoryBackend(Backend):
                         self._has_begun(other, epoch, turn.signature, timeout_s)
                 self.epoch, self.before = epoch, turn.signature
         except _GaveUpError:
-            self._give_up(turn, target)
-
-    def _begin(self, turn: Turn, epoch: int, timeout_s: float) -> None:
-        """Announces the launch, and waits until all others have begun the one before."""
-        if self.alarmed():
-            raise _GaveUpError
-        for other in range(len(self.maps)):
-            self._notes(other)[_herald(self.rank, epoch)] = epoch << 32 | turn.signature
-        for other in range(len(self.maps)) if epoch > 1 else ():
-            if other != self.rank:
-                self._has_begun(other, epoch - 1, self.before, timeout_s)
+            # Spoils the output and tells the others.
+            parts, length, stride = turn.written
+            out = target.view(np.uint8)
+            for part in range(parts):
+                at = turn.output_at + part * stride
+                out[at : at + length] = POISON_BYTE
+            for other in range(len(self.maps)):
+                notes = self._notes(other)
+                if not notes[0]:
+                    notes[1] = self.rank
+                    notes[0] = TOLD_SO
 
     def _has_begun(self, other: int, epoch: int, signature: int, timeout_s: float) -> None:
         notes = self._notes(self.rank)
@@ -186,19 +193,6 @@ class SharedMemoryBackend(Backend):
             notes[0] = MISMATCH
         if notes[0]:
             raise _GaveUpError
-
-    def _give_up(self, turn: Turn, target: Array) -> None:
-        """Spoils the output and tells the others."""
-        parts, length, stride = turn.written
-        out = target.view(np.uint8)
-        for part in range(parts):
-            at = turn.output_at + part * stride
-            out[at : at + length] = POISON_BYTE
-        for other in range(len(self.maps)):
-            notes = self._notes(other)
-            if not notes[0]:
-                notes[1] = self.rank
-                notes[0] = TOLD_SO
 
 
 class _Patience:

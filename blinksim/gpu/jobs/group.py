@@ -338,7 +338,11 @@ class Group:
         if turns is None:
             turns = self.turns.of(call)
             for turn in turns:
-                self._name(turn)
+                # Lets others look up what a signature stands for.
+                if turn.signature not in self._names:
+                    self._names[turn.signature] = turn.says
+                    with suppress(*_STORE_GONE):
+                        self.store.set(f"call/{self.rank}/{turn.signature}", turn.says)
             self._calls[call] = turns
             blocks = max(1, len(turns[0].program.queues_of(self.rank)) * turns[0].program.slices)
             launches = f"{len(turns)} launch{'es' * (len(turns) > 1)} of {blocks} block{'s' * (blocks > 1)}"
@@ -351,13 +355,6 @@ class Group:
     def _say(self, line: str) -> None:
         if self.report is not None:
             self.report(line)
-
-    def _name(self, turn: Turn) -> None:
-        """Lets others look up what a signature stands for."""
-        if turn.signature not in self._names:
-            self._names[turn.signature] = turn.says
-            with suppress(*_STORE_GONE):
-                self.store.set(f"call/{self.rank}/{turn.signature}", turn.says)
 
     def _look_up(self, signature: int) -> str:
         """What a signature stands for; whoever announces one has named it before."""

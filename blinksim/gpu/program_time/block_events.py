@@ -222,7 +222,12 @@ class Launches:
                 block.work_s += lead_s + work_s
                 block.until = self._both(block)
                 if needs:
-                    self._read(block, needs, packet)
+                    # A round is not stored before the packets that it needs have come.
+                    landed = block.launch.landed
+                    for number in needs:
+                        if landed[number] > block.last:
+                            block.last = landed[number]
+                    block.after(packet, self.step_s)
             else:
                 lead_s += self.load * work_s
                 block.work_s += lead_s
@@ -231,15 +236,17 @@ class Launches:
                 heappush(self.events, (block.until, next(self.order), self.store, block))
                 return
             block.at += 1
-        self._leave(block)
-
-    def _read(self, block: _Block, needs: tuple[int, ...], latest: int) -> None:
-        """A round is not stored before the packets that it needs have come."""
-        landed = block.launch.landed
-        for number in needs:
-            if landed[number] > block.last:
-                block.last = landed[number]
-        block.after(latest, self.step_s)
+        block.work_s += block.tail_s
+        block.look += block.tail_s
+        end = max(self._both(block) if block.tail_s else block.until, block.last)
+        if not self.packets:
+            end = max(end, block.fence[1], block.out_at) + self.rates.flags.fence_s
+        device, launch = block.device, block.launch.number
+        if end >= self.ends[launch][device]:
+            self.ends[launch][device], self.looks[launch][device] = end, block.look
+        self.left[launch][device] -= 1
+        if not self.left[launch][device]:
+            self._end(device, launch, self.ends[launch][device])
 
     def _store(self, block: _Block, now: float) -> None:
         """A block comes to its port with a round."""
@@ -355,32 +362,15 @@ class Launches:
         self._arrive(launch, flag, away, away, look)
         self._arrive(launch, flag + 1, now + self.own_s, now + self.own_s, look)
 
-    def _leave(self, block: _Block) -> None:
-        """A block has nothing left: it ends when all that it sent and needed is there."""
-        block.work_s += block.tail_s
-        block.look += block.tail_s
-        end = max(self._both(block) if block.tail_s else block.until, block.last)
-        if not self.packets:
-            end = max(end, block.fence[1], block.out_at) + self.rates.flags.fence_s
-        device, launch = block.device, block.launch.number
-        if end >= self.ends[launch][device]:
-            self.ends[launch][device], self.looks[launch][device] = end, block.look
-        self.left[launch][device] -= 1
-        if not self.left[launch][device]:
-            self._end(device, launch, self.ends[launch][device])
-
     def _end(self, device: int, launch: int, end: float) -> None:
         self.ends[launch][device] = end
         self.ended[launch] += 1
         if self.ended[launch] == len(self.blocks_of) and launch >= 2:
-            self._settle(launch)
+            # Whether all GPUs took as long for the last two launches: then the next ones take no longer either.
+            last = self.ends[launch - 2 : launch + 1]
+            times = [b - a for before, after in pairwise(last) for a, b in zip(before, after, strict=True)]
+            if max(times) - min(times) <= _ALIKE * max(times):
+                self.settled = True
+                del self.ends[launch + 1 :], self.looks[launch + 1 :]
         if launch + 1 < self.launches:
             self._push(end + self.rates.launch_s, self._begin, (device, launch + 1))
-
-    def _settle(self, launch: int) -> None:
-        """Whether all GPUs took as long for the last two launches: then the next ones take no longer either."""
-        last = self.ends[launch - 2 : launch + 1]
-        times = [b - a for before, after in pairwise(last) for a, b in zip(before, after, strict=True)]
-        if max(times) - min(times) <= _ALIKE * max(times):
-            self.settled = True
-            del self.ends[launch + 1 :], self.looks[launch + 1 :]

@@ -139,34 +139,49 @@ class _Launches:
     def run(self, launches: int) -> None:
         """So many launches, or as many as until all GPUs take as long for one as for the one before."""
         for launch in range(launches):
-            self._launch(launch)
+            starts = list(self.begun[-1])
+            least = launch - self.shape.staged
+            if least >= 0:
+                heard = [begun + self.rates.announce_s for begun in self.begun[least]]
+                for device, others in enumerate(self.shape.receivers):
+                    starts[device] = max([starts[device], *[heard[other] for other in others]])
+            for queue, device in zip(self.queues, self.shape.device, strict=True):
+                queue.begin(starts[device])
+            first, last = (self._first_packets, self._last_packets) if self.shape.packets else (self._first, self._last)
+            for moment in self.moments:
+                op = self.shape.ops[moment.op]
+                size, queue = self.sizes[op.kind], self.queues[op.queue]
+                if not op.targets:
+                    queue.look += self.rates.visit_s
+                    self._spend(queue, self.rates.visit_s + size.before_s)
+                    queue.go_on()
+                    self._await(queue, op, self.last_flag, self.last_here)
+                    self._spend(queue, size.lead_s)
+                    queue.go_on()
+                elif not moment.last:
+                    self._pass(moment, op, queue)
+                    first(op, queue, size)
+                elif size.rest:
+                    self._pass(moment, op, queue)
+                    last(op, queue, size)
+            # All blocks end: all that they sent and needed is there.
+            ends, looks = list(starts), [0.0] * len(starts)
+            for queue, device, tail in zip(self.queues, self.shape.device, self.tails, strict=True):
+                queue.look += tail * self.rates.visit_s
+                self._spend(queue, tail * self.rates.visit_s)
+                queue.go_on()
+                end = max(queue.time, queue.last)
+                if not self.shape.packets:
+                    end = max(end, queue.fence[1]) + self.rates.flags.fence_s
+                if end >= ends[device]:
+                    ends[device], looks[device] = end, queue.look
+            self.ends.append(ends)
+            self.looks.append(looks)
+            self.begun.append([end + self.rates.launch_s for end in ends])
             if launch:
                 times = [b - a for a, b in zip(self.ends[-2], self.ends[-1], strict=True)]
                 if max(times) - min(times) <= _ALIKE * max(times):
                     return
-
-    def _launch(self, launch: int) -> None:
-        starts = list(self.begun[-1])
-        least = launch - self.shape.staged
-        if least >= 0:
-            heard = [begun + self.rates.announce_s for begun in self.begun[least]]
-            for device, others in enumerate(self.shape.receivers):
-                starts[device] = max([starts[device], *[heard[other] for other in others]])
-        for queue, device in zip(self.queues, self.shape.device, strict=True):
-            queue.begin(starts[device])
-        first, last = (self._first_packets, self._last_packets) if self.shape.packets else (self._first, self._last)
-        for moment in self.moments:
-            op = self.shape.ops[moment.op]
-            size, queue = self.sizes[op.kind], self.queues[op.queue]
-            if not op.targets:
-                self._finish(op, queue, size)
-            elif not moment.last:
-                self._pass(moment, op, queue)
-                first(op, queue, size)
-            elif size.rest:
-                self._pass(moment, op, queue)
-                last(op, queue, size)
-        self._end(starts)
 
     def _spend(self, queue: _Queue, work_s: float) -> None:
         """The block works; with flags behind the data, it does nothing else meanwhile."""
@@ -197,15 +212,6 @@ class _Launches:
             queue.after(seen[number] + self.rates.packets.step_s, self.looked[self.shape.author[number]])
             if self.landed[number] > queue.last:
                 queue.last = self.landed[number]
-
-    def _finish(self, op: Op, queue: _Queue, size: Sized) -> None:
-        """An op that only waits."""
-        queue.look += self.rates.visit_s
-        self._spend(queue, self.rates.visit_s + size.before_s)
-        queue.go_on()
-        self._await(queue, op, self.last_flag, self.last_here)
-        self._spend(queue, size.lead_s)
-        queue.go_on()
 
     def _first_packets(self, op: Op, queue: _Queue, size: Sized) -> None:
         self._await(queue, op, self.flag, self.here)
@@ -314,22 +320,6 @@ class _Launches:
             place += 1
         return max(begin, through - end_s - self.posted_s) if op.away else begin, out_at
 
-    def _end(self, starts: list[float]) -> None:
-        """All blocks end: all that they sent and needed is there."""
-        ends, looks = list(starts), [0.0] * len(starts)
-        for queue, device, tail in zip(self.queues, self.shape.device, self.tails, strict=True):
-            queue.look += tail * self.rates.visit_s
-            self._spend(queue, tail * self.rates.visit_s)
-            queue.go_on()
-            end = max(queue.time, queue.last)
-            if not self.shape.packets:
-                end = max(end, queue.fence[1]) + self.rates.flags.fence_s
-            if end >= ends[device]:
-                ends[device], looks[device] = end, queue.look
-        self.ends.append(ends)
-        self.looks.append(looks)
-        self.begun.append([end + self.rates.launch_s for end in ends])
-
 
 class ClosedForm:
     """The times of a program for vectors of all sizes, by a formula.
@@ -360,7 +350,10 @@ class ClosedForm:
         """The time for a vector of `size` bytes, and its parts; arguments are those of `run_time`."""
         program, rates = self.program, self.rates
         slices, piece = self.cut(size)
-        shape = self._shape(max(1, rates.blocks // slices))
+        most = min(max(1, rates.blocks // slices), self.queues)
+        if most not in self.shapes:
+            self.shapes[most] = shape_of(merge_queues(self.program, most))
+        shape = self.shapes[most]
         unit = program.unit * program.kind.itemsize
         found = _Launches(shape, [sized(kind, shape, rates, size, slices, piece, unit) for kind in shape.kinds], rates)
         if calls == "apart":
@@ -373,13 +366,6 @@ class ClosedForm:
         scale = size * (wire(rates.packets) if program.packets else 1.0)
         port = busiest([scale * x for x in shape.out], [scale * x for x in shape.into], shape.receivers, rates)
         return parts(time_s, looks_s, port, rates, program.devices)
-
-    def _shape(self, most: int) -> Shape:
-        """The shape of the program in at most so many queues a device."""
-        most = min(most, self.queues)
-        if most not in self.shapes:
-            self.shapes[most] = shape_of(merge_queues(self.program, most))
-        return self.shapes[most]
 
 
 _KIND = ELEMENT_TYPES["float32"]

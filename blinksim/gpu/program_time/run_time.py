@@ -136,20 +136,6 @@ def _known(program: Program, rates: ExecutionRates, calls: CallsName, nbytes: in
     """The time of a program, simulated unless it is known: others differ in names and places, or in their size alone
     where only a part of it is simulated."""
     share = cached_share(program, rates.flags)
-    key = (_fingerprint(program), program.devices, share, calls, nbytes > LARGE, rates)
-    found = _times.pop(key, None)
-    _times[key] = found = found or _simulated(program, rates, calls, nbytes)
-    if len(_times) > _MOST_TIMES:
-        _times.popitem(last=False)
-    return found
-
-
-def _fingerprint(program: Program) -> bytes:
-    """All of a program that its time depends on, but for how much of its buffers the cache holds.
-
-    Of places, only who reads in an inbox what whom stored there matters; of flags, who raises them; and in what order
-    an op reads or waits does not.
-    """
     tables = ("source", "destination", "wait", "signal")
     counts = {table: np.diff(getattr(program, f"{table}_start")) for table in tables}
     op = {table: np.repeat(np.arange(program.ops), count) for table, count in counts.items()}
@@ -167,7 +153,12 @@ def _fingerprint(program: Program) -> bytes:
         sources[reads, 0], read[reads], destinations[:, :2], stored, program.signals[:, 0], raised,
         waited[np.lexsort((waited, op["wait"]))],
     )  # fmt: skip
-    return b"".join(table.tobytes() for table in content)
+    key = (b"".join(table.tobytes() for table in content), program.devices, share, calls, nbytes > LARGE, rates)
+    found = _times.pop(key, None)
+    _times[key] = found = found or _simulated(program, rates, calls, nbytes)
+    if len(_times) > _MOST_TIMES:
+        _times.popitem(last=False)
+    return found
 
 
 def _first_of(first: Longs, then: Longs) -> Longs:

@@ -139,11 +139,16 @@ class _Compiler:
         waves = schedule.form == "forest"
         keys = {key: i * (_LEAD if waves else 1) for i, key in enumerate(sorted({op.key for op in ops}))}
         devices = tuple(schedule.topology.devices[device].name for device in self.order)
+        # Elements of the buffers of every device; only ranks have an input and an output.
+        rows = [
+            [*(self.layout.sizes[d] if d < self.ranks else (0, 0)), self.taken[SCRATCH][d], self.taken[INBOX][d]]
+            for d in range(len(self.order))
+        ]
         return Program(
             devices=devices,
             kind=self.kind,
             layout=layout,
-            sizes=self._sizes(),
+            sizes=np.array(rows, dtype=np.int64).reshape(-1, 4),
             slices=1,
             piece_units=max(1, FIRST_PIECE // (self.unit * self.kind.itemsize)),
             order=WAVES if waves else BY_KEY,
@@ -169,7 +174,11 @@ class _Compiler:
         for index, op in enumerate(ops):
             away = sorted({device for device, _, _ in op.destinations if device != op.device})
             queues[op.device, op.channel, tuple(away)].append(index)
-        _place_waits(ops, queues)
+        # Moves ops that only wait to another queue of their device: nothing comes after them, and a block is saved.
+        for name in [name for name, queue in queues.items() if all(not ops[i].destinations for i in queue)]:
+            others = [other for other in queues if other[0] == name[0] and other != name]
+            if others:
+                queues[min(others)].extend(queues.pop(name))
         return {name: sorted(queues[name], key=lambda index: (ops[index].key, index)) for name in sorted(queues)}
 
     def _flag_tables(self, line: list[int]) -> dict[str, Longs]:
@@ -193,22 +202,6 @@ class _Compiler:
             **_table("wait", waits, 1),
             **_table("signal", signals, 2),
         }
-
-    def _sizes(self) -> Longs:
-        """Elements of the buffers of every device; only ranks have an input and an output."""
-        rows = [
-            [*(self.layout.sizes[d] if d < self.ranks else (0, 0)), self.taken[SCRATCH][d], self.taken[INBOX][d]]
-            for d in range(len(self.order))
-        ]
-        return np.array(rows, dtype=np.int64).reshape(-1, 4)
-
-
-def _place_waits(ops: list[_Op], queues: dict[_Queue, list[int]]) -> None:
-    """Moves ops that only wait to another queue of their device: nothing comes after them, and a block is saved."""
-    for name in [name for name, queue in queues.items() if all(not ops[i].destinations for i in queue)]:
-        others = [other for other in queues if other[0] == name[0] and other != name]
-        if others:
-            queues[min(others)].extend(queues.pop(name))
 
 
 def _starts(lengths: list[int]) -> Longs:
@@ -256,17 +249,15 @@ class _ChunkCompiler:
             step, end = self.sends[at][3], at
             while end < len(self.sends) and self.sends[end][3] == step:
                 end += 1
-            self._step(step, self._in_order(self.sends[at:end]))
+            # By device where the order is no matter: a vertex of a tree serves its children in one, and so do sends to
+            # a place to which something is copied.
+            sends = self.sends[at:end]
+            arrivals = Counter(send[1] for send in sends)
+            matters = any(send[2] == COPY and arrivals[send[1]] > 1 for send in sends)
+            self._step(step, sends if matters or self.compiler.schedule.form == "forest" else sorted(sends))
             at = end
         for device in sorted(self.result):
             self._finish(device)
-
-    def _in_order(self, sends: list[_Send]) -> list[_Send]:
-        """By device where the order is no matter: a vertex of a tree serves its children in one, and so do sends to a
-        place to which something is copied."""
-        arrivals = Counter(send[1] for send in sends)
-        matters = any(send[2] == COPY and arrivals[send[1]] > 1 for send in sends)
-        return sends if matters or self.compiler.schedule.form == "forest" else sorted(sends)
 
     def _step(self, step: int, sends: list[_Send]) -> None:
         out: dict[int, list[_Send]] = defaultdict(list)
@@ -293,7 +284,12 @@ class _ChunkCompiler:
             self.value[device] = values
             turn = 0
             while len(self.value[device]) > self.compiler.most_sources:
-                self._gather(device, (2 * step + 1, turn))
+                # Adds up the first sources of a value that has too many.
+                values = self.value[device]
+                number = self._op(device, (2 * step + 1, turn), 0, values[: self.compiler.most_sources])
+                place = self.compiler.slot(device, self.chunk)
+                self.ops[number].destinations.append((device, *place))
+                self.value[device] = [_Value(place, number, device), *values[self.compiler.most_sources :]]
                 turn += 1
 
     def _op(self, device: int, key: tuple[int, int], channel: int, sources: list[_Value] | None = None) -> int:
@@ -348,14 +344,6 @@ class _ChunkCompiler:
         if final and target is not None and all(ancestors >> (r - self.first) & 1 for r in self.readers[device]):
             return target
         return self.compiler.slot(device, self.chunk)
-
-    def _gather(self, device: int, key: tuple[int, int]) -> None:
-        """Adds up the first sources of a value that has too many."""
-        values = self.value[device]
-        number = self._op(device, key, 0, values[: self.compiler.most_sources])
-        place = self.compiler.slot(device, self.chunk)
-        self.ops[number].destinations.append((device, *place))
-        self.value[device] = [_Value(place, number, device), *values[self.compiler.most_sources :]]
 
     def _finish(self, device: int) -> None:
         """Brings the value into the result, or waits for what lands there."""

@@ -38,8 +38,21 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     Raises `InfeasibleError` for several nodes, for what is no chain, and for more than `channels` chains.
     """
     most = most_channels(channels, MOST_COMMUNICATORS, MOST_COMMUNICATORS, "one communicator for each chain")
-    found = _chains(schedule)
-    width, parts = _parts(schedule, found)
+    topology, name = schedule.topology, schedule.collective.name
+    if name not in ("allreduce", "broadcast", "reduce"):
+        raise InfeasibleError(f"helpers know allreduce, broadcast and reduce, not {name}; take the format nccl-graph")
+    if len({topology.device(member).node for member in topology.members}) > 1:
+        raise InfeasibleError("the chains of a set stay on one node; take the format nccl-graph for several")
+    found = lines(schedule)
+    if any(line.ring for line in found):
+        raise InfeasibleError("this schedule runs on rings; take the format nccl-graph, which needs one communicator")
+    cut = [(line, *_channels(schedule, line)) for line in found]
+    width = gcd(*(wide for _, wide, _ in cut))
+    parts = [
+        (replace(line, share=line.share * width / wide), speed)
+        for line, wide, speed in cut
+        for _ in range(wide // width)
+    ]
     if len(parts) > most:
         raise InfeasibleError(f"{len(found)} chains need {len(parts)} communicators; at most {most}. Synthesise fewer")
     files: dict[str, str] = {}
@@ -49,7 +62,19 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         files[file], entry = _communicator(schedule, line, width, speed)
         entries.append({"file": file, **entry})
     helpers = sorted({gpu for entry in entries for gpu in _numbers(entry["helpers"])})
-    files["manifest.json"] = _manifest(schedule, entries, helpers)
+    topology = schedule.topology
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "machine": topology.name,
+        "collective": schedule.collective.name,
+        "users": [number(topology.device(member)) for member in topology.members],
+        "root": number(topology.device(topology.members[schedule.collective.root])),
+        "helpers": helpers,
+        "helper_role": "a helper joins with a buffer of zeros, so that sums are right; what it receives is not used",
+        "communicators": entries,
+    }
+    files["manifest.json"] = json.dumps(manifest, indent=2) + "\n"
     files["recipe.py"] = recipe()
     words = [f"{line.words} carries {line.share}" for line, _ in parts]
     facts = [f"the rules of NCCL {' and '.join(RELEASES)} put every file in force for its communicator", *words]
@@ -70,46 +95,39 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     )
 
 
-def _chains(schedule: Schedule) -> list[Line]:
-    """The chains of the schedule; raises `InfeasibleError` if a set of communicators cannot run it."""
-    topology, name = schedule.topology, schedule.collective.name
-    if name not in ("allreduce", "broadcast", "reduce"):
-        raise InfeasibleError(f"helpers know allreduce, broadcast and reduce, not {name}; take the format nccl-graph")
-    if len({topology.device(member).node for member in topology.members}) > 1:
-        raise InfeasibleError("the chains of a set stay on one node; take the format nccl-graph for several")
-    found = lines(schedule)
-    if any(line.ring for line in found):
-        raise InfeasibleError("this schedule runs on rings; take the format nccl-graph, which needs one communicator")
-    return found
-
-
-def _parts(schedule: Schedule, chains: list[Line]) -> tuple[int, list[tuple[Line, Fraction]]]:
-    """The channels of every communicator, and per communicator its chain with its share, and bytes/s of a channel."""
-    cut = [(line, *_channels(schedule, line)) for line in chains]
-    width = gcd(*(wide for _, wide, _ in cut))
-    parts = [
-        (replace(line, share=line.share * width / wide), speed)
-        for line, wide, speed in cut
-        for _ in range(wide // width)
-    ]
-    return width, parts
-
-
 def _communicator(schedule: Schedule, line: Line, width: int, speed: Fraction) -> tuple[str, dict[str, object]]:
     """The graph file of a communicator and its entry in the manifest.
 
     Raises `InfeasibleError` if some release of NCCL would not use the file.
     """
     topology = schedule.topology
-    graph = _graph(schedule, line, width, speed)
-    text = to_text(graph)
+    kind = farthest((path_type(topology, route) for route in _routes(schedule, line)), "NVL")
     gpus = [number(topology.device(device)) for device in line.devices]
+    ring = Graph(
+        pattern=PATTERN_RING,
+        nchannels=width,
+        bw_intra=speed,
+        bw_inter=speed,
+        type_intra=kind,
+        type_inter="PIX",
+        same_channels=True,
+        channels=(tuple(gpus),) * width,
+    )
+    tree = replace(ring, pattern=PATTERN_BALANCED_TREE)
+    graph = GraphFile((ring.to_file(RING), tree.to_file(TREE)))
+    text = to_text(graph)
     check(graph, gpus, most=16)
     for release in RELEASES:
         judged = judge(text, Communicator(tuple(gpus)), Release.parse(release))
         if judged.verdict != "used":
             raise InfeasibleError(f"chain {line.words}: {judged.reason}")
     members = set(topology.members)
+    # Broadcast and reduce have rings only; the file's rings are the same chains.
+    environment = {
+        "NCCL_ALGO": "allreduce:tree" if schedule.collective.name == "allreduce" else "Ring",
+        "NCCL_PROTO": "Simple",
+        "NCCL_MAX_NCHANNELS": str(width),
+    }
     entry = {
         "gpus": gpus,
         "users": [gpu for gpu, device in zip(gpus, line.devices, strict=True) if device in members],
@@ -117,25 +135,9 @@ def _communicator(schedule: Schedule, line: Line, width: int, speed: Fraction) -
         "share": str(line.share),
         "channels": width,
         "log": log_lines(graph, gpus),
-        "environment": _environment(schedule.collective.name, width, schedule),
+        "environment": (environment | ({"NCCL_NVLS_ENABLE": "0"} if has_nvswitch(schedule.topology) else {})),
     }
     return text, entry
-
-
-def _manifest(schedule: Schedule, entries: list[dict[str, object]], helpers: list[int]) -> str:
-    topology = schedule.topology
-    manifest = {
-        "format": FORMAT,
-        "version": VERSION,
-        "machine": topology.name,
-        "collective": schedule.collective.name,
-        "users": [number(topology.device(member)) for member in topology.members],
-        "root": number(topology.device(topology.members[schedule.collective.root])),
-        "helpers": helpers,
-        "helper_role": "a helper joins with a buffer of zeros, so that sums are right; what it receives is not used",
-        "communicators": entries,
-    }
-    return json.dumps(manifest, indent=2) + "\n"
 
 
 def recipe() -> str:
@@ -145,16 +147,6 @@ def recipe() -> str:
 
 def _numbers(value: object) -> list[int]:
     return [gpu for gpu in value if isinstance(gpu, int)] if isinstance(value, list) else []
-
-
-def _environment(collective: str, width: int, schedule: Schedule) -> dict[str, str]:
-    # Broadcast and reduce have rings only; the file's rings are the same chains.
-    found = {
-        "NCCL_ALGO": "allreduce:tree" if collective == "allreduce" else "Ring",
-        "NCCL_PROTO": "Simple",
-        "NCCL_MAX_NCHANNELS": str(width),
-    }
-    return found | ({"NCCL_NVLS_ENABLE": "0"} if has_nvswitch(schedule.topology) else {})
 
 
 def _routes(schedule: Schedule, line: Line) -> list[tuple[int, ...]]:
@@ -174,21 +166,3 @@ def _channels(schedule: Schedule, line: Line) -> tuple[int, Fraction]:
     carried = narrow if allowed is None else min(narrow, allowed * line.share)
     width = max(1, min(16, -(-carried // BLOCK_RATE)))
     return width, carried / width
-
-
-def _graph(schedule: Schedule, line: Line, width: int, speed: Fraction) -> GraphFile:
-    """The graph file of one chain of `width` channels of `speed` bytes/s."""
-    kind = farthest((path_type(schedule.topology, route) for route in _routes(schedule, line)), "NVL")
-    gpus = tuple(number(schedule.topology.device(device)) for device in line.devices)
-    ring = Graph(
-        pattern=PATTERN_RING,
-        nchannels=width,
-        bw_intra=speed,
-        bw_inter=speed,
-        type_intra=kind,
-        type_inter="PIX",
-        same_channels=True,
-        channels=(gpus,) * width,
-    )
-    tree = replace(ring, pattern=PATTERN_BALANCED_TREE)
-    return GraphFile((ring.to_file(RING), tree.to_file(TREE)))

@@ -13,8 +13,8 @@ from types import MappingProxyType
 from blinksim.errors import FileError, InputError
 from blinksim.nccl.families import BUS_ID, GPU_KINDS
 from blinksim.textio.safe_xml import Element
-from blinksim.topology.elements import IN_NETWORK_FACTS, Device
-from blinksim.topology.graph import Link, Topology
+from blinksim.topology.elements import IN_NETWORK_FACTS
+from blinksim.topology.graph import Topology
 
 CURE = (
     "Templates of clouds leave GPUs and NVLinks to NCCL, which finds them when it runs: name the machine (like=MACHINE "
@@ -132,13 +132,9 @@ def _links(gpu: Element, name: str, like: Topology, bus: Mapping[str, str]) -> t
             facts = {"bw": str(int(link.lane_bandwidth / 10**6)), "count": str(link.lanes)}
             found.append(_element("c2c", facts, gpu))
         elif link.src == name and link.kind == "nvlink" and other.kind in (*GPU_KINDS, "switch"):
-            found.append(_element("nvlink", _nvlink(link, other, bus), gpu))
+            target, kind = (_HIDDEN_SWITCH, "0x068000") if other.kind == "switch" else (bus[other.name], "0x030200")
+            found.append(_element("nvlink", {"target": target, "count": str(link.lanes), "tclass": kind}, gpu))
     return tuple(found)
-
-
-def _nvlink(link: Link, other: Device, bus: Mapping[str, str]) -> dict[str, str]:
-    target, kind = (_HIDDEN_SWITCH, "0x068000") if other.kind == "switch" else (bus[other.name], "0x030200")
-    return {"target": target, "count": str(link.lanes), "tclass": kind}
 
 
 def _ports(adapters: Sequence[Element], like: Topology) -> dict[int, tuple[Element, ...]]:

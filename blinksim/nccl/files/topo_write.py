@@ -17,7 +17,7 @@ from fractions import Fraction
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.nccl.families import BUS_ID, GPU_KINDS, Element
 from blinksim.textio import link_rates
-from blinksim.topology.graph import Device, Link, Topology
+from blinksim.topology.graph import Device, Topology
 
 
 class BusIds:
@@ -84,7 +84,10 @@ class PcieTree:
         self.below: dict[str, list[str]] = {}
         near: dict[str, list[str]] = {}
         for link in topology.links:
-            if _is_branch(topology, link, local):
+            kinds = [topology.device(end).kind for end in (link.src, link.dst)]
+            crosslink = kinds == ["pcie", "pcie"] and link.bandwidth == local
+            peers = all(kind in GPU_KINDS for kind in kinds)
+            if {*kinds} <= {*_IN_TREE, "cpu"} and link.kind not in ("nvlink", "c2c") and not crosslink and not peers:
                 near.setdefault(link.src, []).append(link.dst)
         self._seen, self._front = set(cpus), deque(cpus)
         self._walk(topology, near)
@@ -110,13 +113,6 @@ class PcieTree:
         self._front.append(name)
         self.parent[name] = place
         self.below.setdefault(place, []).append(name)
-
-
-def _is_branch(topology: Topology, link: Link, local: Fraction) -> bool:
-    kinds = [topology.device(end).kind for end in (link.src, link.dst)]
-    crosslink = kinds == ["pcie", "pcie"] and link.bandwidth == local
-    peers = all(kind in GPU_KINDS for kind in kinds)
-    return {*kinds} <= {*_IN_TREE, "cpu"} and link.kind not in ("nvlink", "c2c") and not crosslink and not peers
 
 
 MOST_ELEMENTS = 256

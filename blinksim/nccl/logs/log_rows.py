@@ -166,7 +166,13 @@ class Columns:
                 text = f"the row has no time stamp at its end, but the heading has one: {line[:80]!r}"
                 raise FileError(path, text, number)
         if self.taken:
-            words = _without_taken(path, words, line, number)
+            # A row without what the library takes, such as ``RING SIMPLE 32``.
+            algorithm, _, channels = words[-3:] if len(words) > 3 else ("", "", "")
+            taken = re.fullmatch(r"N/A|[A-Za-z][A-Za-z0-9_]{0,39}", algorithm)
+            if not taken or not re.fullmatch("N/A|[0-9]{1,5}", channels):
+                wrong = "the row does not end with algorithm, protocol and channels, but the heading does"
+                raise FileError(path, f"{wrong}: {line[:80]!r}", number)
+            words = words[:-3]
         words, halves = self.filled(words), self.halves
         if len(halves) == 2 and len(words) == len(self.head) + len(halves[1]) and _GAP.search(line):
             # Replayed traces print blanks in place of the first half; a line that was cut off has no such gap.
@@ -199,15 +205,6 @@ class Columns:
         return Head(
             int(given["size"]), int(given.get("count", 0)), given.get("type", ""), given.get("redop", "none"), int(root)
         )
-
-
-def _without_taken(path: str, words: list[str], line: str, number: int) -> list[str]:
-    """A row without what the library takes, such as ``RING SIMPLE 32``."""
-    algorithm, _, channels = words[-3:] if len(words) > 3 else ("", "", "")
-    if not re.fullmatch(r"N/A|[A-Za-z][A-Za-z0-9_]{0,39}", algorithm) or not re.fullmatch("N/A|[0-9]{1,5}", channels):
-        text = f"the row does not end with algorithm, protocol and channels, but the heading does: {line[:80]!r}"
-        raise FileError(path, text, number)
-    return words[:-3]
 
 
 def read_heading(path: str, line: str, number: int, above: str = "") -> Columns | None:

@@ -240,7 +240,14 @@ class Attempt:
                 last = tuple(self.channels[-1])
                 self._enter(port, last[0], back, last)
             else:
-                self._enter_near(port, back)
+                laid = len(self.channels)
+                if not laid and not self.paths.switches:
+                    # The listed order sets a reference; it has a budget of its own.
+                    visits, self.visits = self.visits, VISITS_LISTED_ORDER
+                    self._enter(port, 0, back, tuple(range(self.count)))
+                    self.visits = -1 if self.visits == -1 else visits
+                for gpu in self.reach.starts(port):
+                    self._enter(port, gpu, back, None)
             for other in reach.same_card[port]:
                 self.port_free[other] += needed
             self.nets.pop()
@@ -253,16 +260,6 @@ class Attempt:
             return False
         self._enter(port, gpu, back, None)
         return True
-
-    def _enter_near(self, port: int, back: int) -> None:
-        laid = len(self.channels)
-        if not laid and not self.paths.switches:
-            # The listed order sets a reference; it has a budget of its own.
-            visits, self.visits = self.visits, VISITS_LISTED_ORDER
-            self._enter(port, 0, back, tuple(range(self.count)))
-            self.visits = -1 if self.visits == -1 else visits
-        for gpu in self.reach.starts(port):
-            self._enter(port, gpu, back, None)
 
     def _enter(self, port: int, gpu: int, back: int, order: tuple[int, ...] | None) -> None:
         demand = self.reach.between(gpu, port, True, self.target.bw_inter)

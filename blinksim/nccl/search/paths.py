@@ -44,7 +44,14 @@ class Paths:
         for end in (*self.cpus, *self.gpus, *self.ports, *self.switches):
             for start, path in _walk(system, end).items():
                 self._table[start, end] = path
-        self._avoid_peers()
+        # GPUs that are not peers talk through host memory, beside the CPU of the one that reads.
+        amd_pair = system.arch == "x86_64" and system.vendor == "AuthenticAMD" and len(self.gpus) <= 2
+        farthest = SYS if amd_pair else PXB
+        for reader in self.gpus:
+            for writer in self.gpus:
+                cpu = self.local_cpu(reader)
+                if reader != writer and self[writer, reader].kind > farthest and cpu is not None:
+                    self._via(writer, cpu, reader)
         self.local_gpu: dict[int, int | None] = {}
         for port in self.ports:
             self._bend_towards(port)
@@ -113,17 +120,6 @@ class Paths:
         width = min(first.bandwidth, second.bandwidth)
         self._table[start, end] = Path(kind, width, (*first.wires, *second.wires))
 
-    def _avoid_peers(self) -> None:
-        """GPUs that are not peers talk through host memory, beside the CPU of the one that reads."""
-        system = self.system
-        amd_pair = system.arch == "x86_64" and system.vendor == "AuthenticAMD" and len(self.gpus) <= 2
-        farthest = SYS if amd_pair else PXB
-        for reader in self.gpus:
-            for writer in self.gpus:
-                cpu = self.local_cpu(reader)
-                if reader != writer and self[writer, reader].kind > farthest and cpu is not None:
-                    self._via(writer, cpu, reader)
-
     def _bend_towards(self, port: int) -> None:
         for gpu in self.gpus:
             relay = self._beside(port)
@@ -171,15 +167,12 @@ class Paths:
         sharing = len(self.nearest(local[0], self.gpus))
         number = self.system.vertices[gpu].number
         if len(local) & (len(local) - 1) == 0:
-            number = _mirrored(number, len(local))
+            # `number` with the low bits that `power` (a power of two) spans in reverse order.
+            power = len(local)
+            bits = power.bit_length() - 1
+            number = int(f"{number % power:0{bits}b}"[::-1], 2) if bits else 0
         number += channel % -(-len(local) // max(1, sharing))
         return local[number % len(local)]
-
-
-def _mirrored(number: int, power: int) -> int:
-    """`number` with the low bits that `power` (a power of two) spans in reverse order."""
-    bits = power.bit_length() - 1
-    return int(f"{number % power:0{bits}b}"[::-1], 2) if bits else 0
 
 
 def _merge(a: int, b: int) -> int:

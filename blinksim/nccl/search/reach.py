@@ -171,27 +171,24 @@ class Reach:
         key = (gpu, used, towards, entry)
         if key not in self._following:
             if (gpu, entry) not in self._orders:
-                self._orders[gpu, entry] = self._order(gpu, entry)
+                # All other GPUs: by bandwidth to the port `entry`, then by bandwidth, nearness and index from `gpu`.
+                scores = []
+                for distance in range(1, self.count):
+                    there = (gpu + distance) % self.count
+                    path = self.paths[self.gpus[gpu], self.gpus[there]]
+                    if not path.wires:
+                        continue
+                    outside = (0, 0, 0)
+                    if entry >= 0:
+                        port = self.paths[self.ports[entry], self.gpus[there]]
+                        outside = (-(port.bandwidth // GB), -(self._pcie(there) // GB), port.hops)
+                    scores.append(((*outside, -(path.bandwidth // GB), path.hops, distance), there))
+                self._orders[gpu, entry] = tuple(there for _, there in sorted(scores))
             left = [there for there in self._orders[gpu, entry] if not used >> there & 1]
             if towards == -1 and self._alike(gpu, left):
                 left.reverse()
             self._following[key] = self._neighbours(gpu, left) if self.paths.switches else left
         return self._following[key]
-
-    def _order(self, gpu: int, entry: int) -> tuple[int, ...]:
-        """All other GPUs: by bandwidth to the port `entry`, then by bandwidth, nearness and index from `gpu`."""
-        scores = []
-        for distance in range(1, self.count):
-            there = (gpu + distance) % self.count
-            path = self.paths[self.gpus[gpu], self.gpus[there]]
-            if not path.wires:
-                continue
-            outside = (0, 0, 0)
-            if entry >= 0:
-                port = self.paths[self.ports[entry], self.gpus[there]]
-                outside = (-(port.bandwidth // GB), -(self._pcie(there) // GB), port.hops)
-            scores.append(((*outside, -(path.bandwidth // GB), path.hops, distance), there))
-        return tuple(there for _, there in sorted(scores))
 
     def _pcie(self, gpu: int) -> int:
         system = self.paths.system

@@ -90,7 +90,10 @@ class _Search:
         """Searches for what is wanted now; `visits` is what is left of its budget, -1 if no more can be found."""
         budget = VISITS_SAME_CHANNELS if self.now.same else VISITS
         self.left -= budget
-        key = self._signature()
+        # Attempts of the same signature can use the same paths, so one that failed need not be repeated.
+        intra = max((kind for kind in self.kinds if kind <= self.now.type_intra), default=0)
+        inter = max((kind for kind in self.port_kinds if kind <= self.now.type_inter), default=0)
+        key = replace(self.now, type_intra=intra, type_inter=inter)
         if key in self._failed:
             self.visits = self._failed[key]
             return
@@ -101,12 +104,6 @@ class _Search:
             self._failed[key] = attempt.visits
         else:
             self.best = found
-
-    def _signature(self) -> object:
-        """Attempts of the same signature can use the same paths, so one that failed need not be repeated."""
-        intra = max((kind for kind in self.kinds if kind <= self.now.type_intra), default=0)
-        inter = max((kind for kind in self.port_kinds if kind <= self.now.type_inter), default=0)
-        return replace(self.now, type_intra=intra, type_inter=inter)
 
     # --- first pass -----------------------------------------------------------------------------------------------
 

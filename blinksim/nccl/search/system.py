@@ -13,7 +13,7 @@ under NCCL 2.28.9, 37 of them with ranks in another order than the GPUs).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -38,7 +38,8 @@ def merged(devices: list[Device], links: Sequence[Link], members: Sequence[str])
     kinds = {device.name: device.kind for device in devices}
     below: dict[str, list[str]] = {}
     for link in links:
-        if {kinds.get(link.src), kinds.get(link.dst)} <= {CPU_KIND, PCI_KIND, GPU_KIND, NIC_KIND} and _on_pcie(link):
+        ends = {kinds.get(link.src), kinds.get(link.dst)}
+        if ends <= {CPU_KIND, PCI_KIND, GPU_KIND, NIC_KIND} and link.kind.startswith("pci"):
             below.setdefault(link.src, []).append(link.dst)
     above: dict[str, str] = {}
     waiting = [device.name for device in devices if device.kind == CPU_KIND]
@@ -70,10 +71,6 @@ def merged(devices: list[Device], links: Sequence[Link], members: Sequence[str])
         _reordered(devices, in_tree, lambda device: place(device.name)),
         _reordered(links, on_tree, lambda link: place(link.dst if above.get(link.dst) == link.src else link.src)),
     )
-
-
-def _on_pcie(link: Link) -> bool:
-    return link.kind.startswith("pci")
 
 
 def _reordered(whole: Sequence[_Item], some: Sequence[_Item], key: Callable[[_Item], Any]) -> list[_Item]:
@@ -384,7 +381,17 @@ class _Builder:
         for links in out:
             links.sort(key=lambda i: -wires[i].bandwidth)
         cpus = [i for i, vertex in enumerate(self.vertices) if vertex.kind == CPU_KIND]
-        _uplinks_last(cpus, wires, out)
+        # Moves the link by which a walk down the PCIe tree enters a vertex to the end of that vertex's list.
+        seen = set(cpus)
+        waiting = [(cpu, -1) for cpu in cpus]
+        while waiting:
+            vertex, above = waiting.pop()
+            out[vertex].sort(key=lambda i: wires[i].kind == PIX and wires[i].dst == above)
+            for i in out[vertex]:
+                below = wires[i].dst
+                if wires[i].kind == PIX and below not in seen:
+                    seen.add(below)
+                    waiting.append((below, vertex))
         arch, vendor = self.cpu_type(cpus)
         numbers = {vertex.name: vertex.number for vertex in self.vertices if vertex.kind == GPU_KIND}
         return System(
@@ -408,17 +415,3 @@ class _Builder:
             self.assume(f"the CPUs are {DEFAULT_CPU[1]}, {DEFAULT_CPU[0]}")
             return DEFAULT_CPU
         return str(facts.get("arch", DEFAULT_CPU[0])), str(facts.get("vendor", "unknown"))
-
-
-def _uplinks_last(cpus: Iterable[int], wires: Sequence[Wire], out: list[list[int]]) -> None:
-    """Moves the link by which a walk down the PCIe tree enters a vertex to the end of that vertex's list."""
-    seen = set(cpus)
-    waiting = [(cpu, -1) for cpu in cpus]
-    while waiting:
-        vertex, above = waiting.pop()
-        out[vertex].sort(key=lambda i: wires[i].kind == PIX and wires[i].dst == above)
-        for i in out[vertex]:
-            below = wires[i].dst
-            if wires[i].kind == PIX and below not in seen:
-                seen.add(below)
-                waiting.append((below, vertex))
