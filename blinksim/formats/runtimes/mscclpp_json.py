@@ -25,18 +25,8 @@ from typing import Any
 
 from blinksim.collective import COLLECTIVES
 from blinksim.errors import FileError, InfeasibleError, InputError
+from blinksim.formats import programs
 from blinksim.formats.moves import SCRATCH, Move, Moves, Place, moves
-from blinksim.formats.programs import (
-    BlockId,
-    Contents,
-    Contributions,
-    Effort,
-    Machine,
-    V,
-    WrongStepError,
-    to_schedule,
-    unkept,
-)
 from blinksim.formats.registry import Format
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import Schedule
@@ -134,11 +124,13 @@ def read_schedule(document: object, path: str | Path, topology: Topology, root: 
     Raises as `check` and `programs.to_schedule`.
     """
     plan = _checked(document, path, root)
-    return to_schedule(path, plan, lambda trace: Memory(plan, trace, Effort(path), root=root), topology, root)
+    return programs.to_schedule(
+        path, plan, lambda trace: Memory(plan, trace, programs.Effort(path), root=root), topology, root
+    )
 
 
 def _checked(document: object, path: str | Path, root: int) -> Plan:
-    plan, effort = read(document, path), Effort(path)
+    plan, effort = read(document, path), programs.Effort(path)
     for seed in range(_ORDERS):
         wrong = run(plan, effort, root=root, seed=seed)
         if wrong:
@@ -270,25 +262,27 @@ def _operation(
 # --- carrying out -------------------------------------------------------------------------------------------------
 
 
-def run(plan: Plan, effort: Effort | None = None, *, root: int = 0, seed: int = 0) -> str:
+def run(plan: Plan, effort: programs.Effort | None = None, *, root: int = 0, seed: int = 0) -> str:
     """What goes wrong when the plan is carried out, as a sentence; empty if all ends as promised."""
-    machine = Memory(plan, Contributions(), effort or Effort(), root=root)
-    return machine.run(seed) or unkept(machine)
+    machine = Memory(plan, programs.Contributions(), effort or programs.Effort(), root=root)
+    return machine.run(seed) or programs.unkept(machine)
 
 
-class Memory(Machine[V]):
+class Memory(programs.Machine[programs.V]):
     """The memory of all GPUs, signals that were sent and not yet awaited, and who waits at which barrier."""
 
-    def __init__(self, plan: Plan, contents: Contents[V], effort: Effort, *, root: int = 0) -> None:
+    def __init__(
+        self, plan: Plan, contents: programs.Contents[programs.V], effort: programs.Effort, *, root: int = 0
+    ) -> None:
         self.ops = {(rank, number): ops for rank, own in enumerate(plan.blocks) for number, ops in enumerate(own)}
         super().__init__(plan, {block: len(ops) for block, ops in self.ops.items()}, contents, effort, root)
         self.plan = plan
         self.fill(sizes["i"] for sizes in plan.sizes)
         self.signals: Counter[tuple[int, int]] = Counter()
         # The kind of the operation before, since all threads of a block last met.
-        self._before: dict[BlockId, str] = {}
-        self._waiting: defaultdict[tuple[int, int], set[BlockId]] = defaultdict(set)
-        self._released: set[BlockId] = set()
+        self._before: dict[programs.BlockId, str] = {}
+        self._waiting: defaultdict[tuple[int, int], set[programs.BlockId]] = defaultdict(set)
+        self._released: set[programs.BlockId] = set()
 
     def run(self, seed: int | None = None) -> str:
         wrong = super().run(seed)
@@ -296,10 +290,10 @@ class Memory(Machine[V]):
             return "a signal is left over, which the next run of the plan would take for its own"
         return wrong
 
-    def where(self, block: BlockId, position: int) -> str:
+    def where(self, block: programs.BlockId, position: int) -> str:
         return self.ops[block][position].place
 
-    def ready(self, block: BlockId, position: int) -> bool:
+    def ready(self, block: programs.BlockId, position: int) -> bool:
         op = self.ops[block][position]
         if op.kind == "wait":
             return self.signals[block[0], op.channel] > 0
@@ -313,15 +307,17 @@ class Memory(Machine[V]):
             waiting.clear()
         return True
 
-    def carry_out(self, block: BlockId, position: int) -> None:
+    def carry_out(self, block: programs.BlockId, position: int) -> None:
         op, before, rank = self.ops[block][position], self._before.get(block, ""), block[0]
         moves = op.kind in ("put", "copy", "re")
         if op.kind == "signal" and before in ("put", "copy", "re"):
-            raise WrongStepError(
+            raise programs.WrongStepError(
                 f"a signal right after {before}: other threads may still be writing; a nop belongs between"
             )
         if moves and before == "wait":
-            raise WrongStepError(f"{op.kind} right after wait: other threads have not waited; a nop belongs between")
+            raise programs.WrongStepError(
+                f"{op.kind} right after wait: other threads have not waited; a nop belongs between"
+            )
         if moves:
             self._move(op, rank, self.ops[block][position + 1 :])
         elif op.kind == "signal":
@@ -334,7 +330,7 @@ class Memory(Machine[V]):
 
     def _move(self, op: Operation, own: int, after: Sequence[Operation]) -> None:
         """Carries out an operation on data. after: those behind it in its block."""
-        values: list[V] = []
+        values: list[programs.V] = []
         for rank, buffer, start, size in op.sources:
             read = self.read(rank, buffer, start, size, f" of rank {rank}")
             values = [self.contents.added(*pair) for pair in zip(values, read, strict=True)] if values else read

@@ -17,16 +17,7 @@ import numpy as np
 from blinksim.cost.execution_rates import uncovered
 from blinksim.errors import InfeasibleError, InputError, MissingError
 from blinksim.formats.shipped.known_gpus import execution_rates
-from blinksim.gpu.execution.gpu_devices import (
-    THREADS,
-    WARP,
-    Stopwatch,
-    keeps_lines_whole,
-    load_kernel,
-    map_devices,
-    require_cupy,
-    resident_blocks,
-)
+from blinksim.gpu.execution import gpu_devices
 from blinksim.gpu.execution.reference import Reference
 from blinksim.gpu.execution.tables import ERROR_WORDS, STRIDE, buffer_bytes, kernel_source, pack
 from blinksim.gpu.execution.task import Executor, Outcome, Task
@@ -49,16 +40,19 @@ class Kernels:
     a number of threads that the kernel does not support.
     """
 
-    def __init__(self, program: Program, op: str, gpus: Sequence[int], threads: int = THREADS) -> None:
-        self.cupy, self.threads = require_cupy(), threads
-        least = WARP if program.packets else 2 * WARP
-        if threads % WARP or not least <= threads <= THREADS:
-            raise InputError(f"a block has {least} to {THREADS} threads, in steps of {WARP}; not {threads}")
+    def __init__(self, program: Program, op: str, gpus: Sequence[int], threads: int = gpu_devices.THREADS) -> None:
+        self.cupy, self.threads = gpu_devices.require_cupy(), threads
+        least = gpu_devices.WARP if program.packets else 2 * gpu_devices.WARP
+        if threads % gpu_devices.WARP or not least <= threads <= gpu_devices.THREADS:
+            raise InputError(
+                f"a block has {least} to {gpu_devices.THREADS} threads, in steps of {gpu_devices.WARP}; not {threads}"
+            )
         source = kernel_source(program.kind, op, program.packets)
-        self.run = {gpu: load_kernel(gpu, source, "run_program") for gpu in dict.fromkeys(gpus)}
+        self.run = {gpu: gpu_devices.load_kernel(gpu, source, "run_program") for gpu in dict.fromkeys(gpus)}
         shared = max(list(gpus).count(gpu) for gpu in gpus)
         self.blocks = (
-            min(resident_blocks(self.cupy, gpu, function, threads) for gpu, function in self.run.items()) // shared
+            min(gpu_devices.resident_blocks(self.cupy, gpu, function, threads) for gpu, function in self.run.items())
+            // shared
         )
 
 
@@ -219,8 +213,8 @@ class CupyExecutor(Executor):
         options = task.options
         refuse(task.schedule, "no GPU kernel here does that (multimem); the NumPy executor carries it out")
         program = compiled(task)
-        gpus = map_devices(program, task.schedule.topology, options.gpus)
-        kernels = Kernels(program, task.op, gpus, THREADS if options.threads is None else options.threads)
+        gpus = gpu_devices.map_devices(program, task.schedule.topology, options.gpus)
+        kernels = Kernels(program, task.op, gpus, gpu_devices.THREADS if options.threads is None else options.threads)
         program = fit(program, kernels.blocks, options.slices, options.piece_bytes)
         self.task = task
         self.runner = Runner(program, kernels, gpus, options.timeout_s, options.lane_rate)
@@ -229,7 +223,7 @@ class CupyExecutor(Executor):
     def run(self, check: bool) -> Outcome:
         runner, options = self.runner, self.task.options
         runner.load(self.task.reference)
-        watch = Stopwatch(runner.gpus, runner.streams)
+        watch = gpu_devices.Stopwatch(runner.gpus, runner.streams)
         times = watch.time(runner.launch, runner.synchronize, options.warmup, options.iterations, options.apart)
         wrong: int | None = None
         worst: float | None = None
@@ -264,12 +258,12 @@ def protocol_for(
 
     Raises `InfeasibleError` if packets are wanted over links that may split them, `MissingError` without CuPy or GPUs.
     """
-    cupy = require_cupy()
+    cupy = gpu_devices.require_cupy()
     topology = schedule.topology
     needed = len(topology.members) + len(topology.relays)
     chosen = range(min(needed, cupy.cuda.runtime.getDeviceCount())) if gpus is None else gpus
     protocol = wanted or _quicker(cupy, schedule, size_bytes, chosen)
-    if protocol == "ll128" and not keeps_lines_whole(cupy, chosen):
+    if protocol == "ll128" and not gpu_devices.keeps_lines_whole(cupy, chosen):
         if wanted:
             raise InfeasibleError(
                 "ll128 needs NVLink between all GPUs and compute capability 7.0: other links may split its lines; "
@@ -296,7 +290,7 @@ def has_room(program: Program, gpus: Sequence[int] | None = None) -> bool:
 
     Missing GPUs count as free: `map_devices` refuses them.
     """
-    cupy = require_cupy()
+    cupy = gpu_devices.require_cupy()
     present = range(cupy.cuda.runtime.getDeviceCount())
     needed: dict[int, int] = defaultdict(int)
     for device, gpu in zip(range(len(program.devices)), present if gpus is None else gpus, strict=False):

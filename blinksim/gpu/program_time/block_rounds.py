@@ -14,15 +14,7 @@ from typing import NamedTuple
 
 from blinksim.cost.execution_rates import ExecutionRates
 from blinksim.errors import InputError
-from blinksim.gpu.program_time.program_shape import (
-    NONE,
-    Op,
-    cached_share,
-    round_bytes,
-    round_seconds,
-    shape_of,
-    wire,
-)
+from blinksim.gpu.program_time import program_shape
 from blinksim.gpu.programs.program import END, READY, Program
 
 
@@ -52,7 +44,7 @@ class Round(NamedTuple):
             needs=tuple(number + arrivals for number in self.needs),
             load=load,
             arrival=self.arrival + arrivals,
-            flag=self.flag if self.flag == NONE else self.flag + arrivals,
+            flag=self.flag if self.flag == program_shape.NONE else self.flag + arrivals,
         )
 
 
@@ -98,9 +90,9 @@ def blocks_of(program: Program, rates: ExecutionRates) -> Blocks:
 
 class _Reader:
     def __init__(self, program: Program, rates: ExecutionRates) -> None:
-        self.program, self.rates, self.shape = program, rates, shape_of(program)
+        self.program, self.rates, self.shape = program, rates, program_shape.shape_of(program)
         self.part = program.slices - 1
-        self.far = cached_share(program, rates.flags)
+        self.far = program_shape.cached_share(program, rates.flags)
         self.ends: dict[tuple[int, int], list[int]] = {}
         self.first: dict[tuple[int, int], int] = {}
         self.flag: dict[tuple[int, int], int] = {}
@@ -116,7 +108,9 @@ class _Reader:
                 op = shape.ops[number]
                 kind = shape.kinds[op.kind]
                 begin, end = program.span(int(program.length[number]), self.part, piece)
-                sizes = round_bytes((end - begin) * program.kind.itemsize, kind.inboxes + kind.others, program.packets)
+                sizes = program_shape.round_bytes(
+                    (end - begin) * program.kind.itemsize, kind.inboxes + kind.others, program.packets
+                )
                 self.ends[number, piece] = list(accumulate(sizes))
                 self.first[number, piece] = arrivals
                 self.flag[number, piece] = arrivals + len(sizes) * len(op.targets)
@@ -141,7 +135,7 @@ class _Reader:
             packets=program.packets,
         )
 
-    def _rounds(self, op: Op, piece: int, looks: int) -> Iterator[Round]:
+    def _rounds(self, op: program_shape.Op, piece: int, looks: int) -> Iterator[Round]:
         program, rates, packets = self.program, self.rates, self.program.packets
         before = looks * rates.visit_s
         if not packets:
@@ -151,26 +145,26 @@ class _Reader:
         if not op.targets:
             # Constants that do not say what looking at flags takes count it here.
             lead = 0.0 if rates.flags.look_s and not packets else lead
-            yield Round(before, wait_for, lead, 0.0, (), 0.0, (), NONE, NONE)
+            yield Round(before, wait_for, lead, 0.0, (), 0.0, (), program_shape.NONE, program_shape.NONE)
             return
         kind, ends = self.shape.kinds[op.kind], self.ends[op.number, piece]
         # Bytes on the wire for all slices, for a byte of data of this one.
         length = int(program.length[op.number])
         first, last = program.part(length, self.part)
         own = min(last * program.unit, length) - first * program.unit
-        scale = (wire(rates.packets) if packets else 1.0) * length / own
+        scale = (program_shape.wire(rates.packets) if packets else 1.0) * length / own
         begin = 0
         for number, end in enumerate(ends):
             yield Round(
                 looks_s=before,
                 wait_for=wait_for,
                 lead_s=lead,
-                work_s=round_seconds(end - begin, kind, packets, self.far, rates),
+                work_s=program_shape.round_seconds(end - begin, kind, packets, self.far, rates),
                 needs=tuple(self._arrival(needed, piece, end) for needed in op.needs),
                 load=(end - begin) * scale,
                 targets=op.targets,
                 arrival=self.first[op.number, piece] + number * len(op.targets),
-                flag=self.flag[op.number, piece] if number + 1 == len(ends) and op.flagged else NONE,
+                flag=self.flag[op.number, piece] if number + 1 == len(ends) and op.flagged else program_shape.NONE,
             )
             before, wait_for, lead, begin = 0.0, (), 0.0, end
 

@@ -21,19 +21,7 @@ from statistics import mean
 
 from blinksim.cost.execution_rates import ExecutionRates
 from blinksim.gpu.program_time.program_shape import HERE, Moment, Op, Shape, Sized, shape_of, sized, wire
-from blinksim.gpu.program_time.run_time import (
-    LARGE,
-    LARGE_LAUNCHES,
-    LAUNCHES,
-    CallsName,
-    RunTime,
-    busiest,
-    busiest_port,
-    parts,
-    periods,
-    run_time,
-    usual,
-)
+from blinksim.gpu.program_time import run_time as timing
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, merge_queues, usual_piece, usual_slices, worth_staging
@@ -346,7 +334,7 @@ class ClosedForm:
         piece = usual_piece(longest, slices, program.order, program.packets, unit)
         return slices, max(1, piece // unit) * unit
 
-    def run_time(self, size: int, calls: CallsName = "successive") -> RunTime:
+    def run_time(self, size: int, calls: timing.CallsName = "successive") -> timing.RunTime:
         """The time for a vector of `size` bytes, and its parts; arguments are those of `run_time`."""
         program, rates = self.program, self.rates
         slices, piece = self.cut(size)
@@ -360,12 +348,12 @@ class ClosedForm:
             found.run(1)
             time_s, looks_s = max(found.ends[0]) + rates.launch_s, max(found.looks[0])
         else:
-            launches, counted = LARGE_LAUNCHES if size > LARGE else LAUNCHES
+            launches, counted = timing.LARGE_LAUNCHES if size > timing.LARGE else timing.LAUNCHES
             found.run(launches)
-            time_s, looks_s = usual(periods(found.ends), launches - 1, counted), mean(found.looks[-1])
+            time_s, looks_s = timing.usual(timing.periods(found.ends), launches - 1, counted), mean(found.looks[-1])
         scale = size * (wire(rates.packets) if program.packets else 1.0)
-        port = busiest([scale * x for x in shape.out], [scale * x for x in shape.into], shape.receivers, rates)
-        return parts(time_s, looks_s, port, rates, program.devices)
+        port = timing.busiest([scale * x for x in shape.out], [scale * x for x in shape.into], shape.receivers, rates)
+        return timing.parts(time_s, looks_s, port, rates, program.devices)
 
 
 _KIND = ELEMENT_TYPES["float32"]
@@ -381,7 +369,7 @@ class Run:
     staged: bool
     slices: int
     piece_bytes: int
-    time: RunTime
+    time: timing.RunTime
 
 
 class ScheduleTimes:
@@ -395,7 +383,7 @@ class ScheduleTimes:
         As `blinksim.gpu.program_time.run_time.run_time` takes it.
     """
 
-    def __init__(self, rates: ExecutionRates, calls: CallsName = "successive") -> None:
+    def __init__(self, rates: ExecutionRates, calls: timing.CallsName = "successive") -> None:
         self.rates, self.calls = rates, calls
         # By the identity of a schedule, which stays with its forms.
         self._forms: dict[tuple[int, bool, bool], tuple[Schedule, ClosedForm]] = {}
@@ -422,11 +410,11 @@ class ScheduleTimes:
         """Block by block."""
         program = self.program(schedule, size, protocol)
         piece = program.piece_units * program.unit * program.kind.itemsize
-        return Run(protocol, program.staged, program.slices, piece, run_time(program, self.rates, self.calls))
+        return Run(protocol, program.staged, program.slices, piece, timing.run_time(program, self.rates, self.calls))
 
     def least_s(self, schedule: Schedule, size: int) -> float:
         """Seconds that the busiest port of the program takes on its own, by the protocol that moves fewer bytes."""
-        return self.rates.launch_s + busiest_port(self.program(schedule, size, "simple"), self.rates)[2]
+        return self.rates.launch_s + timing.busiest_port(self.program(schedule, size, "simple"), self.rates)[2]
 
     def program(self, schedule: Schedule, size: int, protocol: ProtocolName) -> Program:
         """The schedule for a vector of `size` bytes of float32, as a run would cut it."""

@@ -37,23 +37,7 @@ from blinksim.gpu.jobs.gpu_backend import GpuBackend
 from blinksim.gpu.jobs.group import TIMEOUT_S, Group, Hosts, Section
 from blinksim.gpu.jobs.job_plan import JobPlan
 from blinksim.gpu.jobs.turns import Segment
-from blinksim.gpu.torch.works import (
-    Fallback,
-    GroupWork,
-    QueuedOn,
-    RanOn,
-    as_bytes,
-    cannot_reduce,
-    current_stream,
-    dense,
-    divide,
-    kind_to_move,
-    kind_to_reduce,
-    put_back,
-    reduction,
-    stacked,
-    unequal,
-)
+from blinksim.gpu.torch import works
 from blinksim.topology.shapes import one_switch
 from blinksim.units import size_of
 
@@ -122,7 +106,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         self.store, self.place, self.ranks, self.timeout, self.cpu = store, rank, size, timeout, cpu
         self.settings = Settings.read()
         self.blocking = self.settings.blocking
-        self.fallback = Fallback(store, rank, size, timeout)
+        self.fallback = works.Fallback(store, rank, size, timeout)
         self.group: Group | None = None
         self.hosts = Hosts(Section(store, "host"), rank, size)
         self.device, self.gpu = torch.device("cpu"), 0
@@ -165,10 +149,10 @@ class BlinksimProcessGroup(dist.ProcessGroup):
 
         def work(group: Group) -> None:
             for tensor in tensors:
-                kind, count = kind_to_move(tensor)
-                vector = dense(tensor)
+                kind, count = works.kind_to_move(tensor)
+                vector = works.dense(tensor)
                 self._run(group, call_of("broadcast", count, kind, root=opts.rootRank), vector, vector)
-                put_back(tensor, vector)
+                works.put_back(tensor, vector)
 
         return self._do(tensors, "", work, tensors, lambda other: other.broadcast(tensors, opts), opts)
 
@@ -195,14 +179,14 @@ class BlinksimProcessGroup(dist.ProcessGroup):
 
         def work(group: Group) -> None:
             for output, given in zip(outputs, inputs, strict=True):
-                joint = dense(output)
+                joint = works.dense(output)
                 self._gather(group, joint, given)
-                put_back(output, joint)
+                works.put_back(output, joint)
 
         def elsewhere(other: Any) -> Any:
             return other.allgather_into_tensor_coalesced(outputs, inputs, opts)
 
-        return self._do((*inputs, *outputs), unequal(outputs, inputs, self.ranks), work, outputs, elsewhere, opts)
+        return self._do((*inputs, *outputs), works.unequal(outputs, inputs, self.ranks), work, outputs, elsewhere, opts)
 
     def _allgather_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
         return self.allgather_into_tensor_coalesced([output], [given], opts)
@@ -212,32 +196,32 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         flat = [tensor for tensors in input_lists for tensor in tensors]
         alike = len({(tensor.numel(), tensor.dtype) for tensor in (*flat, *outputs)}) == len(outputs) == 1
         why = "" if alike else "a reduce_scatter of tensors of different sizes or types"
-        known = reduction(opts.reduceOp)
+        known = works.reduction(opts.reduceOp)
         how = known or ("sum", False)
 
         def work(group: Group) -> None:
             for output, given in zip(outputs, input_lists, strict=True):
-                self._scatter(group, output, stacked(given), how)
+                self._scatter(group, output, works.stacked(given), how)
 
         def elsewhere(other: Any) -> Any:
             return other.reduce_scatter(outputs, input_lists, opts)
 
-        why = why or cannot_reduce(outputs, opts.reduceOp, known)
+        why = why or works.cannot_reduce(outputs, opts.reduceOp, known)
         return self._do((*flat, *outputs), why, work, outputs, elsewhere, opts, True)
 
     def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         opts = opts or dist.ReduceScatterOptions()
-        known = reduction(opts.reduceOp)
+        known = works.reduction(opts.reduceOp)
         how = known or ("sum", False)
 
         def work(group: Group) -> None:
             for output, given in zip(outputs, inputs, strict=True):
-                self._scatter(group, output, dense(given), how)
+                self._scatter(group, output, works.dense(given), how)
 
         def elsewhere(other: Any) -> Any:
             return other.reduce_scatter_tensor_coalesced(outputs, inputs, opts)
 
-        why = unequal(inputs, outputs, self.ranks) or cannot_reduce(outputs, opts.reduceOp, known)
+        why = works.unequal(inputs, outputs, self.ranks) or works.cannot_reduce(outputs, opts.reduceOp, known)
         return self._do((*inputs, *outputs), why, work, outputs, elsewhere, opts, how[1])
 
     def _reduce_scatter_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
@@ -251,7 +235,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
             device = torch.device("cuda", ids[0] if ids else torch.cuda.current_device())
         token = torch.zeros(1, device=device)
         work = self._reduced("allreduce", [token], dist.AllreduceOptions(), lambda other: other.barrier(opts))
-        if isinstance(work, GroupWork):
+        if isinstance(work, works.GroupWork):
             work.blocking = True
         return work
 
@@ -312,37 +296,39 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         self, collective: str, tensors: Tensors, opts: Any, elsewhere: Callable[[Any], Any], root: int = 0
     ) -> Any:
         """An allreduce or reduce, in place."""
-        known = reduction(opts.reduceOp)
+        known = works.reduction(opts.reduceOp)
         name, average = known or ("sum", False)
 
         def work(group: Group) -> None:
             for tensor in tensors:
-                kind = kind_to_reduce(tensor)
+                kind = works.kind_to_reduce(tensor)
                 assert kind is not None
-                vector = dense(tensor)
+                vector = works.dense(tensor)
                 self._run(group, call_of(collective, vector.numel(), kind, name, root), vector, vector)
                 if average and (collective == "allreduce" or root == self.place):
-                    divide(vector, self.ranks)
-                put_back(tensor, vector)
+                    works.divide(vector, self.ranks)
+                works.put_back(tensor, vector)
 
-        return self._do(tensors, cannot_reduce(tensors, opts.reduceOp, known), work, tensors, elsewhere, opts, average)
+        return self._do(
+            tensors, works.cannot_reduce(tensors, opts.reduceOp, known), work, tensors, elsewhere, opts, average
+        )
 
     def _gather(self, group: Group, joint: torch.Tensor, given: torch.Tensor) -> None:
-        kind, count = kind_to_move(given)
-        self._run(group, call_of("allgather", count * self.ranks, kind), dense(given), joint)
+        kind, count = works.kind_to_move(given)
+        self._run(group, call_of("allgather", count * self.ranks, kind), works.dense(given), joint)
 
     def _scatter(self, group: Group, output: torch.Tensor, given: torch.Tensor, how: tuple[str, bool]) -> None:
-        kind, (name, average) = kind_to_reduce(given), how
+        kind, (name, average) = works.kind_to_reduce(given), how
         assert kind is not None
-        target = dense(output)
+        target = works.dense(output)
         self._run(group, call_of("reducescatter", given.numel(), kind, name), given, target)
         if average:
-            divide(target, self.ranks)
-        put_back(output, target)
+            works.divide(target, self.ranks)
+        works.put_back(output, target)
 
     def _run(self, group: Group, call: Call, source: torch.Tensor, target: torch.Tensor) -> None:
         if self.cpu:
-            group.run(call, as_bytes(source), as_bytes(target))
+            group.run(call, works.as_bytes(source), works.as_bytes(target))
         else:
             group.run(call, source.data_ptr(), target.data_ptr())
 
@@ -373,7 +359,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
             return elsewhere(self._elsewhere(first, why))
         if self.ranks == 1 or not first.numel():
             if not first.numel():
-                return GroupWork(results, None, lambda: None)
+                return works.GroupWork(results, None, lambda: None)
             return elsewhere(self._elsewhere(first, "a group of one rank needs no schedule"))
         if self.hosts.several:
             return elsewhere(self._elsewhere(first, self.hosts.several))
@@ -381,10 +367,10 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         if self.cpu:
             with torch.no_grad():
                 work(group)
-            return GroupWork(results, None, group.check)
-        backend, current = self.backend, current_stream(self.gpu)
+            return works.GroupWork(results, None, group.check)
+        backend, current = self.backend, works.current_stream(self.gpu)
         assert isinstance(backend, GpuBackend)
-        queued: QueuedOn | RanOn
+        queued: works.QueuedOn | works.RanOn
         if not getattr(opts, "asyncOp", True):
             backend.go_on(current)
             if plain:
@@ -392,7 +378,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
             else:
                 with torch.no_grad():
                     work(group)
-            queued = RanOn(backend, current)
+            queued = works.RanOn(backend, current)
         else:
             backend.follow(current)
             if plain:
@@ -400,8 +386,8 @@ class BlinksimProcessGroup(dist.ProcessGroup):
             else:
                 with torch.cuda.stream(self.stream), torch.no_grad():
                     work(group)
-            queued = QueuedOn(backend, self.stream, tensors)
-        return GroupWork(results, queued, group.check, self.blocking)
+            queued = works.QueuedOn(backend, self.stream, tensors)
+        return works.GroupWork(results, queued, group.check, self.blocking)
 
     def _elsewhere(self, tensor: torch.Tensor, why: str) -> Any:
         return self.fallback.group(tensor.device.type, why)

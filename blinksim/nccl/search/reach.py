@@ -11,16 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from blinksim.nccl.families import (
-    NVL,
-    PATTERN_BALANCED_TREE,
-    PATTERN_NVLS,
-    PATTERN_RING,
-    PATTERN_SPLIT_TREE,
-    PATTERN_TREE,
-    PHB,
-    PIX,
-)
+from blinksim.nccl import families
 from blinksim.nccl.search.paths import Path, Paths
 from blinksim.nccl.search.system import CPU_KIND, GPU_KIND, GRAIN
 
@@ -48,7 +39,7 @@ class Target:
 
     @property
     def is_tree(self) -> bool:
-        return self.pattern in (PATTERN_BALANCED_TREE, PATTERN_SPLIT_TREE, PATTERN_TREE)
+        return self.pattern in (families.PATTERN_BALANCED_TREE, families.PATTERN_SPLIT_TREE, families.PATTERN_TREE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +65,7 @@ class Found:
         if nchannels < target.least:
             return False
         mine = self.target
-        if target.pattern == PATTERN_NVLS:
+        if target.pattern == families.PATTERN_NVLS:
             more = self.nchannels < nchannels <= gpus
             return more or nchannels * target.bw_inter > self.nchannels * mine.bw_inter
         gain = nchannels * target.bw_intra - self.nchannels * mine.bw_intra
@@ -129,17 +120,19 @@ class Reach:
         wires = [system.wires[i] for i in path.wires]
         from_gpu = vertices[start].kind == GPU_KIND
         on_pcie = bandwidth
-        through_root = path.kind == PHB and from_gpu and any(vertices[wire.dst].kind == CPU_KIND for wire in wires)
+        through_root = (
+            path.kind == families.PHB and from_gpu and any(vertices[wire.dst].kind == CPU_KIND for wire in wires)
+        )
         if through_root and system.arch == "x86_64" and system.vendor == "GenuineIntel":
             on_pcie = bandwidth * 6 // 5
         amounts: list[tuple[int, int]] = []
         for i, wire in zip(path.wires, wires, strict=True):
-            amount = on_pcie if wire.kind == PIX else bandwidth
+            amount = on_pcie if wire.kind == families.PIX else bandwidth
             amounts.append((i, amount))
             target = vertices[wire.dst]
             if target.kind == GPU_KIND and target.sm < 80 and not from_gpu:
                 amounts.append((system.back[i], amount // 8))
-            if target.kind == CPU_KIND and system.arch == "ppc64" and wire.kind == NVL:
+            if target.kind == CPU_KIND and system.arch == "ppc64" and wire.kind == families.NVL:
                 amounts.append((system.back[i], amount))
         return tuple(amounts)
 
@@ -193,7 +186,7 @@ class Reach:
     def _pcie(self, gpu: int) -> int:
         system = self.paths.system
         for i in system.out[self.gpus[gpu]]:
-            if system.wires[i].kind == PIX:
+            if system.wires[i].kind == families.PIX:
                 return min(system.wires[i].bandwidth, system.wires[system.back[i]].bandwidth)
         return -GB
 
@@ -204,9 +197,9 @@ class Reach:
 
     def _neighbours(self, gpu: int, left: Sequence[int]) -> Sequence[int]:
         after, before = (gpu + 1) % self.count, (gpu - 1) % self.count
-        if self.target.pattern == PATTERN_RING:
+        if self.target.pattern == families.PATTERN_RING:
             wanted = [before, after]
-        elif self.target.pattern in (PATTERN_SPLIT_TREE, PATTERN_BALANCED_TREE):
+        elif self.target.pattern in (families.PATTERN_SPLIT_TREE, families.PATTERN_BALANCED_TREE):
             wanted = [after, before]
         else:
             wanted = [after]
