@@ -134,18 +134,16 @@ def _fabric(fabric: Fabric, numbers: _Numbers) -> dict[str, Any]:
     row |= {"lanes": fabric.lanes, "planes": fabric.planes, "leaf_nodes": fabric.leaf_nodes}
     row["oversubscription"] = decimal_text(fabric.oversubscription)
     if fabric.levels:
-        row["levels"] = [_level_row(level) for level in fabric.levels]
+        row["levels"] = [
+            ({} if level.nodes is None else {"nodes": level.nodes})
+            | ({} if level.oversubscription == 1 else {"oversubscription": decimal_text(level.oversubscription)})
+            | {"planes": level.planes}
+            for level in fabric.levels
+        ]
     if fabric.group_nodes:
         row |= {"group_nodes": fabric.group_nodes, "group_links": fabric.group_links}
     row |= {"can": sorted(fabric.can)} if fabric.can else {}
     return row | _own((fabric.lane_bandwidth, fabric.latency, fabric.overhead), numbers)
-
-
-def _level_row(level: Level) -> dict[str, Any]:
-    row: dict[str, Any] = {} if level.nodes is None else {"nodes": level.nodes}
-    if level.oversubscription != 1:
-        row["oversubscription"] = decimal_text(level.oversubscription)
-    return row | {"planes": level.planes}
 
 
 def _own(numbers: _Numbers, usual: _Numbers) -> dict[str, str]:

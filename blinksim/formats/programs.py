@@ -429,10 +429,15 @@ def to_schedule(
     machine = machine_of(trace)
     try:
         machine.run()
-        kept = {
-            (rank, unit): machine.memory[machine.place(rank, "o", place)].parts
-            for rank, place, unit in _kept(collective, ranks, units)
-        }
+        # What must be there in the end.
+        kept: dict[tuple[int, Unit], Parts] = {}
+        block = units // ranks
+        for unit in _units(collective, ranks, units):
+            inside = unit[1] % block if collective.ends == OWN else unit[1]
+            place = inside + (unit[0] * block if collective.starts == OWN else 0)
+            holders = [_target(collective, unit, ranks, units) if collective.ends == OWN else collective.root]
+            for rank in range(ranks) if collective.ends == EVERY else holders:
+                kept[rank, unit] = machine.memory[machine.place(rank, "o", place)].parts
         return _schedule(trace, kept, topology, collective, program.name, units)
     except InfeasibleError as error:
         raise InfeasibleError(f"{path}: right for its runtime, but no schedule here: {error}") from None
@@ -450,18 +455,6 @@ def _units(collective: Collective, ranks: int, units: int) -> Iterator[Unit]:
 def _target(collective: Collective, unit: Unit, ranks: int, units: int) -> int:
     """The rank that a unit ends at, -1 where that is every rank or the root."""
     return unit[1] // (units // ranks) if collective.ends == OWN else -1
-
-
-def _kept(collective: Collective, ranks: int, units: int) -> Iterator[tuple[int, int, Unit]]:
-    """(rank, place in its output, unit) of everything that must be there in the end."""
-    block = units // ranks
-    for unit in _units(collective, ranks, units):
-        target = _target(collective, unit, ranks, units)
-        inside = unit[1] % block if collective.ends == OWN else unit[1]
-        place = inside + (unit[0] * block if collective.starts == OWN else 0)
-        holders = [target] if collective.ends == OWN else [collective.root]
-        for rank in range(ranks) if collective.ends == EVERY else holders:
-            yield rank, place, unit
 
 
 def _schedule(

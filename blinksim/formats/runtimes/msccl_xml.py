@@ -523,16 +523,7 @@ def _blocks(plan: Moves, rank: int, mine: Sequence[Move], channel: dict[int, int
             data[move.slot_written] = _Data(by.add(kind, source, move.into, move.units, waits))
         first = last
     copies = [(source, target, units) for owner, source, target, units in plan.copies if owner == rank]
-    # Copies with those that continue each other made one.
-    joined: list[tuple[Place, Place, int]] = []
-    for source, target, units in sorted(copies, key=lambda copy: (copy[0].buffer, copy[0].start)):
-        if joined:
-            a, b, n = joined[-1]
-            if (a.buffer, a.start + n, b.start + n) == (source.buffer, source.start, target.start):
-                joined[-1] = (a, b, n + units)
-                continue
-        joined.append((source, target, units))
-    for source, target, units in joined:
+    for source, target, units in _joined(copies):
         local = block(-1, -1, 0)
         for start, count in _counts(units):
             local.add(COPY, source.after(start), target.after(start), count, [])
@@ -567,6 +558,19 @@ def _parts(move: Move) -> list[Move]:
     ]
 
 
+def _joined(copies: list[tuple[Place, Place, int]]) -> list[tuple[Place, Place, int]]:
+    """Copies with those that continue each other made one."""
+    found: list[tuple[Place, Place, int]] = []
+    for source, target, units in sorted(copies, key=lambda copy: (copy[0].buffer, copy[0].start)):
+        if found:
+            a, b, n = found[-1]
+            if (a.buffer, a.start + n, b.start + n) == (source.buffer, source.start, target.start):
+                found[-1] = (a, b, n + units)
+                continue
+        found.append((source, target, units))
+    return found
+
+
 def _gpu_lines(rank: int, blocks: list[_Block]) -> list[str]:
     programs: list[list[tuple[_Step | None, _Step | None]]] = []
     for block in blocks:
@@ -594,20 +598,17 @@ def _gpu_lines(rank: int, blocks: list[_Block]) -> list[str]:
     lines = []
     for position, (block, program) in enumerate(zip(blocks, programs, strict=True)):
         lines.append(f'    <tb id="{position}" send="{block.send}" recv="{block.receive}" chan="{block.channel}">')
-        lines += [_step_line(number, step, wait, place) for number, (step, wait) in enumerate(program)]
+        for number, (here, wait) in enumerate(program):
+            kind, count = (here.kind, here.count) if here else (NOTHING, 0)
+            source, target = (here.source, here.target) if here else (_NOWHERE, Place(OUTPUT, -1))
+            before, on = (place[id(wait.block)], wait.number) if wait else (-1, -1)
+            lines.append(
+                f'      <step s="{number}" type="{kind}" srcbuf="{source.buffer}" srcoff="{source.start}" '
+                f'dstbuf="{target.buffer}" dstoff="{target.start}" cnt="{count}" depid="{before}" deps="{on}" '
+                f'hasdep="{int(here is not None and here.awaited)}"/>'
+            )
         lines.append("    </tb>")
     return lines
-
-
-def _step_line(number: int, step: _Step | None, wait: _Step | None, place: dict[int, int]) -> str:
-    kind, count = (step.kind, step.count) if step else (NOTHING, 0)
-    source, target = (step.source, step.target) if step else (_NOWHERE, Place(OUTPUT, -1))
-    block, on = (place[id(wait.block)], wait.number) if wait else (-1, -1)
-    return (
-        f'      <step s="{number}" type="{kind}" srcbuf="{source.buffer}" srcoff="{source.start}" '
-        f'dstbuf="{target.buffer}" dstoff="{target.start}" cnt="{count}" depid="{block}" deps="{on}" '
-        f'hasdep="{int(step is not None and step.awaited)}"/>'
-    )
 
 
 FORMAT = Format(

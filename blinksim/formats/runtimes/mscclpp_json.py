@@ -181,8 +181,8 @@ def read(document: object, path: str | Path) -> Plan:
     for rank, part in enumerate(parts):
         remotes = []
         for buffer in part["remote_buffers"].items():
-            fields = buffer.fields(("rank", "type", "access_channel_types"))
-            remotes.append((fields["rank"].whole(0, len(gpus) - 1), _kind(fields["type"])))
+            place = buffer.fields(("rank", "type", "access_channel_types"))
+            remotes.append((place["rank"].whole(0, len(gpus) - 1), _kind(place["type"])))
         given = enumerate(part["threadblocks"].items())
         blocks.append(tuple(_block(block, rank, number, sizes, remotes, len(peers[rank])) for number, block in given))
     return Plan(name, collective, sizes, tuple(blocks), twin, bool(fields["inplace"].a(bool, "true or false")))

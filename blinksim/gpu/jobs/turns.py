@@ -223,16 +223,9 @@ class Turns:
         if choice.lane_blocks is not None:
             by = f"{choice.schedule.algorithm} on lanes of {count(choice.lane_blocks, 'block')}"
         # What must be the same on all ranks, for their parts to fit together.
-        arrays = (
-            program.key,
-            program.length,
-            program.queue_start,
-            program.sources,
-            program.destinations,
-            program.waits,
-        )
+        names = "key", "length", "queue_start", "sources", "destinations", "waits", "waits", "signals"
         cut = np.array([program.slices, program.piece_units, program.order, program.packets])
-        content = b"".join(array.tobytes() for array in (*arrays, program.waits, program.signals, cut))
+        content = b"".join(array.tobytes() for array in (*(getattr(program, name) for name in names), cut))
         signature = signature_of(call, first, moved, content)
         at, step = first * size, length * size
         return Turn(spread, by, says, signature, at, at, written, rounds, step)

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from statistics import mean
 
 from blinksim.cost.execution_rates import ExecutionRates
-from blinksim.gpu.program_time.program_shape import HERE, Moment, Op, Shape, Sized, shape_of, sized, wire
 from blinksim.gpu.program_time import run_time as timing
+from blinksim.gpu.program_time.program_shape import HERE, Moment, Op, Shape, Sized, shape_of, sized, wire
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, merge_queues, usual_piece, usual_slices, worth_staging

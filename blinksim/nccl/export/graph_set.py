@@ -135,7 +135,7 @@ def _communicator(schedule: Schedule, line: Line, width: int, speed: Fraction) -
         "share": str(line.share),
         "channels": width,
         "log": log_lines(graph, gpus),
-        "environment": (environment | ({"NCCL_NVLS_ENABLE": "0"} if has_nvswitch(schedule.topology) else {})),
+        "environment": environment | ({"NCCL_NVLS_ENABLE": "0"} if has_nvswitch(topology) else {}),
     }
     return text, entry
 

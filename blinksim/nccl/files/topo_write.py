@@ -27,7 +27,15 @@ class BusIds:
     """
 
     def __init__(self, topology: Topology, gpus: Sequence[Device], given: Sequence[str] | None) -> None:
-        self._of: dict[str, str] = _given(gpus, given) if given is not None else {}
+        self._of: dict[str, str] = {}
+        if given is not None:
+            lowered = [bus.strip().lower() for bus in given]
+            for bus in lowered:
+                if not BUS_ID.fullmatch(bus):
+                    raise InputError(f"{bus[:40]!r} is not a bus id such as 0000:1b:00.0")
+            if len(lowered) != len(gpus) or len(set(lowered)) < len(lowered):
+                raise InputError(f"{len(gpus)} different bus ids are needed, one for each GPU, not {len(given)}")
+            self._of = dict(zip((gpu.name for gpu in gpus), lowered, strict=True))
         known = {str(d.attributes["busid"]).lower() for d in topology.devices if "busid" in d.attributes}
         self._taken = {*self._of.values(), *known}
         self._made = 0
@@ -57,16 +65,6 @@ class BusIds:
             if bus not in self._taken:
                 self._taken.add(bus)
                 return bus
-
-
-def _given(gpus: Sequence[Device], given: Sequence[str]) -> dict[str, str]:
-    lowered = [bus.strip().lower() for bus in given]
-    for bus in lowered:
-        if not BUS_ID.fullmatch(bus):
-            raise InputError(f"{bus[:40]!r} is not a bus id such as 0000:1b:00.0")
-    if len(lowered) != len(gpus) or len(set(lowered)) < len(lowered):
-        raise InputError(f"{len(gpus)} different bus ids are needed, one for each GPU, not {len(given)}")
-    return dict(zip((gpu.name for gpu in gpus), lowered, strict=True))
 
 
 _IN_TREE = ("pcie", "nic", *GPU_KINDS)
@@ -159,7 +157,10 @@ class _Writer:
         self.rates = link_rates.load("nccl" if topology.rates == "nccl" else "nominal")
         self.notes: dict[str, None] = {}
         gpus = [device for device in topology.devices if device.kind in GPU_KINDS]
-        self.number = _numbers(gpus)
+        # The number of each GPU: what it says, or what its name says; the position of each if two say the same.
+        self.number = {gpu.name: _said(gpu, position) for position, gpu in enumerate(gpus)}
+        if len(set(self.number.values())) < len(gpus):
+            self.number = {gpu.name: position for position, gpu in enumerate(gpus)}
         self.rank = {name: rank for rank, name in enumerate(topology.members)}
         self.bus = BusIds(topology, sorted(gpus, key=lambda gpu: self.number[gpu.name]), bus_ids)
         if self.bus.invents_gpus:
@@ -341,14 +342,6 @@ class _Writer:
             links = name.split(" ")[-1].strip("()")
             self.note(f"{links} links are written as NVLinks of {float(lane) / 1e9:g} GB/s: {count} for {shown}")
         return count
-
-
-def _numbers(gpus: Sequence[Device]) -> dict[str, int]:
-    """The number of each GPU: what it says, or what its name says; the position of each if two say the same."""
-    found = {gpu.name: _said(gpu, position) for position, gpu in enumerate(gpus)}
-    if len(set(found.values())) < len(found):
-        return {gpu.name: position for position, gpu in enumerate(gpus)}
-    return found
 
 
 def _said(device: Device, position: int) -> int:

@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 from blinksim.collective import COLLECTIVES, REDUCING, ROOTED, busbw_factor
 from blinksim.errors import FileError
@@ -310,15 +309,12 @@ def check_ranks(run: Run) -> None:
         return
     expected = busbw_factor(run.collective, run.ranks)
     if abs(factor - float(expected)) > 0.03:
+        shown = str(expected) if expected.denominator == 1 else f"{expected} = {float(expected):.3f}"
         raise FileError(
             run.path,
-            f"busbw / algbw is {factor:.3f}, but an {run.collective} on {run.ranks} ranks has {_text(expected)}; "
+            f"busbw / algbw is {factor:.3f}, but an {run.collective} on {run.ranks} ranks has {shown}; "
             f"is this one log?",
         )
-
-
-def _text(factor: Fraction) -> str:
-    return str(factor) if factor.denominator == 1 else f"{factor} = {float(factor):.3f}"
 
 
 def check_rate(path: str, row: Row, numbers: tuple[Number, Number, Number]) -> None:

@@ -260,14 +260,11 @@ def _read_json(path: str, data: bytes) -> Run:
     if not draft.rows:
         raise FileError(path, "results: there is no measurement; did the test end early?")
     each = math.prod(Entry(path, f"config.{key}", config.get(key, 1)).whole(1, 10**5) for key in ("nthreads", "ngpus"))
-    return draft.finish(path, _ranks_of(draft.places, each) if "ngpus" in config or draft.places else 0)
-
-
-def _ranks_of(places: list[RankPlace], each: int) -> int:
-    """The number of ranks: some releases list all of them, others the first of every process, which has `each`."""
-    last = max((place.rank for place in places), default=0)
-    everyone = len(places) > 1 and len(places) == last + 1
-    return last + (1 if everyone else each)
+    # Some releases list all ranks, others the first of every process, which has `each`.
+    last = max((place.rank for place in draft.places), default=0)
+    everyone = len(draft.places) > 1 and len(draft.places) == last + 1
+    ranks = last + (1 if everyone else each)
+    return draft.finish(path, ranks if "ngpus" in config or draft.places else 0)
 
 
 def _add_result(draft: _Draft, entry: Entry, number: int) -> None:

@@ -240,7 +240,6 @@ class Attempt:
                 last = tuple(self.channels[-1])
                 self._enter(port, last[0], back, last)
             else:
-                laid = len(self.channels)
                 if not laid and not self.paths.switches:
                     # The listed order sets a reference; it has a budget of its own.
                     visits, self.visits = self.visits, VISITS_LISTED_ORDER

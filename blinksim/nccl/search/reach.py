@@ -91,7 +91,8 @@ class Reach:
             for a in self.gpus
         ]
         vertices = paths.system.vertices
-        self.local = {port: self._index(paths.local_gpu[vertex]) for port, vertex in enumerate(self.ports)}
+        nearest = [paths.local_gpu[vertex] for vertex in self.ports]
+        self.local = {p: None if gpu is None else self.gpus.index(gpu) for p, gpu in enumerate(nearest)}
         self.latency = [vertices[port].latency for port in self.ports]
         cards = [vertices[port].card for port in self.ports]
         self.same_card = [[b for b, card in enumerate(cards) if card == mine] for mine in cards]
@@ -100,9 +101,6 @@ class Reach:
         self._following: dict[tuple[int, int, int, int], Sequence[int]] = {}
         self._preferred: dict[int | None, list[int]] = {}
         self._port_demands: dict[tuple[int, int, bool, int], Demand | None] = {}
-
-    def _index(self, gpu: int | None) -> int | None:
-        return None if gpu is None else self.gpus.index(gpu)
 
     # --- links ----------------------------------------------------------------------------------------------------
 
@@ -178,7 +176,8 @@ class Reach:
                     scores.append(((*outside, -(path.bandwidth // GB), path.hops, distance), there))
                 self._orders[gpu, entry] = tuple(there for _, there in sorted(scores))
             left = [there for there in self._orders[gpu, entry] if not used >> there & 1]
-            if towards == -1 and self._alike(gpu, left):
+            paths = [self.paths[self.gpus[gpu], self.gpus[there]] for there in left] if towards == -1 else []
+            if towards == -1 and len({(path.bandwidth // GB, path.hops) for path in paths}) <= 1:
                 left.reverse()
             self._following[key] = self._neighbours(gpu, left) if self.paths.switches else left
         return self._following[key]
@@ -189,11 +188,6 @@ class Reach:
             if system.wires[i].kind == families.PIX:
                 return min(system.wires[i].bandwidth, system.wires[system.back[i]].bandwidth)
         return -GB
-
-    def _alike(self, gpu: int, others: Sequence[int]) -> bool:
-        here = self.gpus[gpu]
-        paths = [self.paths[here, self.gpus[there]] for there in others]
-        return len({(path.bandwidth // GB, path.hops) for path in paths}) <= 1
 
     def _neighbours(self, gpu: int, left: Sequence[int]) -> Sequence[int]:
         after, before = (gpu + 1) % self.count, (gpu - 1) % self.count

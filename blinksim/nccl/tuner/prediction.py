@@ -147,7 +147,10 @@ def _predicted(
     if len({vertex.number for vertex in vertices}) < len(vertices):
         raise InputError(f"{topology.name}: two members have the same number `dev`; NCCL tells GPUs apart by it")
     paths = Paths(system)
-    job = job_of(system, constants, multicast and not _taken_away(topology))
+    # Edits may say what switches can do, and none reduces into readers any more.
+    said = any(edit.endswith(IN_NETWORK) or " can=" in edit for edit in topology.edits)
+    taken_away = said and not any(device.reads for device in topology.devices)
+    job = job_of(system, constants, multicast and not taken_away)
     rules = Rules(constants.channel_bandwidths, constants.any_port_below)
 
     def found(family: str, pattern: int, least: int, most: int) -> Graph | None:
@@ -176,12 +179,6 @@ def _predicted(
         names={vertex.number: vertex.name for vertex in vertices},
         assumed=system.assumed,
     )
-
-
-def _taken_away(topology: Topology) -> bool:
-    """True if edits say what switches can do, and none reduces into readers."""
-    said = any(edit.endswith(IN_NETWORK) or " can=" in edit for edit in topology.edits)
-    return said and not any(device.reads for device in topology.devices)
 
 
 def job_of(system: System, constants: Constants, multicast: bool = True) -> tuner.Job:

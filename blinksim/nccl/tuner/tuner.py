@@ -100,7 +100,12 @@ def times(
             continue
         latency, bandwidth = row.latency_us, row.bandwidth
         protocol = PROTOCOLS.index(row.protocol)
-        if _corrected(row, job, constants) and (step := _doublings(size)) < len(constants.tree_correction[protocol]):
+        start = constants.nvls_tree_correction_from
+        late = row.algorithm == "nvls_tree" and 0 < start <= job.sm and job.arch == "x86_64"
+        # The first entry of the correction is that of 64 B.
+        step = max(size >> 6, 1).bit_length() - 1
+        corrected = row.collective == "allreduce" and (row.algorithm == "tree" or late)
+        if corrected and step < len(constants.tree_correction[protocol]):
             bandwidth *= constants.tree_correction[protocol][step]
         # Large messages of the ring over the network start more slowly than the table says.
         slow = row.algorithm == "ring" and row.protocol == "Simple" and collective == "allreduce" and job.nnodes > 1
@@ -109,19 +114,6 @@ def times(
         time = latency + size / (1000 * bandwidth)
         found.append(Timing(row.algorithm, row.protocol, time * 1e-6, latency * 1e-6, bandwidth * 1e9))
     return found
-
-
-def _corrected(row: Row, job: Job, constants: Constants) -> bool:
-    if row.collective != "allreduce":
-        return False
-    start = constants.nvls_tree_correction_from
-    late = row.algorithm == "nvls_tree" and 0 < start <= job.sm and job.arch == "x86_64"
-    return row.algorithm == "tree" or late
-
-
-def _doublings(size: int) -> int:
-    """Which entry of the correction a size belongs to: 64 B is the first."""
-    return max(size >> 6, 1).bit_length() - 1
 
 
 class _Tuner:
