@@ -4,6 +4,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
+# Compiled tests are kept, as their asserts take seconds to rewrite.
+export PYTHONDONTWRITEBYTECODE :=
 
 # What .venv is made with: the first of these that is new enough. `make PYTHON=/path/to/python3.12 …` names another.
 PYTHON ?= python3.13 python3.12 python3.11 python3

@@ -87,7 +87,7 @@ END = """\
 - [Published measurements](measured.md) of 28 machines stand beside NCCL's own prediction.
 - Where no constants are known, times count links and latencies only, and the answer's model is `alpha-beta`. At small
   sizes that is too little by the launch and by what blocks spend: several times too little below 1 MiB.
-- [Calibrate](calibrate.md) your own GPUs: `blinksim calibrate --gpus` takes a minute.
+- [Calibrate](../diagnose.md#what-do-my-links-really-carry) your own GPUs: `blinksim calibrate --gpus` takes a minute.
 """
 
 
