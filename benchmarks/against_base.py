@@ -55,7 +55,7 @@ CASES = (
         "dgx1-v100 allreduce", "dgx1-v100 alltoall", "dgx-a100 allreduce --nodes 2", "dgx-a100 allreduce --nodes 16",
         "dgx-a100 alltoall --nodes 4", "mi250 allreduce --nodes 2", "dgx1-v100 allreduce --size 1MiB",
         "dgx1-v100 allreduce --losses", "torus:4x4 allreduce --size 64KiB",
-        "dgx-a100 allgather --nodes 128 --edit 'degrade n0.nic3-fabric3 bandwidth=10GB/s'")),
+        "dgx-a100 allgather --nodes 128 --edit 'degrade n0.nic2-fabric0 bandwidth=10GB/s'")),
 )  # fmt: skip
 
 
