@@ -184,7 +184,7 @@ class Plan(Builder):
             dst=[b for _, b, _ in edges],
             op=op,
             step=list(steps),
-            route=[self.add_route(links) for _, _, links in edges],
+            route=self.add_routes(links for _, _, links in edges),
             channel=channel,
         )
 

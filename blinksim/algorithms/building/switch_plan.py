@@ -101,10 +101,7 @@ class Moves:
         if not self._sends:
             return
         src, dst, op, step, links = map(list, zip(*sorted(self._sends, key=lambda send: send[3]), strict=True))
-        route, channel = (
-            [self._plan.add_route(way) for way in links],
-            self._plan.channel(list(zip(src, dst, strict=True))),
-        )
+        route, channel = self._plan.add_routes(links), self._plan.channel(list(zip(src, dst, strict=True)))
         self._plan.add_sends(chunk=chunk, src=src, dst=dst, op=op, step=step, route=route, channel=channel)
 
 
