@@ -10,7 +10,7 @@ from blinksim.cost import presets
 from blinksim.timing.model_registry import MODELS
 
 # `make test` takes the quick profile, `make test-all` the other.
-for profile, examples in (("quick", 25), ("thorough", 80)):
+for profile, examples in (("quick", 25), ("thorough", 50)):
     settings.register_profile(
         profile,
         derandomize=True,

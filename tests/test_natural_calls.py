@@ -15,7 +15,7 @@ NATURAL: dict[str, Callable[[], object]] = {
     "simulate": lambda: bs.simulate(ring(), "256KiB"),
     "execute": lambda: bs.execute(ring(), "1MB"),
     "advise": lambda: bs.advise(bs.load("dgx1-v100", rates="nccl"), size="256MiB"),
-    "advise in the order of the others": lambda: bs.advise("dgx1-v100", "allreduce", "64MiB"),
+    "advise in the order of the others": lambda: bs.advise("k2200-ntb", "allreduce", "64MiB"),
     "pareto": lambda: bs.pareto("ring:4@25GB/s", "allgather", sizes="1MiB,64MiB", seconds=1),
     "place": lambda: bs.place("dgx1-v100", 4, "allgather"),
     "contest": lambda: bs.contest("dgx1-v100", "allreduce"),

@@ -239,6 +239,7 @@ def test_a_cell_may_run_again() -> None:
     assert REGISTRY["cell"].fill is cell
 
 
+@pytest.mark.slow
 def test_a_sweep_takes_files_to_its_workers_and_times_them_again_when_edited() -> None:
     write("swap.py", HEAD, SWAP)
     write("late.py", HEAD, LATE)

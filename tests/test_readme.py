@@ -99,7 +99,15 @@ def run_cli(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int,
     return status, "".join(said) + out.getvalue()
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if examples(page.read_text())], ids=page_id)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.slow] if page.parent.name == "docs" else [])
+        for page in PAGES
+        if examples(page.read_text())
+    ],
+    ids=page_id,
+)
 def test_examples_print_what_the_page_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     furnish(tmp_path, page.read_text())
     monkeypatch.chdir(tmp_path)
@@ -116,6 +124,7 @@ def test_examples_print_what_the_page_says(page: Path, tmp_path: Path, monkeypat
 WITH_PYTHON = [page for page in PAGES if PYTHON.search(page.read_text())]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=page_id)
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

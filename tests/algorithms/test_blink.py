@@ -53,6 +53,7 @@ def built() -> list[tuple[Subset, str, str, Schedule]]:
     return rows
 
 
+@pytest.mark.slow
 def test_the_published_bound_is_reached_on_every_class(built: list[tuple[Subset, str, str, Schedule]]) -> None:
     for subset, name, column, schedule in built:
         assert independent_check.rate(schedule) == subset.value(column) * subset.lane, (str(subset), name)
@@ -135,6 +136,7 @@ def test_one_rank_and_too_many() -> None:
         blink.build(load("torus:8x8").select(), ALLREDUCE)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(strategies.topologies(max_devices=5, switches=False, half_duplex=False, unequal=False))
 def test_random_direct_machines_reach_their_bound(topology: Topology) -> None:

@@ -51,6 +51,7 @@ def packed() -> list[tuple[str, str, int, Fraction, Fraction, int]]:
     return rows
 
 
+@pytest.mark.slow
 def test_sixteen_channels_reach_the_partition_bound_on_nearly_all_subsets(
     packed: list[tuple[str, str, int, Fraction, Fraction, int]],
 ) -> None:
@@ -77,6 +78,7 @@ def test_channels_of_known_subsets(packed: list[tuple[str, str, int, Fraction, F
             assert (count / lanes).denominator == 1, gpus
 
 
+@pytest.mark.slow
 def test_the_whole_dgx1v_needs_24_channels() -> None:
     topology = part("DGX-1V", "0-1-2-3-4-5-6-7")
     schedule = chains.build(topology, ALLREDUCE, channels=24)

@@ -72,6 +72,7 @@ def test_alltoall_on_a_dgx1(point: tuple[int, int, int], optimal: bool) -> None:
     assert (found.rate == found.bounds.rate) == optimal
 
 
+@pytest.mark.slow
 def test_reducing_collectives_are_the_others_backwards() -> None:
     scattered = find(DGX1V, Collective("reducescatter"), chunks=6, steps=3, rounds=7)
     check(scattered)

@@ -199,6 +199,7 @@ def rated(topology: Topology, rate: str) -> Topology:
     return replace(topology, devices=tuple(devices))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("can", "name", "best"),
     [
@@ -247,6 +248,7 @@ def test_a_switch_that_adds_gives_the_right_sums(name: str, size: str) -> None:
         assert bs.execute(schedule, size, dtype=dtype, op=op).wrong == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["nvls", "sharp"])
 def test_simulations_keep_to_the_loads(name: str) -> None:
     topology = star(8, READS if name == "nvls" else ADDS)

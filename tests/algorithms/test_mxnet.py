@@ -195,6 +195,7 @@ def test_connected_by_nvlink(case: dict[str, Any]) -> None:
     assert mxnet.connected(square(case["W"])) is case["expect"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", cases("ComputeTrees"))
 def test_trees_of_random_machines(case: dict[str, Any]) -> None:
     setup, draw = case["randomized"], np.random.default_rng(1)

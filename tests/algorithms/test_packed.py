@@ -93,7 +93,7 @@ DATA = Path(__file__).parents[1] / "data" / "machines"
         ("uneven_48.yaml", "allreduce", Fraction(1)),
         ("capacity_64.yaml", "broadcast", Fraction(25)),
         ("mesh:9x9@50GB/s", "allreduce", Fraction(90)),
-        ("mesh:16x16@1GB/s", "allreduce", Fraction(960, 510)),
+        pytest.param("mesh:16x16@1GB/s", "allreduce", Fraction(960, 510), marks=pytest.mark.slow),
         # Two boxes, on rails and on a thin fabric.
         ("rails:2x8@300GB/s,20GB/s", "allreduce", None),
         ("fattree:2x8@300GB/s,20GB/s", "allreduce", None),
@@ -178,6 +178,7 @@ def test_allreduce_beyond_two_phases(machine: Topology, chosen: str, links: Frac
 OPTIMA = {"broadcast": "broadcast_bound_links", "allgather": "allgather_bound", "allreduce": "allreduce_tree_bound"}
 
 
+@pytest.mark.slow
 def test_every_connected_class_of_subsets() -> None:
     """All classes of GPU subsets of both DGX-1 with their brute-force optima in links (Blink short paper's graphs)."""
     seen = 0

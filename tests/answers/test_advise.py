@@ -66,6 +66,7 @@ def test_six_gpus_of_a_dgx1_gain_from_chains() -> None:
     assert found.load.exported.environment["NCCL_ALGO"] == "allreduce:tree"
 
 
+@pytest.mark.slow
 def test_all_eight_have_nothing_to_gain() -> None:
     found = advised(*dgx1())
     check(found)
@@ -117,6 +118,7 @@ def test_other_collectives(collective: str) -> None:
     assert data["nccl"]["algbw_GBps"] > 0
 
 
+@pytest.mark.slow
 def test_small_sizes_are_left_alone() -> None:
     found = advised(*dgx1(SIX), size=8192)
     check(found)
@@ -162,6 +164,7 @@ def test_what_no_file_brings_is_said() -> None:
     assert "no file makes NCCL or MSCCL reach" in found.sentence()
 
 
+@pytest.mark.slow
 def test_a_schedule_too_large_to_write_out_stands_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hundreds of ranks on parallel routes: the others are still advice."""
     machine = load("aurora", nodes=2)

@@ -139,6 +139,7 @@ def test_the_table_holds_both_kinds_of_constants(found: GpuCalibration, tmp_path
     assert all(run["time_s"] > 0 and run["size_bytes"] % 256 == 0 for run in runs)
 
 
+@pytest.mark.slow
 def test_noise_is_refused() -> None:
     """Times that no constants explain leave nothing behind."""
     with pytest.raises(InputError, match=r"no constants explain these times: half of them stay \d+ % or more off"):
@@ -152,6 +153,7 @@ def test_one_gpu_is_not_enough() -> None:
         fit_execution([plan(2)[0]], [1e-5], GUESSES)
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from blinksim import machines
     from blinksim.answers.measurements import execution_fit

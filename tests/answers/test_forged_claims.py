@@ -161,6 +161,7 @@ def test_what_bound_prints_is_proved(question: Any, tmp_path: Path) -> None:
     assert found.proved, found
 
 
+@pytest.mark.slow
 def test_no_forgery_is_accepted(tmp_path: Path) -> None:
     tally = campaign(tmp_path, 160, seed=1)
     assert tally["wrong"] + tally["refused"] > 100
@@ -168,8 +169,8 @@ def test_no_forgery_is_accepted(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_none_of_many_forgeries_is_accepted(tmp_path: Path) -> None:
-    tally = campaign(tmp_path, 3000, seed=2)
-    assert tally["wrong"] + tally["refused"] > 2000
+    tally = campaign(tmp_path, 1000, seed=2)
+    assert tally["wrong"] + tally["refused"] > 650
 
 
 @pytest.mark.slow

@@ -41,6 +41,7 @@ def test_the_first_lines_say_that_links_are_all(capsys: pytest.CaptureFixture[st
     assert answer["beside"] == told[1].strip()
 
 
+@pytest.mark.slow
 def test_a_machine_without_relatives_gets_all_of_them_and_generated_ones_none() -> None:
     found = bs.rank("tpu-v5p", "allreduce", "64MiB")
     assert found.interval is not None

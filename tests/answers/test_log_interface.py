@@ -59,6 +59,7 @@ def test_of_a_whole_machine_the_log_says_the_members(tmp_path: Path) -> None:
     assert found.part.members == ("gpu0", "gpu1", "gpu2", "gpu3")
 
 
+@pytest.mark.slow
 def test_advice_on_a_name_is_that_of_the_command() -> None:
     named = bs.advise("dgx1-v100")
     whole = bs.load("dgx1-v100", rates="nccl")

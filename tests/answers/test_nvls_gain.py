@@ -69,6 +69,7 @@ def test_what_only_receives_or_sends_gains_nothing(collective: str) -> None:
     assert found.sentence().startswith("nothing to gain for a")
 
 
+@pytest.mark.slow
 def test_advise_says_it(capsys: pytest.CaptureFixture[str]) -> None:
     machine = load("hgx-h200", rates="nccl")
     found = advise(machine.select(), machine=machine)
@@ -91,6 +92,7 @@ def test_place_ranks_with_what_switches_add(capsys: pytest.CaptureFixture[str]) 
     assert "switches add" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_compare_says_from_where_on() -> None:
     machine = load("hgx-h200", rates="measured")
     found = compare(machine, "allreduce", "1MiB:1GiB:x4", ["ring", "double_binary"])

@@ -48,6 +48,7 @@ def front(found: tuple[bs.Pareto, dict[str, Candidate]]) -> bs.Pareto:
     return found[0]
 
 
+@pytest.mark.slow
 def test_every_point_is_right_and_takes_the_time_that_it_says(front: bs.Pareto) -> None:
     for point in front.points:
         assert bs.verify(point.schedule).ok

@@ -46,6 +46,7 @@ def made(gpus: int, size: int) -> Synthesis:
     return bs.synthesize(MACHINE.select(range(gpus)), "allreduce", size=size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gpus", "size"), [(8, 2**12), (8, 2**18), (8, 2**20), (8, 2**26), (2, 2**16)])
 def test_what_is_built_is_nearly_the_quickest_of_those_that_were_measured(gpus: int, size: int) -> None:
     found, real = made(gpus, size), measured_us(gpus, size)
@@ -155,6 +156,7 @@ def test_what_is_quicker_and_too_long_to_write_is_named(monkeypatch: pytest.Monk
         assert (one.algorithm in found.too_long) == (one.time_s < own.time_s)
 
 
+@pytest.mark.slow
 def test_compare_names_what_is_quickest_at_each_size_and_what_is_made_for_it() -> None:
     part, sizes = bs.load("dgx1-v100").select([0, 1, 2, 3]), [2**14, 2**20, 2**34]
     found = bs.compare(part, "allgather", sizes, search=0.3)

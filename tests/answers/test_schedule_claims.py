@@ -121,7 +121,18 @@ def test_few_steps_states_the_gap_of_its_loads(capsys: pytest.CaptureFixture[str
     assert bs.verify(made.schedule).facts.gap == 0
 
 
-@pytest.mark.parametrize("algorithm", ["packed", "ring", "few_steps", "chains", "binary", "direct", "blink", "mxnet"])
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        "packed",
+        "ring",
+        "few_steps",
+        "binary",
+        "direct",
+        "mxnet",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("blink", "chains")),
+    ],
+)
 def test_what_synthesis_claims_is_proved(algorithm: str) -> None:
     try:
         schedule = bs.synthesize("dgx1-v100", "allreduce", algorithm).schedule

@@ -58,6 +58,7 @@ def test_a_log_without_nvls_is_held_against_no_table_with_it(tmp_path: Path) -> 
     assert found is None or found.cell.nvls in ("off", "n.a.")
 
 
+@pytest.mark.slow
 def test_clusters_are_held_against_the_same_number_of_nodes(tmp_path: Path) -> None:
     row = published("dgx-a100", collective="allreduce", nodes="2", gpus="16")
     points = [Point(int(row["size_bytes"]), 100.0, None)]

@@ -8,7 +8,7 @@ from itertools import combinations_with_replacement
 
 import pytest
 from all_branching import best_rate
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import topologies
 
@@ -93,7 +93,7 @@ def test_small_machines_have_exact_bounds(topology: Topology, name: str, root: i
 
 @pytest.mark.slow
 @given(machines(), st.sampled_from(NAMES), st.integers(0, 1))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_many_small_machines_have_exact_bounds(topology: Topology, name: str, root: int) -> None:
     assert_exact(topology, Collective(name, root if name in ("reduce", "broadcast") else 0))
 
@@ -143,21 +143,21 @@ def two_switches(draw: st.DrawFn) -> Topology:
 
 @pytest.mark.slow
 @given(two_switches(), st.sampled_from(NAMES), st.integers(0, 1))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_machines_of_two_switches_have_exact_bounds(machine: Topology, name: str, root: int) -> None:
     try:
         part = machine.select()
     except InfeasibleError:
-        return
-    if any(device.in_network for device in part.devices):
-        assert_exact(part, Collective(name, root if name in ("reduce", "broadcast") else 0))
+        assume(False)
+    assume(any(device.in_network for device in part.devices))
+    assert_exact(part, Collective(name, root if name in ("reduce", "broadcast") else 0))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids="+".join)
 def test_all_stars_have_exact_bounds(kind: tuple[str, ...]) -> None:
     for count in (2, 3, 4):
-        for ports in combinations_with_replacement((1, 2, 3), count):
+        for ports in combinations_with_replacement((1, 2) if count == 4 else (1, 2, 3), count):
             for name in NAMES:
                 assert_exact(star(ports, kind), Collective(name))
                 assert_exact(star(ports, kind, "1GB/s"), Collective(name))

@@ -83,7 +83,7 @@ def test_quick_algorithms(data: st.DataObject) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(st.data())
 def test_all_algorithms(data: st.DataObject) -> None:
     topology = data.draw(machines(relays=True))
@@ -173,6 +173,7 @@ def without(certificate: TimeCertificate, part: Topology, collective: Collective
     return Windows.of(part, collective, size, Lengths.of(part, collective, lengths), certificate.time).time
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.data())
 def test_one_port_for_each_rank(data: st.DataObject) -> None:

@@ -46,6 +46,7 @@ def test_one_screen_with_what_to_load(
     assert (tmp_path / "chains.xml").is_file()
 
 
+@pytest.mark.slow
 def test_the_file_itself(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     target = tmp_path / "graph.xml"
     out, _ = ask(capsys, *SIX, "-o", str(target))
@@ -90,6 +91,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["best"]["rate_exact"] == "50"
 
 
+@pytest.mark.slow
 def test_times_before_an_edit_are_by_the_model_after_it(capsys: pytest.CaptureFixture[str]) -> None:
     """Links that are edited are no longer what was measured; then neither answer rests on it."""
     out, _ = ask(capsys, "hgx-h200", "--before", "--edit", "degrade gpu0-nvswitch lanes=9")
@@ -101,7 +103,7 @@ def test_times_before_an_edit_are_by_the_model_after_it(capsys: pytest.CaptureFi
     assert found["before"]["best"]["time_s"] == pytest.approx(found["best"]["time_s"], rel=0.2)
 
 
-@pytest.mark.parametrize("machine", ["h200x8/topo.xml", "h200x8/smi_topo.txt"])
+@pytest.mark.parametrize("machine", [pytest.param("h200x8/topo.xml", marks=pytest.mark.slow), "h200x8/smi_topo.txt"])
 def test_descriptions_of_ones_own_machine(capsys: pytest.CaptureFixture[str], machine: str) -> None:
     """Eight H200: what was measured of them holds, as for the machine of the catalogue."""
     out, _ = ask(capsys, str(CAPTURES / machine))

@@ -122,6 +122,7 @@ def test_errors_are_one_line(
     assert message in err
 
 
+@pytest.mark.slow
 def test_no_solver_no_pictures_and_no_tables_are_imported() -> None:
     """pandas, pyplot and the CP-SAT solver cost seconds; a diagnosis of one node needs none of them."""
     code = (

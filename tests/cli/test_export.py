@@ -146,6 +146,7 @@ def test_hops_without_nvlink_are_wrong_only_where_the_file_claims_nvlink(
         answer(capsys, "verify", str(file), "--machine", DGX1, "--members", "0,3,5,6", status=status)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edit", ["without gpu0-gpu3", "without gpu2-gpu3", "without gpu4"])
 def test_what_is_advised_is_used_as_it_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], edit: str

@@ -52,10 +52,15 @@ def test_the_python_of_an_export_can_be_typed(capsys: pytest.CaptureFixture[str]
     [
         ("project aurora allreduce 2GB --nodes 4 --ranks-per-node 12 --model aurora-projection --what-if",
          ["aurora", "--nodes", "4", "--ranks-per-node", "12", "--model", "aurora-projection"]),
-        ("project dgx1-v100 allreduce 1GiB --model simulate --algorithm ring --edit 'without gpu[0-1]'",
-         ["dgx1-v100", "--model", "simulate", "--edit", "without gpu[0-1]"]),
+        pytest.param(
+            "project dgx1-v100 allreduce 1GiB --model simulate --algorithm ring --edit 'without gpu[0-1]'",
+            ["dgx1-v100", "--model", "simulate", "--edit", "without gpu[0-1]"],
+            marks=pytest.mark.slow,
+        ),
         ("project aurora allreduce 2GB --nodes 4 --model projection", ["--nodes", "4", "--model", "projection"]),
-        ("project switch:4 allreduce 64KiB", ["synth", "switch:4", "--size", "64KiB"]),
+        pytest.param(
+            "project switch:4 allreduce 64KiB", ["synth", "switch:4", "--size", "64KiB"], marks=pytest.mark.slow
+        ),
         ("bound switch:3 allgather --size 64KiB", ["synth", "switch:3", "--size", "64KiB"]),
     ],
 )  # fmt: skip

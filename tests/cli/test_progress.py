@@ -70,6 +70,7 @@ def test_every_command_is_watched(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_a_time_limit_is_kept_by_what_is_large() -> None:
     # In a process of its own: the end may come while the garbage collector calls back into the tests' own tools, and
     # is dropped there with a warning.

@@ -195,6 +195,7 @@ def fake(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(fake_cupy.COMPILER is None, reason="no C++ compiler to build kernels.cu with")
 def test_the_kernel_does_the_same(fake: None) -> None:
     for algorithm, collective in CASES[:4]:

@@ -53,6 +53,7 @@ def fake(built: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_every_way_of_every_gpu_is_measured(fake: None) -> None:
     found = measure_ways(blocks=(1, 3), sizes=(4096, 20_000), repeats=2)

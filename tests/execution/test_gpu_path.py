@@ -191,13 +191,13 @@ def fake(built: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
 needs_compiler = pytest.mark.skipif(fake_cupy.COMPILER is None, reason="no C++ compiler to build kernels.cu with")
 
 CASES = [
-    ("ring", "allreduce", 0, "int32", "prod"),
-    ("two_shot", "allreduce", 0, "bfloat16", "sum"),
-    ("double_binary", "allreduce", 0, "float16", "sum"),
-    ("direct", "alltoall", 0, "uint8", "sum"),
-    ("direct", "scatter", 3, "int32", "prod"),
+    pytest.param("ring", "allreduce", 0, "int32", "prod", marks=pytest.mark.slow),
+    pytest.param("two_shot", "allreduce", 0, "bfloat16", "sum", marks=pytest.mark.slow),
+    pytest.param("double_binary", "allreduce", 0, "float16", "sum", marks=pytest.mark.slow),
+    pytest.param("direct", "alltoall", 0, "uint8", "sum", marks=pytest.mark.slow),
+    pytest.param("direct", "scatter", 3, "int32", "prod", marks=pytest.mark.slow),
     ("chain", "reduce", 2, "bfloat16", "sum"),
-    ("ring", "reducescatter", 0, "float16", "sum"),
+    pytest.param("ring", "reducescatter", 0, "float16", "sum", marks=pytest.mark.slow),
 ]
 
 
@@ -309,6 +309,7 @@ def test_iterations_apart_do_not_overlap(fake: object) -> None:
         assert (sum(times) >= (5 * 0.05 + 4 * 0.05 + 0.01) / 2) == apart
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_lanes_can_be_slowed_down(fake: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chain of two on a single lane, which carries the vector once, and can be told how long to take for it."""
@@ -426,6 +427,7 @@ def test_a_run_says_whether_it_was_staged(fake: object) -> None:
         execute(build("chain", "broadcast"), 400, lane_blocks=1, staged=True)
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_memory_decides_whether_runs_are_staged(fake: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever passes data on needs room for its output, and for two inboxes of as much where it is staged."""

@@ -97,6 +97,7 @@ def test_errors_stay_what_they_were(content: Any) -> None:
     assert np.median(nccl) < 0.045
 
 
+@pytest.mark.slow
 def test_one_command_prints_what_was_aimed_at_and_reached(
     content: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,7 +18,7 @@ SMI = Path("tests/data/captures/h200x8/smi_topo.txt")
 
 
 @pytest.mark.parametrize("file", [TOPO, SMI])
-@pytest.mark.parametrize("size", [2**14, 2**20, 2**26])
+@pytest.mark.parametrize("size", [2**14, *(pytest.param(size, marks=pytest.mark.slow) for size in (2**20, 2**26))])
 def test_a_recorded_machine_answers_as_the_one_of_the_catalogue(file: Path, size: int) -> None:
     mine, own = (Question(str(name), rates="measured").part() for name in (file, "hgx-h200"))
     assert (mine.execution, mine.nccl_rates) == (own.execution, own.nccl_rates)

@@ -85,6 +85,7 @@ def test_every_algorithm_ends_as_promised(name: str, collective: str) -> None:
             assert run(read, root=wanted.root, in_place=in_place, seed=seed) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["chains", "direct", "halving_doubling", "mxnet"])
 def test_eight_gpus_with_routes_through_others_and_branching_trees(name: str) -> None:
     schedule = algorithm(name).build(EIGHT, Collective("allreduce"))

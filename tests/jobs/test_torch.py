@@ -114,6 +114,7 @@ def test_without_torch_one_line_says_what_to_install() -> None:
     assert "MissingError: blinksim.torch needs PyTorch: pip install 'blinksim[torch]'" in done.stderr
 
 
+@pytest.mark.slow
 @needs_torch
 def test_settings_come_from_the_environment() -> None:
     from blinksim.gpu.torch.process_group import Settings

@@ -78,6 +78,7 @@ def check(cases: list[dict[str, Any]], folder: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_channels_of_made_up_machines_are_nccls(tmp_path: Path) -> None:
     chosen = made_up_cases()[::7]
     assert len(chosen) == 48

@@ -167,6 +167,7 @@ def test_a_damaged_file_is_a_file_or_a_file_error(start: int, length: int, text:
 # --- from schedules -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("members", "lanes"), [("0123", Fraction(3)), ("03", Fraction(2)), ("014", None), ("", None)])
 def test_chains_come_to_nccl_with_their_rate(members: str, lanes: Fraction | None) -> None:
     schedule = chains_of("dgx1-v100", members)

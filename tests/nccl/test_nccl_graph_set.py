@@ -144,6 +144,7 @@ def test_every_tenant_of_a_quad_gets_its_chains(row: dict[str, str]) -> None:
     assert Fraction(str(plan.bound["rate_exact"])) == int(row["bound_4gpu_GBps"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("collective", "root"), [("allreduce", 0), ("broadcast", 1), ("reduce", 0)])
 def test_the_recipe_runs_and_checks_itself(tmp_path: Path, collective: str, root: int) -> None:
     plan = schedule("03", "12", collective, root)

@@ -97,6 +97,7 @@ def orders(graph: Graph) -> str:
     return " ".join("-".join(map(str, channel)) for channel in graph.channels)
 
 
+@pytest.mark.slow
 def test_channels_of_dgx1_subsets_are_nccls() -> None:
     with (TESTS / "golden" / "nccl_dgx1v_subsets.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))

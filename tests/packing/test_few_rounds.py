@@ -31,17 +31,14 @@ from blinksim.units import size_of
 # Machine, members, collective, size, and microseconds of a schedule that was found in another way.
 KNOWN = [("dgx1-v100", None, "allgather", "64MiB", 397.168)]
 KNOWN_SLOW = [
-    ("dgx1-v100", None, "allgather", "1MiB", 10.791),
     ("dgx1-v100", None, "allgather", "4KiB", 3.282),
     ("dgx1-v100", "0,1,2,3", "allreduce", "64MiB", 902.385),
-    ("dgx1-v100", None, "alltoall", "1MiB", 17.79),
     ("dgx1-v100", None, "broadcast", "1MiB", 19.086),
     ("dgx1-v100", None, "allreduce", "1MiB", 21.288),
     ("dgx1-v100", None, "allreduce", "64MiB", 792.437),
     ("dgx1-p100", None, "allreduce", "1MiB", 30.538),
     # By hand: pairs add up, then those at the ends of a two-link route send to each other past the quad's exchange.
     ("dgx1-v100", "0,1,2,3,4,7", "allreduce", "4KiB", 4.13),
-    ("dgx1-v100", "0,1,2,3,4,7", "allreduce", "16KiB", 5.12),
 ]
 
 

@@ -70,6 +70,7 @@ def test_dgx1v_allgather_is_two_hops_high() -> None:
     assert 8 <= point.least_trees <= 14
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("machine", "lane", "rates"),
     [(DGX1V, LANE_V, {2: 2, 3: 5, 4: 6}), (DGX1P, LANE_P, {2: 1, 3: 4})],
@@ -84,6 +85,7 @@ def test_taller_trees_broadcast_faster(machine: Topology, lane: int, rates: dict
     assert front.best.trees <= max(rates.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("machine", "best"), [(DGX1V, Fraction(24, 7) * LANE_V), (DGX1P, Fraction(16, 7) * LANE_P)])
 def test_allreduce_on_low_trees(machine: Topology, best: Fraction) -> None:
     """Trees used up and down, two hops from their roots, reach the partition bound."""
@@ -93,6 +95,7 @@ def test_allreduce_on_low_trees(machine: Topology, best: Fraction) -> None:
     assert front.best.trees < 16
 
 
+@pytest.mark.slow
 def test_backwards_is_the_same() -> None:
     """The links of a DGX-1P are the same both ways, so what gathers in some way also scatters."""
     there, back = (polish(DGX1P, Collective(name), seconds=0.1) for name in ("allgather", "reducescatter"))
@@ -110,6 +113,7 @@ def test_one_switch_needs_one_hop(name: str) -> None:
     assert point.rate == front.bound.rate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("boxes", [3, 4])
 def test_boxes_on_rails_need_two_hops(boxes: int) -> None:
     """From three boxes of eight A100 on, trees of height 2 reach the bound, one from each GPU."""
@@ -120,6 +124,7 @@ def test_boxes_on_rails_need_two_hops(boxes: int) -> None:
     assert point.rate == front.bound.rate == Fraction(200 * 8 * boxes, 8 * boxes - 8) * GB
 
 
+@pytest.mark.slow
 def test_two_boxes_are_a_compromise() -> None:
     """Two boxes: one low tree a GPU loses 1.1 % (14/300 against 3/65 for a shard over 1 GB/s), tall ones nothing."""
     machine = load("dgx-a100", nodes=2).select()
@@ -149,6 +154,7 @@ def test_mi250_needs_fewer_trees_than_published() -> None:
     assert front.best.trees <= 136
 
 
+@pytest.mark.slow
 def test_a_given_schedule_loses_trees() -> None:
     """Two packings from different seeds side by side: the trees of both are enough for one with fewer."""
     wanted = Collective("allgather")

@@ -33,6 +33,7 @@ def circling(schedule: Schedule) -> list[list[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_no_route_of_any_algorithm_passes_a_device_twice() -> None:
     built = Counter[str]()
 

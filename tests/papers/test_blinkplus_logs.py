@@ -51,6 +51,7 @@ def test_speedups_of_three_channels_with_a_cap_fitted_on_one_tenant(operation: s
     assert speedup(operation, tenant, 3, LARGE, None) == pytest.approx(3 / OWN[tenant], rel=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tenant", OWN)
 def test_a_fourth_channel_gains_nothing(tenant: str) -> None:
     logs, cap = measured(), fitted()[1]

@@ -15,6 +15,7 @@ from blinksim.papers.contention import ATTRIBUTE, machine_cap, with_cap
 from blinksim.topology.graph import Topology
 
 
+@pytest.mark.slow
 def test_the_cap_is_an_optional_fact_of_the_machine() -> None:
     part = bs.load("dgx1-v100").select(["gpu0", "gpu1"], ["gpu2", "gpu3"], relays_reduce=True)
     schedule = algorithm("blinkplus").build(part, Collective("broadcast"), channels=3)

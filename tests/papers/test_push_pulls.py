@@ -24,6 +24,7 @@ def bytes_of(keys: Sequence[int]) -> list[int]:
     return [4 * elements for elements in keys]
 
 
+@pytest.mark.slow
 def test_many_small_keys_want_a_parameter_server_and_few_large_ones_a_ring() -> None:
     topology = bs.load("p3.16xlarge").select()
     names = list(topology.members)

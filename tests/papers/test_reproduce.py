@@ -64,6 +64,7 @@ def test_trees_beat_rings_by_what_is_possible() -> None:
         assert all(row.difference_pct == 0 for row in table("blink", name).values())
 
 
+@pytest.mark.slow
 def test_channels_of_tenants_and_speedups_of_the_logs() -> None:
     found = table("blinkplus", "Channels that fit")
     for row in golden("blinkplus_tenants.csv"):
@@ -97,6 +98,7 @@ def test_pcie_as_rounded_and_as_it_is() -> None:
     assert all(gain is not None and 1 < gain < 1.02 for gain in steps)
 
 
+@pytest.mark.slow
 def test_trees_crossovers_and_keys_of_mxnet() -> None:
     runs = json.loads((GOLDEN / "mxnet_tree_cases.json").read_text(encoding="utf-8"))["reference_runs"]
     trees = table("mxnet", "Trees of a p3.16xlarge")

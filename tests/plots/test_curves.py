@@ -125,6 +125,7 @@ def test_titles_say_what_is_the_same_everywhere() -> None:
     assert "allreduce on dgx1-v100: 8 ranks, nvlink, nominal rates, model alpha-beta" in texts(drawn)
 
 
+@pytest.mark.slow
 def test_titles_say_what_was_edited_and_how_many_nodes_there_are() -> None:
     cut = "without gpu0-gpu3"
     one, many = bs.load("dgx1-v100", edits=cut), bs.load("hgx-h200", nodes=2)

@@ -48,6 +48,7 @@ def test_loads_fall_from_what_limits_the_rate() -> None:
     assert flat[1] == pytest.approx(100)
 
 
+@pytest.mark.slow
 def test_the_command_line_draws_both(tmp_path: Path) -> None:
     matrix, picture, busy = (str(tmp_path / name) for name in ("t.csv", "t.png", "l.svg"))
     assert run(["traffic", "--ranks", "8", "--tokens", "64", "-o", matrix, "--plot", picture]) == 0
@@ -67,6 +68,7 @@ def test_loads_by_symmetry_are_those_written_out() -> None:
         assert np.asarray(values) == pytest.approx(np.asarray(lines[1][name]))
 
 
+@pytest.mark.slow
 def test_a_large_or_skewed_matrix_shows_its_hottest_pair() -> None:
     """A thousand ranks have more pairs than a picture has dots: a square shows the most of its pairs."""
     matrix = np.ones((600, 600), dtype=np.int64)

@@ -55,7 +55,12 @@ def schedules(name: str, collective: str) -> Iterator[Schedule]:
 
 
 @pytest.mark.parametrize(
-    ("name", "collective"), [(name, c) for name, algorithm in REGISTRY.items() for c in algorithm.collectives]
+    ("name", "collective"),
+    [
+        pytest.param(name, c, marks=[pytest.mark.slow] if algorithm.solver and c != "broadcast" else [])
+        for name, algorithm in REGISTRY.items()
+        for c in algorithm.collectives
+    ],
 )
 def test_it_verifies_whole_and_in_pieces(name: str, collective: str) -> None:
     built = list(schedules(name, collective))

@@ -56,6 +56,7 @@ def alike(one: Mapping[str, float], other: Mapping[str, float], *, within: float
     }
 
 
+@pytest.mark.slow
 @given(clusters_with_nics(), st.sampled_from(["allreduce", "allgather", "reducescatter", "broadcast", "alltoall"]))
 def test_the_compact_form_says_what_the_divided_schedule_does(topology: Topology, name: str) -> None:
     collective = Collective(name)
@@ -77,6 +78,7 @@ def test_the_compact_form_says_what_the_divided_schedule_does(topology: Topology
             assert one.time_s == pytest.approx(other.time_s, rel=1e-9)
 
 
+@pytest.mark.slow
 @given(clusters_with_nics())
 @settings(max_examples=20)
 def test_dividing_never_lowers_the_rate(topology: Topology) -> None:

@@ -119,7 +119,7 @@ def test_equal_rate_loads_and_time_with_four_adapters_a_gpu(name: str, tmp_path:
 @pytest.mark.parametrize("name", COLLECTIVES)
 @pytest.mark.parametrize(
     ("machine_name", "nodes"),
-    [("hgx-h100", 16), ("hgx-h100", 64), ("hgx-h100", 128), ("dgx-a100", 64), ("gb200-nvl72", 4)],
+    [("hgx-h100", 16), ("dgx-a100", 64), ("gb200-nvl72", 4)],
 )
 def test_equal_rate_loads_and_time_of_hundreds(machine_name: str, nodes: int, name: str, tmp_path: Path) -> None:
     part = machine(machine_name, nodes)

@@ -77,6 +77,7 @@ def test_a_second_implementation_serves_equal_requests_in_another_order(
     assert found.time_s / US == pytest.approx(expected, rel=0.012)
 
 
+@pytest.mark.slow
 def test_gpus_take_as_long() -> None:
     """Every eleventh of the measured points up to 16 MiB."""
     runs = [point for point in points() if point.size <= 16 * MIB][::11]
@@ -123,6 +124,7 @@ def test_a_cut_loses_what_it_takes_longer_than_the_quickest_that_was_measured() 
     assert all(predicted > 0.2 for _, predicted in reverse)
 
 
+@pytest.mark.slow
 def test_what_was_measured_was_cut_as_it_is_now() -> None:
     for point in list(points())[::40]:
         program = point.program(H200.blocks)

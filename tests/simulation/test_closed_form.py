@@ -158,6 +158,7 @@ def _rows(start: np.ndarray) -> zip[tuple[int, int]]:
     return zip(start[:-1].tolist(), start[1:].tolist(), strict=True)
 
 
+@pytest.mark.slow
 def test_a_comparison_prints_what_a_simulation_of_all_finds() -> None:
     machine = bs.load("hgx-h200", rates="measured").select("0-3")
     sizes = [4 * KIB, 512 * KIB, 6 * MIB, 96 * MIB]

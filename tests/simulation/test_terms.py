@@ -100,6 +100,7 @@ def test_packed_trees_come_within_three_percent_of_their_bound() -> None:
         assert timeline.size <= exact_time(timeline) * bound
 
 
+@pytest.mark.slow
 def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     def answer(*arguments: str) -> str:
         assert run([*arguments]) == 0

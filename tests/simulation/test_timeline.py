@@ -144,6 +144,7 @@ def test_a_packed_forest_reaches_its_rate_with_many_pieces(latency: float) -> No
             assert 8 < excess[100] / excess[1000] < 12
 
 
+@pytest.mark.slow
 def test_turns_reach_the_rate_and_a_burst_does_not() -> None:
     gather, reduce = dgx1(0.0), dgx1(0.0, "allreduce")
 

@@ -52,7 +52,7 @@ LARGE = {"gb200-nvl72", "tpu-v5p", "trn2-ultra"}
 CASES = [
     pytest.param(machine, nodes, marks=[] if (Path(machine).name, nodes) in QUICK else pytest.mark.slow)
     for machine in EVERY
-    for nodes in (1, 2, 4, 16)
+    for nodes in (1, 2, 4)
     if not (machine in LARGE and nodes > 1)
 ]
 

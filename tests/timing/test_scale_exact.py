@@ -85,7 +85,7 @@ def test_a_small_cluster_with_a_slow_port() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("edits", ODD.values(), ids=list(ODD))
-@pytest.mark.parametrize("nodes", [2, 5, 16])
+@pytest.mark.parametrize("nodes", [2, 9])
 @pytest.mark.parametrize("name", ["hgx-h100", "dgx-a100"])
 def test_clusters(name: str, nodes: int, edits: tuple[str, ...]) -> None:
     for collective in ("allreduce", "allgather"):

@@ -79,6 +79,7 @@ def check(part: Topology) -> int:
     return count
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(topologies(min_devices=3, max_devices=6))
 def test_no_steps_of_random_machines_take_less(machine: Topology) -> None:
