@@ -24,7 +24,7 @@ from blinksim.schedule.loads import Resources, resources
 from blinksim.schedule.symmetric import Pool
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
-from blinksim.topology.group import Turns, node_turns
+from blinksim.topology.group import CommutingGroup, node_turns
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -357,7 +357,7 @@ class _Translation:
 class TurnedRails(Rails):
     """Rails whose nodes are images of the first one under the elements of `turns`; members keep their places."""
 
-    turns: Turns
+    turns: CommutingGroup
 
     def routes(self, ways: Sequence[Sequence[Route]], places: Ints, turn: int) -> Table:
         return ways.routes(places, turn) if isinstance(ways, Images) else super().routes(ways, places, turn)
@@ -421,7 +421,7 @@ class TurnedRails(Rails):
 class Images(Sequence[Sequence[Route]]):
     """Ways of the first node, P lists of them, and their images in all nodes: list p of node a is at a * P + p."""
 
-    def __init__(self, turns: Turns, elements: Ints, ways: Sequence[Sequence[Route]]) -> None:
+    def __init__(self, turns: CommutingGroup, elements: Ints, ways: Sequence[Sequence[Route]]) -> None:
         self._nodes = len(elements)
         self._ways = [[_images(turns, elements, way) for way in one] for one in ways]
 
@@ -463,7 +463,7 @@ class Images(Sequence[Sequence[Route]]):
         return np.stack([np.stack([devices[links[:, place]] for links in ways], axis=1) for ways in self._ways], axis=1)
 
 
-def _images(turns: Turns, elements: Ints, way: Route) -> Ints:
+def _images(turns: CommutingGroup, elements: Ints, way: Route) -> Ints:
     """The images of a way, a row for each element."""
     links = np.tile(np.array(way, dtype=np.int64), len(elements))
     return turns.along(np.repeat(elements, len(way), axis=0), links, links=True).reshape(len(elements), len(way))

@@ -24,7 +24,7 @@ from blinksim.schedule.switch_work import sums_at
 from blinksim.structures.arrays import distinct, expand, per_topology, places
 from blinksim.topology.elements import Link
 from blinksim.topology.graph import Topology
-from blinksim.topology.group import Exchangeable, Turns, alike_nodes
+from blinksim.topology.group import Group, alike_nodes
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,7 +258,7 @@ def ways_of_routes(topology: Topology, start: Indices, links: Indices) -> list[W
     return ways
 
 
-def alike_routes(group: Exchangeable | Turns, start: Indices, links: Indices) -> tuple[Indices, ...]:
+def alike_routes(group: Group, start: Indices, links: Indices) -> tuple[Indices, ...]:
     """Routes by what a group takes to each other.
 
     That is, of every route the links of its image between the pair of devices that stands for its ends; one route of

@@ -24,7 +24,7 @@ from blinksim.schedule.loads import Resources, Spread, resources, ways_of_routes
 from blinksim.schedule.model import REDUCE
 from blinksim.structures.arrays import distinct
 from blinksim.topology.graph import Topology
-from blinksim.topology.group import Exchangeable, Pairs, alike_nodes
+from blinksim.topology.group import NodeGroup, Pairs, alike_nodes
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -290,7 +290,7 @@ def uses_of_every_pair(topology: Topology) -> tuple[LinkUse, LinkUse]:
     members = topology.member_places
     ranks = len(members)
     alike = alike_nodes(topology)
-    if ranks * (ranks - 1) <= _MOST_PAIRS or not isinstance(alike, Exchangeable):
+    if ranks * (ranks - 1) <= _MOST_PAIRS or not isinstance(alike, NodeGroup):
         if ranks * (ranks - 1) > _MOST_PAIRS:
             raise InfeasibleError(f"a route for each of {ranks * (ranks - 1):,} pairs of ranks")
         return uses_of_messages(topology, *_grid(members, members))
@@ -337,7 +337,7 @@ def uses_of_every_pair(topology: Topology) -> tuple[LinkUse, LinkUse]:
 
 def every_pair_is_quick(topology: Topology) -> bool:
     """Whether `uses_of_every_pair` has routes to look up for a few ranks only."""
-    return topology.ranks * (topology.ranks - 1) <= _MOST_PAIRS or isinstance(alike_nodes(topology), Exchangeable)
+    return topology.ranks * (topology.ranks - 1) <= _MOST_PAIRS or isinstance(alike_nodes(topology), NodeGroup)
 
 
 def _grid(a: Ints, b: Ints) -> tuple[Ints, Ints]:

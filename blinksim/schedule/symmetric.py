@@ -26,7 +26,7 @@ from blinksim.schedule.model import COPY, REDUCE, Schedule, ScheduleLike, as_sch
 from blinksim.schedule.step_loads import StepLoads
 from blinksim.structures.arrays import expand, places
 from blinksim.textio.text_table import count
-from blinksim.topology.group import Turns
+from blinksim.topology.group import CommutingGroup
 from blinksim.topology.symmetry import orbit_labels
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class SymmetricSchedule:
     ----------
     base : Schedule
         One chunk of each sort with its sends, and its share of the size.
-    turns : Turns
+    turns : CommutingGroup
         The symmetries.
 
     Raises
@@ -63,7 +63,7 @@ class SymmetricSchedule:
     """
 
     base: Schedule
-    turns: Turns
+    turns: CommutingGroup
 
     def __post_init__(self) -> None:
         if self.turns.topology is not self.base.topology:
@@ -242,7 +242,7 @@ class Pool:
     orbit: Ints
 
     @classmethod
-    def of(cls, turns: Turns) -> Pool:
+    def of(cls, turns: CommutingGroup) -> Pool:
         """From what links the generators take to each other."""
         own = resources(turns.topology)
         images = []
@@ -363,7 +363,7 @@ def step_loads(whole: SymmetricSchedule) -> StepLoads:
 
 
 def loads_of_messages(
-    turns: Turns,
+    turns: CommutingGroup,
     collective: Collective,
     sends: int,
     step: Ints,

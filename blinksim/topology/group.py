@@ -13,6 +13,7 @@ nodes are then those between two.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from blinksim.errors import InputError
-from blinksim.structures.arrays import distinct, expand, per_topology
+from blinksim.structures.arrays import distinct, expand, per_topology, places
 from blinksim.topology.symmetry import (
     alike_nodes_of,
     bit_turns,
@@ -45,15 +46,48 @@ _MOST_TRIED = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Turns:
-    """Commuting symmetries of a topology, with G generators.
+class Group(ABC):
+    """Symmetries of a topology. An element is a row of whole numbers, so that many are applied at once."""
+
+    topology: Topology
+
+    @abstractmethod
+    def along(self, elements: Ints, things: Ints, *, links: bool = False) -> Ints:
+        """Where elements (M, …) take devices (M), or links."""
+
+    @abstractmethod
+    def inverse(self, elements: Ints) -> Ints:
+        """The inverse of each element."""
+
+    @abstractmethod
+    def to_pair(self, src: Ints, dst: Ints) -> Ints:
+        """For pairs of devices (M): the element that takes the image that stands for a pair to it."""
+
+    def between(self, src: Ints, dst: Ints) -> tuple[Ints, Ints, Ints]:
+        """For pairs of devices (M): the image that stands for it, as two devices, and the element from there to it."""
+        elements = self.to_pair(src, dst)
+        back = self.inverse(elements)
+        return self.along(back, src), self.along(back, dst), elements
+
+    def route_images(self, elements: Ints, start: Ints, links: Ints, which: Ints) -> tuple[Ints, Ints]:
+        """Where elements (M, …) take routes `which` (M): route r has the links links[start[r]:start[r + 1]].
+
+        Their start (M + 1) and links.
+        """
+        owner, old = expand(start, links, which)
+        ends = np.concatenate([[0], np.cumsum(np.diff(start)[which])])
+        return ends, self.along(elements[owner], old, links=True)
+
+
+@dataclass(frozen=True, eq=False)
+class CommutingGroup(Group):
+    """Commuting symmetries of a topology, with G generators; an element is a row of exponents.
 
     generators (G): where each takes every device. orders (G): after how many times it is the identity. links (G): where
     each takes every link. first, place (device), (device, G): of a member, the first of its orbit and the exponents
     that take that one to it; of other devices, themselves and zeros. moves (device, G): whether a generator moves it.
     """
 
-    topology: Topology
     generators: tuple[Ints, ...]
     orders: tuple[int, ...]
     links: tuple[Ints, ...]
@@ -62,7 +96,7 @@ class Turns:
     moves: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, topology: Topology, generators: Sequence[Sequence[int] | Ints]) -> Turns:
+    def of(cls, topology: Topology, generators: Sequence[Sequence[int] | Ints]) -> CommutingGroup:
         """From permutations of the devices; raises `InputError`, with a link or a device, for what is not as above."""
         turns = [np.asarray(one, dtype=np.int64) for one in generators]
         known, links = encoded(topology), []
@@ -76,53 +110,52 @@ class Turns:
                 if len(apart):
                     name = topology.devices[int(apart[0])].name
                     raise InputError(f"generator {number} and one before it do not commute: they differ at {name}")
-        return cls._placed(topology, turns, [order(turn) for turn in turns], links)
+        return cls._on_grids(topology, turns, [order(turn) for turn in turns], links)
 
     @classmethod
-    def _placed(cls, topology: Topology, turns: list[Ints], orders: list[int], links: list[Ints]) -> Turns:
-        devices = topology.member_places
-        count = len(topology.devices)
-        label = orbit_labels(count, turns)
-        _, at, where = np.unique(label[devices], return_index=True, return_inverse=True)
+    def _on_grids(
+        cls, topology: Topology, turns: Sequence[Ints], orders: Sequence[int], links: Sequence[Ints]
+    ) -> CommutingGroup:
+        """From symmetries that commute; raises `InputError` where an orbit is no grid."""
+        members, count = topology.member_places, len(topology.devices)
+        _, at, where = np.unique(orbit_labels(count, turns)[members], return_index=True, return_inverse=True)
         first, place = np.arange(count), np.zeros((count, len(turns)), dtype=np.int64)
-        first[devices] = devices[at][where]
+        first[members] = members[at][where]
         moves = np.stack([turn != np.arange(count) for turn in turns], axis=1) if turns else np.zeros((count, 0), bool)
-        each = np.where(moves[devices[np.sort(at)]], np.array(orders, dtype=np.int64), 1)
-        if sum(prod(row) for row in each.tolist()) != len(devices):
-            raise InputError(
-                f"the generators take {topology.members[0]}, or another member, back to itself before their orders are "
-                "through; give generators that are independent on the members"
-            )
-        # Every first member goes round with one generator after another; all of its orbit must come once.
-        here, exponents = devices[np.sort(at)], np.zeros((len(at), len(turns)), dtype=np.int64)
-        for number, (turn, times) in enumerate(zip(turns, orders, strict=True)):
-            moving = moves[here, number]
-            rows, powers = [here], [exponents]
-            start, base = here[moving], exponents[moving]
-            for power in range(1, times):
-                start = turn[start]
-                base = base.copy()
-                base[:, number] = power
-                rows.append(start)
-                powers.append(base)
-            here, exponents = np.concatenate(rows), np.concatenate(powers)
-        if len(here) != len(devices) or len(distinct(here)) != len(here):
+        here = members[np.sort(at)]
+        exponents = np.zeros((len(here), len(turns)), dtype=np.int64)
+        twice = f"{topology.members[0]}, or another member,"
+        if sum(map(prod, np.where(moves[here], np.array(orders, dtype=np.int64), 1).tolist())) == len(members):
+            # Every first member goes round with one generator after another; all of its orbit must come once.
+            for number, (turn, times) in enumerate(zip(turns, orders, strict=True)):
+                moving = moves[here, number]
+                round_, powers = [here[moving]], np.tile(exponents[moving], (times - 1, 1))
+                for _ in range(1, times):
+                    round_.append(turn[round_[-1]])
+                powers[:, number] = np.repeat(np.arange(1, times), len(round_[0]))
+                here = np.concatenate([here, *round_[1:]])
+                exponents = np.concatenate([exponents, powers])
             seen, times_seen = np.unique(here, return_counts=True)
-            again = int(seen[np.argmax(times_seen)])
+            twice = "" if len(seen) == len(here) else topology.devices[int(seen[np.argmax(times_seen)])].name
+        if twice:
             raise InputError(
-                f"the generators take {topology.devices[again].name} back to itself before their orders are through; "
-                "give generators that are independent on the members"
+                f"the generators take {twice} back to itself before their orders are through; give generators that are "
+                "independent on the members"
             )
         place[here] = exponents
         return cls(topology, tuple(turns), tuple(orders), tuple(links), first, place, moves)
 
-    def only(self, chosen: Sequence[int]) -> Turns:
+    def only(self, chosen: Sequence[int]) -> CommutingGroup:
         """Some of the generators, by their numbers."""
         if len(chosen) == len(self.generators):
             return self
-        parts = ([given[number] for number in chosen] for given in (self.generators, self.links))
-        turns, links = parts
-        return self._placed(self.topology, turns, [self.orders[number] for number in chosen], links)
+        turns, links = ([given[number] for number in chosen] for given in (self.generators, self.links))
+        return self._on_grids(self.topology, turns, [self.orders[number] for number in chosen], links)
+
+    def keeping(self, places: Ints) -> CommutingGroup | None:
+        """The generators that take every device to one with the same place, None if there are none."""
+        kept = [number for number, turn in enumerate(self.generators) if np.array_equal(places[turn], places)]
+        return self.only(kept) if kept else None
 
     @cached_property
     def orbit(self) -> Ints:
@@ -134,11 +167,11 @@ class Turns:
         """How many elements the group has."""
         return prod(self.orders)
 
-    def along(self, exponents: Ints, things: Ints, *, links: bool = False) -> Ints:
+    def along(self, elements: Ints, things: Ints, *, links: bool = False) -> Ints:
         """Where elements (M, G) take devices (M), or links."""
         found = things.copy()
         for number, power in enumerate(self.links if links else self.generators):
-            left = exponents[:, number] % self.orders[number]
+            left = elements[:, number] % self.orders[number]
             while left.any():
                 odd = (left & 1).astype(bool)
                 found[odd] = power[found[odd]]
@@ -147,27 +180,12 @@ class Turns:
                     power = power[power]
         return found
 
-    def between(self, src: Ints, dst: Ints) -> tuple[Ints, Ints, Ints]:
-        """For pairs of devices with data (M): the image that stands for it, as two devices, and what takes it there.
+    def inverse(self, elements: Ints) -> Ints:
+        return -elements
 
-        That is the exponents (M, G) which take the image to the pair. A generator that leaves the first of the two in
-        place is turned by the second.
-        """
-        exponents = np.where(self.moves[src], self.place[src], self.place[dst])
-        return self.along(-exponents, src), self.along(-exponents, dst), exponents
-
-    def inverse(self, exponents: Ints) -> Ints:
-        """What undoes elements."""
-        return -exponents
-
-    def route_images(self, exponents: Ints, start: Ints, links: Ints, which: Ints) -> tuple[Ints, Ints]:
-        """Where elements (M, G) take routes `which` (M): route r has the links links[start[r]:start[r + 1]].
-
-        Their start (M + 1) and links.
-        """
-        owner, old = expand(start, links, which)
-        ends = np.concatenate([[0], np.cumsum(np.diff(start)[which])])
-        return ends, self.along(exponents[owner], old, links=True)
+    def to_pair(self, src: Ints, dst: Ints) -> Ints:
+        """The exponents of the first device, and of the second for a generator that leaves the first in place."""
+        return np.where(self.moves[src], self.place[src], self.place[dst])
 
     def images(self, src: Ints, dst: Ints) -> Ints:
         """How many images each pair of devices with data has."""
@@ -182,49 +200,44 @@ def order(turn: Ints) -> int:
 
 
 @per_topology
-def turns_of(topology: Topology) -> Turns | None:
+def turns_of(topology: Topology) -> CommutingGroup | None:
     """What `find_turns` finds."""
     return find_turns(topology)
 
 
 @per_topology
-def node_turns(topology: Topology) -> Turns | None:
+def node_turns(topology: Topology) -> CommutingGroup | None:
     """Those of `turns_of` that leave every member in its place among those of its node, None if there are none.
 
     The router shares equal routes out by that place, so the images of a route are those that it finds itself.
     """
-    turns = turns_of(topology)
-    if turns is None:
-        return None
-    place, count = np.full(len(topology.devices), -1), dict[int, int]()
-    for name in topology.members:
-        number = topology.index[name]
-        node = topology.devices[number].node
-        place[number] = count[node] = count.get(node, -1) + 1
-    kept = [number for number, turn in enumerate(turns.generators) if np.array_equal(place[turn], place)]
-    return turns.only(kept) if kept else None
+    group, members = turns_of(topology), topology.member_places
+    node, place = topology.device_nodes[members], np.full(len(topology.devices), -1)
+    by_node = np.argsort(node, kind="stable")
+    place[members[by_node]] = places(np.unique(node, return_counts=True)[1])
+    return None if group is None else group.keeping(place)
 
 
-def place_turn(topology: Topology) -> tuple[Turns, int] | None:
+def place_turn(topology: Topology) -> tuple[CommutingGroup, int] | None:
     """The one of `turns_of` that takes every member of a node so many places on among those of its node, and how many.
 
     None if there is none, and where nodes have unequally many members. The places go round.
     """
-    turns, members = turns_of(topology), topology.member_places
+    group, members = turns_of(topology), topology.member_places
     node = topology.device_nodes[members]
     sizes = np.bincount(node[node >= 0])
     local = int(sizes.max(initial=0))
-    if turns is None or (node < 0).any() or not np.isin(sizes, (0, local)).all():
+    if group is None or (node < 0).any() or not np.isin(sizes, (0, local)).all():
         return None
     grid = members[np.argsort(node, kind="stable")].reshape(-1, local)
-    for number, turn in enumerate(turns.generators):
+    for number, turn in enumerate(group.generators):
         step = int(np.flatnonzero(grid[0] == turn[grid[0, 0]])[0]) if turn[grid[0, 0]] in grid[0] else 0
         if step and np.array_equal(turn[grid], np.roll(grid, -step, axis=1)):
-            return turns.only([number]), step
+            return group.only([number]), step
     return None
 
 
-def find_turns(topology: Topology, more: Sequence[Sequence[int] | Ints] = ()) -> Turns | None:
+def find_turns(topology: Topology, more: Sequence[Sequence[int] | Ints] = ()) -> CommutingGroup | None:
     """Commuting symmetries of a topology that move members, as many as are easily found; None if there are none.
 
     more: permutations to look at besides; those that are no symmetries are left out.
@@ -233,40 +246,32 @@ def find_turns(topology: Topology, more: Sequence[Sequence[int] | Ints] = ()) ->
     move most), where they commute with all before. One that does not commute is repeated in all places where others
     take it: what turns the nodes below one switch becomes what turns the nodes below every switch.
     """
-    known = encoded(topology)
-    members = topology.member_places
-    found: list[Ints] = []
-    best: Turns | None = None
+    known, members = encoded(topology), topology.member_places
     given = [*dict.fromkeys((*topology.symmetries, *name_turns(topology), *bit_turns(topology))), *more]
     # To look for links takes longest: only what gets its turn has to be a symmetry, unless there are too many.
     sure = known.image if len(given) > _MOST_TRIED else known.permutation
     candidates = [np.asarray(one, dtype=np.int64) for one in given if sure(one) is not None][:_MOST_TRIED]
     moved = [int((one[members] != members).sum()) for one in candidates]
     orders = {number: order(one) for number, one in enumerate(candidates) if moved[number]}
-    links: list[Ints] = []
-    rounds: list[int] = []
+    best = CommutingGroup.of(topology, ())
     for number in sorted(orders, key=lambda number: (moved[number] < len(members), -orders[number], -moved[number])):
-        if best is not None and best.size == len(members) and bool(best.moves[members].all()):
+        if best.size == len(members) and bool(best.moves[members].all()):
             break  # they take any member to any other by one element each: nothing else commutes with all
-        one, own = candidates[number], known.image(candidates[number])
+        one, before = candidates[number], best.generators
+        own = known.image(one)
         if own is None:
             continue
-        turn = _everywhere(one, found) if moved[number] < len(members) and found else one
+        turn = _everywhere(one, before) if moved[number] < len(members) else one
         if turn is None or np.array_equal(turn[members], members):
             continue
-        if not all(np.array_equal(turn[other], other[turn]) for other in found):
-            continue
         image, times = (own, orders[number]) if turn is one else (known.image(turn), order(turn))
-        if image is None:
+        if image is None or not all(np.array_equal(turn[other], other[turn]) for other in before):
             continue
         try:
-            best = Turns._placed(topology, [*found, turn], [*rounds, times], [*links, image])
+            best = CommutingGroup._on_grids(topology, [*before, turn], [*best.orders, times], [*best.links, image])
         except InputError:
             continue
-        for kept, new in ((found, turn), (links, image)):
-            kept.append(new)
-        rounds.append(times)
-    return best
+    return best if best.generators else None
 
 
 def _everywhere(turn: Ints, others: Sequence[Ints]) -> Ints | None:
@@ -283,47 +288,36 @@ def _everywhere(turn: Ints, others: Sequence[Ints]) -> Ints | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Exchangeable:
-    """Nodes that any permutation may exchange. table (node, place): the devices of every node, in the same order.
+class NodeGroup(Group):
+    """All orders of the nodes of a cluster. table (node, place): the devices of every node, in the same order.
 
     An element takes the nodes in its first two columns to those in the last two; they are -2 where unused. Pairs with a
     device of the fabric stand for themselves.
     """
 
-    topology: Topology
     table: Ints
     node: Ints
     place: Ints
 
-    def between(self, src: Ints, dst: Ints) -> tuple[Ints, Ints, Ints]:
-        """For pairs of devices (M): the pair in the first two nodes that stands for it, and what takes it there."""
-        a, b = self.node[src], self.node[dst]
-        inside, apart = (a >= 0) & (b >= 0), a != b
-        # The router looks at devices in their order: what comes first stays first.
-        here, there = (a > b).astype(np.int64), (a < b).astype(np.int64)
-        elements = np.stack([here, np.where(apart, there, -2), a, np.where(apart, b, -2)], axis=1)
-        elements[~inside] = -2
-        first, second = self.table[here, self.place[src]], self.table[there, self.place[dst]]
-        return np.where(inside, first, src), np.where(inside, second, dst), elements
+    def along(self, elements: Ints, things: Ints, *, links: bool = False) -> Ints:
+        """Where elements (M, 4) take devices (M), or links; those of the fabric, whose node is -1, stay."""
+        table, node, place = self.links if links else (self.table, self.node, self.place)
+        found, host = things.copy(), node[things]
+        for source, target in ((0, 2), (1, 3)):
+            here = np.flatnonzero(host == elements[:, source])
+            found[here] = table[elements[here, target], place[things[here]]]
+        return found
 
     def inverse(self, elements: Ints) -> Ints:
-        """What undoes elements."""
         return elements[:, [2, 3, 0, 1]]
 
-    def route_images(self, elements: Ints, start: Ints, links: Ints, which: Ints) -> tuple[Ints, Ints]:
-        """Where elements (M, 4) take routes `which` (M): route r has the links links[start[r]:start[r + 1]].
-
-        Their start (M + 1) and links.
-        """
-        owner, old = expand(start, links, which)
-        ends = np.concatenate([[0], np.cumsum(np.diff(start)[which])])
-        own, of, place = self.links
-        found, node = old.copy(), of[old]
-        for source, target in ((0, 2), (1, 3)):
-            # Links of the fabric, whose node is -1, are in no element.
-            here = np.flatnonzero(node == elements[:, source][owner])
-            found[here] = own[elements[:, target][owner[here]], place[old[here]]]
-        return ends, found
+    def to_pair(self, src: Ints, dst: Ints) -> Ints:
+        """From the first two nodes: the router looks at devices in their order, so what comes first stays first."""
+        a, b = self.node[src], self.node[dst]
+        here, there = (a > b).astype(np.int64), (a < b).astype(np.int64)
+        elements = np.stack([here, np.where(a != b, there, -2), a, np.where(a != b, b, -2)], axis=1)
+        elements[(a < 0) | (b < 0)] = -2
+        return elements
 
     @cached_property
     def links(self) -> tuple[Ints, Ints, Ints]:
@@ -343,7 +337,7 @@ class Exchangeable:
 
 
 @per_topology
-def find_exchangeable(topology: Topology) -> Exchangeable | None:
+def node_group(topology: Topology) -> NodeGroup | None:
     """The nodes of a cluster, None if they are not all alike, or if the fabric tells them apart, or links join two."""
     node, known = topology.device_nodes, encoded(topology)
     count = int(node.max(initial=-1)) + 1
@@ -355,12 +349,12 @@ def find_exchangeable(topology: Topology) -> Exchangeable | None:
         return None
     place = np.zeros(len(node), dtype=np.int64)
     place[table] = np.arange(table.shape[1])
-    return Exchangeable(topology, table, node, place)
+    return NodeGroup(topology, table, node, place)
 
 
-def alike_nodes(topology: Topology) -> Exchangeable | Turns | None:
+def alike_nodes(topology: Topology) -> Group | None:
     """What takes routes to routes that the router would find itself: any order of the nodes, or turns of them."""
-    return find_exchangeable(topology) or node_turns(topology)
+    return node_group(topology) or node_turns(topology)
 
 
 # Pairs from which on symmetries are worth looking for.
@@ -378,7 +372,7 @@ class Pairs:
     src: Ints
     dst: Ints
     which: Ints
-    group: Exchangeable | Turns | None = None
+    group: Group | None = None
     elements: Ints | None = None
 
     @classmethod

@@ -20,7 +20,7 @@ from blinksim.schedule import loads as sums
 from blinksim.schedule.candidate import forget
 from blinksim.schedule.loads import resources
 from blinksim.topology import group
-from blinksim.topology.group import Turns, find_turns, order
+from blinksim.topology.group import CommutingGroup, find_turns, order
 from blinksim.topology.symmetry import (
     alike_nodes_of,
     encoded,
@@ -78,22 +78,22 @@ def test_what_is_no_symmetry_is_refused_by_the_name_of_a_link_or_a_device(name: 
     if is_automorphism(part, turn):
         return
     with pytest.raises(InputError, match=r"is no symmetry of .*: it takes (link )?\S+ "):
-        Turns.of(part, [turn])
+        CommutingGroup.of(part, [turn])
 
 
 def test_a_slow_link_is_named() -> None:
     part = bs.load("ring:4").degrade("gpu1->gpu2", bandwidth="1GB/s").select()
     with pytest.raises(InputError, match=r"link gpu0->gpu1 \(link\) to gpu1->gpu2 \(link\), which has other figures"):
-        Turns.of(part, [[1, 2, 3, 0]])
+        CommutingGroup.of(part, [[1, 2, 3, 0]])
 
 
 def test_symmetries_that_do_not_commute_or_are_not_independent_are_refused() -> None:
     part = bs.load("ring:6").select()
     turn, mirror = [1, 2, 3, 4, 5, 0], [5, 4, 3, 2, 1, 0]
     with pytest.raises(InputError, match="do not commute"):
-        Turns.of(part, [turn, mirror])
+        CommutingGroup.of(part, [turn, mirror])
     with pytest.raises(InputError, match="before their orders are through"):
-        Turns.of(part, [turn, [3, 4, 5, 0, 1, 2]])
+        CommutingGroup.of(part, [turn, [3, 4, 5, 0, 1, 2]])
 
 
 def test_the_order_is_that_of_all_cycles() -> None:

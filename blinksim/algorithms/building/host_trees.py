@@ -26,7 +26,7 @@ from blinksim.schedule.loads import rate as rate_of
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.structures.arrays import distinct
 from blinksim.topology.graph import Topology
-from blinksim.topology.group import Turns
+from blinksim.topology.group import CommutingGroup
 
 Ints = NDArray[np.int64]
 # The trees in hosts of a kind, and which hosts.
@@ -137,7 +137,7 @@ def _in_turn(groups: Sequence[Ints], pieces: Sequence[Sequence[Piece]]) -> list[
 class Stands:
     """Which chunks stand for all that symmetries take them to. counts: for how many each that was taken does."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: CommutingGroup) -> None:
         self.turns, self.counts = turns, list[int]()
 
     def may_take(self, device: int) -> bool:

@@ -30,7 +30,7 @@ from blinksim.schedule.model import MOST_DENOMINATOR, Schedule
 from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.schedule.tree import Tree
 from blinksim.topology.graph import Topology
-from blinksim.topology.group import Turns, find_turns, turns_of
+from blinksim.topology.group import CommutingGroup, find_turns, turns_of
 
 
 def host_turns(hosts: Hosts, devices: int) -> list[NDArray[np.int64]]:
@@ -132,17 +132,16 @@ def symmetric_host_trees(topology: Topology, collective: Collective, aim: Fracti
     return best
 
 
-def _of_hosts(turns: Turns, hosts: Hosts) -> Turns | None:
+def _of_hosts(turns: CommutingGroup, hosts: Hosts) -> CommutingGroup | None:
     """The turns that leave every device in its place among those of its host."""
     place = np.full(len(turns.first), -1)
     there = hosts.device >= 0
     place[hosts.device[there]] = np.nonzero(there)[1]
-    kept = [number for number, turn in enumerate(turns.generators) if np.array_equal(place[turn], place)]
-    return turns.only(kept) if kept else None
+    return turns.keeping(place)
 
 
 def _turned(
-    topology: Topology, collective: Collective, aim: Fraction, hosts: Hosts, turns: Turns
+    topology: Topology, collective: Collective, aim: Fraction, hosts: Hosts, turns: CommutingGroup
 ) -> SymmetricSchedule | None:
     plan = Plan(topology, collective, "packed", "forest")
     shard = aim / topology.ranks * (2 if collective.name == "allreduce" else 1)
@@ -185,7 +184,7 @@ def symmetric_turned_trees(topology: Topology, collective: Collective, aim: Frac
     return weighed(plan.finish(rounded=True), turns, [count] * len(trees))
 
 
-def weighed(parts: Schedule, turns: Turns, counts: Sequence[int]) -> SymmetricSchedule | None:
+def weighed(parts: Schedule, turns: CommutingGroup, counts: Sequence[int]) -> SymmetricSchedule | None:
     """The schedule in which the images of every chunk together have the share of all that it stands for.
 
     A chunk has more images than that if what turns the rest of the machine changes its tree: then each has less. None

@@ -20,7 +20,7 @@ from blinksim.schedule.model import ARRAYS, FORMS, MOST_DENOMINATOR, Schedule
 from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.textio.strict_json import Entry, compressed, decompressed, parse
 from blinksim.topology.graph import Topology
-from blinksim.topology.group import Turns
+from blinksim.topology.group import CommutingGroup
 
 VERSION = 2
 _MOST_LENGTH = 2**26
@@ -75,7 +75,7 @@ def from_document(whole: Entry, collective: Collective) -> SymmetricSchedule:
         bound[_CERTIFICATE] = parse(whole.path, _unpacked_text(fields[_CERTIFICATE]), "certificate")
     generators = [unpacked(item, "int64") for item in fields["generators"].items()]
     try:
-        turns = Turns.of(topology, generators)
+        turns = CommutingGroup.of(topology, generators)
         return SymmetricSchedule(
             Schedule(topology, collective, algorithm, form, share_den=share_den, bound=bound, **arrays), turns
         )
