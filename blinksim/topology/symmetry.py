@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from blinksim.structures.arrays import per_topology
+from blinksim.structures.arrays import per_topology, places
 from blinksim.structures.union_find import joined_labels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from blinksim.topology.elements import Device
     from blinksim.topology.graph import Topology
 
     Ints = NDArray[np.int64]
@@ -32,56 +31,26 @@ Permutation: TypeAlias = "Sequence[int] | NDArray[np.int64]"
 Orbits = tuple[tuple[int, ...], ...]
 
 
-def _sorts(topology: Topology) -> NDArray[np.int64]:
-    """A number for every device, equal for those of one kind, capacity, abilities and role.
-
-    Copies of a device share its parts, so devices are told apart by identity first: fractions hash slowly.
-    """
-    seen: dict[Hashable, int] = {}
-    quick: dict[tuple[int, int, str, int], int] = {}
-
-    def number(device: Device) -> int:
-        key = id(device.attributes), id(device.can), device.kind, id(device.capacity)
-        found = quick.get(key)
-        if found is None:
-            row = device.kind, device.capacity, device.can, str(device.attributes.get("reduction_rate"))
-            found = quick[key] = seen.setdefault(row, len(seen))
-        return found
-
-    sort = np.fromiter(map(number, topology.devices), dtype=np.int64, count=len(topology.devices))
-    role = np.zeros(len(sort), dtype=np.int64)
-    role[topology.member_places] = 1
-    role[[topology.index[name] for name in topology.relays]] = 2
-    return np.asarray(3 * sort + role)
-
-
 @dataclass(frozen=True)
 class _Encoded:
     """A topology as integer arrays: a colour per device; ends, colour and bus (-1: none) per link; links by key."""
 
-    device: NDArray[np.int64]
-    src: NDArray[np.int64]
-    dst: NDArray[np.int64]
-    colour: NDArray[np.int64]
-    kind: NDArray[np.int64]
-    bus: NDArray[np.int64]
-    order: NDArray[np.int64]
-    keys: NDArray[np.int64]
-
-    def key(self, src: NDArray[np.int64], dst: NDArray[np.int64]) -> NDArray[np.int64]:
-        """One integer for both ends and the class of every link."""
-        kinds = int(self.kind.max(initial=0)) + 1
-        return (src * len(self.device) + dst) * kinds + self.kind
+    device: Ints
+    src: Ints
+    dst: Ints
+    colour: Ints
+    kind: Ints
+    bus: Ints
+    order: Ints
+    keys: Ints
 
     def apart(self, fixed: Sequence[int]) -> _Encoded:
         """The same with a colour of its own for each of these devices, so that no symmetry moves them."""
-        if not fixed:
-            return self
         device = self.device.copy()
-        device[list(fixed)] = int(device.max()) + 1 + np.arange(len(fixed))
+        device[list(fixed)] = int(device.max(initial=0)) + 1 + np.arange(len(fixed))
         return replace(self, device=device)
 
-    def permutation(self, given: Permutation) -> NDArray[np.int64] | None:
+    def permutation(self, given: Permutation) -> Ints | None:
         """As an array, None for what does not list each device once."""
         count, perm = len(self.device), np.asarray(given)
         if perm.shape != (count,) or (count and not np.issubdtype(perm.dtype, np.integer)):
@@ -92,11 +61,19 @@ class _Encoded:
             reached[perm] = True
         return perm if reached.all() else None
 
-    def image(self, permutation: Permutation) -> NDArray[np.int64] | None:
+    def image(self, permutation: Permutation) -> Ints | None:
         """For each link the index of the link it goes to, or None if `permutation` is no symmetry."""
+        found = self.image_or_fault(permutation)
+        return None if isinstance(found, tuple) else found
+
+    def image_or_fault(self, permutation: Permutation) -> Ints | tuple[str, int, int]:
+        """As `image`; of what is no symmetry the fault: of what sort, at which device or link, and where that goes."""
         count, perm = len(self.device), self.permutation(permutation)
-        if perm is None or not np.array_equal(self.device[perm], self.device):
-            return None
+        if perm is None:
+            return "list", 0, 0
+        odd = np.flatnonzero(self.device[perm] != self.device)
+        if len(odd):
+            return "device", int(odd[0]), int(perm[odd[0]])
         # What a symmetry of a single node leaves in place need not be looked up.
         moved = perm != np.arange(count)
         touched = np.flatnonzero(moved[self.src] | moved[self.dst])
@@ -107,30 +84,45 @@ class _Encoded:
         wanted = (src * count + dst) * (int(self.kind.max(initial=0)) + 1) + self.kind[touched]
         place = np.searchsorted(self.keys, wanted)
         place[place == len(self.keys)] = 0
-        if not np.array_equal(self.keys[place], wanted):
-            return None
+        torn = np.flatnonzero(self.keys[place] != wanted)
+        if len(torn):
+            return "ends", int(touched[torn[0]]), int(src[torn[0]] * count + dst[torn[0]])
         image[touched] = self.order[place]
-        if not np.array_equal(self.colour[image], self.colour):
-            return None
+        odd = np.flatnonzero(self.colour[image] != self.colour)
+        if len(odd):
+            return "figures", int(odd[0]), int(image[odd[0]])
         # The links of one bus must go to the links of one bus; as links go one to one, so do buses then.
-        shared = self.bus >= 0
+        shared = np.flatnonzero(self.bus >= 0)
         goes = np.zeros(int(self.bus.max()) + 1, dtype=np.int64)
         goes[self.bus[shared]] = self.bus[image][shared]
-        return image if np.array_equal(goes[self.bus[shared]], self.bus[image][shared]) else None
+        whole = np.array_equal(goes[self.bus[shared]], self.bus[image][shared])
+        return image if whole else ("bus", int(shared[0]), 0)
 
 
 @per_topology
 def encoded(topology: Topology) -> _Encoded:
     """The topology as integer arrays."""
-    device = _sorts(topology)
+    # Devices of one sort have one kind, capacity, abilities and role. Copies of a device share its parts, so devices
+    # are told apart by identity first: fractions hash slowly.
+    sorts: dict[Hashable, int] = {}
+    quick: dict[tuple[int, int, str, int], int] = {}
+    sort = np.zeros(len(topology.devices), dtype=np.int64)
+    for place, device in enumerate(topology.devices):
+        key = id(device.attributes), id(device.can), device.kind, id(device.capacity)
+        number = quick.get(key)
+        if number is None:
+            row = device.kind, device.capacity, device.can, str(device.attributes.get("reduction_rate"))
+            number = quick[key] = sorts.setdefault(row, len(sorts))
+        sort[place] = number
+    role = np.zeros(len(sort), dtype=np.int64)
+    role[topology.member_places] = 1
+    role[[topology.index[name] for name in topology.relays]] = 2
     table = topology.link_columns
     # Links of one bus and links without any are never alike.
     _, colour = np.unique(2 * table.figure + (table.bus >= 0), return_inverse=True)
-    src, dst, kind, bus = table.src, table.dst, table.kind, table.bus
-    bare = _Encoded(device, src, dst, colour, kind, bus, src, src)
-    keys = bare.key(src, dst)
+    keys = (table.src * len(sort) + table.dst) * (int(table.kind.max(initial=0)) + 1) + table.kind
     order = np.argsort(keys)
-    return _Encoded(device, src, dst, colour, kind, bus, order, keys[order])
+    return _Encoded(3 * sort + role, table.src, table.dst, colour, table.kind, table.bus, order, keys[order])
 
 
 def is_automorphism(topology: Topology, permutation: Sequence[int]) -> bool:
@@ -145,28 +137,26 @@ def is_automorphism(topology: Topology, permutation: Sequence[int]) -> bool:
 
 def why_not(topology: Topology, permutation: Permutation) -> str:
     """Why a permutation of the device indices is no automorphism, in words that name a device or a link."""
-    known, names = encoded(topology), [device.name for device in topology.devices]
-    perm = np.asarray(permutation, dtype=np.int64)
-    if perm.shape != (len(names),) or not np.array_equal(np.sort(perm), np.arange(len(names))):
-        return f"it does not list each of the {len(names)} devices once"
-    odd = np.flatnonzero(known.device[perm] != known.device)
-    if len(odd):
-        return f"it takes {names[odd[0]]} to {names[perm[odd[0]]]}, a device of another kind or role"
-    wanted = known.key(perm[known.src], perm[known.dst])
-    place = np.minimum(np.searchsorted(known.keys, wanted), len(known.keys) - 1)
-    torn = np.flatnonzero(known.keys[place] != wanted)
-    if len(torn):
-        link = topology.links[int(torn[0])]
-        ends = names[perm[known.src[torn[0]]]], names[perm[known.dst[torn[0]]]]
-        return f"it takes link {link.name} to {ends[0]}->{ends[1]}, where there is none like it"
-    image = known.order[place]
-    odd = np.flatnonzero(known.colour[image] != known.colour)
-    if len(odd):
-        link, other = topology.links[int(odd[0])], topology.links[int(image[odd[0]])]
-        return f"it takes link {link.name} to {other.name}, which has other figures"
-    for number in np.flatnonzero(known.bus >= 0).tolist():
-        return f"it tears bus {topology.links[number].bus} of link {topology.links[number].name} apart"
-    return "nothing is wrong with it"
+    fault = encoded(topology).image_or_fault(permutation)
+    if not isinstance(fault, tuple):
+        return "nothing is wrong with it"
+    sort, number, goes = fault
+    devices, links = topology.devices, topology.links
+    match sort:
+        case "list":
+            return f"it does not list each of the {len(devices)} devices once"
+        case "device":
+            return f"it takes {devices[number].name} to {devices[goes].name}, a device of another kind or role"
+        case "ends":
+            src, dst = divmod(goes, len(devices))
+            return (
+                f"it takes link {links[number].name} to {devices[src].name}->{devices[dst].name}, "
+                "where there is none like it"
+            )
+        case "figures":
+            return f"it takes link {links[number].name} to {links[goes].name}, which has other figures"
+        case _:
+            return f"it tears bus {links[number].bus} of link {links[number].name} apart"
 
 
 def automorphisms(topology: Topology) -> tuple[tuple[int, ...], ...]:
@@ -189,7 +179,7 @@ def orbits(topology: Topology) -> Orbits:
 
 def link_orbits(topology: Topology, fixed: Sequence[int] = ()) -> Orbits:
     """The links, by index, grouped as `orbits` groups devices. fixed: devices that stay where they are."""
-    known = encoded(topology).apart(fixed)
+    known = encoded(topology).apart(fixed) if fixed else encoded(topology)
     images = [known.image(perm) for perm in (_candidates(topology, known) if fixed else candidates(topology))]
     return _orbits(len(topology.links), [image for image in images if image is not None])
 
@@ -207,13 +197,12 @@ def _candidates(topology: Topology, known: _Encoded) -> list[Permutation]:
     if topology.nodes < 2:
         return list(topology.symmetries)
     count = len(topology.devices)
-    rails = alike_rails(topology, lambda goes: known.image(goes) is not None)
     sets = alike_nodes_of(topology, known.device, known.colour)
     together = turn_and_exchange(count, sets)
     if any(known.image(one) is None for one in together):
         # Some set's nodes differ in what their links share.
         together = [one for table in sets for one in turn_and_exchange(count, [table])]
-    return [*topology.symmetries, *rails, *together]
+    return [*topology.symmetries, *_alike_rails(topology, known), *together]
 
 
 def _orbits(count: int, permutations: Sequence[NDArray[Any]]) -> Orbits:
@@ -281,25 +270,21 @@ def alike_nodes_of(topology: Topology, device: Ints, link: Ints) -> list[Ints]:
 
     device, link: a number for each, equal for equal ones.
     """
-    (src, dst), count = topology.ends, len(topology.devices)
-    node = np.array([one.node for one in topology.devices], dtype=np.int64)
-    inside = np.flatnonzero(node >= 0)
-    order = inside[np.argsort(node[inside], kind="stable")]
-    first = np.flatnonzero(np.diff(node[order], prepend=-1))
-    groups = np.split(order, first[1:])
-    place = np.arange(count) + count  # a switch goes by itself, a device of a node by its place there
-    for group in groups:
-        place[group] = np.arange(len(group))
-    colours = int(link.max(initial=0)) + 1
-    code = (place[src] * 2 * count + place[dst]) * colours + link
-    owner = np.maximum(node[src], node[dst])
+    (src, dst), node, count = topology.ends, topology.device_nodes, len(topology.devices)
     if bool(((node[src] >= 0) & (node[dst] >= 0) & (node[src] != node[dst])).any()):
         return []  # nodes wired back to back
+    inside = np.flatnonzero(node >= 0)
+    order = inside[np.argsort(node[inside], kind="stable")]
+    numbers, first = np.unique(node[order], return_index=True)
+    # A switch goes by itself, a device of a node by its place there.
+    place = np.arange(count) + count
+    place[order] = places(np.diff(first, append=len(order)))
+    owner = np.maximum(node[src], node[dst])
+    code = (place[src] * 2 * count + place[dst]) * (int(link.max(initial=0)) + 1) + link
     by_owner = np.lexsort((code, owner))
-    cuts = np.searchsorted(owner[by_owner], [node[group[0]] for group in groups])
-    ends = np.searchsorted(owner[by_owner], [node[group[0]] for group in groups], side="right")
+    sides = (np.searchsorted(owner[by_owner], numbers, side=side).tolist() for side in ("left", "right"))
     alike: dict[tuple[bytes, bytes], list[Ints]] = defaultdict(list)
-    for group, start, end in zip(groups, cuts.tolist(), ends.tolist(), strict=True):
+    for group, start, end in zip(np.split(order, first[1:]), *sides, strict=True):
         alike[device[group].tobytes(), code[by_owner[start:end]].tobytes()].append(group)
     return [np.stack(several) for several in alike.values() if len(several) > 1]
 
@@ -317,11 +302,10 @@ def turn_and_exchange(count: int, sets: Sequence[Ints]) -> list[Ints]:
     return [turn, swap]
 
 
-def alike_rails(topology: Topology, holds: Callable[[Ints], bool]) -> list[Ints]:
+def _alike_rails(topology: Topology, known: _Encoded) -> list[Ints]:
     """Exchanges of two rails that are alike: of the devices whose names end in two numbers, in all nodes at once.
 
-    Such as ``n0.gpu3`` with ``n0.gpu5``, ``n0.nic3`` with ``n0.nic5`` and ``fabric3`` with ``fabric5``. holds: whether
-    a permutation is a symmetry.
+    Such as ``n0.gpu3`` with ``n0.gpu5``, ``n0.nic3`` with ``n0.nic5`` and ``fabric3`` with ``fabric5``.
     """
     rows = defaultdict[tuple[int, str], dict[int, int]](dict)
     for place, device in enumerate(topology.devices):
@@ -330,21 +314,19 @@ def alike_rails(topology: Topology, holds: Callable[[Ints], bool]) -> list[Ints]
         if stem != name:
             rows[device.node, stem][int(name[len(stem) :])] = place
     ranks = set(topology.member_places.tolist())
-    numbers = sorted({number for row in rows.values() for number, place in row.items() if place in ranks})
     found: list[Ints] = []
     leaders: list[int] = []
     tried = 0
-    for number in numbers:
+    for number in sorted({number for row in rows.values() for number, place in row.items() if place in ranks}):
         for leader in leaders:
             tried += 1
             if tried > _MOST_TRIED:
                 return found
             goes = np.arange(len(topology.devices))
             for row in rows.values():
-                a, b = row.get(leader), row.get(number)
-                if a is not None and b is not None:
-                    goes[[a, b]] = b, a
-            if holds(goes):
+                if leader in row and number in row:
+                    goes[[row[leader], row[number]]] = row[number], row[leader]
+            if known.image(goes) is not None:
                 found.append(goes)
                 break
         else:
