@@ -13,14 +13,15 @@ nodes, n0.gpu0 is device 0, n0.gpu1 is 1, n1.gpu0 is 2, n1.gpu1 is 3, and the fa
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.topology.elements import put_together
-from blinksim.topology.fabric import Fabric, Switch, join, switches
+from blinksim.topology.fabric import Switch, join, switches
 from blinksim.units import whole
 
 if TYPE_CHECKING:
@@ -150,122 +151,93 @@ def cluster_symmetries(node: Topology, fabric: Fabric, nodes: int, extra: int) -
     """Permutations of the devices of `nodes` copies of `node`, joined by `fabric`, that map the cluster onto itself.
 
     extra: how many devices the fabric adds behind those of the nodes.
+
+    Levels of switches: nodes below one switch can be exchanged, and full groups of nodes with their switches. Two nodes
+    of two GPUs around one switch, device 4: (2, 3, 0, 1, 4) exchanges the nodes, (1, 0, 2, 3, 4) the GPUs of the first.
+    On two rails, devices 4 and 5, GPUs are exchanged in all nodes with their rails: (1, 0, 3, 2, 5, 4). With a leaf
+    each, 5 and 6, below the spine 4: (2, 3, 0, 1, 4, 6, 5) exchanges the leaves with their nodes.
     """
-    cluster = _Cluster(node, fabric, nodes, extra)
-    if fabric.shape != "direct":
-        return tuple(dict.fromkeys(_switched(cluster)))
-    # Ports wired back to back: two nodes can be exchanged, and both changed inside in the same way. Two nodes of two
-    # GPUs: (2, 3, 0, 1) exchanges the nodes, (1, 0, 3, 2) the GPUs of both. Among more than two nodes the port of a
-    # wire distinguishes the nodes.
-    if nodes > 2:
-        return ()
-    ports = {node.index[port] for port in fabric.ports}
-    alike = [inside for inside in node.symmetries if all(inside[port] in ports for port in ports)]
-    both = [cluster.reordered((1, 0), ()), *(cluster.in_every_node(inside, ()) for inside in alike)]
-    return tuple(dict.fromkeys(both))
+    size, wiring = len(node.devices), switches(fabric, nodes)
+    first_switch = nodes * size
+    fixed = range(first_switch, first_switch + extra)
+    rows = [range(number * size, first) for number, first in enumerate(range(size, first_switch + 1, size))]
+
+    ports = [node.index[port] for port in fabric.ports]
+    # Symmetries of a node that mix ports with other devices are none of the cluster.
+    within = [inside for inside in node.symmetries if {inside[port] for port in ports} == {*ports}]
+    if fabric.shape == "direct":
+        # Ports wired back to back: two nodes can be exchanged, and both changed inside in the same way. Two nodes of
+        # two GPUs: (2, 3, 0, 1) exchanges the nodes, (1, 0, 3, 2) the GPUs of both. Among more than two nodes the port
+        # of a wire distinguishes the nodes.
+        both = [_laid(rows[::-1], ()), *(_in_every(rows, inside, ()) for inside in within)] if nodes == 2 else []
+        return tuple(dict.fromkeys(both))
+    number = dict(zip(wiring, fixed, strict=False))
+    widths = [level.nodes or nodes for level in fabric.tiers()]
+    # Exchanges carry what is known of a node to all nodes of full groups; a last group that is not full stays apart.
+    firsts = sorted({0, *(nodes - nodes % width for width in widths)} - {nodes})
+    found = []
+    for order, levels in _node_orders(nodes, widths, firsts):
+        carried = map(number.__getitem__, _carried(wiring, order, widths[:levels]))
+        found.append(_laid(map(rows.__getitem__, order), carried))
+    for inside in within:
+        goes = _plane_moves(fabric, ports, inside)
+        if goes is None:
+            continue
+        if goes:
+            moved = [number[level, goes[level][plane], group] for level, plane, group in wiring]
+            found.append(_in_every(rows, inside, moved))
+            continue
+        for first in firsts:
+            permuted = map(rows[first].__getitem__, inside)
+            found.append(_laid((*rows[:first], permuted, *rows[first + 1 :]), fixed))
+    return tuple(dict.fromkeys(found))
 
 
-@dataclass(frozen=True)
-class _Cluster:
-    node: Topology
-    fabric: Fabric
-    nodes: int
-    extra: int
-
-    @property
-    def size(self) -> int:
-        """Devices of a node."""
-        return len(self.node.devices)
-
-    @property
-    def wiring(self) -> list[Switch]:
-        """Level, plane and group of each of the fabric's devices."""
-        return switches(self.fabric, self.nodes)
-
-    @property
-    def switches(self) -> range:
-        """The fabric's devices."""
-        first = self.nodes * self.size
-        return range(first, first + self.extra)
-
-    def reordered(self, order: Sequence[int], switches: Sequence[int]) -> Permutation:
-        """Node i goes to where node order[i] is, and the fabric's devices to `switches`."""
-        return (*(i * self.size + place for i in order for place in range(self.size)), *switches)
-
-    def carried(self, order: Sequence[int], widths: Sequence[int]) -> list[int]:
-        """The fabric's devices after groups of nodes move as `order`: the levels with these `widths` go with them."""
-        place = dict(zip(self.wiring, self.switches, strict=True))
-        moved = []
-        for level, plane, group in self.wiring:
-            goes = order[group * widths[level]] // widths[level] if level < len(widths) else group
-            moved.append(place[level, plane, goes])
-        return moved
-
-    def in_planes(self, goes: Sequence[Mapping[int, int]]) -> list[int]:
-        """The fabric's devices after the planes of each level move as `goes` says."""
-        place = dict(zip(self.wiring, self.switches, strict=True))
-        return [place[level, goes[level][plane], group] for level, plane, group in self.wiring]
-
-    def in_every_node(self, inside: Sequence[int], switches: Sequence[int]) -> Permutation:
-        """The permutation `inside` of a node's devices in every node at once."""
-        return (*(i * self.size + place for i in range(self.nodes) for place in inside), *switches)
-
-    def in_one_node(self, number: int, inside: Sequence[int]) -> Permutation:
-        """The permutation `inside` of a node's devices in one node; all other devices stay."""
-        start = number * self.size
-        after = range(start + self.size, self.nodes * self.size + self.extra)
-        return (*range(start), *(start + place for place in inside), *after)
+def _laid(rows: Iterable[Iterable[int]], switches: Iterable[int]) -> Permutation:
+    """The devices of every node go to those of a row, those of the fabric to `switches`."""
+    return (*chain.from_iterable(rows), *switches)
 
 
-def _switched(cluster: _Cluster) -> list[Permutation]:
-    """Levels of switches: nodes below one switch can be exchanged, and full groups of nodes with their switches.
+def _in_every(rows: Iterable[Sequence[int]], inside: Sequence[int], switches: Sequence[int]) -> Permutation:
+    """The permutation `inside` of a node's devices in every node at once."""
+    return _laid((map(row.__getitem__, inside) for row in rows), switches)
 
-    Two nodes of two GPUs around one switch, device 4: (2, 3, 0, 1, 4) exchanges the nodes, (1, 0, 2, 3, 4) the GPUs of
-    the first. On two rails, devices 4 and 5, GPUs are exchanged in all nodes with their rails: (1, 0, 3, 2, 5, 4). With
-    a leaf each, 5 and 6, below the spine 4: (2, 3, 0, 1, 4, 6, 5) exchanges the leaves with their nodes.
+
+def _node_orders(nodes: int, widths: Sequence[int], firsts: Sequence[int]) -> Iterator[tuple[list[int], int]]:
+    """Orders of the nodes that a fabric leaves alike, and how many levels of its switches go with them.
+
+    Nodes below one switch of the lowest level, and then full groups of nodes of every level. widths: how many nodes are
+    below a switch of each level. firsts: the first nodes of the groups.
     """
     from blinksim.topology.symmetry import turn_and_swap
 
-    nodes = cluster.nodes
-    widths = [level.nodes or nodes for level in cluster.fabric.tiers()]
-    # Exchanges carry what is known of a node to all nodes of full groups; a last group that is not full stays apart.
-    firsts = sorted({0, *(nodes - nodes % width for width in widths)} - {nodes})
-    found = [
-        cluster.reordered(order, cluster.switches)
-        for first in firsts
-        for order in turn_and_swap(nodes, first, min(first + widths[0], nodes))
-    ]
-    for level, width in enumerate(widths):
-        above = widths[level + 1] if level + 1 < len(widths) else nodes
+    for first in firsts:
+        for order in turn_and_swap(nodes, first, min(first + widths[0], nodes)):
+            yield order, 0
+    for level, (width, above) in enumerate(zip(widths, [*widths[1:], nodes], strict=True)):
         for first in firsts:
-            last = min(first + above, nodes)
             if first % above == 0:
+                last = min(first + above, nodes)
                 for order in turn_and_swap(nodes, first, last - (last - first) % width, width):
-                    found.append(cluster.reordered(order, cluster.carried(order, widths[: level + 1])))
-    return [*found, *_inside(cluster, firsts)]
+                    yield order, level + 1
 
 
-def _inside(cluster: _Cluster, firsts: Sequence[int]) -> list[Permutation]:
-    """The symmetries of a single node that respect the planes of its ports.
+def _carried(wiring: Sequence[Switch], order: Sequence[int], widths: Sequence[int]) -> Iterator[Switch]:
+    """Where switches go if groups of nodes move as `order`: the levels with these `widths` go with them."""
+    for level, plane, group in wiring:
+        yield level, plane, order[group * widths[level]] // widths[level] if level < len(widths) else group
 
-    One that keeps every port in its planes applies to a single node: to those in `firsts`. One that moves planes
-    applies to all nodes at once, together with the switches of the planes.
+
+def _plane_moves(fabric: Fabric, ports: Sequence[int], inside: Permutation) -> list[dict[int, int]] | None:
+    """Where a symmetry of a node takes the planes of its ports, level by level; None if it tears those of one apart.
+
+    Empty for one that keeps every port in its planes. It applies to a single node, others to all nodes at once.
     """
-    ports = [cluster.node.index[port] for port in cluster.fabric.ports]
-    planes = {port: cluster.fabric.planes_of(number) for number, port in enumerate(ports)}
-    found = []
-    for inside in cluster.node.symmetries:
-        if any(inside[port] not in planes for port in ports):
-            continue  # it mixes ports with other devices
-        goes: list[dict[int, int]] = []
-        for level, tier in enumerate(cluster.fabric.tiers()):
-            images = {(planes[port][level], planes[inside[port]][level]) for port in ports}
-            if len(images) == tier.planes == len(dict(images)):
-                goes.append(dict(images))
-        if len(goes) < len(cluster.fabric.tiers()):
-            continue  # it tears the ports of a plane apart
-        if all(to == own for images_of in goes for own, to in images_of.items()):
-            found += [cluster.in_one_node(first, inside) for first in firsts]
-        else:
-            found.append(cluster.in_every_node(inside, cluster.in_planes(goes)))
-    return found
+    planes = {port: fabric.planes_of(number) for number, port in enumerate(ports)}
+    goes = []
+    for level, tier in enumerate(fabric.tiers()):
+        images = {(planes[port][level], planes[inside[port]][level]) for port in ports}
+        if not len(images) == tier.planes == len(dict(images)):
+            return None
+        goes.append(dict(images))
+    return goes if any(own != to for planes_of in goes for own, to in planes_of.items()) else []
