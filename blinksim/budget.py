@@ -62,7 +62,8 @@ MOST_SECONDS = 60
 _FLOW = 150e-9
 _BOUND = 2e-3
 _ROUTE = 800e-9
-# Of a link that a tree is grown over; between 5 and 25 µs on tori, meshes, hypercubes, switches and fat trees.
+# Of a link that a tree is grown over; between 5 and 25 µs on tori, meshes, hypercubes, switches and fat
+# trees.
 _TREE = 15e-6
 # Of an event of a simulation: one in an array of many, one that waits for its turn.
 _EVENT = {"waves": 300e-9, "heap": 2.5e-6}
@@ -230,7 +231,8 @@ def stoppable() -> Iterator[None]:
 Found = TypeVar("Found")
 # What a limit allows for reading the machine, for proving the schedule and for writing it.
 _GRACE, _LEAST_GRACE_S = 0.1, 1.0
-# Python drops an exception that comes in a finalizer or while it collects garbage: the end comes again after this.
+# Python drops an exception that comes in a finalizer or while it collects garbage: the end comes again after
+# this.
 _AGAIN_S = 2.0
 
 
@@ -272,8 +274,8 @@ _silence = _Silence()
 def within(seconds: float | None, what: str, work: Callable[[], Found]) -> Found:
     """``work()``, ended after this many seconds and a tenth, at least one more second, by an `InfeasibleError`.
 
-    A solver that was given the same limit has ended by then. None: no limit. (Not a context, between whose body and
-    end the exception could come unseen.)
+    A solver that was given the same limit has ended by then. None: no limit. (Not a context, between whose
+    body and end the exception could come unseen.)
     """
     if seconds is None:
         return work()

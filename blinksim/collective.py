@@ -26,7 +26,8 @@ CollectiveName = Literal[
 """The names of the collectives, for editors and type checkers; text such as ``all_reduce`` is understood too."""
 EVERY, ROOT, OWN = "every rank", "the root", "one rank"
 """Who has a chunk: every rank, the root, or a rank of the chunk's own (its origin or its target)."""
-# Who has a chunk before the first send, and who must have it after the last one. All else follows from these two.
+# Who has a chunk before the first send, and who must have it after the last one. All else follows from these
+# two.
 _PROMISES = {
     "allreduce": (EVERY, EVERY),
     "allgather": (OWN, EVERY),
@@ -68,8 +69,8 @@ class Collective:
     root : int
         The root's rank, for broadcast, reduce, gather and scatter.
     traffic : Traffic, optional
-        For ``alltoallv``, and for it only: the bytes from every rank to every other. With a size of its own, they are
-        scaled to it.
+        For ``alltoallv``, and for it only: the bytes from every rank to every other. With a size of its own,
+        they are scaled to it.
 
     Raises
     ------
@@ -100,8 +101,8 @@ class Collective:
     def parse(cls, text: str, root: int | None = None, traffic: Traffic | None = None) -> Collective:
         """The collective called `text` (``all_reduce``, ``reduce-scatter`` and the like are understood).
 
-        Raises `InputError` for an unknown name, a root given to a collective that has none, and for a traffic matrix
-        that is missing, or given to another collective than alltoallv.
+        Raises `InputError` for an unknown name, a root given to a collective that has none, and for a traffic
+        matrix that is missing, or given to another collective than alltoallv.
         """
         name = text.lower().replace("_", "").replace("-", "")
         if name not in _PROMISES:

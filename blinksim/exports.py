@@ -86,7 +86,8 @@ def write(
     Parameters
     ----------
     thing : Schedule, Synthesis, Topology, RateTable, Timeline or Exported
-        What to write; a timeline becomes a trace (.json) for ui.perfetto.dev, of very many transfers a sample.
+        What to write; a timeline becomes a trace (.json) for ui.perfetto.dev, of very many transfers a
+        sample.
     path : str or path
         Where; the ending must fit. An export of several files goes into a folder.
     force : bool
@@ -164,11 +165,13 @@ def export(
     thing : Schedule, Synthesis or Topology
         What to export.
     name : str
-        ``nccl-graph``, ``nccl-graph-set``, ``msccl-xml`` or ``mscclpp-json`` for schedules, ``nccl-topo`` for machines.
+        ``nccl-graph``, ``nccl-graph-set``, ``msccl-xml`` or ``mscclpp-json`` for schedules, ``nccl-topo`` for
+        machines.
     channels : int, optional
         The most channels that a schedule may use. Default: the format's own limit.
     bus_ids : sequence of str, optional
-        For a machine: the bus ids of the GPUs, such as ``0000:1b:00.0``. Default: the machine's, or made-up ones.
+        For a machine: the bus ids of the GPUs, such as ``0000:1b:00.0``. Default: the machine's, or made-up
+        ones.
 
     Returns
     -------

@@ -53,18 +53,19 @@ def load(
     Parameters
     ----------
     name_or_path : str or path
-        A name of the catalogue (case does not matter), a machine file (.yaml, .yml), an NCCL topology file (.xml), what
-        ``nvidia-smi topo -m`` printed (.txt), a shape such as ``torus:4x4@50GB/s``, or ``-`` for standard input.
+        A name of the catalogue (case does not matter), a machine file (.yaml, .yml), an NCCL topology file
+        (.xml), what ``nvidia-smi topo -m`` printed (.txt), a shape such as ``torus:4x4@50GB/s``, or ``-`` for
+        standard input.
     nodes : int
         Number of nodes, joined by the machine's fabric.
     rates : str or path
         The name of a table of rates that the machine has, such as ``nominal``, or a rates file.
     edits : str or sequence of str
-        What-ifs such as ``degrade gpu0-gpu3 lanes=1``. One that names devices of the machine file changes every node,
-        one that names a device of the cluster (``n0.gpu0``) only that.
+        What-ifs such as ``degrade gpu0-gpu3 lanes=1``. One that names devices of the machine file changes
+        every node, one that names a device of the cluster (``n0.gpu0``) only that.
     like : str or path, optional
-        The machine that an NCCL topology file is of, for files that leave out GPUs, NVLinks or network ports: these are
-        taken from it.
+        The machine that an NCCL topology file is of, for files that leave out GPUs, NVLinks or network ports:
+        these are taken from it.
 
     Returns
     -------

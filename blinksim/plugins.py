@@ -78,7 +78,8 @@ def run(path: Path) -> str:
 def named(found: dict[str, str], name: str, path: Path, what: str, how: str) -> str:
     """Which of the names that a file has registered is meant.
 
-    found: the names, with the file that each comes from. name: empty if the file has only one. how: it is registered.
+    found: the names, with the file that each comes from. name: empty if the file has only one. how: it is
+    registered.
     """
     home = os.path.realpath(path)
     there = [key for key, origin in found.items() if origin == home]
@@ -94,8 +95,8 @@ def named(found: dict[str, str], name: str, path: Path, what: str, how: str) -> 
 def new_name(name: object, what: str, taken: Iterable[str], found: dict[str, str]) -> str:
     """`name`, if something new may be called so.
 
-    taken: names of the package. found: names that are registered, with the file that each comes from; the same file, or
-    a later cell of a notebook, replaces what it registered.
+    taken: names of the package. found: names that are registered, with the file that each comes from; the
+    same file, or a later cell of a notebook, replaces what it registered.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InputError(f"{name!r} cannot name {what}: take letters, digits and _, such as 'my_own'")

@@ -34,17 +34,18 @@ class Question:
     ranks_per_node : int, optional
         Ranks on every node, placed card by card in file order. Default: all its GPUs.
     members : str, optional
-        The GPUs to run on, such as ``0,1,4``, ``0-3`` or ``gpu0,gpu3``. Numbers count the GPUs before any edit.
+        The GPUs to run on, such as ``0,1,4``, ``0-3`` or ``gpu0,gpu3``. Numbers count the GPUs before any
+        edit.
     relays : str, optional
-        GPUs without a rank that may forward: ``none``, ``idle`` (every GPU that is no member) or a list. Default: those
-        that the machine file names.
+        GPUs without a rank that may forward: ``none``, ``idle`` (every GPU that is no member) or a list.
+        Default: those that the machine file names.
     relays_reduce : bool
         Relays may also reduce and multicast.
     links : str, optional
         Link classes separated by commas, or ``all``. Default: what the machine file says.
     rates : str, optional
-        The name of a table of rates, or a rates file. Default: ``nominal``; what NCCL chooses is at ``nccl``, and a
-        projection that pins its rates is at those.
+        The name of a table of rates, or a rates file. Default: ``nominal``; what NCCL chooses is at ``nccl``,
+        and a projection that pins its rates is at those.
     edits : tuple of str
         What-ifs such as ``degrade gpu0-gpu3 lanes=1``.
     collective : Collective, optional
@@ -53,7 +54,8 @@ class Question:
     Raises
     ------
     InputError, InfeasibleError
-        Nothing is checked until `whole` or `part` is called; these raise as `blinksim.load` and `Topology.select` do.
+        Nothing is checked until `whole` or `part` is called; these raise as `blinksim.load` and
+        `Topology.select` do.
 
     Examples
     --------
@@ -86,8 +88,8 @@ class Question:
     ) -> Question:
         """A question from Python values: members and relays also as lists of numbers and names, a single edit as text.
 
-        settings: nodes, ranks_per_node, relays_reduce, rates and collective. Raises `InputError` for a name that is
-        none of these.
+        settings: nodes, ranks_per_node, relays_reduce, rates and collective. Raises `InputError` for a name
+        that is none of these.
         """
         known = {field.name for field in fields(cls)}
         for name in settings:
@@ -133,7 +135,8 @@ class Question:
             found = preferring(self.machine, self.rates)
             if found is not self.machine:
                 return found
-        # A table that leaves classes out is labelled like "seed (qpi: nominal)", and one in a file by the name in it.
+        # A table that leaves classes out is labelled like "seed (qpi: nominal)", and one in a file by the
+        # name in it.
         loaded = self.machine.loaded_from[1] if self.machine.loaded_from is not None else None
         known = (None, machines.NOMINAL, loaded, self.machine.rates, self.machine.rates.partition(" (")[0])
         if self.rates not in known:
@@ -150,8 +153,8 @@ class Question:
         """The selected part of the machine, as `Topology.select` gives it.
 
         whole: what `whole` returned, if it is known. collective: in place of the question's own. Raises
-        `InputError` for names and numbers that the machine does not have, and `InfeasibleError` for members that no
-        link joins.
+        `InputError` for names and numbers that the machine does not have, and `InfeasibleError` for members
+        that no link joins.
         """
         whole = self.whole() if whole is None else whole
         members = self.member_names(whole)
@@ -206,8 +209,8 @@ class Question:
 def preferring(topology: Topology, rates: str) -> Topology:
     """A topology at another table of rates, where it was loaded without naming one and its machine has that table.
 
-    Edits stay: a link that has no longer the bandwidth or latency of its class keeps what it has. Any other topology
-    comes back as it is; its `rates` say so.
+    Edits stay: a link that has no longer the bandwidth or latency of its class keeps what it has. Any other
+    topology comes back as it is; its `rates` say so.
     """
     if topology.rates != machines.NOMINAL or topology.loaded_from is None or rates == machines.NOMINAL:
         return topology

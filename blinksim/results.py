@@ -46,8 +46,9 @@ class Tabular:
 class Result(Tabular):
     """The answer of a public function: `sentence`, `text`, `to_dict`, and the table of a `Tabular`.
 
-    A subclass defines `rows`. It defines `to_dict` where ``--json`` prints more than the rows, `sentence` where the
-    first line of its repr is not the answer, and `text` where the command line prints more than the sentence.
+    A subclass defines `rows`. It defines `to_dict` where ``--json`` prints more than the rows, `sentence`
+    where the first line of its repr is not the answer, and `text` where the command line prints more than the
+    sentence.
     """
 
     __slots__ = ()

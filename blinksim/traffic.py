@@ -37,7 +37,8 @@ class Traffic(Tabular):
     Parameters
     ----------
     matrix : array_like (n, n)
-        Bytes from rank i (row) to rank j (column): whole numbers, none negative. The diagonal is what ranks keep.
+        Bytes from rank i (row) to rank j (column): whole numbers, none negative. The diagonal is what ranks
+        keep.
 
     Attributes
     ----------
@@ -47,8 +48,8 @@ class Traffic(Tabular):
     Raises
     ------
     InputError
-        For anything but a square matrix of whole numbers with two ranks or more, for negative numbers, for sums above
-        2^53 bytes, and where no rank sends anything to another.
+        For anything but a square matrix of whole numbers with two ranks or more, for negative numbers, for
+        sums above 2^53 bytes, and where no rank sends anything to another.
 
     Examples
     --------
@@ -231,7 +232,8 @@ def _whole(matrix: npt.ArrayLike) -> Matrix:
     raise InputError("a traffic matrix holds whole numbers of bytes, at most 2^53 in all")
 
 
-# Candidates that are drawn per token and round, as a multiple of k, and rounds, before the rest is drawn exactly.
+# Candidates that are drawn per token and round, as a multiple of k, and rounds, before the rest is drawn
+# exactly.
 _SPARE, _ROUNDS = 2, 4
 # Numbers in one block of tokens.
 _BLOCK = 2**22
@@ -263,7 +265,8 @@ def expert_traffic(
     top_k : int
         Experts that every token goes to.
     skew : float
-        Exponent of Zipf's law: the expert at place i is chosen with a probability in proportion to i^-skew. 0 is even.
+        Exponent of Zipf's law: the expert at place i is chosen with a probability in proportion to i^-skew. 0
+        is even.
     seed : int
         Of the choices, and of the places of the experts.
 
@@ -275,8 +278,8 @@ def expert_traffic(
     Raises
     ------
     InputError
-        For fewer than two ranks or more than 8,192, more experts per token than there are, and numbers that are not
-        positive.
+        For fewer than two ranks or more than 8,192, more experts per token than there are, and numbers that
+        are not positive.
 
     Examples
     --------
@@ -315,8 +318,9 @@ def expert_traffic(
 def _top_k(random: np.random.Generator, weight: npt.NDArray[np.float64], tokens: int, k: int) -> npt.NDArray[np.int64]:
     """For every token k different experts, drawn one after the other by weight; shape (tokens, k).
 
-    Repeated draws are thrown away, which leaves the others with the right chances. Rows that are not full after some
-    rounds are filled by the largest of logarithms plus Gumbel noise, which is the same draw (Vieira 2014).
+    Repeated draws are thrown away, which leaves the others with the right chances. Rows that are not full
+    after some rounds are filled by the largest of logarithms plus Gumbel noise, which is the same draw
+    (Vieira 2014).
     """
     bounds = np.cumsum(weight)
     bounds[-1] = 1.0

@@ -23,7 +23,7 @@ from source_tree import ROOT, excused, imports, modules, part_of, repository_fil
 ROWS = (
     ("units", "errors", "printable", "collective", "traffic", "data_files", "_version", "results", "gpu"),
     ("textio",),
-    ("structures",),
+    ("graphs.arrays", "graphs.connectivity"),
     ("plugins",),
     ("topology",),
     ("budget",),

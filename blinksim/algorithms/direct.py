@@ -16,9 +16,9 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import Algorithm, straight
 from blinksim.collective import COLLECTIVES, OWN, ROOT, Collective
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.arrays import in_turns
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.step_loads import Exchange, Round
-from blinksim.structures.arrays import in_turns
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(

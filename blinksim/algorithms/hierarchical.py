@@ -18,9 +18,9 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import SHARDED, Algorithm, per_pair
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.arrays import in_turns
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.step_loads import Exchange, Round
-from blinksim.structures.arrays import in_turns
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 

@@ -7,9 +7,9 @@ from fractions import Fraction
 from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
+from blinksim.graphs.arrays import in_turns
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.step_loads import Exchange, Round
-from blinksim.structures.arrays import in_turns
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(

@@ -16,7 +16,7 @@ from operator import mul
 
 from blinksim.collective import COLLECTIVES, EVERY, OWN, ROOT, Collective
 from blinksim.errors import InputError
-from blinksim.structures.union_find import UnionFind, cycles
+from blinksim.graphs.connectivity import UnionFind, cycles
 from blinksim.topology.graph import Link, Topology
 
 # Collectives with a block of every rank on one side; the blocks may be unequal.

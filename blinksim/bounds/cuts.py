@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.arrays import distinct
 from blinksim.graphs.maxflow import Flow
 from blinksim.graphs.network import Array, Network, guard, whole
-from blinksim.structures.arrays import distinct
 from blinksim.topology.graph import Topology
 
 Mask = NDArray[np.bool_]

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from blinksim.bounds.certificates import Cut
 from blinksim.bounds.groups import Grouping, crossing_sums, cut_around, whole_widths
 from blinksim.collective import Collective
+from blinksim.graphs.arrays import distinct
 from blinksim.graphs.maxflow import Flow
 from blinksim.graphs.network import Network
-from blinksim.structures.arrays import distinct
 from blinksim.topology.graph import Topology
 from blinksim.traffic import Traffic
 

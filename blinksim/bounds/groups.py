@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from blinksim.bounds.certificate_sums import crossing_links, tight_limits
 from blinksim.bounds.certificates import Cut
 from blinksim.collective import Collective
+from blinksim.graphs.arrays import distinct, per_topology
+from blinksim.graphs.connectivity import joined_labels
 from blinksim.graphs.network import whole
-from blinksim.structures.arrays import distinct, per_topology
-from blinksim.structures.union_find import joined_labels
 from blinksim.topology.graph import Topology
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from blinksim.bounds.certificate_sums import (
 from blinksim.bounds.certificates import Certificate
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.structures.union_find import UnionFind
+from blinksim.graphs.connectivity import UnionFind
 from blinksim.topology.elements import BRANCHING, bandwidths
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, format_rate

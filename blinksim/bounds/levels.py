@@ -23,7 +23,7 @@ from blinksim.bounds.groups import Grouping, crossing_sums, cut_around, grouping
 from blinksim.bounds.quick import unit_lengths
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.structures.arrays import distinct
+from blinksim.graphs.arrays import distinct
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, in_GBps
 

@@ -27,8 +27,8 @@ from blinksim.bounds.groups import crossing_sums, cut_around, groupings, nodes, 
 from blinksim.bounds.lengths import MOST_WORK, EvenUse, Lengths, checked_grants, even_words, more_than_forwards
 from blinksim.collective import EVERY, OWN, ROOT, Collective
 from blinksim.errors import InputError
-from blinksim.structures.arrays import distinct, per_topology
-from blinksim.structures.union_find import joined_labels
+from blinksim.graphs.arrays import distinct, per_topology
+from blinksim.graphs.connectivity import joined_labels
 from blinksim.topology.graph import Topology
 
 if TYPE_CHECKING:

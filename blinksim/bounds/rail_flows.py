@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from blinksim.bounds.rails import Floats, Rails, Uses, read_rails, turned_rails
 from blinksim.collective import Collective
+from blinksim.graphs.arrays import transport
 from blinksim.graphs.linear import Program
 from blinksim.graphs.programs import agree
-from blinksim.structures.arrays import transport
 from blinksim.topology.graph import Topology
 from blinksim.traffic import Traffic
 

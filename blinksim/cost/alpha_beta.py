@@ -24,10 +24,10 @@ import numpy.typing as npt
 
 from blinksim.cost.pipelines import FURTHER, Paths, Step, paced
 from blinksim.cost.terms import Term
+from blinksim.graphs.arrays import expand
 from blinksim.schedule.loads import Resources, RouteUses, Spread, chunk_parts, one_way, resources, whole_loads
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.schedule.pipeline import best_pieces
-from blinksim.structures.arrays import expand
 from blinksim.textio.text_table import count as counted
 
 Floats = npt.NDArray[np.float64]

@@ -20,12 +20,12 @@ from blinksim.cost.alpha_beta import Cost, Floats, Work, cost, in_turn, pipeline
 from blinksim.cost.pipelines import Paths, Step, paced
 from blinksim.cost.terms import Term
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.arrays import distinct, per_topology
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.loads import RouteUses, alike_routes, one_way, resources, whole_loads
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.schedule.step_loads import Outline, StepLoads
 from blinksim.schedule.symmetric import SymmetricSchedule, step_loads
-from blinksim.structures.arrays import distinct, per_topology
 from blinksim.topology.graph import Topology
 
 Ints = npt.NDArray[np.int64]

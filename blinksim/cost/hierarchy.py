@@ -17,7 +17,7 @@ from fractions import Fraction
 
 from blinksim.cost.terms import Term
 from blinksim.errors import InfeasibleError
-from blinksim.structures.union_find import UnionFind
+from blinksim.graphs.connectivity import UnionFind
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Link, Topology
 

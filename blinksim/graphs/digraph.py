@@ -22,7 +22,8 @@ Mask = NDArray[np.bool_]
 class Digraph:
     """Capacities by tail and head, and how many trees each root still needs.
 
-    out: for every vertex {head: capacity}, without zeros. roots: {vertex: trees}. members: who must be reached.
+    out: for every vertex {head: capacity}, without zeros. roots: {vertex: trees}. members: who must be
+    reached.
     """
 
     def __init__(self, out: Sequence[Mapping[int, int]], roots: Mapping[int, int], members: Sequence[int]) -> None:
@@ -110,7 +111,8 @@ class Digraph:
                 continue
             flow = Flow(source + 1, tail, head, capacity, source, sink)
             if flow.value >= need:
-                # No short set can hold a member that receives everything: from here on it is as good as the source.
+                # No short set can hold a member that receives everything: from here on it is as good as the
+                # source.
                 capacity[place[sink]] = need
             else:
                 found.append(~flow.side()[:source])
@@ -122,9 +124,9 @@ class Digraph:
 class CutPool:
     """Sets of vertices that must be entered often enough, with the slack that is left of each.
 
-    The sets are numbered; `inside[v]` has bit i set if v lies in set i, so that one operation on whole numbers asks a
-    question of all sets at once. slack[i]: capacity that enters set i, plus its own roots' trees, minus all trees.
-    tight: the bits of the sets without slack.
+    The sets are numbered; `inside[v]` has bit i set if v lies in set i, so that one operation on whole
+    numbers asks a question of all sets at once. slack[i]: capacity that enters set i, plus its own roots'
+    trees, minus all trees. tight: the bits of the sets without slack.
     """
 
     def __init__(self, graph: Digraph) -> None:

@@ -19,9 +19,9 @@ from blinksim.errors import InfeasibleError
 
 Vector = NDArray[np.float64]
 
-# Flow variables (`flow_program`: sources times arcs) up to which a program is built, for bounds and packings alike, and
-# GLOP's own count of its work, about seconds and the same on every machine, after which it is given up. Then a bound is
-# a cut, and a packing takes the shortest routes.
+# Flow variables (`flow_program`: sources times arcs) up to which a program is built, for bounds and packings
+# alike, and GLOP's own count of its work, about seconds and the same on every machine, after which it is
+# given up. Then a bound is a cut, and a packing takes the shortest routes.
 MOST_FLOWS = 300_000
 MOST_WORK = 20.0
 # The part of its time by which GLOP may stop too early.
@@ -84,7 +84,8 @@ class Program:
 class Growing:
     """Minimise one variable, the first, under rows that stay; further variables join between calls of `solve`.
 
-    The simplex goes on from where it ended, which for column generation is several times quicker than a new `Program`.
+    The simplex goes on from where it ended, which for column generation is several times quicker than a new
+    `Program`.
     """
 
     def __init__(self) -> None:
@@ -128,7 +129,8 @@ class Growing:
         return values, np.array([row.dual_value() for row in self._rows])
 
 
-# Largest denominators, in the order in which they are tried: the values at a vertex of a program are short fractions.
+# Largest denominators, in the order in which they are tried: the values at a vertex of a program are short
+# fractions.
 DENOMINATORS = (1, 2, 3, 4, 5, 6, 8, 12, 24, 60, 120, 840, 5040)
 _GRID = 2**20
 # Accuracy of a program's values, as a part of the greatest.

@@ -25,9 +25,9 @@ Array = NDArray[np.int64]
 class Network:
     """Arcs of a topology. Vertices 0 … devices-1 are its devices; halves of limited devices follow.
 
-    tail, head, capacity: per arc; first the links in their order, then the arcs of `limits`. unit: bytes/s of capacity
-    1. members: vertex of each rank. host: node number of every vertex. in_half, out_half: by device, itself if not
-    split. turned: true if all arcs point the other way than the topology's links.
+    tail, head, capacity: per arc; first the links in their order, then the arcs of `limits`. unit: bytes/s of
+    capacity 1. members: vertex of each rank. host: node number of every vertex. in_half, out_half: by device,
+    itself if not split. turned: true if all arcs point the other way than the topology's links.
     """
 
     tail: Array
@@ -102,7 +102,8 @@ class Network:
     def passes_on(self) -> bool:
         """True if every forwarder takes in at least what it can give out, so that out-trees need no multicasting there.
 
-        Then the cut bound is attained (Bang-Jensen, Frank and Jackson 1995: splitting off keeps the connectivity).
+        Then the cut bound is attained (Bang-Jensen, Frank and Jackson 1995: splitting off keeps the
+        connectivity).
         """
         entering = np.bincount(self.head, self.capacity.astype(float), self.vertices)
         leaving = np.bincount(self.tail, self.capacity.astype(float), self.vertices)
@@ -111,8 +112,8 @@ class Network:
     def side_names(self, topology: Topology, inside: NDArray[np.bool_]) -> tuple[list[str], list[str]]:
         """A vertex set as (devices inside, device capacities that the cut pays instead of links).
 
-        `inside` is the side that sends in this network; in a turned network the answer is the other side, which sends
-        in the topology.
+        `inside` is the side that sends in this network; in a turned network the answer is the other side,
+        which sends in the topology.
         """
         core = inside[: self.devices] if not self.turned else ~inside[: self.devices]
         names = [device.name for device, here in zip(topology.devices, core.tolist(), strict=True) if here]
@@ -192,8 +193,8 @@ def guard(total: int) -> None:
 class NetworkOrbits:
     """What the symmetries of a network map onto each other.
 
-    arc: orbit number of every arc. first, count: of each orbit of ranks the vertex of its first, and its size. member:
-    for each rank the number of its orbit.
+    arc: orbit number of every arc. first, count: of each orbit of ranks the vertex of its first, and its
+    size. member: for each rank the number of its orbit.
     """
 
     arc: Array

@@ -15,7 +15,8 @@ from blinksim.graphs.maxflow import Flow
 from blinksim.graphs.network import Array, Network, NetworkOrbits, single_orbits
 from blinksim.topology.graph import Topology
 
-# Relative difference between the program's value and the exact bound from its duals at which they count as equal.
+# Relative difference between the program's value and the exact bound from its duals at which they count as
+# equal.
 AGREE = 1e-9
 
 
@@ -133,8 +134,8 @@ def solve_flows(
 ) -> FlowSolution:
     """The greatest rate that all commodities reach together; raises `InfeasibleError` if the solver finds no optimum.
 
-    orbits: equivalent arcs and ranks, with one commodity for each orbit of members, whose flow the symmetries turn into
-    those of the others (default: none are equivalent).
+    orbits: equivalent arcs and ranks, with one commodity for each orbit of members, whose flow the symmetries
+    turn into those of the others (default: none are equivalent).
     """
     copies = orbits.count if orbits else (1,) * len(commodities)
     orbits = orbits or single_orbits(net)
@@ -181,10 +182,12 @@ def _conserve(program: Program, net: Network, commodity: Commodity, flow: range,
 Supply = Mapping[int, tuple[int, float]]
 Mask = NDArray[np.bool_]
 
-# Flows take whole numbers: the program's values in these parts of the greatest. A set is broken by more than this part.
+# Flows take whole numbers: the program's values in these parts of the greatest. A set is broken by more than
+# this part.
 _PARTS = 2**40
 _BROKEN = 1e-9
-# Rounds after which sets are sought at a mean of the program's vertices: where many are best, each breaks other sets.
+# Rounds after which sets are sought at a mean of the program's vertices: where many are best, each breaks
+# other sets.
 _VERTICES = 10
 
 
@@ -192,10 +195,10 @@ _VERTICES = 10
 class TreeSolution:
     """value: the rate of all out-trees together, in units of the network. duals: one per shared capacity.
 
-    attained: false if sets were still broken after `MOST_ROUNDS` rounds; then the value, as what follows from the
-    duals, is an upper bound, and the uses hold trees of a somewhat lower rate.
-    roots: the rates that the program chose, one for each orbit of members, or a common one where the ratio is given.
-    used: what out-trees use of each orbit of arcs, and then what in-trees do, unless they are the out-trees reversed.
+    attained: false if sets were still broken after `MOST_ROUNDS` rounds; then the value, as what follows from
+    the duals, is an upper bound, and the uses hold trees of a somewhat lower rate. roots: the rates that the
+    program chose, one for each orbit of members, or a common one where the ratio is given. used: what
+    out-trees use of each orbit of arcs, and then what in-trees do, unless they are the out-trees reversed.
     """
 
     value: float
@@ -215,9 +218,9 @@ def solve_trees(
 ) -> TreeSolution:
     """The trees with the greatest rate; raises `InfeasibleError` if the solver finds no optimum.
 
-    weights: the ratio of the roots' rates, by vertex; None leaves it free. both: in-trees with the same roots and rates
-    run at the same time. orbits: equivalent arcs and ranks; they must respect the weights (default: none are
-    equivalent).
+    weights: the ratio of the roots' rates, by vertex; None leaves it free. both: in-trees with the same roots
+    and rates run at the same time. orbits: equivalent arcs and ranks; they must respect the weights (default:
+    none are equivalent).
     """
     orbits = orbits or single_orbits(net)
     program = Program()
@@ -232,8 +235,8 @@ def solve_trees(
         objective = [(rates[0], 1.0)]
         total = sum(weights.values())
         supply = {vertex: (rates[0], weight / total) for vertex, weight in weights.items() if weight}
-    # In a symmetric network the in-trees may be taken as the out-trees reversed: each link then carries its own use and
-    # its partner's.
+    # In a symmetric network the in-trees may be taken as the out-trees reversed: each link then carries its
+    # own use and its partner's.
     partner = net.partner.tolist() if both and net.partner is not None else None
     ways = [_Way(program, net, supply, orbits)]
     if both and partner is None:
@@ -259,8 +262,8 @@ def solve_trees(
 def widest(net: Network) -> int:
     """The member that can send most: the first root to try where any will do.
 
-    One root often suffices, always where links are equal both ways (a tree that is used up and down may hang from any
-    of its vertices), and leaves far fewer answers that are equally good.
+    One root often suffices, always where links are equal both ways (a tree that is used up and down may hang
+    from any of its vertices), and leaves far fewer answers that are equally good.
     """
     leaving = np.bincount(net.tail, net.capacity, net.vertices)[net.members]
     return int(net.members[int(leaving.argmax())])
@@ -364,7 +367,8 @@ class _Way:
         for sink in self._sinks:
             flow = Flow(net.vertices + 1, tail, head, whole, net.vertices, sink)
             if flow.value >= need * (1 - _BROKEN):
-                # No broken set can hold a sink that receives everything: from here on it is as good as the source.
+                # No broken set can hold a sink that receives everything: from here on it is as good as the
+                # source.
                 whole[sink] = need
             else:
                 yield flow.side()[:-1]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from blinksim.structures.union_find import cycles
+from blinksim.graphs.connectivity import breadth_first, cycles, path_to
 
 Arc = tuple[int, int]
 
@@ -56,7 +56,8 @@ def from_parents(parents: Mapping[int, int], root: int) -> tuple[Arc, ...]:
 def by_levels(parents: Mapping[int, int], root: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """The same arcs in arrays: parents, children, and the depths of the children.
 
-    Depths double on the way to the root (J. C. Wyllie, The complexity of parallel computations, 1979: pointer jumping).
+    Depths double on the way to the root (J. C. Wyllie, The complexity of parallel computations, 1979: pointer
+    jumping).
 
     >>> [column.tolist() for column in by_levels({2: 0, 1: 2, 3: 0}, 0)]
     [[0, 0, 2], [2, 3, 1], [1, 1, 2]]
@@ -75,25 +76,24 @@ def by_levels(parents: Mapping[int, int], root: int) -> tuple[NDArray[np.int64],
 
 def hung_from(root: int, arcs: Iterable[Arc]) -> tuple[Arc, ...]:
     """The same tree with its arcs away from `root`, parents first."""
-    return tuple((parent, child) for child, parent in _walk(root, _neighbours(arcs)).items() if child != root)
+    near = _neighbours(arcs)
+    came = breadth_first(root, lambda vertex: near.get(vertex, ()))
+    return tuple((parent, child) for child, parent in came.items() if child != root)
 
 
 def longest_path(arcs: Sequence[Arc], start: int | None = None) -> list[int]:
     """The vertices of a longest path; empty without arcs.
 
-    Where there are several, its ends are those that walks in rising order find last, the first of them from `start`
-    (default: the tail of the first arc).
+    Where there are several, its ends are those that walks in rising order find last, the first of them from
+    `start` (default: the tail of the first arc).
     """
     if not arcs:
         return []
     near = {vertex: sorted(others) for vertex, others in _neighbours(arcs).items()}
-    *_, end = _walk(arcs[0][0] if start is None else start, near)
-    came = _walk(end, near)
+    *_, end = breadth_first(arcs[0][0] if start is None else start, near.__getitem__)
+    came = breadth_first(end, near.__getitem__)
     *_, last = came
-    path = [last]
-    while path[-1] != end:
-        path.append(came[path[-1]])
-    return path
+    return path_to(came, last)
 
 
 def centre(arcs: Sequence[Arc], start: int | None = None) -> int:
@@ -110,23 +110,11 @@ def _neighbours(arcs: Iterable[Arc]) -> dict[int, list[int]]:
     return near
 
 
-def _walk(start: int, near: Mapping[int, Sequence[int]]) -> dict[int, int]:
-    """Every vertex with the one it is reached from (itself for `start`), breadth first."""
-    came = {start: start}
-    queue = [start]
-    for vertex in queue:
-        for other in near.get(vertex, ()):
-            if other not in came:
-                came[other] = vertex
-                queue.append(other)
-    return came
-
-
 def cheapest_parents(cost: NDArray[np.int64], root: int) -> list[int]:
     """The parent of every vertex in a cheapest out-tree from `root`, which is its own (Chu and Liu 1965; Edmonds 1967).
 
-    cost: of the arc from each vertex (row) to each other one (column); the diagonal does not count. Arcs that cannot be
-    used cost more than any tree.
+    cost: of the arc from each vertex (row) to each other one (column); the diagonal does not count. Arcs that
+    cannot be used cost more than any tree.
 
     Examples
     --------

@@ -16,9 +16,9 @@ from itertools import islice, permutations
 
 import numpy as np
 
+from blinksim.graphs.connectivity import UnionFind
 from blinksim.packing.rounds import Bools, Column, Pricing
 from blinksim.packing.wires import Floats, Ints, Use, Wires
-from blinksim.structures.union_find import UnionFind
 
 # Ways to do a collective that are given to the program at the most.
 _MOST_WAYS = 4000

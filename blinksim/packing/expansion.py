@@ -17,6 +17,7 @@ from typing import Any
 from ortools.sat.python import cp_model
 
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.connectivity import breadth_first
 from blinksim.packing.choose import Limits
 from blinksim.packing.columns import Arc, Hops
 
@@ -69,12 +70,9 @@ def turned(hops: Hops) -> Hops:
 
 def distances(hops: Hops, start: int) -> dict[int, int]:
     """Least hops from `start` to every vertex that it reaches."""
-    found, queue = {start: 0}, [start]
-    for vertex in queue:
-        for other in hops.next_to[vertex]:
-            if other not in found:
-                found[other] = found[vertex] + 1
-                queue.append(other)
+    (_, *reached), found = breadth_first(start, hops.next_to.__getitem__).items(), {start: 0}
+    for vertex, before in reached:
+        found[vertex] = found[before] + 1
     return found
 
 

@@ -24,6 +24,7 @@ from random import Random
 
 import numpy as np
 
+from blinksim.graphs.arrays import distinct
 from blinksim.graphs.digraph import CutPool, Digraph
 from blinksim.graphs.maxflow import Flow
 from blinksim.graphs.network import Array
@@ -31,7 +32,6 @@ from blinksim.graphs.rooted_trees import RootedTree
 from blinksim.packing.arborescences import Effort, longest, lowered, pack
 from blinksim.packing.scaling import Arcs, clipped, fewest, fixed
 from blinksim.packing.splitting import RoutedTree, Routes, split_off, usual_sets
-from blinksim.structures.arrays import distinct
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import turns_of
 

@@ -25,12 +25,12 @@ from math import gcd, lcm
 import numpy as np
 from numpy.typing import NDArray
 
+from blinksim.graphs.arrays import distinct
 from blinksim.graphs.network import Array, Network, whole
 from blinksim.graphs.programs import SharedCapacity
 from blinksim.graphs.rooted_trees import depths
 from blinksim.packing.forest import pack_forest
 from blinksim.packing.scaling import Arcs, Split, best_split
-from blinksim.structures.arrays import distinct
 from blinksim.topology.graph import Topology
 
 # Hosts that may lack something; of more, they are looked at as they are.
@@ -43,8 +43,9 @@ _Key = tuple[str, str, int, int]
 class Parts:
     """Devices and links of a cluster in arrays; those that are missing come last.
 
-    node, ranked, slot (device): its host, whether it holds a rank, and what orders the devices of one host. src, dst,
-    kind, figure (link): ends, class and row of `bandwidths`. devices, links: how many there really are.
+    node, ranked, slot (device): its host, whether it holds a rank, and what orders the devices of one host.
+    src, dst, kind, figure (link): ends, class and row of `bandwidths`. devices, links: how many there really
+    are.
     """
 
     node: Array
@@ -156,8 +157,8 @@ _MOST_PIECES = 32
 class FabricWays:
     """The shortest way from each switch of a fabric to each other.
 
-    ends: the switches (numbers of devices) at the ports of every host. inner: number, ends and bandwidth of every link
-    between two switches.
+    ends: the switches (numbers of devices) at the ports of every host. inner: number, ends and bandwidth of
+    every link between two switches.
     """
 
     def __init__(self, ends: Sequence[tuple[int, ...]], inner: Mapping[int, tuple[int, int, Fraction]]) -> None:
@@ -186,10 +187,10 @@ class FabricWays:
     def passed(self) -> tuple[tuple[Fraction, int], ...]:
         """For every leaf: the part of its hosts' shards that one host of each other leaf passes on, in how many pieces.
 
-        A host of a small leaf has fewer to pass to, so it sends more itself, directly. With s hosts in a leaf, 1 - 1/s
-        of what comes in for it is passed on inside. Shards passed on in that ratio have every host send out n - 1
-        shards for n hosts, as it takes in; those of the largest leaves all are. The pieces have different hosts pass
-        them on, so that all hosts of a leaf do it equally often.
+        A host of a small leaf has fewer to pass to, so it sends more itself, directly. With s hosts in a
+        leaf, 1 - 1/s of what comes in for it is passed on inside. Shards passed on in that ratio have every
+        host send out n - 1 shards for n hosts, as it takes in; those of the largest leaves all are. The
+        pieces have different hosts pass them on, so that all hosts of a leaf do it equally often.
         """
         sizes = [len(leaf) for leaf in self.leaves]
         most, found = max(sizes), {}
@@ -251,7 +252,8 @@ Rates = tuple[tuple[tuple[Fraction, ...], tuple[Fraction, ...], tuple[Fraction, 
 class Shape:
     """What all hosts have in common, in local numbers: devices, links between them, members, and ports.
 
-    ports: the local device behind every port. feeds: per port, the member whose data leaves there, and its links.
+    ports: the local device behind every port. feeds: per port, the member whose data leaves there, and its
+    links.
     """
 
     devices: int
@@ -266,9 +268,9 @@ class Shape:
 class Hosts:
     """A cluster, host by host: device and link numbers of the topology at every local number.
 
-    device (host, local device), link (host, local link), into and outof (host, port): numbers, -1 for what one lacks.
-    rates: exact bandwidths of (local links, into, outof) of every host, 0 for what it lacks. fabric: the ways between
-    the switches at their ports.
+    device (host, local device), link (host, local link), into and outof (host, port): numbers, -1 for what
+    one lacks. rates: exact bandwidths of (local links, into, outof) of every host, 0 for what it lacks.
+    fabric: the ways between the switches at their ports.
     """
 
     shape: Shape
@@ -297,7 +299,8 @@ class Hosts:
 class LocalTree:
     """A tree inside a host with `weight` (1: a whole shard). port: where its data enters, -1 if its root is a member.
 
-    edges: (parent, child, local links), parents before children. entry: links from the port to the first member.
+    edges: (parent, child, local links), parents before children. entry: links from the port to the first
+    member.
     """
 
     root: int
@@ -425,8 +428,9 @@ def _feeds(
 def local_network(hosts: Hosts, host: int, rate: Fraction) -> tuple[Network, list[int]]:
     """One host, its ports behind a gate (the vertex after its devices), the rest of the cluster behind that (the last).
 
-    The gate lets in what all other members send at `rate` each, so that nothing can enter twice. And for every arc the
-    local link, port (after the links) or the gate (after these): those that the host lacks have none.
+    The gate lets in what all other members send at `rate` each, so that nothing can enter twice. And for
+    every arc the local link, port (after the links) or the gate (after these): those that the host lacks have
+    none.
     """
     shape = hosts.shape
     links, into, _ = hosts.rates[host]

@@ -28,8 +28,8 @@ import numpy.typing as npt
 from blinksim.bounds.rail_flows import place_parts
 from blinksim.bounds.rails import Floats, Rails, Table, read_rails, turned_rails
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.arrays import expand, transport
 from blinksim.graphs.rooted_trees import depths
-from blinksim.structures.arrays import expand, transport
 from blinksim.topology.graph import Topology
 
 Ints = npt.NDArray[np.int64]

@@ -28,11 +28,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.graphs.fronts import fronts
+from blinksim.graphs.arrays import among, distinct, fronts
 from blinksim.schedule import chunk_ends
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.switch_work import repeated_reads
-from blinksim.structures.arrays import among, distinct
 from blinksim.textio.text_table import count
 
 # Sends that are processed together: Python's integers take about 250 bytes per send while they are.

@@ -19,9 +19,9 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
+from blinksim.graphs.arrays import distinct, expand, per_topology, places
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.switch_work import sums_at
-from blinksim.structures.arrays import distinct, expand, per_topology, places
 from blinksim.topology.elements import Link
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import Group, alike_nodes

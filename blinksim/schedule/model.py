@@ -24,8 +24,8 @@ import numpy.typing as npt
 
 from blinksim.collective import Collective
 from blinksim.errors import InputError
+from blinksim.graphs.arrays import distinct
 from blinksim.results import Tabular
-from blinksim.structures.arrays import distinct
 from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
 from blinksim.units import parse_exact

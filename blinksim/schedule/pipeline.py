@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InputError
+from blinksim.graphs.arrays import among, distinct
 from blinksim.schedule import chunk_ends
 from blinksim.schedule.model import COPY, MOST_DENOMINATOR, Schedule
-from blinksim.structures.arrays import among, distinct
 
 MOST_SENDS = 2 * 10**8
 MOST_PIECES = 65_536

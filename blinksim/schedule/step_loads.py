@@ -20,9 +20,9 @@ import numpy.typing as npt
 from blinksim import budget
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.graphs.arrays import distinct
 from blinksim.schedule.loads import Resources, Spread, resources, ways_of_routes
 from blinksim.schedule.model import REDUCE
-from blinksim.structures.arrays import distinct
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import NodeGroup, Pairs, alike_nodes
 

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.arrays import distinct, places
 from blinksim.schedule.model import COPY, REDUCE, Schedule
-from blinksim.structures.arrays import distinct, places
 from blinksim.topology.elements import BRANCHING
 
 Ints = npt.NDArray[np.int64]

@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.graphs.arrays import expand, places
 from blinksim.schedule.loads import MOST_SENDS, Resources, alike_routes, distinct_routes, resource_loads, resources
 from blinksim.schedule.model import COPY, REDUCE, Schedule, ScheduleLike, as_schedule
 from blinksim.schedule.step_loads import StepLoads
-from blinksim.structures.arrays import expand, places
 from blinksim.textio.text_table import count
 from blinksim.topology.group import CommutingGroup
 from blinksim.topology.symmetry import orbit_labels

@@ -9,10 +9,10 @@ from fractions import Fraction
 
 import numpy as np
 
+from blinksim.graphs.arrays import distinct
 from blinksim.graphs.rooted_trees import height
 from blinksim.schedule.loads import Resources
 from blinksim.schedule.model import COPY, Schedule
-from blinksim.structures.arrays import distinct
 
 Route = tuple[int, ...]
 Edge = tuple[int, int, Route]

@@ -16,7 +16,8 @@ Made = TypeVar("Made")
 def read_rows(path: Path, make: Callable[[dict[str, str]], Made], what: str) -> list[Made]:
     """What `make` makes of every row, by the names in the first line; lines before it that begin with # are left out.
 
-    Raises `FileError` with the line of a row of another length, and of one that `make` refuses; what: what a row is.
+    Raises `FileError` with the line of a row of another length, and of one that `make` refuses; what: what a
+    row is.
     """
     lines = text_files.read_text(path, what="table").splitlines()
     first = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))

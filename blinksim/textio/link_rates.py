@@ -31,9 +31,9 @@ class CpuRow:
 class LinkRates:
     """One column of the table: bytes/s in one direction, and seconds.
 
-    nvlink: (sm, holds for that sm only, rate of a lane), ascending. xgmi: (gfx number, generation, rate of a link).
-    pcie: rate of a lane by transfer rate in GT/s as text (``"2.5"``, ``"8"``). local: a connection without a limit of
-    its own. timing: (latency, overhead) by what a link is.
+    nvlink: (sm, holds for that sm only, rate of a lane), ascending. xgmi: (gfx number, generation, rate of a
+    link). pcie: rate of a lane by transfer rate in GT/s as text (``"2.5"``, ``"8"``). local: a connection
+    without a limit of its own. timing: (latency, overhead) by what a link is.
     """
 
     name: str

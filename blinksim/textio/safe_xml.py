@@ -108,10 +108,11 @@ def parse(
 ) -> Element:
     """The outermost element of `text`, which must be called `root`.
 
-    `path` stands in messages only. A declared encoding is ignored: the text has been decoded already. Comments and
-    processing instructions are skipped. Raises `FileError` with line and column for text that is empty, cut short, not
-    well-formed, over a limit (`max_bytes`, `max_elements`, `MAX_DEPTH`, `MAX_ATTRIBUTES`, `MAX_VALUE`), or that holds
-    a document type, entities of its own, or text between the elements.
+    `path` stands in messages only. A declared encoding is ignored: the text has been decoded already.
+    Comments and processing instructions are skipped. Raises `FileError` with line and column for text that is
+    empty, cut short, not well-formed, over a limit (`max_bytes`, `max_elements`, `MAX_DEPTH`,
+    `MAX_ATTRIBUTES`, `MAX_VALUE`), or that holds a document type, entities of its own, or text between the
+    elements.
     """
     if len(text) > max_bytes:
         raise FileError(path, f"more than {max_bytes} bytes; no real file of this kind is that large")
@@ -176,7 +177,8 @@ def check_places(path: object, element: Element, parents: Mapping[str, tuple[str
             check_places(path, child, parents)
 
 
-# --- attributes ---------------------------------------------------------------------------------------------------
+# --- attributes
+# ---------------------------------------------------------------------------------------------------
 
 
 def fault(path: object, element: Element, message: str) -> FileError:

@@ -43,8 +43,8 @@ def shown(path: str | os.PathLike[str]) -> str:
 def read_bytes(path: str | os.PathLike[str], limit: int, what: str = "file") -> bytes:
     """The content of `path` or of standard input (`STDIN`), at most `limit` bytes; `what` names the kind of file.
 
-    Raises `FileError` if it is missing (offers the nearest names), a directory, unreadable or larger. Never reads more
-    than `limit` + 1 bytes, so that devices and pipes without end are refused too.
+    Raises `FileError` if it is missing (offers the nearest names), a directory, unreadable or larger. Never
+    reads more than `limit` + 1 bytes, so that devices and pipes without end are refused too.
     """
     place = Path(path)
     try:

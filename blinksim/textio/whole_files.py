@@ -35,7 +35,8 @@ class Exported:
     facts : tuple of str
         What was checked.
     environment : mapping of str to str
-        Variables and their values, in which ``{file}`` is where the file went, and ``{folder}`` the folder of it.
+        Variables and their values, in which ``{file}`` is where the file went, and ``{folder}`` the folder of
+        it.
     proof : tuple of str
         What shows that the runtime uses it.
     notes : tuple of str
@@ -88,8 +89,8 @@ _UNKNOWN_HERE = (errno.EPERM, errno.EACCES, errno.EINVAL, errno.ENOSYS, errno.EN
 def check_target(path: PathLike, force: bool = False) -> Path:
     """The place that `path` stands for, if a file may be written there; work that takes long asks before it starts.
 
-    Raises `InputError` if the file exists and `force` is not given, and `FileError` if `path` is a folder, in none, or
-    in one that takes no files.
+    Raises `InputError` if the file exists and `force` is not given, and `FileError` if `path` is a folder, in
+    none, or in one that takes no files.
     """
     with _refused(path):
         place, kind = _place(path)
@@ -108,8 +109,8 @@ def check_target(path: PathLike, force: bool = False) -> Path:
 def check_folder(path: PathLike, force: bool = False) -> Path:
     """The place that `path` stands for, if a folder may be written there.
 
-    Raises `InputError` if it holds files and `force` is not given, and `FileError` if it is a file or the current
-    folder, or lies where no folder can be made.
+    Raises `InputError` if it holds files and `force` is not given, and `FileError` if it is a file or the
+    current folder, or lies where no folder can be made.
     """
     with _refused(path):
         place, kind = _place(path)
@@ -133,8 +134,8 @@ def write_text(path: PathLike, text: str, force: bool = False) -> None:
 def write_bytes(path: PathLike, data: bytes, force: bool = False) -> None:
     """Writes a file: it is there whole and on disk, or not at all; one that is replaced keeps its mode and its owner.
 
-    Raises `InputError` if `path` exists and `force` is not given, also if another process was quicker, and `FileError`
-    if it cannot be written. Devices and pipes, such as /dev/stdout, are written to directly.
+    Raises `InputError` if `path` exists and `force` is not given, also if another process was quicker, and
+    `FileError` if it cannot be written. Devices and pipes, such as /dev/stdout, are written to directly.
     """
     place = check_target(path, force)
     with _refused(path):
@@ -154,9 +155,9 @@ def write_bytes(path: PathLike, data: bytes, force: bool = False) -> None:
 def write_folder(path: PathLike, files: Mapping[str, str], force: bool = False) -> None:
     """Writes a folder with these files, text by name: all of them are there, and nothing else, or the folder is not.
 
-    With `force` a folder of an earlier write is replaced; names count as earlier ones if they differ from new ones in
-    numbers only. Raises `InputError` if it holds files and `force` is not given or they are others, and `FileError` if
-    it cannot be written.
+    With `force` a folder of an earlier write is replaced; names count as earlier ones if they differ from new
+    ones in numbers only. Raises `InputError` if it holds files and `force` is not given or they are others,
+    and `FileError` if it cannot be written.
     """
     place = check_folder(path, force)
     with _refused(path):

@@ -227,7 +227,8 @@ def _cure(text: str, line: int) -> str:
 def load(path: str | os.PathLike[str], text: str, what: str) -> Entry:
     """The root value of the YAML document `text`; `path` and `what` ("machine file") are for messages.
 
-    Raises `FileError` with line and column for text that is not YAML, is empty, or uses more of YAML than is allowed.
+    Raises `FileError` with line and column for text that is not YAML, is empty, or uses more of YAML than is
+    allowed.
     """
     try:
         # Refuses what a plain file does not need; lazily, before anything recurses into it or grows by it.

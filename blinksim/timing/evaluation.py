@@ -8,7 +8,7 @@ import numpy as np
 
 from blinksim.budget import check_events, most_events
 from blinksim.errors import InputError
-from blinksim.structures.arrays import distinct
+from blinksim.graphs.arrays import distinct
 from blinksim.timing.event_graph import EventGraph, Run, ScheduleGraph, Work
 from blinksim.timing.events import first_come, in_order, step_order
 from blinksim.timing.rounds import in_levels, in_rounds

@@ -30,11 +30,10 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InputError
-from blinksim.graphs.fronts import fronts
+from blinksim.graphs.arrays import distinct, expand, fronts
 from blinksim.schedule.contents import connections
 from blinksim.schedule.loads import Resources, resources, sums_formed
 from blinksim.schedule.model import COPY, REDUCE, Schedule
-from blinksim.structures.arrays import distinct, expand
 from blinksim.timing.simulation_options import Options
 
 Ticks = npt.NDArray[np.int64]

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blinksim.structures.arrays import distinct, places
+from blinksim.graphs.arrays import distinct, places
 from blinksim.timing.event_graph import EventGraph, Run, Ticks, Work
 
 # Below this, a table is one class of servers whatever the padding.

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from blinksim.collective import busbw_factor
 from blinksim.cost.terms import Term
+from blinksim.graphs.arrays import distinct
 from blinksim.results import Rates, Result, paragraph
 from blinksim.schedule.model import Schedule
-from blinksim.structures.arrays import distinct
 from blinksim.textio.text_table import count
 from blinksim.timing.evaluation import evaluated
 from blinksim.timing.event_graph import Run, ScheduleGraph, Ticks, Work

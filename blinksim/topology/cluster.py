@@ -55,8 +55,9 @@ def collection_paused() -> Iterator[None]:
 def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topology:
     """`nodes` copies of `node`, whose devices become ``n0.gpu0``, ``n1.gpu0`` …, joined by `fabric`.
 
-    One node is returned as it is. Raises `InfeasibleError` if the machine describes no fabric, and `InputError` for a
-    count below one, a node that is itself a cluster, or more nodes than a direct fabric can wire.
+    One node is returned as it is. Raises `InfeasibleError` if the machine describes no fabric, and
+    `InputError` for a count below one, a node that is itself a cluster, or more nodes than a direct fabric
+    can wire.
     """
     fabric, nodes = fabric or node.fabric, whole(nodes, "nodes")
     if nodes < 1:
@@ -104,7 +105,7 @@ def _copies(node: Topology, nodes: int, fabric: Fabric) -> Topology:
         return replace(node, **parts)
     import numpy as np
 
-    from blinksim.structures.arrays import fixed
+    from blinksim.graphs.arrays import fixed
     from blinksim.topology.link_columns import LinkColumns
 
     # What is known of the devices and links of a cluster by how it was made.
@@ -152,10 +153,11 @@ def cluster_symmetries(node: Topology, fabric: Fabric, nodes: int, extra: int) -
 
     extra: how many devices the fabric adds behind those of the nodes.
 
-    Levels of switches: nodes below one switch can be exchanged, and full groups of nodes with their switches. Two nodes
-    of two GPUs around one switch, device 4: (2, 3, 0, 1, 4) exchanges the nodes, (1, 0, 2, 3, 4) the GPUs of the first.
-    On two rails, devices 4 and 5, GPUs are exchanged in all nodes with their rails: (1, 0, 3, 2, 5, 4). With a leaf
-    each, 5 and 6, below the spine 4: (2, 3, 0, 1, 4, 6, 5) exchanges the leaves with their nodes.
+    Levels of switches: nodes below one switch can be exchanged, and full groups of nodes with their switches.
+    Two nodes of two GPUs around one switch, device 4: (2, 3, 0, 1, 4) exchanges the nodes, (1, 0, 2, 3, 4)
+    the GPUs of the first. On two rails, devices 4 and 5, GPUs are exchanged in all nodes with their rails:
+    (1, 0, 3, 2, 5, 4). With a leaf each, 5 and 6, below the spine 4: (2, 3, 0, 1, 4, 6, 5) exchanges the
+    leaves with their nodes.
     """
     size, wiring = len(node.devices), switches(fabric, nodes)
     first_switch = nodes * size
@@ -166,14 +168,15 @@ def cluster_symmetries(node: Topology, fabric: Fabric, nodes: int, extra: int) -
     # Symmetries of a node that mix ports with other devices are none of the cluster.
     within = [inside for inside in node.symmetries if {inside[port] for port in ports} == {*ports}]
     if fabric.shape == "direct":
-        # Ports wired back to back: two nodes can be exchanged, and both changed inside in the same way. Two nodes of
-        # two GPUs: (2, 3, 0, 1) exchanges the nodes, (1, 0, 3, 2) the GPUs of both. Among more than two nodes the port
-        # of a wire distinguishes the nodes.
+        # Ports wired back to back: two nodes can be exchanged, and both changed inside in the same way. Two
+        # nodes of two GPUs: (2, 3, 0, 1) exchanges the nodes, (1, 0, 3, 2) the GPUs of both. Among more than
+        # two nodes the port of a wire distinguishes the nodes.
         both = [_laid(rows[::-1], ()), *(_in_every(rows, inside, ()) for inside in within)] if nodes == 2 else []
         return tuple(dict.fromkeys(both))
     number = dict(zip(wiring, fixed, strict=False))
     widths = [level.nodes or nodes for level in fabric.tiers()]
-    # Exchanges carry what is known of a node to all nodes of full groups; a last group that is not full stays apart.
+    # Exchanges carry what is known of a node to all nodes of full groups; a last group that is not full stays
+    # apart.
     firsts = sorted({0, *(nodes - nodes % width for width in widths)} - {nodes})
     found = []
     for order, levels in _node_orders(nodes, widths, firsts):
@@ -206,8 +209,8 @@ def _in_every(rows: Iterable[Sequence[int]], inside: Sequence[int], switches: Se
 def _node_orders(nodes: int, widths: Sequence[int], firsts: Sequence[int]) -> Iterator[tuple[list[int], int]]:
     """Orders of the nodes that a fabric leaves alike, and how many levels of its switches go with them.
 
-    Nodes below one switch of the lowest level, and then full groups of nodes of every level. widths: how many nodes are
-    below a switch of each level. firsts: the first nodes of the groups.
+    Nodes below one switch of the lowest level, and then full groups of nodes of every level. widths: how many
+    nodes are below a switch of each level. firsts: the first nodes of the groups.
     """
     from blinksim.topology.symmetry import turn_and_swap
 
@@ -231,7 +234,8 @@ def _carried(wiring: Sequence[Switch], order: Sequence[int], widths: Sequence[in
 def _plane_moves(fabric: Fabric, ports: Sequence[int], inside: Permutation) -> list[dict[int, int]] | None:
     """Where a symmetry of a node takes the planes of its ports, level by level; None if it tears those of one apart.
 
-    Empty for one that keeps every port in its planes. It applies to a single node, others to all nodes at once.
+    Empty for one that keeps every port in its planes. It applies to a single node, others to all nodes at
+    once.
     """
     planes = {port: fabric.planes_of(number) for number, port in enumerate(ports)}
     goes = []

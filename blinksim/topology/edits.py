@@ -118,7 +118,8 @@ def enable(topology: Topology, target: str, abilities: Iterable[str]) -> Topolog
     for ability in can:
         if ability not in ABILITIES:
             raise unknown("ability", ability, ABILITIES)
-    # As of a machine file's fabric: all that joins the nodes, also where one of several switches has this name.
+    # As of a machine file's fabric: all that joins the nodes, also where one of several switches has this
+    # name.
     whole_fabric = target == FABRIC
     if whole_fabric and topology.fabric is not None:
         changed = replace(topology, fabric=replace(topology.fabric, can=can))
@@ -212,7 +213,8 @@ def _changed(link: LinkLike, changes: dict[str, Any]) -> LinkLike:
 def replace_links(topology: Topology, target: str, **changes: Any) -> Topology:
     """`topology` with other properties for the links of a pair or a class, the fabric's included.
 
-    Changes: lanes (count), bandwidth (of one lane and direction: bytes/s or text), latency and overhead (s or text).
+    Changes: lanes (count), bandwidth (of one lane and direction: bytes/s or text), latency and overhead (s or
+    text).
     """
     if not changes:
         raise InputError(f"replace {target}: say what becomes different, as in {VERBS['replace']}")

@@ -39,7 +39,8 @@ UNLIMITED = "local"
 NCCL, RCCL = "nccl", "rccl"
 # Compute capability, times ten, from which the NVSwitches of GPUs multicast and reduce.
 SM_WITH_NVLS = 90
-# Attributes of such a switch: the groups that it keeps, bytes/s of sums, element types; each has its source beside it.
+# Attributes of such a switch: the groups that it keeps, bytes/s of sums, element types; each has its source
+# beside it.
 IN_NETWORK_FACTS = ("multicast_groups", "reduction_rate", "reduction_types")
 # '-' and '>' separate the two ends of a link in edits, ',' separates names in lists.
 _NAME = re.compile(r"[A-Za-z0-9_.:/]{1,80}")
@@ -84,9 +85,10 @@ class Device:
     capacity : Fraction, optional
         Bytes/s that may enter it, and as many that may leave it; as for a link. Default: no limit.
     can : frozenset of str
-        A subset of `ABILITIES`. A device that can ``reduce`` adds what arrives and sends the sum on, a switch that can
-        ``reduce_into_reader`` adds what a GPU reads at a group of GPUs, itself included, and hands that GPU the sum.
-        Default: GPUs and tiles hold, forward, multicast and reduce, all others only forward.
+        A subset of `ABILITIES`. A device that can ``reduce`` adds what arrives and sends the sum on, a switch
+        that can ``reduce_into_reader`` adds what a GPU reads at a group of GPUs, itself included, and hands
+        that GPU the sum. Default: GPUs and tiles hold, forward, multicast and reduce, all others only
+        forward.
     attributes : mapping
         Facts that no computation needs (bus id, sm, ...).
 

@@ -35,8 +35,9 @@ FABRIC = "fabric"
 class Level:
     """A level of switches.
 
-    nodes: how many nodes are below each of its switches, None for all; planes: how many separate switches every group
-    of nodes has here; oversubscription: how much more its switches take in from below than they pass on.
+    nodes: how many nodes are below each of its switches, None for all; planes: how many separate switches
+    every group of nodes has here; oversubscription: how much more its switches take in from below than they
+    pass on.
     """
 
     nodes: int | None = None
@@ -48,11 +49,11 @@ class Level:
 class Fabric:
     """How copies of a node are joined.
 
-    ports: devices of one node that the fabric's links leave from, such as its NICs. kind, lane_bandwidth (bytes/s),
-    lanes, latency, overhead (s): of every port's link. oversubscription: how much more the leaves of a `tree` take in
-    than they pass on. levels: of the shape `levels`, from the nodes up. group_nodes, group_links: of a dragonfly, how
-    many nodes a group has, and links of one lane between every two groups. can: what its switches do, as for a
-    `Device`; empty if they only forward.
+    ports: devices of one node that the fabric's links leave from, such as its NICs. kind, lane_bandwidth
+    (bytes/s), lanes, latency, overhead (s): of every port's link. oversubscription: how much more the leaves
+    of a `tree` take in than they pass on. levels: of the shape `levels`, from the nodes up. group_nodes,
+    group_links: of a dragonfly, how many nodes a group has, and links of one lane between every two groups.
+    can: what its switches do, as for a `Device`; empty if they only forward.
     """
 
     shape: str
@@ -236,9 +237,9 @@ _SHAPES = ("switch", "tree", "dragonfly", "direct")
 def rewired(fabric: Fabric, changes: Mapping[str, str]) -> Fabric:
     """`fabric` with the same ports and rates in another shape.
 
-    changes: as in a machine file's ``fabric`` section; what is not given is one plane, and as there by default.
-    spine_planes: of a tree, how many separate spines its planes share: 1 joins rails that have leaves of their own.
-    Raises `InputError` for other keys and values, and what no fabric can be.
+    changes: as in a machine file's ``fabric`` section; what is not given is one plane, and as there by
+    default. spine_planes: of a tree, how many separate spines its planes share: 1 joins rails that have
+    leaves of their own. Raises `InputError` for other keys and values, and what no fabric can be.
     """
     for key in changes:
         if key not in PROPERTIES:

@@ -61,8 +61,8 @@ class Topology(Tabular):
     symmetries : tuple of tuple of int
         Permutations of the device indices that map the machine onto itself (checked before use).
     loaded_from, edits, execution, nccl_rates : optional
-        What `blinksim.load` read and at which table of rates; what was changed, as on the command line; what it costs
-        the GPUs to run a program, and NCCL, as measured. No part of what makes topologies equal.
+        What `blinksim.load` read and at which table of rates; what was changed, as on the command line; what
+        it costs the GPUs to run a program, and NCCL, as measured. No part of what makes topologies equal.
 
     Raises
     ------
@@ -137,14 +137,14 @@ class Topology(Tabular):
     @cached_property
     def member_places(self) -> NDArray[np.int64]:
         """Position in `devices` of each member, in rank order; read-only."""
-        from blinksim.structures.arrays import fixed
+        from blinksim.graphs.arrays import fixed
 
         return fixed(map(self.index.__getitem__, self.members), len(self.members))
 
     @cached_property
     def device_nodes(self) -> NDArray[np.int64]:
         """The host of each device, -1 for switches of the fabric; read-only."""
-        from blinksim.structures.arrays import fixed
+        from blinksim.graphs.arrays import fixed
 
         return fixed((device.node for device in self.devices), len(self.devices))
 
@@ -239,16 +239,17 @@ class Topology(Tabular):
     ) -> Topology:
         """The part of the machine that a collective runs on.
 
-        members, relays: names, or numbers that count the GPUs of this topology, as a list or as text such as ``0-3``
-        or ``gpu0,gpu3``; relays also ``none``, or ``idle`` for every GPU that is no member (default: this topology's).
-        links: classes as a list, or as text such as ``nvlink,pcie`` or ``all``.
+        members, relays: names, or numbers that count the GPUs of this topology, as a list or as text such as
+        ``0-3`` or ``gpu0,gpu3``; relays also ``none``, or ``idle`` for every GPU that is no member (default:
+        this topology's). links: classes as a list, or as text such as ``nvlink,pcie`` or ``all``.
 
-        Keeps the members (default: all of this topology's), the relays, every device that only forwards, and the links
-        of the classes in `links` (default: `default_links`). GPUs that are neither member nor relay are left out with
-        their links. Relays forward; with `relays_reduce` they can also reduce and multicast.
+        Keeps the members (default: all of this topology's), the relays, every device that only forwards, and
+        the links of the classes in `links` (default: `default_links`). GPUs that are neither member nor relay
+        are left out with their links. Relays forward; with `relays_reduce` they can also reduce and
+        multicast.
 
-        Raises `InputError` for unknown names and `InfeasibleError` if what remains does not connect the members (as far
-        as the collective needs, if one is given).
+        Raises `InputError` for unknown names and `InfeasibleError` if what remains does not connect the
+        members (as far as the collective needs, if one is given).
 
         >>> import blinksim as bs
         >>> bs.load("dgx1-v100").select([0, 1, 4], relays="idle").relays

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from blinksim.errors import InputError
-from blinksim.structures.arrays import distinct, expand, per_topology, places
+from blinksim.graphs.arrays import distinct, expand, per_topology, places
 from blinksim.topology.symmetry import (
     alike_nodes_of,
     bit_turns,
@@ -83,9 +83,10 @@ class Group(ABC):
 class CommutingGroup(Group):
     """Commuting symmetries of a topology, with G generators; an element is a row of exponents.
 
-    generators (G): where each takes every device. orders (G): after how many times it is the identity. links (G): where
-    each takes every link. first, place (device), (device, G): of a member, the first of its orbit and the exponents
-    that take that one to it; of other devices, themselves and zeros. moves (device, G): whether a generator moves it.
+    generators (G): where each takes every device. orders (G): after how many times it is the identity. links
+    (G): where each takes every link. first, place (device), (device, G): of a member, the first of its orbit
+    and the exponents that take that one to it; of other devices, themselves and zeros. moves (device, G):
+    whether a generator moves it.
     """
 
     generators: tuple[Ints, ...]
@@ -242,13 +243,15 @@ def find_turns(topology: Topology, more: Sequence[Sequence[int] | Ints] = ()) ->
 
     more: permutations to look at besides; those that are no symmetries are left out.
 
-    Taken are its symmetries and those that its names suggest, those with the longest cycles first (of equals those that
-    move most), where they commute with all before. One that does not commute is repeated in all places where others
-    take it: what turns the nodes below one switch becomes what turns the nodes below every switch.
+    Taken are its symmetries and those that its names suggest, those with the longest cycles first (of equals
+    those that move most), where they commute with all before. One that does not commute is repeated in all
+    places where others take it: what turns the nodes below one switch becomes what turns the nodes below
+    every switch.
     """
     known, members = encoded(topology), topology.member_places
     given = [*dict.fromkeys((*topology.symmetries, *name_turns(topology), *bit_turns(topology))), *more]
-    # To look for links takes longest: only what gets its turn has to be a symmetry, unless there are too many.
+    # To look for links takes longest: only what gets its turn has to be a symmetry, unless there are too
+    # many.
     sure = known.image if len(given) > _MOST_TRIED else known.permutation
     candidates = [np.asarray(one, dtype=np.int64) for one in given if sure(one) is not None][:_MOST_TRIED]
     moved = [int((one[members] != members).sum()) for one in candidates]
@@ -291,8 +294,8 @@ def _everywhere(turn: Ints, others: Sequence[Ints]) -> Ints | None:
 class NodeGroup(Group):
     """All orders of the nodes of a cluster. table (node, place): the devices of every node, in the same order.
 
-    An element takes the nodes in its first two columns to those in the last two; they are -2 where unused. Pairs with a
-    device of the fabric stand for themselves.
+    An element takes the nodes in its first two columns to those in the last two; they are -2 where unused.
+    Pairs with a device of the fabric stand for themselves.
     """
 
     table: Ints
@@ -365,8 +368,8 @@ _MANY_PAIRS = 200
 class Pairs:
     """Pairs of devices (M), by those that stand for them: src, dst (U).
 
-    which (M): the number of what stands for every pair. group, elements (M, …): what takes the routes of that one to
-    those of the pair; None if each stands for itself.
+    which (M): the number of what stands for every pair. group, elements (M, …): what takes the routes of that
+    one to those of the pair; None if each stands for itself.
     """
 
     src: Ints

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blinksim.structures.arrays import distinct
+from blinksim.graphs.arrays import distinct
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

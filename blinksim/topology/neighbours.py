@@ -9,7 +9,7 @@ two switches at which one of the nodes has a port.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from math import gcd, lcm
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blinksim.structures.arrays import distinct
-from blinksim.structures.union_find import joined_labels
+from blinksim.graphs.arrays import distinct
+from blinksim.graphs.connectivity import breadth_first, joined_labels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -181,21 +181,18 @@ class Neighbourhood:
 
     def _hops_from(self, switch: int) -> dict[int, int]:
         if switch not in self._hops:
-            found, queue = {switch: 0}, deque([switch])
-            while queue:
-                at = queue.popleft()
-                for end in self._inner[at]:
-                    if end not in found:
-                        found[end] = found[at] + 1
-                        queue.append(end)
-            self._hops[switch] = found
+            (_, *reached), hops = breadth_first(switch, self._inner.__getitem__).items(), {switch: 0}
+            for other, before in reached:
+                hops[other] = hops[before] + 1
+            self._hops[switch] = hops
         return self._hops[switch]
 
 
 class Between:
     """What devices without data join, whichever way links lead, so that searches in vain need not be begun.
 
-    src, dst: where every link begins and ends. holds: whether each device holds data, so that routes should avoid it.
+    src, dst: where every link begins and ends. holds: whether each device holds data, so that routes should
+    avoid it.
     """
 
     def __init__(self, src: Ints, dst: Ints, holds: Sequence[bool]) -> None:

@@ -54,9 +54,9 @@ def from_networkx(graph: nx.MultiDiGraph[str], name: str | None = None) -> Topol
     Parameters
     ----------
     graph : networkx.MultiDiGraph
-        A node needs no attributes (its kind is then gpu); an edge needs bandwidth_GBps or bandwidth_exact, of all its
-        lanes together. The key of an edge is its link class; a number counts the links of the class ``link``. Members
-        and relays are those in the graph's attributes.
+        A node needs no attributes (its kind is then gpu); an edge needs bandwidth_GBps or bandwidth_exact, of
+        all its lanes together. The key of an edge is its link class; a number counts the links of the class
+        ``link``. Members and relays are those in the graph's attributes.
     name : str, optional
         Of the machine. Default: the graph's.
 
@@ -68,8 +68,8 @@ def from_networkx(graph: nx.MultiDiGraph[str], name: str | None = None) -> Topol
     Raises
     ------
     InputError
-        For an undirected or simple graph, an unknown attribute, values that contradict each other, and whatever
-        `Topology` refuses.
+        For an undirected or simple graph, an unknown attribute, values that contradict each other, and
+        whatever `Topology` refuses.
 
     Examples
     --------

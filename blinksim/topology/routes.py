@@ -47,7 +47,8 @@ class Router:
         self._holds = [device.holds or device.name in relays for device in topology.devices]
         self._bundles = Bundles(topology)
         self._ends_of: dict[int, _Ends] = {}
-        # With a link between any two devices at most, and data on all that have links, a pair has a single way.
+        # With a link between any two devices at most, and data on all that have links, a pair has a single
+        # way.
         self._single = self._bundles.all_single() and all(map(self._holds.__getitem__, self._head))
         self._routes: dict[tuple[int, int], tuple[int, ...]] = {}
         self._ways: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = {}
@@ -79,9 +80,9 @@ class Router:
     def ways(self, src: int, dst: int) -> tuple[tuple[int, ...], ...]:
         """All routes that are as good as `route`, each as often as the data should take it.
 
-        The routes part where parallel links do, and where several devices are as near; all pass the same devices that
-        hold data. Every branch is taken equally often, or as its bandwidth demands; if that needs more than `MOST_WAYS`
-        ways, as equally as those allow. `route` is one of them.
+        The routes part where parallel links do, and where several devices are as near; all pass the same
+        devices that hold data. Every branch is taken equally often, or as its bandwidth demands; if that
+        needs more than `MOST_WAYS` ways, as equally as those allow. `route` is one of them.
         """
         found = self._ways.get((src, dst))
         if found is None:
@@ -206,8 +207,8 @@ class Router:
     ) -> list[Bundle]:
         """Of the bundles that end routes past members, those that come from the same ones before; the turn says which.
 
-        So a neighbour counts once, however many devices without data lead here from it. known: the members before each
-        device, as far as they are known.
+        So a neighbour counts once, however many devices without data lead here from it. known: the members
+        before each device, as far as they are known.
         """
 
         def before(place: int) -> frozenset[int]:

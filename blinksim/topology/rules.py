@@ -36,7 +36,8 @@ class Finding:
     cure : str
         What to do about it.
     place : str
-        The file and line of the machine that it is about, such as ``mybox.yaml:41``; empty where no line is at fault.
+        The file and line of the machine that it is about, such as ``mybox.yaml:41``; empty where no line is
+        at fault.
 
     Examples
     --------
@@ -423,7 +424,8 @@ def _symmetric(topology: Topology) -> Iterator[Breach]:
         yield Breach(message, ("symmetries",))
 
 
-# Seconds that a step of a program or of NCCL, or the start of either, takes at most on any hardware that we know of.
+# Seconds that a step of a program or of NCCL, or the start of either, takes at most on any hardware that we
+# know of.
 _LONGEST = 100e-6
 # The least and the most of others, by field. On H200: 15 us, 300 us, 0.015 ns, 0.02, 3.7, 1.07, 25 MiB, 132.
 _RANGES: dict[str, tuple[float, float]] = {
@@ -437,8 +439,9 @@ _RANGES: dict[str, tuple[float, float]] = {
     "blocks": (8, 1024),
     "channels": (1, 64),
 }
-# Of a port, as shares of the bandwidth of the links: kernels move less than a data sheet's figure, and on H200 a little
-# more came in than went out. NCCL's LL sends half as many bytes, and on few channels any protocol sends less.
+# Of a port, as shares of the bandwidth of the links: kernels move less than a data sheet's figure, and on
+# H200 a little more came in than went out. NCCL's LL sends half as many bytes, and on few channels any
+# protocol sends less.
 _LEAST_OF_LINKS, _MOST_OUT, _MOST_IN = 0.25, 1.1, 1.3
 # Where a machine file states what a field holds.
 _KEYS = {"packets": ("protocols", "ll128"), "flags": ("protocols", "simple")}

@@ -58,8 +58,8 @@ def listed(names: Names, holders: Sequence[str], argument: str) -> tuple[str, ..
     """The devices that `names` lists, in its order.
 
     holders: the GPUs and tiles that numbers count. argument: what the caller calls the list, for messages.
-    Raises `InputError` for a number that no GPU has, a range that runs backwards or is cut short, an empty name and
-    anything but numbers and names; names are not looked up.
+    Raises `InputError` for a number that no GPU has, a range that runs backwards or is cut short, an empty
+    name and anything but numbers and names; names are not looked up.
     """
     if isinstance(names, str):
         return tuple(name for part in names.split(",") for name in _part(part.strip(), names, holders, argument))
@@ -99,7 +99,8 @@ def relay_names(
 ) -> tuple[str, ...]:
     """The devices that `relays` names: ``none``, ``idle`` for every holder that is no member, or a list.
 
-    numbered: the devices that numbers count, where they are not `holders` (before an edit, say). Raises as `listed`.
+    numbered: the devices that numbers count, where they are not `holders` (before an edit, say). Raises as
+    `listed`.
     """
     if not isinstance(relays, str):
         return listed(relays, numbered or holders, "relays")
@@ -150,7 +151,8 @@ def select(
     for name in helpers if members is None else (*chosen, *helpers):
         topology.device(name)
     can = frozenset(("forward", "multicast", "reduce") if relays_reduce else ("forward",))
-    # A switch named as a relay keeps its own abilities. The new topology refuses a member that is also a relay.
+    # A switch named as a relay keeps its own abilities. The new topology refuses a member that is also a
+    # relay.
     turned = {name for name in helpers if topology.device(name).holds} - {*chosen}
     kept = [
         replace(device, can=can) if device.name in turned else device
@@ -198,8 +200,8 @@ def _reached(count: int, tail: Ints, head: Ints, start: int) -> Bools:
     """Which of so many devices links lead to from one of them, itself included."""
     import numpy as np
 
-    from blinksim.structures.arrays import distinct
-    from blinksim.structures.arrays import expand as rows
+    from blinksim.graphs.arrays import distinct
+    from blinksim.graphs.arrays import expand as rows
 
     order = np.argsort(tail, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(tail, minlength=count))])
@@ -216,8 +218,8 @@ def _reached(count: int, tail: Ints, head: Ints, start: int) -> Bools:
 def unserved(topology: Topology, collective: Collective | None = None) -> list[str]:
     """The members that some data cannot reach or leave, in rank order; empty if the collective is possible.
 
-    From the root of a broadcast or scatter, links must lead to every member; to that of a reduce or gather, from every
-    member; otherwise, and without a collective, between all members both ways.
+    From the root of a broadcast or scatter, links must lead to every member; to that of a reduce or gather,
+    from every member; otherwise, and without a collective, between all members both ways.
     """
     places = topology.member_places
     if collective is not None:
@@ -258,7 +260,8 @@ def capable_relays(topology: Topology) -> list[str]:
 def branching_relays(topology: Topology) -> list[str]:
     """Those of the capable relays at which trees can gain by branching, in the order of the devices.
 
-    Not where two ways meet or fewer, dead ends aside: a tree that branches there may as well pass, or end elsewhere.
+    Not where two ways meet or fewer, dead ends aside: a tree that branches there may as well pass, or end
+    elsewhere.
     """
     around: dict[str, set[str]] = {device.name: set() for device in topology.devices}
     for link in topology.links:
@@ -286,8 +289,8 @@ def require_connected(
 
     With a collective, as far as it needs them to be (`unserved`).
 
-    The message lists the groups of members and whatever would connect them: further link classes, or idle GPUs that
-    forward.
+    The message lists the groups of members and whatever would connect them: further link classes, or idle
+    GPUs that forward.
     """
     if not unserved(part, collective):
         return

@@ -166,8 +166,8 @@ def torus(
 ) -> Topology:
     """A grid closed to a ring in every dimension, numbered with the last dimension fastest.
 
-    A dimension of 2 gives links with two lanes (both cables lead to the same neighbour), so that every GPU has two
-    lanes in every dimension above 1.
+    A dimension of 2 gives links with two lanes (both cables lead to the same neighbour), so that every GPU
+    has two lanes in every dimension above 1.
     """
     return _grid("torus", sizes, True, bandwidth, latency, overhead)
 
@@ -215,9 +215,10 @@ def dragonfly(
 ) -> Topology:
     """Groups of routers with GPUs, so many as `sizes` says; every two routers of a group and every two groups linked.
 
-    The links of a group to the groups after it, in their order, leave from its first router on, equally many from each.
-    All links are alike. (J. Kim, W. J. Dally, S. Scott, D. Abts, Technology-Driven, Highly-Scalable Dragonfly Topology,
-    ISCA 2008; balanced: 2 routers for each GPU of one, and 2 gpus**2 + 1 groups.)
+    The links of a group to the groups after it, in their order, leave from its first router on, equally many
+    from each. All links are alike. (J. Kim, W. J. Dally, S. Scott, D. Abts, Technology-Driven,
+    Highly-Scalable Dragonfly Topology, ISCA 2008; balanced: 2 routers for each GPU of one, and 2 gpus**2 + 1
+    groups.)
     """
     groups, routers, gpus = sizes
     count, ends = groups * routers, groups * routers * gpus
@@ -273,8 +274,8 @@ def rail_cluster(
 ) -> Topology:
     """Nodes of `gpus` GPUs around a switch with a NIC per GPU; the NICs of equal local index share a rail switch.
 
-    A NIC is reached through its own GPU only. bandwidth: between a GPU and its node's switch; nic_bandwidth: of a NIC
-    on both sides, by default the same.
+    A NIC is reached through its own GPU only. bandwidth: between a GPU and its node's switch; nic_bandwidth:
+    of a NIC on both sides, by default the same.
     """
     _check_cluster("rails", nodes, gpus, gpus, 0)
     nic = bandwidth if nic_bandwidth is None else nic_bandwidth
@@ -294,8 +295,8 @@ def fat_tree(
 ) -> Topology:
     """Nodes as in `rail_cluster`, joined by a two-level tree: leaf switches under a spine.
 
-    leaf_nodes: how many nodes share a leaf switch, by default the root of `nodes`, rounded down. oversubscription: how
-    much more the NICs under a leaf carry than the leaf's uplink.
+    leaf_nodes: how many nodes share a leaf switch, by default the root of `nodes`, rounded down.
+    oversubscription: how much more the NICs under a leaf carry than the leaf's uplink.
     """
     width = leaf_nodes or max(1, math.isqrt(max(0, nodes)))
     leaves = -(-nodes // width)

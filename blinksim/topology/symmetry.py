@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from blinksim.structures.arrays import per_topology, places
-from blinksim.structures.union_find import joined_labels
+from blinksim.graphs.arrays import per_topology, places
+from blinksim.graphs.connectivity import joined_labels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -102,8 +102,8 @@ class _Encoded:
 @per_topology
 def encoded(topology: Topology) -> _Encoded:
     """The topology as integer arrays."""
-    # Devices of one sort have one kind, capacity, abilities and role. Copies of a device share its parts, so devices
-    # are told apart by identity first: fractions hash slowly.
+    # Devices of one sort have one kind, capacity, abilities and role. Copies of a device share its parts, so
+    # devices are told apart by identity first: fractions hash slowly.
     sorts: dict[Hashable, int] = {}
     quick: dict[tuple[int, int, str, int], int] = {}
     sort = np.zeros(len(topology.devices), dtype=np.int64)
@@ -128,9 +128,10 @@ def encoded(topology: Topology) -> _Encoded:
 def is_automorphism(topology: Topology, permutation: Sequence[int]) -> bool:
     """True if `permutation` of the device indices maps the machine onto itself.
 
-    Kept are the kind, capacity, abilities and role (member, relay, neither) of every device; class, lanes, bandwidth,
-    latency and overhead of every link; and which links share a bus. Names, attributes, node numbers and rank order may
-    differ. A sequence of the wrong length or with repeats is no automorphism. Time: one sort of the links.
+    Kept are the kind, capacity, abilities and role (member, relay, neither) of every device; class, lanes,
+    bandwidth, latency and overhead of every link; and which links share a bus. Names, attributes, node
+    numbers and rank order may differ. A sequence of the wrong length or with repeats is no automorphism.
+    Time: one sort of the links.
     """
     return encoded(topology).image(permutation) is not None
 
@@ -292,8 +293,8 @@ def alike_nodes_of(topology: Topology, device: Ints, link: Ints) -> list[Ints]:
 def turn_and_exchange(count: int, sets: Sequence[Ints]) -> list[Ints]:
     """The turn by one of the nodes of every set, and the exchange of its first two, in all sets at once.
 
-    Sets have no devices in common, so the orbits are those of the turns and exchanges of one set each. No switch moves.
-    Users check them. count: of all devices.
+    Sets have no devices in common, so the orbits are those of the turns and exchanges of one set each. No
+    switch moves. Users check them. count: of all devices.
     """
     turn, swap = np.arange(count), np.arange(count)
     for table in sets:
@@ -341,8 +342,8 @@ _NUMBERED = re.compile(r"(.*?)([0-9]+)")
 def name_turns(topology: Topology) -> list[tuple[int, ...]]:
     """Permutations of the devices that raise the numbers at the end of names, those of all nodes at once.
 
-    Names turn together if there are as many of them as members of a node: ``gpu0`` to ``gpu7`` and ``nic0`` to
-    ``nic7``. By one, by two, … up to half of these.
+    Names turn together if there are as many of them as members of a node: ``gpu0`` to ``gpu7`` and ``nic0``
+    to ``nic7``. By one, by two, … up to half of these.
 
     Examples
     --------

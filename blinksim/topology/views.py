@@ -27,9 +27,10 @@ def to_networkx(topology: Topology) -> nx.MultiDiGraph[str]:
     """The link graph with every field as an attribute.
 
     Nodes (device names): kind, node, can (sorted list), attributes, rank (None unless a member), relay,
-    capacity_exact ("p/q" in GB/s) and capacity_GBps (float), both None for no limit. Edges (keyed by link class):
-    bandwidth_exact ("p/q" in GB/s) and bandwidth_GBps (float) of all lanes together, lanes, latency and overhead (s),
-    bus, number (position in `Topology.links`). The graph: name, members, relays and the other fields.
+    capacity_exact ("p/q" in GB/s) and capacity_GBps (float), both None for no limit. Edges (keyed by link
+    class): bandwidth_exact ("p/q" in GB/s) and bandwidth_GBps (float) of all lanes together, lanes, latency
+    and overhead (s), bus, number (position in `Topology.links`). The graph: name, members, relays and the
+    other fields.
     """
     import networkx as nx
 

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blinksim.graphs.fronts import fronts
+from blinksim.graphs.arrays import fronts
 
 WAITS = st.integers(1, 40).flatmap(
     lambda events: st.tuples(

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from blinksim.algorithms.building.plan import Plan
 from blinksim.collective import EVERY, Collective
+from blinksim.graphs.arrays import distinct
 from blinksim.graphs.rooted_trees import depths
 from blinksim.packing.hosts import Hosts, LocalTree, Path, read_hosts
 from blinksim.packing.rails import rail_chains
 from blinksim.packing.shards import Piece, all_pieces, kinds_of, relayed, root_shares, widths
 from blinksim.schedule.loads import rate as rate_of
 from blinksim.schedule.model import COPY, REDUCE, Schedule
-from blinksim.structures.arrays import distinct
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import CommutingGroup
 

@@ -32,12 +32,12 @@ from blinksim.algorithms.building.piece_schedule import (
 from blinksim.bounds.rails import Ints, Rails, Route, TurnedRails, read_rails, turned_rails
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.arrays import expand
 from blinksim.packing.rails import place_sums
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.step_loads import StepLoads
 from blinksim.schedule.symmetric import SymmetricSchedule, loads_of_messages
-from blinksim.structures.arrays import expand
 from blinksim.topology.graph import Topology
 
 # Messages of a member in a round, and from how many on there are several rounds.

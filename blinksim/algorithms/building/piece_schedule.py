@@ -16,10 +16,10 @@ import numpy.typing as npt
 from blinksim.bounds.rail_flows import spread_time
 from blinksim.bounds.rails import Ints, Rails, Route, Uses
 from blinksim.collective import Collective
+from blinksim.graphs.arrays import places
 from blinksim.packing.rails import Pieces, Sums, choose_places
 from blinksim.schedule.model import COPY, Schedule
 from blinksim.schedule.step_loads import StepLoads
-from blinksim.structures.arrays import places
 from blinksim.traffic import Traffic
 
 

@@ -18,13 +18,13 @@ import numpy.typing as npt
 from blinksim import budget
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InputError, PluginError
+from blinksim.graphs.arrays import among
 from blinksim.graphs.rooted_trees import by_levels, depths
 from blinksim.packing.hamiltonian import Order
 from blinksim.plugins import blamed, located, source_of
 from blinksim.schedule.model import COPY, MOST_DENOMINATOR, REDUCE, Builder
 from blinksim.schedule.tree import Edge, Tree
 from blinksim.schedule.verify import verify
-from blinksim.structures.arrays import among
 from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import Pairs

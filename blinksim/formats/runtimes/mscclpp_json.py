@@ -28,9 +28,9 @@ from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats import programs
 from blinksim.formats.moves import SCRATCH, Move, Moves, Place, moves
 from blinksim.formats.registry import Format
+from blinksim.graphs.connectivity import UnionFind
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import Schedule
-from blinksim.structures.union_find import UnionFind
 from blinksim.textio.strict_json import Entry, parse
 from blinksim.textio.text_table import count as counted_as
 from blinksim.textio.whole_files import Exported

@@ -26,11 +26,11 @@ import numpy as np
 
 from blinksim.algorithms.double_binary import two_trees
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.arrays import distinct
 from blinksim.nccl.families import GPU_KINDS, PATH_TYPES
 from blinksim.nccl.files.graph_file import MOST_CHANNELS, Channel
 from blinksim.nccl.files.graph_rules import Communicator
 from blinksim.schedule.model import COPY, REDUCE, Schedule
-from blinksim.structures.arrays import distinct
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Device, Topology
 

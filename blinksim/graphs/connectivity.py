@@ -1,8 +1,11 @@
-"""Disjoint sets that grow together (Galler and Fischer 1964), with path halving (van Leeuwen 1977)."""
+"""Breadth-first search, cycles, and disjoint sets that grow together.
+
+Disjoint sets: Galler and Fischer 1964, with path halving (van Leeuwen 1977).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -42,8 +45,8 @@ class UnionFind(Generic[Item]):
 def joined_labels(count: int, first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
     """For each of 0 … count-1 the least of what pairs (first, second) join it with; arrays, for very many of them.
 
-    Every root with a smaller one beside it hangs itself below that, and all trees are flattened, until none changes
-    (Y. Shiloach and U. Vishkin, An O(log n) parallel connectivity algorithm, J. Algorithms 1982).
+    Every root with a smaller one beside it hangs itself below that, and all trees are flattened, until none
+    changes (Y. Shiloach and U. Vishkin, An O(log n) parallel connectivity algorithm, J. Algorithms 1982).
     """
     import numpy as np
 
@@ -78,3 +81,26 @@ def cycles(parent: Sequence[int], root: int) -> list[list[int]]:
                 step = parent[step]
             found.append(cycle)
     return found
+
+
+def breadth_first(start: Item, near: Callable[[Item], Iterable[Item]]) -> dict[Item, Item]:
+    """Every vertex with the one it is reached from, itself for `start`, in the order in which they are reached.
+
+    near: where the edges of a vertex lead.
+    """
+    came = {start: start}
+    queue = [start]
+    for vertex in queue:
+        for other in near(vertex):
+            if other not in came:
+                came[other] = vertex
+                queue.append(other)
+    return came
+
+
+def path_to(came: Mapping[Item, Item], end: Item) -> list[Item]:
+    """The vertices from `end` back to where a search of `breadth_first` started."""
+    path = [end]
+    while came[path[-1]] != path[-1]:
+        path.append(came[path[-1]])
+    return path

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blinksim.structures.arrays import among, distinct, expand, in_turns, places
+from blinksim.graphs.arrays import among, distinct, expand, in_turns, places
 
 WHOLE = st.lists(st.integers(-5, 2**40) | st.integers(-5, 5))
 
