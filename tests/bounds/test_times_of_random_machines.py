@@ -23,7 +23,7 @@ from blinksim.errors import BlinksimError
 from blinksim.schedule.switch_work import abilities_used
 from blinksim.timing.simulator import simulate
 from blinksim.topology import shapes
-from blinksim.topology.elements import BRANCHING
+from blinksim.topology.elements import BRANCHING, Device
 from blinksim.topology.graph import Link, Topology
 
 ROUNDING = 1 - 1e-9
@@ -162,6 +162,22 @@ def test_what_is_proved_with_a_further_link_holds_without_it(data: st.DataObject
     collective, size = data.draw(collectives(part)), data.draw(SIZES)
     for certificate in theorems(wider, collective, size):
         assert without(certificate, part, collective, size) >= certificate.time, certificate
+
+
+def test_a_lane_more_lets_no_theorem_claim_what_fails_without_it() -> None:
+    """Two GPUs beside a switch: its narrow link is where a message is cheapest, as long as one fits on it."""
+    devices = (Device("gpu0", "gpu"), Device("gpu1", "gpu"), Device("sw0", "switch"))
+    links = [
+        Link(a, b, "link", Fraction((1 if "sw0" in (a, b) else 3) * 10**9), 1 if "sw0" in (a, b) else 2, 0.0, overhead)
+        for a, b in permutations([device.name for device in devices], 2)
+        for overhead in [1e-7 if a == "gpu0" else 0.0]
+    ]
+    part = Topology("narrow", devices, tuple(links), collective_links=("link",)).selected()
+    wider = part.with_links(replace(link, lanes=2) if link.key[:2] == ("gpu0", "sw0") else link for link in links)
+    every = theorems(wider, Collective("alltoall"), 1024)
+    assert "served-twice" in [certificate.kind for certificate in every]
+    for certificate in every:
+        assert without(certificate, part, Collective("alltoall"), 1024) >= certificate.time, certificate
 
 
 def without(certificate: TimeCertificate, part: Topology, collective: Collective, size: int) -> int:

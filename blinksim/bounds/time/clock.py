@@ -333,11 +333,15 @@ class _Paths:
         self.ahead, self.behind = list[list[int]](), list[list[int]]()
         while True:
             reached, came = self._distances(origin)
-            self.ahead.append(reached[:count])
-            self.behind.append(self._distances(sink)[0][:count])
-            if reached[sink] >= FAR:
-                return
-            self.paths.append((reached[sink], self._fill(origin, sink, came)))
+            if not self.paths or reached[sink] > self.paths[-1][0]:
+                self.ahead.append(reached[:count])
+                self.behind.append(self._distances(sink)[0][:count])
+                if reached[sink] >= FAR:
+                    return
+                self.paths.append((reached[sink], 0))
+            # Paths of one delay count as one, with the rates of all.
+            delay, rate = self.paths[-1]
+            self.paths[-1] = delay, rate + self._fill(origin, sink, came)
             # Distances from the origin as potentials leave no arc with a negative length. What is not reached any more
             # keeps its place behind all that is.
             pairs = list(zip(reached, self.potential, strict=True))

@@ -26,6 +26,8 @@ from blinksim.topology.graph import Topology
 _MOST_CROSSING, _ANY = 64, 8
 # Longer than any bound, and far from the largest number of 64 bits even if a few are added up.
 _LONG = 2**58
+# More than links ever bring.
+_NEVER = 10**60
 # Ranks up to which all pairs of sets of ranks are tried: 65,536 for 8.
 _MOST_STRADDLING = 8
 Row = tuple[int, int, int]
@@ -80,30 +82,48 @@ class ServedTwice(Theorem):
     """Alltoall: a block goes straight to its rank in a message for that rank, or it is sent twice.
 
     A rank that sends k messages serves k others directly. The k overheads and the bytes that are sent must fit on the
-    links out of the ranks.
+    links out of the ranks, and the overheads of the messages on one link into the time that it has for data.
     """
 
     kind = "served-twice"
 
     def __init__(self, facts: Delays, size: int, part: frozenset[int]) -> None:
         super().__init__(facts, size, part)
-        n, self.links, self.total = self.n, list[tuple[int, int]](), 0
-        for device in facts.ranks:
-            links = facts.first_hops(device)
-            self.links += [(facts.rate[e] * n, facts.closes(e) or 0) for e in links]
-            least = min(facts.overhead[e] * facts.rate[e] * n for e in links)
-            # The sum is linear in k, so the least is at one end.
-            self.total += min(k * least + (2 * (n - 1) - k) * facts.block(size) for k in (1, n - 1))
+        self.block = facts.block(size)
+        # For every rank its links, by what one more message costs: that, the overhead, when data must have passed, and
+        # the rate; ranks that are alike together.
+        self.alike = Counter(
+            tuple(
+                sorted(
+                    (facts.overhead[e] * facts.rate[e] * self.n, facts.overhead[e], facts.closes(e) or 0, facts.rate[e])
+                    for e in facts.first_hops(device)
+                )
+            )
+            for device in facts.ranks
+        )
 
     @classmethod
     def applies(cls, facts: Delays) -> bool:
         return facts.collective.name == "alltoall" and facts.only_ranks_hold
 
     def there(self, time: int) -> int:
-        return sum(rate * max(0, time - idle) for rate, idle in self.links)
+        return self.n * sum(
+            times * sum(rate * max(0, time - idle) for _, _, idle, rate in links) for links, times in self.alike.items()
+        )
 
     def needed(self, time: int) -> int:
-        return self.total
+        total = 0
+        for links, times in self.alike.items():
+            sent, each = 0, 2 * (self.n - 1) * self.block
+            for cost, overhead, idle, _ in links:
+                # Each carries something, so that a little time is left after the last overhead.
+                room, more = time - idle - 1, self.n - 1 - sent
+                fit = 0 if room < 0 else min(more, room // overhead) if overhead else more
+                # A message that costs more than the block that it saves is sent only if it is the first.
+                fit = fit if cost < self.block else min(fit, 1 - min(sent, 1))
+                sent, each = sent + fit, each + fit * (cost - self.block)
+            total += times * (each if sent else _NEVER)
+        return total
 
     def words(self, time: int) -> str:
         n = self.n
@@ -256,7 +276,7 @@ class Straddling(Theorem):
     def needed(self, time: int) -> Fraction:
         """The bytes of the size times the least that each costs; more than there ever is where nothing is possible."""
         best = self._best(time)
-        return Fraction(10**60) if best is None else self.all * best[0]
+        return Fraction(_NEVER) if best is None else self.all * best[0]
 
     def _best(self, time: int) -> tuple[Fraction, Row] | None:
         """The least byte times that a byte needs, and the messages that it takes then; None if nothing is possible."""
@@ -399,7 +419,7 @@ def spreading(facts: Delays, inside: frozenset[int] | None = None) -> Spreading 
     found = list[tuple[int, int, int]]()
     for link, (src, dst) in enumerate(zip(facts.src, facts.dst, strict=True)):
         if src in holders and dst in devices:
-            reached = facts.beyond(link, devices)
+            reached = facts.beyond(link, devices, holders)
             left = min((reached[device] for device in holders if device != src), default=FAR)
             if left < FAR:
                 found.append((facts.overhead[link] + facts.latency[link] + left, facts.overhead[link], src))

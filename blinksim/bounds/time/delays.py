@@ -94,30 +94,37 @@ class Delays:
         """The least latency from a device to every one; `FAR` where there is no way."""
         return self._reached([(0, device)])
 
-    def beyond(self, link: int, within: Collection[int] | None = None) -> list[int]:
+    def beyond(self, link: int, within: Collection[int] | None = None, goals: Collection[int] = ()) -> list[int]:
         """The least latency from the end of a link to every device, not back through its start; `FAR` for no way.
 
-        within: the devices that are passed; default: all.
+        within: the devices that are passed; default: all. goals: the nearest of these is enough, if there are any.
         """
-        return self._reached([(0, self.dst[link])], self.src[link], within)
+        return self._reached([(0, self.dst[link])], self.src[link], within, goals=goals)
 
     def _reached(
         self,
         first: list[tuple[int, int]],
         but: int | None = None,
         within: Collection[int] | None = None,
+        *,
         back: bool = False,
+        goals: Collection[int] = (),
     ) -> list[int]:
         """When every device is reached by latencies from what is reached first; not through one of them."""
         along, ends = (self._into, self.src) if back else (self._out, self.dst)
-        reached, queue = [FAR] * len(along), sorted(first)
+        reached, least, queue = [FAR] * len(along), [FAR] * len(along), sorted(first)
         while queue:
             time, here = heappop(queue)
             if reached[here] <= time or here == but or (within is not None and here not in within):
                 continue
             reached[here] = time
+            if here in goals:
+                break
             for link in along[here]:
-                heappush(queue, (time + self.latency[link], ends[link]))
+                there, later = ends[link], time + self.latency[link]
+                if later < least[there]:
+                    least[there] = later
+                    heappush(queue, (later, there))
         return reached
 
     def _passing(self) -> list[int | None]:
