@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from blinksim.bounds.bound_result import Bound as Bound
     from blinksim.bounds.bound_result import BoundResult as BoundResult
     from blinksim.bounds.sensitivity import Change as Change
-    from blinksim.bounds.time.time_bound_result import TimeBound as TimeBound
+    from blinksim.bounds.time.time_bound import TimeBound as TimeBound
     from blinksim.collective import Collective as Collective
     from blinksim.cost.terms import Term as Term
     from blinksim.errors import BlinksimError as BlinksimError
@@ -139,7 +139,7 @@ else:
         "Sweep": "blinksim.answers.sweep",
         "Synthesis": "blinksim.answers.synthesize",
         "Term": "blinksim.cost.terms",
-        "TimeBound": "blinksim.bounds.time.time_bound_result",
+        "TimeBound": "blinksim.bounds.time.time_bound",
         "Timeline": "blinksim.timing.timeline",
         "Topology": "blinksim.topology.graph",
         "Tradeoff": "blinksim.answers.pareto",

@@ -1,6 +1,6 @@
 """Trees packed through switches that multicast or reduce, at the rate of the bound that grants them this.
 
-The trees are those of the bound's linear program (`blinksim.bounds.in_network`): packings of Steiner trees
+The trees are those of the bound's linear program (`blinksim.bounds.optimum`): packings of Steiner trees
 (Jain, Mahdian and Salavatipour 2003). That program counts trees that symmetries map onto each other as one;
 here every image is a tree of its own, a second program shares the rate among them, and every link keeps its
 capacity. Where switches do not raise the rate, they only forward, as in `packed`.
@@ -22,7 +22,7 @@ from blinksim.algorithms.packed import build as build_packed
 from blinksim.algorithms.registry import ON_TREES, Algorithm
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
-from blinksim.bounds.in_network import OUT, OWN, WAY, BranchingTrees, Hop, Way, abilities, best_ways
+from blinksim.bounds.optimum import OUT, OWN, WAY, BranchingTrees, Hop, Way, abilities, best_ways
 from blinksim.bounds.quick import guessed_lengths
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError

@@ -9,14 +9,14 @@ from blinksim.bounds import Bound, BoundResult
 from blinksim.bounds import bound as bound_of
 from blinksim.bounds import in_flight as in_flight_of
 from blinksim.bounds.sensitivity import Change, lane_gains, link_losses, nic_gain
-from blinksim.bounds.time.time_bound_result import TimeBound
+from blinksim.bounds.time.time_bound import TimeBound
 from blinksim.collective import Collective, CollectiveName
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.units import size_of
 
 if TYPE_CHECKING:
-    from blinksim.bounds.levels import LevelBound
+    from blinksim.bounds.sensitivity import LevelBound
     from blinksim.schedule.model import Schedule
 
 
@@ -183,7 +183,7 @@ def levels(
     >>> [(row.level, row.limits) for row in bs.levels("fattree:16x8@300GB/s,50GB/s,4:1", "alltoall")]
     [('GPU', False), ('node', False), ('4 nodes', True)]
     """
-    from blinksim.bounds.levels import level_bounds
+    from blinksim.bounds.sensitivity import level_bounds
 
     found = bound(as_topology(machine).selected(), collective, root=root)
     if schedule is None:

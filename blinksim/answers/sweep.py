@@ -27,7 +27,7 @@ from blinksim._version import __version__
 from blinksim.algorithms.registry import AlgorithmName, algorithm, candidates
 from blinksim.answers import pool
 from blinksim.answers.journal import Journal, Rows
-from blinksim.bounds.assumptions import TWO_PHASES
+from blinksim.bounds.bound_result import TWO_PHASES
 from blinksim.collective import Collective, CollectiveName
 from blinksim.errors import BlinksimError, InputError, unknown
 from blinksim.formats.schedule_files import names_a_file

@@ -171,11 +171,11 @@ def verify(
 
 
 def keeps(schedule: Schedule, assumed: str) -> bool:
-    """True if a schedule that is right keeps what a bound assumes (`blinksim.bounds.assumptions`).
+    """True if a schedule that is right keeps what a bound assumes (`blinksim.bounds.bound_result`).
 
     No schedule codes: a send is a chunk or a reduction of one. What is not looked into counts as not kept.
     """
-    from blinksim.bounds.assumptions import NO_CODING, NOTHING, ONLY_TREES, TREES_BRANCH, grants_in
+    from blinksim.bounds.bound_result import NO_CODING, NOTHING, ONLY_TREES, TREES_BRANCH, grants_in
 
     used = abilities_used(schedule)
     if assumed in (NOTHING, NO_CODING):

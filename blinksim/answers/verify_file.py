@@ -22,8 +22,7 @@ from blinksim.bounds.claims import compare, judge, unknown_bound
 from blinksim.bounds.compute import by_sums_alone, packed_phases
 from blinksim.bounds.time.certificates import in_words
 from blinksim.bounds.time.delays import SECOND
-from blinksim.bounds.time.time_bound import time_certificate_from_dict
-from blinksim.bounds.time.time_bound_result import stated
+from blinksim.bounds.time.time_bound import stated, time_certificate_from_dict
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, FileError, InputError
 from blinksim.formats import schedule_files

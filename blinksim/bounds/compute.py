@@ -12,8 +12,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from blinksim import budget
-from blinksim.bounds.assumptions import SCOPES
-from blinksim.bounds.bound_result import Bound, BoundResult
+from blinksim.bounds.bound_result import SCOPES, Bound, BoundResult
 from blinksim.bounds.certificate_sums import check_shares
 from blinksim.bounds.certificates import Certificate, Cut, Partition, Phases
 from blinksim.bounds.lengths import Lengths, more_than_forwards
@@ -55,7 +54,7 @@ def bound(
     weights = check_shares(collective, topology.ranks, shares)
     require_served(topology, collective)
     if by_sums_alone(topology, collective, weights):
-        from blinksim.bounds.in_network import abilities
+        from blinksim.bounds.optimum import abilities
         from blinksim.bounds.quick import bounds_by_sums
 
         return bounds_by_sums(topology, collective, packed_phases(topology), abilities(topology) if in_network else ())
@@ -126,7 +125,7 @@ def _in_network(topology: Topology, collective: Collective, shares: tuple[int, .
     cuts = [entry.rate for entry in found if isinstance(entry.certificate, Cut)]
     if cuts and found[0].rate >= min(cuts):
         return None
-    from blinksim.bounds.in_network import best_bound
+    from blinksim.bounds.optimum import best_bound
 
     best = best_bound(topology, collective, shares, found[0].rate if found[0].exact else Fraction(0))
     if best is None or not found[0].rate <= best[0].rate <= min(cuts, default=best[0].rate):
@@ -277,12 +276,11 @@ class _Question:
 
     def exchange(self) -> list[Bound]:
         """The tightest of the obvious cuts, and the lengths that a linear program finds."""
-        from blinksim.bounds.exchange_cuts import tight_cut
-        from blinksim.bounds.groups import groupings
+        from blinksim.bounds.groups import groupings, tight_cut
         from blinksim.bounds.quick import obvious_cuts
 
         if self.collective.traffic is not None:
-            from blinksim.bounds.exchange_cuts import tight_traffic_cut
+            from blinksim.bounds.groups import tight_traffic_cut
 
             cut = tight_traffic_cut(self.topology, self.collective, self.net, groupings(self.topology))
             return self.with_flows(self.of(cut))

@@ -5,19 +5,31 @@ the transposed network; allreduce along both, with the same roots. Alltoall, sca
 concurrent flow. `blinksim.graphs.programs` has both programs. Duals rounded to fractions are still valid
 lengths, so the bound recomputed from them is exact however the solver rounds (Neumaier and Shcherbina 2004,
 safe bounds in linear programming).
+
+Where switches multicast and reduce, trees branch in them. That program has a variable for every way to move
+an element (trees into a root and out of it) and a row for every link; its dual has a length for every link
+and a row for every way. The ways that count are found as they are needed, each the least by the lengths so
+far (column generation: Gilmore and Gomory 1961; Steiner trees: Jain, Mahdian and Salavatipour 2003).
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from itertools import product
+from itertools import pairwise, product
 
-from blinksim.bounds.lengths import Lengths
+import numpy as np
+from numpy.typing import NDArray
+
+from blinksim.bounds.certificate_sums import Metric
+from blinksim.bounds.lengths import SUMS, Lengths, both_ways, branching, interchangeable
+from blinksim.bounds.quick import guessed_lengths
 from blinksim.collective import Collective
-from blinksim.errors import InputError
-from blinksim.graphs.linear import DENOMINATORS, MOST_FLOWS
-from blinksim.graphs.network import Network, NetworkOrbits
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.graphs.linear import DENOMINATORS, MOST_FLOWS, Program
+from blinksim.graphs.network import Network, NetworkOrbits, network, network_orbits, single_orbits
 from blinksim.graphs.programs import (
     Commodity,
     SharedCapacity,
@@ -27,8 +39,12 @@ from blinksim.graphs.programs import (
     solve_flows,
     solve_trees,
     widest,
+    with_adders,
 )
+from blinksim.graphs.rooted_trees import cheapest_parents, from_parents
 from blinksim.topology.graph import Topology
+from blinksim.topology.symmetry import orbits as device_orbits
+from blinksim.topology.symmetry import with_name_turns
 from blinksim.traffic import Traffic
 
 # Lengths need no common denominator with anything else, so long fractions may be tried last.
@@ -158,3 +174,318 @@ def shortest_lengths(
         if agree(best.rate, target):
             return best, True
     return (best, False) if best else None
+
+
+# Ways that are tried, ranks up to which they are (on several hosts fewer), and whole units of the greatest length.
+_MOST_WAYS = 400
+_MOST_RANKS, _MOST_RANKS_OF_HOSTS = 256, 128
+# Ranks on several hosts from which on few ways are tried.
+_FEW_RANKS, _FEW_WAYS = 64, 6
+_UNITS = 2**40
+# As in `certificates.branching`: for one of many trees, and for all of them.
+_MOST_WORK, _MOST_WORK_IN_ALL = 10**6, 4 * 10**6
+Floats = NDArray[np.float64]
+# The sorts of hops.
+WAY, OWN, OUT = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """An edge of a tree, away from the root: from a device to another one over links.
+
+    sort: `WAY`, over any devices that forward; `OWN`, from the owner of the work of a switch to that switch, with the
+    owner's own copy; `OUT`, from such a switch. In a tree towards the root, the links lead from `end` to `start`.
+    """
+
+    sort: int
+    start: int
+    end: int
+    links: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BranchingTrees:
+    """What a part of the data does: a root, and the hops of a tree away from it and of one towards it, root first."""
+
+    root: int
+    part: Fraction
+    away: tuple[Hop, ...]
+    towards: tuple[Hop, ...]
+
+    def sums(self, topology: Topology) -> list[int]:
+        """The switches that add: those where hops towards the root meet, and those that read for another device."""
+        joined = Counter(hop.start for hop in self.towards)
+        devices = topology.devices
+        reading = [hop.end for hop in self.towards if hop.sort != WAY and devices[hop.end].reads]
+        return [*reading, *(v for v, hops in joined.items() if hops > 1 and "reduce" in devices[v].in_network)]
+
+
+@dataclass(frozen=True)
+class Way:
+    """How an element moves: for every rank that holds a part of the data, or the one root that is chosen, its trees.
+
+    links: how often each link is used, in sizes of the vector, own copies included. sums: how much each switch adds.
+    """
+
+    links: Mapping[int, Fraction]
+    sums: Mapping[int, Fraction]
+    trees: tuple[BranchingTrees, ...]
+
+
+def abilities(topology: Topology) -> tuple[str, ...]:
+    """What the switches of a selected topology can do, sorted."""
+    return tuple(sorted(topology.in_network))
+
+
+def best_bound(
+    topology: Topology, collective: Collective, shares: Sequence[int] = (), least: Fraction = Fraction(0)
+) -> tuple[Lengths, bool] | None:
+    """The tightest lengths found for switches that do what they can, and if schedules attain them; None without any.
+
+    least: a rate that schedules attain anyway; lengths of that rate are not improved on.
+    """
+    guess = guessed_lengths(topology, collective, abilities(topology)) if not shares else None
+    if guess is not None and guess.rate <= least:
+        return guess, True
+    try:
+        lengths, _, exact = best_ways(topology, collective, shares, guess)
+    except (InputError, InfeasibleError):
+        # Too many switches differ, or the solver gave up; obvious lengths stand, as an upper bound.
+        return (guess, False) if guess else None
+    # Of equal rates, the lengths that are all alike say more.
+    return (guess, exact) if guess and guess.rate <= lengths.rate else (lengths, exact)
+
+
+def best_ways(
+    topology: Topology, collective: Collective, shares: Sequence[int] = (), guess: Lengths | None = None
+) -> tuple[Lengths, list[tuple[float, Way]], bool]:
+    """Lengths that no schedule beats, the ways that attain their rate, with the bytes/s of each, and if they do.
+
+    guess: lengths that may be the best, which saves the search once ways attain them. Raises `InputError` where too
+    many switches differ, and `InfeasibleError` if the solver finds no optimum.
+    """
+    hosts = {topology.device(name).node for name in topology.members}
+    if topology.ranks > (_MOST_RANKS if len(hosts) == 1 else _MOST_RANKS_OF_HOSTS):
+        raise InfeasibleError(f"the best trees that branch in switches are not sought on {topology.ranks} ranks")
+    # One step costs half a second there; where the first ones do not attain a guess, hundreds would not soon.
+    most_ways = _FEW_WAYS if len(hosts) > 1 and topology.ranks > _FEW_RANKS else _MOST_WAYS
+    net, plain = network(topology), not collective.rooted and not shares
+    # Where one way stands for those that symmetries make of it, its loads are those of orbits.
+    part = with_name_turns(topology) if plain else topology
+    capacities = _Capacities(part, net, plain)
+    scale = float(net.capacity.max())
+    # The dual: lengths of least price at which every way has a length of 1.
+    program = Program()
+    variables = program.variables(len(capacities.cost))
+    objective = [(variable, -cost / scale) for variable, cost in zip(variables, capacities.cost, strict=True)]
+    lengths = scale / np.array(capacities.cost) if guess is None else capacities.lengths_like(guess)
+    ways, spent, value, whole, grants = list[Way](), 0, 0.0, False, abilities(topology)
+    while not whole and most_ways:
+        most_ways -= 1
+        found, work = least_ways(part, collective, capacities.by_name(lengths), shares, grants, capacities.first)
+        spent += work
+        if spent > _MOST_WORK_IN_ALL:
+            raise InfeasibleError("the best trees that branch in switches take too long to find")
+        loads = [capacities.loads(way) for way in found]
+        # Ways no shorter than 1 change nothing: the lengths are the best.
+        whole = bool(ways) and min(float(used @ lengths) for used in loads) >= 1 - 1e-9
+        if not whole:
+            ways += found
+            for used in loads:
+                terms = [(variable, load) for variable, load in zip(variables, used.tolist(), strict=True) if load]
+                program.row(terms, at_least=1.0, at_most=np.inf)
+            value = -program.solve(objective) * scale * float(net.unit)
+            lengths = np.maximum(program.values, 0)
+            whole = guess is not None and agree(guess.rate, value)
+    duals = (-program.duals * scale * float(net.unit)).tolist()
+    used_ways = [(amount, way) for amount, way in zip(duals, ways, strict=True) if amount > 1e-12 * value]
+    if guess is not None and agree(guess.rate, value):
+        return guess, used_ways, whole
+    proof = shortest_lengths(
+        capacities.by_name(lengths), value, lambda short: Lengths.of(part, collective, short, shares, grants)
+    )
+    if proof is None:
+        raise InfeasibleError("no lengths of links prove a bound where switches multicast or reduce")
+    return proof[0], used_ways, whole and proof[1]
+
+
+class _Capacities:
+    """What ways use up: links, capacities of devices and adders, in groups of those that symmetries make alike.
+
+    cost: the capacity of each group, all of it. first: for every device the first one that symmetries map onto it.
+    """
+
+    def __init__(self, topology: Topology, net: Network, plain: bool) -> None:
+        self.topology = topology
+        self.names, shared, adders = with_adders(topology, net)
+        self._place = {name: arc for arc, name in enumerate(self.names)}
+        orbits = network_orbits(topology, net) if plain else single_orbits(net)
+        alike = device_orbits(topology) if plain else [(device,) for device in range(len(topology.devices))]
+        self.first = {device: group[0] for group in alike for device in group}
+        orbit = [*orbits.arc.tolist(), *(-1 - self.first[device] for device in adders.values())]
+        numbers: dict[tuple[int, ...], int] = {}
+        self._leading: list[list[int]] = []
+        self._group, self._part = np.zeros(len(self.names), dtype=np.int64), np.zeros(len(self.names))
+        every = list[tuple[int, float]]()
+        for capacity in shared:
+            arcs = [arc for arc, _ in capacity.uses]
+            number = numbers.setdefault(tuple(sorted(orbit[arc] for arc in arcs)), len(numbers))
+            if number == len(self._leading):
+                self._leading.append(arcs)
+            every.append((number, float(capacity.capacity)))
+            self._group[arcs], self._part[arcs] = number, [part for _, part in capacity.uses]
+        own, count = dict(reversed(every)), Counter(number for number, _ in every)
+        self.cost = [own[number] * count[number] for number in range(len(numbers))]
+
+    def lengths_like(self, guess: Lengths) -> Floats:
+        """Those of each group as in a guess, all others small, not 0, so that the first ways make no detour."""
+        known = dict(guess.lengths)
+        most = float(max(known.values()))
+        own = (max(float(known.get(self.names[arc], 0)) for arc in arcs) / most for arcs in self._leading)
+        return np.array([max(length, 1e-3) for length in own])
+
+    def by_name(self, lengths: Floats) -> dict[str, float]:
+        return dict(zip(self.names, (lengths[self._group] * self._part).tolist(), strict=True))
+
+    def loads(self, way: Way) -> Floats:
+        """How much of each group a way takes."""
+        used = np.zeros(len(self.names))
+        for number, times in way.links.items():
+            link = self.topology.links[number]
+            used[number] += float(times)
+            for name in (f"{link.src} out", f"{link.dst} in"):
+                if name in self._place:
+                    used[self._place[name]] += float(times)
+        for device, times in way.sums.items():
+            used[self._place[f"{self.topology.devices[device].name} {SUMS}"]] += float(times)
+        return np.asarray(np.bincount(self._group, used * self._part, len(self.cost)), dtype=np.float64)
+
+
+def least_ways(
+    topology: Topology,
+    collective: Collective,
+    lengths: Mapping[str, float],
+    shares: Sequence[int],
+    grants: Sequence[str],
+    first: Mapping[int, int],
+) -> tuple[list[Way], int]:
+    """The way of least length, for an allreduce one for every root that is as good, and the work to find it.
+
+    first: for every device the one whose tree stands for its own, as symmetries map them onto each other. Of several
+    ways, one with few links.
+    """
+    far = [
+        sum(lengths.get(name, 0.0) for name in (link.name, f"{link.src} out", f"{link.dst} in"))
+        for link in topology.links
+    ]
+    adders = {
+        place: lengths.get(f"{device.name} {SUMS}", 0.0)
+        for place, device in enumerate(topology.devices)
+        if device.reduction_rate is not None
+    }
+    most = max(*far, *adders.values()) or 1.0
+    # Every link has some length, so that devices stay apart, and no tree makes a detour for nothing.
+    whole = [int(length / most * _UNITS) + 1024 for length in far]
+    sums = {place: int(length / most * _UNITS) for place, length in adders.items()}
+    trees = _Trees(topology, whole, grants, sums)
+    points = trees.ways[0].points
+    if collective.name == "allreduce":
+        # Any root will do, so lengths that are alike suffice; machines need not be.
+        leader = interchangeable(topology, whole, sums)
+        tried = [*dict.fromkeys(trees.place[device] for device in leader if device in trees.place)]
+        found = list(both_ways(*trees.ways, tried))
+        best = min(both for _, both in found)
+        kinds = {tuple(way.alike[root] for way in trees.ways) for root, both in found if both == best}
+        roots = [v for v in tried if tuple(way.alike[v] for way in trees.ways) in kinds]
+        each = [BranchingTrees(points[v], Fraction(1), trees.tree(0, v), trees.tree(1, v)) for v in roots]
+        ways = [_way(topology, [tree]) for tree in each]
+    else:
+        out = collective.name in ("allgather", "broadcast")
+        held = [int(rank == collective.root) for rank in range(topology.ranks)] if collective.rooted else list(shares)
+        weights = held or [1] * topology.ranks
+        parts = Counter[int]()
+        for name, weight in zip(topology.members, weights, strict=True):
+            parts[trees.place[first[topology.index[name]]]] += weight
+        each = [
+            BranchingTrees(
+                points[v],
+                Fraction(weight, sum(weights)),
+                trees.tree(0, v) if out else (),
+                () if out else trees.tree(1, v),
+            )
+            for v, weight in parts.items()
+            if weight
+        ]
+        ways = [_way(topology, each)]
+    return ways, sum(way.spent for way in trees.ways)
+
+
+def _way(topology: Topology, trees: list[BranchingTrees]) -> Way:
+    total, sums = defaultdict[int, Fraction](Fraction), defaultdict[int, Fraction](Fraction)
+    for tree in trees:
+        for switch in tree.sums(topology):
+            if topology.devices[switch].reduction_rate is not None:
+                sums[switch] += tree.part
+        for link, times in Counter(link for hop in (*tree.away, *tree.towards) for link in hop.links).items():
+            total[link] += tree.part * times
+    return Way(total, sums, tuple(trees))
+
+
+class _Trees:
+    """Least trees as links, for links that all have a length: out-trees (way 0) and in-trees (way 1)."""
+
+    def __init__(
+        self, topology: Topology, whole: Sequence[int], grants: Sequence[str], sums: Mapping[int, int]
+    ) -> None:
+        import networkx as nx
+
+        metric = Metric(topology, whole)
+        self.ways = branching(topology, metric, grants, sums, _MOST_WORK)
+        self.place = {device: number for number, device in enumerate(self.ways[0].points)}
+        least: dict[tuple[int, int], int] = {}
+        for number, link in enumerate(topology.links):
+            ends = topology.index[link.src], topology.index[link.dst]
+            if ends not in least or whole[number] < whole[least[ends]]:
+                least[ends] = number
+        self._least = least
+        self._edges: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+        self._paths: dict[tuple[int, int, int], list[int]] = {}
+        self._graphs: tuple[nx.DiGraph[int], nx.DiGraph[int]] = nx.DiGraph(), nx.DiGraph()
+        for (a, b), number in least.items():
+            self._graphs[0].add_edge(a, b, weight=whole[number])
+            self._graphs[1].add_edge(b, a, weight=whole[number])
+
+    def tree(self, turned: int, root: int) -> tuple[Hop, ...]:
+        """The hops of the least tree from a point (turned: to it)."""
+        way = self.ways[turned]
+        leader = way.alike[root]
+        if (turned, leader) not in self._edges:
+            found = way.least(leader)
+            assert found is not None
+            choice = found[1]
+            rows, _, at = way.matrix(choice, leader)
+            vertices, points = way.vertices(choice, leader), len(rows) - len(choice.switches)
+            parents = cheapest_parents(np.array(rows), at)
+            self._edges[turned, leader] = [
+                (WAY if max(i, j) < points else OWN if i < points else OUT, vertices[i], vertices[j])
+                for i, j in from_parents({j: i for j, i in enumerate(parents) if j != at}, at)
+            ]
+        # A root that is like another has its tree, with both in each other's place.
+        swapped = {way.points[leader]: way.points[root], way.points[root]: way.points[leader]}
+        hops = []
+        for sort, *ends in self._edges[turned, leader]:
+            a, b = (swapped.get(end, end) for end in ends)
+            # Where the owner begins, its own copy passes as well.
+            steps = list(pairwise(self._path(turned, a, b))) if sort == WAY else [(a, b)]
+            steps += [(b, a)] if sort == OWN else []
+            links = [self._least[(y, x) if turned else (x, y)] for x, y in steps]
+            # A way to the root is walked from its other end.
+            hops.append(Hop(sort, a, b, tuple(reversed(links) if turned and sort == WAY else links)))
+        return tuple(hops)
+
+    def _path(self, turned: int, a: int, b: int) -> list[int]:
+        import networkx as nx
+
+        if (turned, a, b) not in self._paths:
+            self._paths[turned, a, b] = nx.dijkstra_path(self._graphs[turned], a, b)
+        return self._paths[turned, a, b]

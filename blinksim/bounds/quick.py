@@ -178,7 +178,7 @@ def obvious_cuts(topology: Topology, collective: Collective) -> Iterator[Cut]:
     For a traffic matrix, the tightest few of each sort.
     """
     if collective.traffic is not None:
-        from blinksim.bounds.exchange_cuts import traffic_cuts
+        from blinksim.bounds.groups import traffic_cuts
 
         yield from traffic_cuts(topology, collective, groupings(topology))
         return

@@ -103,7 +103,7 @@ def _show(
 
 
 def _facts(found: Advice, question: Question) -> list[tuple[str, str]]:
-    from blinksim.bounds.assumptions import NOTHING
+    from blinksim.bounds.bound_result import NOTHING
 
     part, bound, own, expected, best = found.part, found.bound, found.expectation, found.expected, found.best
 

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from blinksim.bounds import BoundResult
-    from blinksim.bounds.levels import LevelBound
-    from blinksim.bounds.sensitivity import Change
-    from blinksim.bounds.time.time_bound_result import TimeBound
+    from blinksim.bounds.sensitivity import Change, LevelBound
+    from blinksim.bounds.time.time_bound import TimeBound
     from blinksim.cli.commands import Bound, Place
     from blinksim.question import Question
 
@@ -29,7 +28,7 @@ _LOST, _GAINED = "after losing one link", "with one more"
 def bound(options: Bound) -> None:
     """How fast a collective can be at best, and why."""
     from blinksim.answers import bound as study
-    from blinksim.bounds.levels import level_bounds
+    from blinksim.bounds.sensitivity import level_bounds
 
     question = question_of(options.machine, options.where)
     earlier = unedited(question, options.before)
@@ -77,8 +76,8 @@ def bound(options: Bound) -> None:
 def _switch_lines(found: BoundResult) -> Iterator[str]:
     """What more the switches of the machine allow, by what they can, and what they would in flight."""
     from blinksim.answers.bound import in_flight
-    from blinksim.bounds.assumptions import NOTHING, granted_to_switches
-    from blinksim.bounds.in_network import abilities
+    from blinksim.bounds.bound_result import NOTHING, granted_to_switches
+    from blinksim.bounds.optimum import abilities
     from blinksim.collective import busbw_factor
     from blinksim.topology.elements import BRANCHING
 
@@ -163,7 +162,7 @@ def _show(
     times: TimeBound | None = None,
     file: str | None = None,
 ) -> None:
-    from blinksim.bounds.assumptions import BY_SUMS
+    from blinksim.bounds.bound_result import BY_SUMS
     from blinksim.collective import busbw_factor
 
     topology, best = found.topology, found.headline

@@ -164,7 +164,7 @@ def _show_diagnosis(found: Diagnosis, question: Question, log: str) -> None:
 
 
 def _facts(found: Diagnosis, small: str) -> list[tuple[str, str]]:
-    from blinksim.bounds.assumptions import NOTHING
+    from blinksim.bounds.bound_result import NOTHING
 
     part, best = found.part, found.bound
     facts = [

@@ -183,7 +183,7 @@ def _show(found: Synthesis, options: Synth, question: Question, output: str | No
         click.echo(line)
     click.echo(f"  bound     {exact_GBps(found.bound.rate)} GB/s, {found.bound.certificate.words(topology)}")
     if not found.bounds.searched:
-        from blinksim.bounds.assumptions import BY_SUMS
+        from blinksim.bounds.bound_result import BY_SUMS
 
         click.echo(f"            {BY_SUMS}")
     click.echo(

@@ -13,7 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from blinksim.bounds.assumptions import (
+from blinksim.bounds.bound_result import (
     EVERY_LINK,
     FAST_NETWORK,
     IDLE_FORWARD,

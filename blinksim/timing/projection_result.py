@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from blinksim.bounds.assumptions import BY_SUMS
+from blinksim.bounds.bound_result import BY_SUMS
 from blinksim.collective import Collective, busbw_factor
 from blinksim.cost.origin import FitError
 from blinksim.cost.terms import Term

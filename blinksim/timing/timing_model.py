@@ -191,7 +191,7 @@ class ScheduleModel(TimingModel):
 
     def rank(self, contest: Contest, size: int) -> list[Projection]:
         """The projections of all schedules for `size` bytes, quickest first."""
-        from blinksim.bounds.assumptions import granted_to_switches
+        from blinksim.bounds.bound_result import granted_to_switches
         from blinksim.schedule.step_loads import Outline
         from blinksim.schedule.switch_work import abilities_used
 

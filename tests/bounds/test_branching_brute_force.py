@@ -14,7 +14,7 @@ from strategies import topologies
 
 from blinksim.algorithms.packed_in_network import shared_out
 from blinksim.bounds import bound
-from blinksim.bounds.in_network import abilities, best_ways
+from blinksim.bounds.optimum import abilities, best_ways
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.topology.graph import Device, Link, Topology

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import blinksim as bs
 from blinksim.bounds.certificates import Cut
-from blinksim.bounds.levels import levels
+from blinksim.bounds.sensitivity import levels
 from blinksim.cli.main import run
 from blinksim.errors import InputError
 

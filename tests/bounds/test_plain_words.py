@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 import blinksim as bs
-from blinksim.bounds.assumptions import NVLS_GRANTS, ONLY_TREES, REDUCING_SWITCHES, assumed_by, with_reduction
+from blinksim.bounds.bound_result import NVLS_GRANTS, ONLY_TREES, REDUCING_SWITCHES, assumed_by, with_reduction
 from blinksim.bounds.quick import quick_bound
 from blinksim.collective import Collective
 

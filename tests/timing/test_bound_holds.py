@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import blinksim as bs
-from blinksim.bounds.assumptions import EVERY_LINK, REDUCING_SWITCHES, WIDE_FABRIC
+from blinksim.bounds.bound_result import EVERY_LINK, REDUCING_SWITCHES, WIDE_FABRIC
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError
 from blinksim.formats.shipped import machine_names

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any
 
-from blinksim.bounds.assumptions import granted_to_switches
+from blinksim.bounds.bound_result import granted_to_switches
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
 from blinksim.machines import load

@@ -15,7 +15,7 @@ from fractions import Fraction
 from math import lcm
 from typing import Any, ClassVar, Self
 
-from blinksim.bounds.assumptions import assumed_by
+from blinksim.bounds.bound_result import assumed_by
 from blinksim.bounds.certificates import Certificate, Cut, Partition, differing, shown
 from blinksim.bounds.lengths import Lengths
 from blinksim.bounds.time.delays import SECOND, Delays, delays

@@ -17,7 +17,7 @@ from heapq import heappop, heappush
 from math import ceil
 from typing import Any
 
-from blinksim.bounds.assumptions import NOTHING
+from blinksim.bounds.bound_result import NOTHING
 from blinksim.bounds.time.certificates import TimeCertificate, amount, in_words, latest, microseconds
 from blinksim.bounds.time.delays import FAR, SECOND, Delays, delays
 from blinksim.collective import EVERY, OWN, Collective
