@@ -22,7 +22,8 @@ from blinksim.collective import EVERY, OWN, ROOT
 from blinksim.errors import InputError
 from blinksim.topology.graph import Topology
 
-# Ranks up to which the ways between all of them are looked for, and up to which any part of them may be the place.
+# Ranks up to which the ways between all of them are looked for, and up to which any part of them may be the
+# place.
 _MOST_CROSSING, _ANY = 64, 8
 # Longer than any bound, and far from the largest number of 64 bits even if a few are added up.
 _LONG = 2**58
@@ -37,8 +38,9 @@ Row = tuple[int, int, int]
 class SecondMessage(Theorem):
     """What a link carries in one message is one block at most, unless that message comes late; in two, it pays twice.
 
-    Allgather: what a rank sends before anything came is its own block. Reducescatter is the same backwards: what it
-    gets and has no time to send on is for its own block. Bytes that pass through a rank count at their first link.
+    Allgather: what a rank sends before anything came is its own block. Reducescatter is the same backwards:
+    what it gets and has no time to send on is for its own block. Bytes that pass through a rank count at
+    their first link.
     """
 
     kind = "second-message"
@@ -81,8 +83,8 @@ class SecondMessage(Theorem):
 class ServedTwice(Theorem):
     """Alltoall: a block goes straight to its rank in a message for that rank, or it is sent twice.
 
-    A rank that sends k messages serves k others directly. The k overheads and the bytes that are sent must fit on the
-    links out of the ranks, and the overheads of the messages on one link into the time that it has for data.
+    A rank that sends k messages serves k others directly. The k overheads and all bytes must fit on the links
+    out of the ranks, and the overheads of the messages on one link into the time that it has for data.
     """
 
     kind = "served-twice"
@@ -90,26 +92,20 @@ class ServedTwice(Theorem):
     def __init__(self, facts: Delays, size: int, part: frozenset[int]) -> None:
         super().__init__(facts, size, part)
         self.block = facts.block(size)
-        # For every rank its links, by what one more message costs: that, the overhead, when data must have passed, and
-        # the rate; ranks that are alike together.
-        self.alike = Counter(
-            tuple(
-                sorted(
-                    (facts.overhead[e] * facts.rate[e] * self.n, facts.overhead[e], facts.closes(e) or 0, facts.rate[e])
-                    for e in facts.first_hops(device)
-                )
-            )
-            for device in facts.ranks
-        )
+        # The links of every rank by what a message costs: that, overhead, when data must have passed, and the
+        # rate. Ranks that are alike count together.
+        rate, overhead = [one * self.n for one in facts.rate], facts.overhead
+        every = [[(overhead[e] * rate[e], overhead[e], facts.closes(e) or 0, rate[e]) for e in facts.first_hops(rank)]
+                 for rank in facts.ranks]  # fmt: skip
+        self.alike = Counter(tuple(sorted(links)) for links in every)
 
     @classmethod
     def applies(cls, facts: Delays) -> bool:
         return facts.collective.name == "alltoall" and facts.only_ranks_hold
 
     def there(self, time: int) -> int:
-        return self.n * sum(
-            times * sum(rate * max(0, time - idle) for _, _, idle, rate in links) for links, times in self.alike.items()
-        )
+        own = {links: sum(rate * max(0, time - idle) for _, _, idle, rate in links) for links in self.alike}
+        return sum(own[links] * times for links, times in self.alike.items())
 
     def needed(self, time: int) -> int:
         total = 0
@@ -136,11 +132,12 @@ class ServedTwice(Theorem):
 class CrossingPairs(Theorem):
     """Allreduce: every pair of a rank outside and one inside needs a crossing of its own, or shares one with others.
 
-    Early, few contributions can have come together in what crosses; late, what crosses can still reach a few ranks
-    only. Follow what a rank outside contributes to an element on its way to a rank inside, and take the last link on
-    which it crosses. A message that can be on the link at t started at some rank a while before, with what this rank
-    can have heard by then from ranks outside: N(t) of them at most. It ends at some rank a while later; from there,
-    messages inside reach M(T - t) ranks at most. So a byte that crosses at t serves N(t) M(T - t) pairs at most.
+    Early, few contributions can have come together in what crosses; late, what crosses can still reach a few
+    ranks only. Follow what a rank outside contributes to an element on its way to a rank inside, and take the
+    last link on which it crosses. A message that can be on the link at t started at some rank a while before,
+    with what this rank can have heard by then from ranks outside: N(t) of them at most. It ends at some rank
+    a while later; from there, messages inside reach M(T - t) ranks at most. So a byte that crosses at t
+    serves N(t) M(T - t) pairs at most.
     """
 
     kind = "crossing-pairs"
@@ -187,7 +184,8 @@ class CrossingPairs(Theorem):
         messages = spreading(facts, self.part)
         jumps = [0] if messages is None else messages.jumps(len(self.takers))
         jumps += [_LONG] * (len(self.takers) - len(jumps))
-        # heard (k, rank): until a rank has heard from k + 1 outside. reached (rank, j): until it has told j inside.
+        # heard (k, rank): until a rank has heard from k + 1 outside. reached (rank, j): until it has told j
+        # inside.
         heard = np.sort(apart[self.givers], axis=0)
         reached = np.maximum(np.sort(apart[np.ix_(self.takers, self.takers)], axis=1), jumps)
         before = (np.array(start, dtype=np.int64)[:, None, :] + heard).min(axis=2)
@@ -248,14 +246,15 @@ def _kind(facts: Delays, inside: frozenset[int]) -> tuple[object, ...]:
 class Straddling(Theorem):
     """Allreduce: an element's messages cannot all be long, as they cannot all be under way at once.
 
-    Gossip takes 2(n-1) messages one after another (Harary and Schwenk 1974); fewer in a row need more at once, and many
-    short messages pay many overheads. At any moment let k1 of an element's M messages have arrived, k2 not have
-    started, and q be under way. At least n - k1 ranks sent none that arrived, and at least n - k2 ranks get none that
-    starts later. From each of the first to each of the second, other than itself, a message is under way: what the one
-    contributes is nowhere else, and nothing later reaches the other. `under_way` gives the largest q for which that is
-    possible. So all M messages together are under way for Q times the time at most, each for its stay on its first
-    link, d, and the least latency. A byte of a message takes d/(d - o) of a link's time for a byte, which is convex in
-    d; further hops of a route cost 1 each.
+    Gossip takes 2(n-1) messages one after another (Harary and Schwenk 1974); fewer in a row need more at
+    once, and many short messages pay many overheads. At any moment let k1 of an element's M messages have
+    arrived, k2 not have started, and q be under way. At least n - k1 ranks sent none that arrived, and at
+    least n - k2 ranks get none that starts later. From each of the first to each of the second, other than
+    itself, a message is under way: what the one contributes is nowhere else, and nothing later reaches the
+    other. `under_way` gives the largest q for which that is possible. So all M messages together are under
+    way for Q times the time at most, each for its stay on its first link, d, and the least latency. A byte of
+    a message takes d/(d - o) of a link's time for a byte, which is convex in d; further hops of a route cost
+    1 each.
     """
 
     kind = "straddling"
@@ -314,8 +313,8 @@ class Straddling(Theorem):
 def under_way(topology: Topology) -> tuple[Row, ...]:
     """For every number of messages and further hops the most messages that can be under way at once.
 
-    From 2(n-1) messages to one for every ordered pair of ranks; only rows that no other one betters, those with the
-    fewest messages and hops first. Tries every two sets of ranks.
+    From 2(n-1) messages to one for every ordered pair of ranks; only rows that no other one betters, those
+    with the fewest messages and hops first. Tries every two sets of ranks.
     """
     n = topology.ranks
     # Links on the shortest way between two ranks, less 1; 0 from a rank to itself.
@@ -338,7 +337,8 @@ def under_way(topology: Topology) -> tuple[Row, ...]:
         best = np.zeros(most + 1, dtype=np.int64)
         fits = (further <= level) & (pairs <= most)
         np.maximum.at(best, pairs[fits], both[fits])
-        # With nothing under way, either all ranks have sent something that arrived or all get something later.
+        # With nothing under way, either all ranks have sent something that arrived or all get something
+        # later.
         best[0] = max(best[0], n)
         lacking = np.arange(most + 1) - np.maximum.accumulate(best)
         for messages in range(2 * n - 2, most + 1):
@@ -369,7 +369,8 @@ class Port(NamedTuple):
 def spread(ports: Sequence[Sequence[Port]], counts: Sequence[int]) -> tuple[list[int], list[int]]:
     """When the 1st, 2nd, … rank of the node and of the others is informed at the earliest; the first one at 0.
 
-    Every rank that is informed starts a message on each of its ports, and another one whenever `spacing` is over.
+    Every rank that is informed starts a message on each of its ports, and another one whenever `spacing` is
+    over.
     """
     jumps, alike = (list[int](), list[int]()), [Counter(group) for group in ports]
     # (time, does a message start, group, ranks that start or hear, port)
@@ -398,8 +399,8 @@ def spread(ports: Sequence[Sequence[Port]], counts: Sequence[int]) -> tuple[list
 class Spreading(NamedTuple):
     """What messages among some devices take, femtoseconds.
 
-    message: the least time from the start of a message to its arrival. spacing: the least time between two starts on
-    one link. ports: the most links that a device starts messages on.
+    message: the least time from the start of a message to its arrival. spacing: the least time between two
+    starts on one link. ports: the most links that a device starts messages on.
     """
 
     message: int
@@ -449,8 +450,9 @@ def _unlike_sources(facts: Delays) -> list[str]:
 class OneStep(Theorem):
     """Before two messages in a row can arrive, every rank needs a message of its own from every source.
 
-    What arrives later than `most` less the least time of a message cannot be sent on. So a source sends each other rank
-    all that the rank needs of it. A link carries N messages of that size at most, and pays for N overheads.
+    What arrives later than `most` less the least time of a message cannot be sent on. So a source sends each
+    other rank all that the rank needs of it. A link carries N messages of that size at most, and pays for N
+    overheads.
     """
 
     kind = "one-step"
@@ -537,9 +539,10 @@ class Informed(Theorem):
 class NodesInformed(Theorem):
     """One rank of a node cannot have told all ranks sooner than messages can spread inside nodes and between them.
 
-    Two kinds of ranks, those of one node and all others, and for every port of a rank its own overhead and its own
-    least times to either kind. Every rank that has heard starts a message on each of its ports whenever the last one's
-    overhead is over. Each start counts as a message to the node and as one to the others, and no rank hears twice.
+    Two kinds of ranks, those of one node and all others, and for every port of a rank its own overhead and
+    its own least times to either kind. Every rank that has heard starts a message on each of its ports
+    whenever the last one's overhead is over. Each start counts as a message to the node and as one to the
+    others, and no rank hears twice.
     """
 
     kind = "nodes-informed"
@@ -603,8 +606,8 @@ def _ports(facts: Delays, group: list[int], groups: list[list[int]]) -> list[Por
 class Coverage(Theorem):
     """Bytes that enter a part of the machine reach as many of its ranks as messages can spread to in what time is left.
 
-    Each of them must reach all ranks of the part. It enters once or more often; every entry reaches one rank when it
-    arrives, and others as messages spread inside. What later enters again counts as another entry.
+    Each of them must reach all ranks of the part. It enters once or more often; every entry reaches one rank
+    when it arrives, and others as messages spread inside. What later enters again counts as another entry.
     """
 
     kind = "coverage"

@@ -97,7 +97,8 @@ class Delays:
     def beyond(self, link: int, within: Collection[int] | None = None, goals: Collection[int] = ()) -> list[int]:
         """The least latency from the end of a link to every device, not back through its start; `FAR` for no way.
 
-        within: the devices that are passed; default: all. goals: the nearest of these is enough, if there are any.
+        within: the devices that are passed; default: all. goals: the nearest of these is enough, if there are
+        any.
         """
         return self._reached([(0, self.dst[link])], self.src[link], within, goals=goals)
 
