@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blinksim.nccl.families import FAMILIES, PATH_TYPES, PORTABLE_PATH_TYPES, RING, TREE, file_path_types
-from blinksim.nccl.files.graph_file import Channel, Graph, GraphElement, GraphFile, graphs_of, read_text, to_text
+from blinksim.nccl.files.graph_file import Graph, GraphFile, graphs_of, read_text, to_text
 
 FILE = """<graphs version="1">
   <graph id="0" pattern="4" crossnic="2" nchannels="2" speedintra="20.1" speedinter="12.7" latencyinter="1.5"
@@ -65,13 +65,13 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 @given(graphs(), graphs())
 def test_what_is_written_means_the_same_when_read(ring: Graph, tree: Graph) -> None:
-    text = to_text(GraphFile((ring.to_file(RING), tree.to_file(TREE))))
+    text = to_text(GraphFile(((RING, ring), (TREE, tree))))
     assert graphs_of(read_text(text, "x")) == {"ring": ring, "tree": tree}
 
 
 def test_a_path_with_one_port_enters_and_leaves_by_it() -> None:
-    element = GraphElement(TREE, 3, 1, 10, 10, "NVL", "PIX", channels=(Channel((0, 1), (7,)),))
-    assert Graph.from_file(element).nets == ((7, 7),)
+    tree = Graph(3, 1, Fraction(10**10), Fraction(10**10), "NVL", "PIX", False, channels=((0, 1),), nets=((7,),))
+    assert graphs_of(GraphFile(((TREE, tree),)))["tree"].nets == ((7, 7),)
 
 
 def test_releases_know_the_words_of_their_time() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,10 +21,10 @@ from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.nccl import families
-from blinksim.nccl.export.graph_export import as_run, export, graph_export
+from blinksim.nccl.export.graph_export import as_run, export, graphs_for
 from blinksim.nccl.export.lines import communicator, path_type
 from blinksim.nccl.files import graph_file
-from blinksim.nccl.files.graph_file import Channel, GraphElement, GraphFile, check, read, read_text, to_text
+from blinksim.nccl.files.graph_file import Graph, GraphFile, check, read, read_text, to_text
 from blinksim.nccl.files.graph_rules import Communicator, judge
 from blinksim.nccl.files.nccl_xml import Release
 from blinksim.schedule.loads import link_loads, rate
@@ -49,7 +51,13 @@ def chains_of(name: str, members: str = "", **options: object) -> Schedule:
 def numbers(file: GraphFile, number: int) -> list[tuple[int, ...]]:
     graph = file.graph(number)
     assert graph is not None
-    return [channel.gpus for channel in graph.channels]
+    return list(graph.channels)
+
+
+def made(pattern: int, channels: Sequence[tuple[int, ...]], **facts: Any) -> Graph:
+    usual: dict[str, Any] = {"nchannels": len(channels), "channels": tuple(channels), "same_channels": False}
+    usual |= {"bw_intra": Fraction(20 * GB), "bw_inter": Fraction(20 * GB), "type_intra": "NVL", "type_inter": "PIX"}
+    return Graph(pattern, **(usual | facts))
 
 
 # --- reading ------------------------------------------------------------------------------------------------------
@@ -75,14 +83,14 @@ def blinkplus_file(name: str) -> str:
 def test_blinkplus_files_are_read_and_in_force_in_todays_nccl(name: str) -> None:
     text = blinkplus_file(name)
     file = read_text(text, name)
-    gpus = tuple(sorted({gpu for graph in file.graphs for channel in graph.channels for gpu in channel.gpus}))
+    gpus = tuple(sorted({gpu for _, graph in file.graphs for channel in graph.channels for gpu in channel}))
     for row in (row for row in BLINKPLUS if row["file"] == name):
         graph = file.graph(int(row["graph_id"]))
         assert graph is not None
-        assert " ".join("-".join(map(str, c.gpus)) for c in graph.channels) == row["channels"]
-        assert (graph.pattern, graph.channel_count) == (int(row["pattern"]), int(row["nchannels"]))
-        assert graph.speed_intra == float(row["speedintra"])
-        assert graph.latency_inter == (float(row["latencyinter"]) if row["latencyinter"] else None)
+        assert " ".join("-".join(map(str, channel)) for channel in graph.channels) == row["channels"]
+        assert (graph.pattern, graph.nchannels) == (int(row["pattern"]), int(row["nchannels"]))
+        assert graph.bw_intra == Fraction(row["speedintra"]) * GB
+        assert graph.latency_inter == pytest.approx(float(row["latencyinter"] or 0) * 1e-6)
     for release in ("2.8.4", "2.28.3", "2.30.7"):
         found = judge(text, Communicator(gpus), Release.parse(release))
         assert (found.verdict, found.accidents) == ("used", ()), found.reason
@@ -91,12 +99,12 @@ def test_blinkplus_files_are_read_and_in_force_in_todays_nccl(name: str) -> None
 
 def test_a_dump_of_eight_h200_has_empty_graphs() -> None:
     file = read(H200)
-    assert [graph.number for graph in file.graphs] == [0, 1, 4, 2, 3]
-    assert [len(graph.channels) for graph in file.graphs] == [12, 12, 0, 0, 0]
+    assert [number for number, _ in file.graphs] == [0, 1, 4, 2, 3]
+    assert [len(graph.channels) for _, graph in file.graphs] == [12, 12, 0, 0, 0]
     assert file.graph(families.NVLS) is None
     ring = file.graph(families.RING)
     assert ring is not None
-    assert (ring.speed_intra, ring.type_intra, ring.same_channels) == (30.0, "NVL", 1)
+    assert (ring.bw_intra, ring.type_intra, ring.same_channels) == (Fraction(30 * GB), "NVL", True)
     assert numbers(file, 1) == [tuple(range(8))] * 12
     assert judge(H200.read_text(), Communicator(tuple(range(8)), sm=90)).ok
 
@@ -106,11 +114,11 @@ def test_a_dump_for_a_quad_is_the_four_rings_of_a_dgx1() -> None:
 
 
 def test_numbers_are_hexadecimal_since_2_21() -> None:
-    text = to_text(GraphFile((GraphElement(0, 4, 1, 20, 20, "NVL", "PIX", channels=(Channel((10, 16)),)),)))
+    text = to_text(GraphFile(((0, made(4, [(10, 16)])),)))
     assert 'dev="0xa"' in text
     plain = text.replace("0xa", "10").replace("0x10", "16")
-    assert read_text(plain, "x").graphs[0].channels[0].gpus == (16, 22)
-    assert read_text(plain, "x", hexadecimal=False).graphs[0].channels[0].gpus == (10, 16)
+    assert read_text(plain, "x").graphs[0][1].channels[0] == (16, 22)
+    assert read_text(plain, "x", hexadecimal=False).graphs[0][1].channels[0] == (10, 16)
 
 
 @st.composite
@@ -118,16 +126,19 @@ def graph_files(draw: st.DrawFn) -> GraphFile:
     graphs = []
     for number in draw(st.lists(st.integers(0, 4), max_size=3)):
         nodes = draw(st.booleans())
-        channels = tuple(
-            Channel(tuple(draw(st.lists(st.integers(0, 300), min_size=1, max_size=4))), (0, 3) if nodes else ())
-            for _ in range(draw(st.integers(0, 3)))
+        channels = [
+            tuple(draw(st.lists(st.integers(0, 300), min_size=1, max_size=4))) for _ in range(draw(st.integers(0, 3)))
+        ]
+        graph = made(
+            draw(st.integers(1, 6)),
+            channels,
+            bw_intra=Fraction(draw(st.sampled_from(["0", "2.4", "12.5", "20", "8.333333333"]))) * GB,
+            type_intra=draw(st.sampled_from(["LOC", "NVL", "SYS"])),
+            same_channels=draw(st.booleans()),
+            cross_nic=draw(st.integers(0, 2)),
+            nets=((0, 3),) * len(channels) if nodes else (),
         )
-        speed = draw(st.sampled_from([0.0, 2.4, 12.5, 20.0, 25 / 3]))
-        graphs.append(
-            GraphElement(number, draw(st.integers(1, 6)), len(channels), round(speed, 9), speed_inter=20.0,
-                  type_intra=draw(st.sampled_from(["LOC", "NVL", "SYS"])), type_inter="PIX",
-                  same_channels=draw(st.integers(0, 1)), cross_nic=draw(st.integers(0, 2)), channels=channels)
-        )  # fmt: skip
+        graphs.append((number, graph))
     return GraphFile(tuple(graphs))
 
 
@@ -171,11 +182,11 @@ def test_a_damaged_file_is_a_file_or_a_file_error(start: int, length: int, text:
 @pytest.mark.parametrize(("members", "lanes"), [("0123", Fraction(3)), ("03", Fraction(2)), ("014", None), ("", None)])
 def test_chains_come_to_nccl_with_their_rate(members: str, lanes: Fraction | None) -> None:
     schedule = chains_of("dgx1-v100", members)
-    found = graph_export(schedule)
-    assert found.rate == rate(schedule)
+    file, rings = graphs_for(schedule)
+    assert not rings
     if lanes is not None:
-        assert found.rate == lanes * 25 * GB
-    again = as_run(found.file, schedule.topology, schedule.collective, "tree")
+        assert rate(schedule) == lanes * 25 * GB
+    again = as_run(file, schedule.topology, schedule.collective, "tree")
     assert verify(again).ok
     assert link_loads(again) == link_loads(schedule)
     exported = export(schedule)
@@ -183,31 +194,30 @@ def test_chains_come_to_nccl_with_their_rate(members: str, lanes: Fraction | Non
     for release in ("2.8.4", "2.20.5", "2.28.3", "2.30.7"):
         judged = judge(exported.files[""], comm, Release.parse(release))
         assert judged.verdict == "used"
-        assert [list(c) for c in judged.graphs["tree"].channels] == [list(c) for c in numbers(found.file, 1)]
-    assert exported.environment["NCCL_MAX_NCHANNELS"] == str(len(numbers(found.file, 1)))
+        assert [list(c) for c in judged.graphs["tree"].channels] == [list(c) for c in numbers(file, 1)]
+    assert exported.environment["NCCL_MAX_NCHANNELS"] == str(len(numbers(file, 1)))
     assert exported.environment["NCCL_ALGO"] == "allreduce:tree"
 
 
 @pytest.mark.parametrize("collective", ["allreduce", "allgather", "reducescatter", "broadcast", "reduce"])
 def test_rings_come_to_nccl_with_their_loads(collective: str) -> None:
     schedule = algorithm("rings").build(machine("dgx1-v100"), Collective(collective))
-    found = graph_export(schedule)
-    again = as_run(found.file, schedule.topology, schedule.collective, "ring")
+    file, rings = graphs_for(schedule)
+    assert rings
+    again = as_run(file, schedule.topology, schedule.collective, "ring")
     assert verify(again).ok
     assert link_loads(again) == link_loads(schedule)
-    assert found.environment["NCCL_ALGO"] == "Ring"
-    assert len(numbers(found.file, 0)) == 6
-    assert judge(to_text(found.file), communicator(schedule.topology)).ok
+    assert export(schedule).environment["NCCL_ALGO"] == "Ring"
+    assert len(numbers(file, 0)) == 6
+    assert judge(to_text(file), communicator(schedule.topology)).ok
 
 
 def test_the_log_of_the_four_rings_that_ran_is_foretold() -> None:
     # 4 x H200, graphtest: the file's rings and what NCCL printed with NCCL_MAX_NCHANNELS=4.
     rings = [(0, 2, 1, 3), (0, 3, 1, 2), (0, 1, 3, 2), (0, 2, 3, 1)]
     log = (TESTS / "data" / "captures" / "h200x4" / "graphtest.txt").read_text()
-    heads = [GraphElement(0, 4, 4, 30, 30, "NVL", "PIX", channels=tuple(map(Channel, rings)))]
     trees = [(0, 2, 1, 3), (3, 1, 2, 0), (0, 1, 3, 2), (2, 3, 1, 0)]
-    heads.append(GraphElement(1, 1, 4, 30, 30, "NVL", "PIX", channels=tuple(map(Channel, trees))))
-    lines = graph_file.log_lines(GraphFile(tuple(heads)), range(4))
+    lines = graph_file.log_lines(GraphFile(((0, made(4, rings)), (1, made(1, trees)))), range(4))
     assert lines[:4] == [line.strip() for line in log.splitlines() if line.strip().startswith("Channel 0")][:4]
     printed = next(line.strip() for line in log.splitlines() if "Trees [0] 2/" in line)
     assert lines[4] == printed
@@ -215,19 +225,21 @@ def test_the_log_of_the_four_rings_that_ran_is_foretold() -> None:
 
 def test_unequal_shares_become_repeated_channels() -> None:
     schedule = chains_of("dgx1-v100", "0123")
-    assert len(numbers(graph_export(schedule).file, 1)) == schedule.chunks
+    assert len(numbers(graphs_for(schedule)[0], 1)) == schedule.chunks
 
 
 def test_a_chain_over_two_lanes_gets_two_channels() -> None:
     # One channel is one thread block, which does not move more than a lane's worth.
     pair = algorithm("chain").build(machine("dgx1-v100", "03"), Collective("allreduce"))
-    found = graph_export(pair)
-    assert numbers(found.file, 1) == [(0, 3), (0, 3)]
-    assert found.rate == rate(pair) == 50 * GB
-    tree = found.file.graph(1)
+    file, rings = graphs_for(pair)
+    assert not rings
+    assert numbers(file, 1) == [(0, 3), (0, 3)]
+    assert rate(pair) == 50 * GB
+    assert "as NCCL runs it, the loads allow 50 GB/s algbw" in export(pair).facts
+    tree = file.graph(1)
     assert tree is not None
-    assert tree.speed_intra == 25
-    assert len(numbers(graph_export(pair, most=1).file, 1)) == 1
+    assert tree.bw_intra == 25 * GB
+    assert len(numbers(graphs_for(pair, most=1)[0], 1)) == 1
 
 
 def test_rings_that_pass_nodes_in_two_ways_are_refused_with_the_way_out() -> None:
@@ -270,8 +282,8 @@ def test_one_gpu_a_node_and_a_nic_without_a_number() -> None:
     schedule = algorithm("ring").build(topology, Collective("allreduce"))
     exported = export(schedule)
     file = read_text(exported.files[""], "x")
-    assert [(c.gpus, c.nets) for c in file.graphs[1].channels][:1] == [((0,), (0, 0))]
-    assert file.graphs[1].pattern == families.PATTERN_TREE
+    assert list(file.graphs[1][1].paths)[:1] == [((0,), (0, 0))]
+    assert file.graphs[1][1].pattern == families.PATTERN_TREE
     assert judge(exported.files[""], communicator(topology)).ok
 
 
@@ -286,7 +298,7 @@ def test_one_gpu_a_node_and_a_nic_without_a_number() -> None:
 def test_what_nccl_cannot_be_told_is_refused(name: str, members: str, collective: str, message: str) -> None:
     schedule = algorithm(name).build(machine("dgx1-v100", members), Collective(collective))
     with pytest.raises(InfeasibleError, match=message):
-        graph_export(schedule)
+        graphs_for(schedule)
 
 
 def test_gpus_outside_the_communicator_are_refused_with_the_way_out() -> None:
@@ -294,13 +306,13 @@ def test_gpus_outside_the_communicator_are_refused_with_the_way_out() -> None:
     topology = whole.select(["gpu0", "gpu1"], ["gpu2", "gpu3"], relays_reduce=True)
     schedule = algorithm("blinkplus").build(topology, Collective("allreduce"))
     with pytest.raises(InfeasibleError, match=r"not in the communicator.*nccl-graph-set"):
-        graph_export(schedule)
+        graphs_for(schedule)
 
 
 def test_too_many_channels_are_refused() -> None:
     schedule = chains_of("dgx1-v100", "0123")
     with pytest.raises(InfeasibleError, match=r"3 equal channels, and 2 are allowed; give channels=3"):
-        graph_export(schedule, most=2)
+        graphs_for(schedule, most=2)
     with pytest.raises(InputError, match="give 1 to 32"):
         export(schedule, 33)
 
@@ -308,16 +320,16 @@ def test_too_many_channels_are_refused() -> None:
 def test_one_chain_through_all_nodes_is_refused() -> None:
     schedule = algorithm("chain").build(machine("hgx-h200", nodes=2), Collective("allreduce"))
     with pytest.raises(InfeasibleError, match="chain_tree"):
-        graph_export(schedule)
+        graphs_for(schedule)
 
 
 def test_a_ring_used_in_another_way_is_no_ring_for_nccl() -> None:
     schedule = ring_algorithm.build(machine("dgx1-v100", "0123"), Collective("allreduce"), [(0, 1, 2, 3)])
-    graph_export(schedule)
+    graphs_for(schedule)
     keep = schedule.step != schedule.steps - 1
     arrays = {key: getattr(schedule, key)[keep] for key in ("chunk", "src", "dst", "op", "step", "route", "channel")}
     with pytest.raises(InfeasibleError, match="not used as NCCL uses one"):
-        graph_export(replace(schedule, **arrays))
+        graphs_for(replace(schedule, **arrays))
 
 
 def test_path_types_are_nccls_names() -> None:
@@ -344,9 +356,7 @@ def test_path_types_are_nccls_names() -> None:
     ],
 )
 def test_the_check_before_writing(file: list[tuple[int, ...]], message: str | None) -> None:
-    graphs = GraphFile(tuple(
-        GraphElement(n, 4, len(file), 20, 20, "NVL", "PIX", channels=tuple(map(Channel, file))) for n in (0, 1)
-    ))  # fmt: skip
+    graphs = GraphFile(((0, made(4, file)), (1, made(4, file))))
     if message is None:
         check(graphs, (0, 1))
         return

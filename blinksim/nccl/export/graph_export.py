@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from math import ceil
@@ -20,6 +19,7 @@ from blinksim.algorithms.building.plan import Plan, add_chains
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.nccl.export.lines import (
+    Channel,
     chains_on_nodes,
     communicator,
     farthest,
@@ -36,7 +36,6 @@ from blinksim.nccl.families import PATTERN_BALANCED_TREE, PATTERN_RING, PATTERN_
 from blinksim.nccl.files.graph_file import (
     MOST_CHANNELS,
     PORTABLE_CHANNELS,
-    Channel,
     Graph,
     GraphFile,
     check,
@@ -63,30 +62,22 @@ Hop = tuple[int, int]
 def graph_file_of(topology: Topology, channels: Sequence[Channel], nodes: int) -> GraphFile:
     """The graph file that makes NCCL use these channels for rings and for trees on each of some nodes."""
     routes = _routes(topology, channels)
-    graphs = (channel_graph(topology, channels, nodes, family, routes) for family in (RING, TREE))
-    return GraphFile(tuple(graph.to_file(family) for family, graph in zip((RING, TREE), graphs, strict=True)))
-
-
-def thinned(topology: Topology, channels: list[Channel], most: int) -> list[Channel]:
-    """Repeats every channel until none carries more than a thread block moves, or there is no more room."""
-    tree = channel_graph(topology, channels, 1, TREE, _routes(topology, channels))
-    times = min(most // len(channels), ceil(tree.bw_intra / BLOCK_RATE))
-    return [channel for channel in channels for _ in range(max(1, times))]
+    return GraphFile(tuple((one, channel_graph(topology, channels, nodes, one, routes)) for one in (RING, TREE)))
 
 
 def channel_graph(
     topology: Topology, channels: Sequence[Channel], nodes: int, family: int, routes: dict[Hop, Sequence[int]]
 ) -> Graph:
     """The channels as one family uses them; routes: links from GPU to GPU, by number."""
-    hops = [_hops(channel, closed=family == RING and nodes == 1) for channel in channels]
+    hops: list[Hop] = []
+    for channel in channels:
+        hops += pairwise(channel.gpus)
+        # A ring closes on one node only; between nodes it goes on over the network.
+        if family == RING and nodes == 1 and len(channel.gpus) > 2:
+            hops.append((channel.gpus[-1], channel.gpus[0]))
     # Trees run up and down; a ring of two GPUs returns over the same link.
     both_ways = family == TREE or (len(channels[0].gpus) == 2 and nodes == 1)
-    uses = Counter(
-        link
-        for pairs in hops
-        for a, b in pairs
-        for link in (*routes[a, b], *(routes.get((b, a), ()) if both_ways else ()))
-    )
+    uses = Counter(link for a, b in hops for link in (*routes[a, b], *(routes.get((b, a), ()) if both_ways else ())))
     intra = min((topology.links[link].bandwidth / times for link, times in uses.items()), default=_UNLIMITED)
     tree_pattern = PATTERN_BALANCED_TREE if nodes == 1 else PATTERN_TREE
     return Graph(
@@ -94,19 +85,13 @@ def channel_graph(
         nchannels=len(channels),
         bw_intra=intra,
         bw_inter=min(intra, network_speed(topology, channels)) if nodes > 1 else intra,
-        type_intra=farthest((path_type(topology, routes[hop]) for pairs in hops for hop in pairs), "LOC"),
+        type_intra=farthest((path_type(topology, routes[hop]) for hop in hops), "LOC"),
         type_inter=network_type(topology, channels) if nodes > 1 else "PIX",
         same_channels=len(set(channels)) == 1,
         cross_nic=int(any(len(set(channel.nets)) > 1 for channel in channels)),
         channels=tuple(channel.gpus for channel in channels),
-        nets=tuple((channel.nets[0], channel.nets[1]) for channel in channels if channel.nets),
+        nets=tuple(channel.nets for channel in channels) if nodes > 1 else (),
     )
-
-
-def _hops(channel: Channel, *, closed: bool) -> list[Hop]:
-    """From GPU to GPU along a channel. A ring closes on one node only; between nodes it goes on over the network."""
-    closing = [(channel.gpus[-1], channel.gpus[0])] if closed and len(channel.gpus) > 2 else []
-    return [*pairwise(channel.gpus), *closing]
 
 
 def _routes(topology: Topology, channels: Sequence[Channel]) -> dict[Hop, Sequence[int]]:
@@ -133,9 +118,9 @@ def as_run(file: GraphFile, topology: Topology, collective: Collective, algorith
     rank = {number(topology.device(name)): position for position, name in enumerate(topology.members)}
     orders = []
     for channel in graph.channels:
-        if sorted(channel.gpus) != sorted(rank):
-            raise InfeasibleError(f"a channel lists the GPUs {channel.gpus}, but the members are {tuple(sorted(rank))}")
-        orders.append(tuple(rank[gpu] for gpu in channel.gpus))
+        if sorted(channel) != sorted(rank):
+            raise InfeasibleError(f"a channel lists the GPUs {channel}, but the members are {tuple(sorted(rank))}")
+        orders.append(tuple(rank[gpu] for gpu in channel))
     if algorithm == "ring" and not collective.rooted:
         return ring_algorithm.build(topology, collective, orders)
     plan = Plan(topology, collective, "nccl", "forest")
@@ -150,107 +135,71 @@ CAUTION = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class GraphExport:
-    """A graph file and how to use it.
-
-    rate: algbw in bytes/s that the loads of what NCCL runs allow, None on several nodes.
-    environment: variables by name, NCCL_GRAPH_FILE aside. notes: what the user should know.
-    log: lines of NCCL_DEBUG=INFO on rank 0 that prove the file to be in force.
-    """
-
-    file: GraphFile
-    algorithm: str
-    rate: Fraction | None
-    environment: dict[str, str]
-    log: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
-def graph_export(schedule: Schedule, most: int = PORTABLE_CHANNELS) -> GraphExport:
-    """The graph file of a schedule; at most `most` channels (16 load everywhere, 32 since NCCL 2.25).
+def graphs_for(schedule: Schedule, most: int = PORTABLE_CHANNELS) -> tuple[GraphFile, bool]:
+    """The graph file of a schedule with at most `most` channels, and True if NCCL runs it on rings, False for trees.
 
     Raises `InfeasibleError`, with the way out, for what the format cannot say: branching trees, GPUs outside the
     communicator, too many channels, chains through several nodes.
     """
-    topology = schedule.topology
-    comm = communicator(topology)
-    rings, channels = _channels(schedule, comm.nodes, most)
+    topology, comm = schedule.topology, communicator(schedule.topology)
+    if comm.nodes > 1 and schedule.form == "forest" and schedule.collective.name == "allreduce":
+        rings, channels = False, chains_on_nodes(schedule, most)
+    else:
+        found = lines(schedule)
+        members = set(topology.members)
+        for line in found:
+            foreign = [device for device in line.devices if device not in members]
+            if foreign:
+                raise InfeasibleError(
+                    f"{line.words} passes {', '.join(foreign)}, which is not in the communicator, and NCCL's graph "
+                    "files list exactly its GPUs. Take the format nccl-graph-set, which makes such a GPU a helper of "
+                    "its own communicator, or build without relays"
+                )
+        rings = found[0].ring or schedule.collective.rooted
+        if comm.nodes > 1:
+            channels = [ring_on_nodes(topology, line) for line in repeated(found, most)]
+        else:
+            numbers = {name: number(topology.device(name)) for name in topology.members}
+            channels = [Channel(tuple(numbers[name] for name in line.devices)) for line in repeated(found, most)]
     if comm.nodes == 1:
-        channels = thinned(topology, channels, most)
+        # Every channel again until none carries more than a thread block moves, or there is no more room.
+        tree = channel_graph(topology, channels, 1, TREE, _routes(topology, channels))
+        times = max(1, min(most // len(channels), ceil(tree.bw_intra / BLOCK_RATE)))
+        channels = [channel for channel in channels for _ in range(times)]
     file = graph_file_of(topology, channels, comm.nodes)
     check(file, comm.gpus, comm.nodes, most=most)
-    algorithm = "ring" if rings else "tree"
-    used = file.graph(RING if rings else TREE)
-    assert used is not None
-    # NCCL copies every channel unless forbidden; where channels are too few for their load, it should.
-    copies = 2 if comm.nodes > 1 or used.speed_intra * 10**9 > BLOCK_RATE else 1
-    environment = {
-        "NCCL_ALGO": "Ring" if rings else "allreduce:tree",
-        "NCCL_PROTO": "Simple",
-        "NCCL_MAX_NCHANNELS": str(copies * len(channels)),
-    }
-    if has_nvswitch(topology):
-        environment["NCCL_NVLS_ENABLE"] = "0"
-    allowed = None if comm.nodes > 1 else rate(as_run(file, topology, schedule.collective, algorithm))
-    log = tuple(log_lines(file, comm.gpus, copies)) if comm.nodes == 1 else ()
-    notes = tuple(_notes(file, rings, copies))
-    return GraphExport(file, algorithm, allowed, environment, log, notes)
-
-
-def _channels(schedule: Schedule, nodes: int, most: int) -> tuple[bool, list[Channel]]:
-    """True if NCCL runs the schedule on rings, else on trees; and the channels of a node."""
-    topology = schedule.topology
-    if nodes > 1 and schedule.form == "forest" and schedule.collective.name == "allreduce":
-        return False, chains_on_nodes(schedule, most)
-    found = lines(schedule)
-    members = set(topology.members)
-    for line in found:
-        foreign = [device for device in line.devices if device not in members]
-        if foreign:
-            raise InfeasibleError(
-                f"{line.words} passes {', '.join(foreign)}, which is not in the communicator, and NCCL's graph files "
-                "list exactly its GPUs. Take the format nccl-graph-set, which makes such a GPU a helper of its own "
-                "communicator, or build without relays"
-            )
-    rings = found[0].ring or schedule.collective.rooted
-    if nodes > 1:
-        return rings, [ring_on_nodes(topology, line) for line in repeated(found, most)]
-    numbers = {name: number(topology.device(name)) for name in topology.members}
-    return rings, [Channel(tuple(numbers[name] for name in line.devices)) for line in repeated(found, most)]
+    return file, rings
 
 
 def export(schedule: Schedule, channels: int | None = None) -> Exported:
-    """`graph_export`, judged by the rules of two NCCL releases; see `registry.Format.export`."""
+    """The graph file of a schedule, judged by the rules of two NCCL releases; see `registry.Format.export`."""
     most = most_channels(channels, PORTABLE_CHANNELS, MOST_CHANNELS, "NCCL copies each, and has 64")
-    found = graph_export(schedule, most)
-    text, comm = to_text(found.file), communicator(schedule.topology)
-    judged = [judge(text, comm, Release.parse(release)) for release in RELEASES]
-    if any(judgement.verdict != "used" for judgement in judged):
-        raise InfeasibleError(next(j.reason for j in judged if j.verdict != "used"))
-    listed = {graph.number: graph for graph in found.file.graphs}[RING]
-    nodes = f" on each of {comm.nodes} nodes" if comm.nodes > 1 else ""
-    kind = "ring" if found.algorithm == "ring" else "chain"
-    facts = [f"the rules of NCCL {' and '.join(RELEASES)} accept it as it is written"]
-    if found.rate is not None:
-        facts.append(f"as NCCL runs it, the loads allow {exact_GBps(found.rate)} GB/s algbw")
-    return Exported(
-        files={"": text},
-        summary=f"{count(listed.channel_count, f'{kind} channel')} over {len(comm.gpus)} GPUs{nodes}, "
-        "for NCCL 2.8 and later",
-        facts=tuple(facts),
-        environment={"NCCL_GRAPH_FILE": "{file}", **found.environment},
-        proof=found.log,
-        notes=(*found.notes, *dict.fromkeys(remark for judgement in judged for remark in judgement.accidents)),
-        caution=CAUTION,
-    )
-
-
-def _notes(file: GraphFile, rings: bool, copies: int) -> list[str]:
-    notes = []
+    file, rings = graphs_for(schedule, most)
+    topology, comm = schedule.topology, communicator(schedule.topology)
     ring, tree = file.graph(RING), file.graph(TREE)
     assert ring is not None
     assert tree is not None
+    # NCCL copies every channel unless forbidden; where channels are too few for their load, it should.
+    copies = 2 if comm.nodes > 1 or (ring if rings else tree).bw_intra > BLOCK_RATE else 1
+    environment = {
+        "NCCL_GRAPH_FILE": "{file}",
+        "NCCL_ALGO": "Ring" if rings else "allreduce:tree",
+        "NCCL_PROTO": "Simple",
+        "NCCL_MAX_NCHANNELS": str(copies * ring.nchannels),
+    }
+    if has_nvswitch(topology):
+        environment["NCCL_NVLS_ENABLE"] = "0"
+    allowed = None
+    if comm.nodes == 1:
+        allowed = rate(as_run(file, topology, schedule.collective, "ring" if rings else "tree"))
+    text = to_text(file)
+    judged = [judge(text, comm, Release.parse(release)) for release in RELEASES]
+    if any(judgement.verdict != "used" for judgement in judged):
+        raise InfeasibleError(next(j.reason for j in judged if j.verdict != "used"))
+    facts = [f"the rules of NCCL {' and '.join(RELEASES)} accept it as it is written"]
+    if allowed is not None:
+        facts.append(f"as NCCL runs it, the loads allow {exact_GBps(allowed)} GB/s algbw")
+    notes = []
     if not rings:
         notes.append("before NCCL 2.24 write NCCL_ALGO=Tree; other collectives take the rings of the file")
     if not rings and ring.type_intra != tree.type_intra:
@@ -258,7 +207,17 @@ def _notes(file: GraphFile, rings: bool, copies: int) -> list[str]:
             f"the rings of the file close over a {ring.type_intra} path: collectives that run on rings are slow with it"
         )
     if copies == 1:
-        notes.append(f"without NCCL_MAX_NCHANNELS={len(ring.channels)} NCCL runs every channel twice")
+        notes.append(f"without NCCL_MAX_NCHANNELS={ring.nchannels} NCCL runs every channel twice")
     else:
         notes.append("NCCL runs every channel of the file twice, here on purpose")
-    return notes
+    nodes = f" on each of {comm.nodes} nodes" if comm.nodes > 1 else ""
+    kind = "ring channel" if rings else "chain channel"
+    return Exported(
+        files={"": text},
+        summary=f"{count(ring.nchannels, kind)} over {len(comm.gpus)} GPUs{nodes}, for NCCL 2.8 and later",
+        facts=tuple(facts),
+        environment=environment,
+        proof=tuple(log_lines(file, comm.gpus, copies)) if comm.nodes == 1 else (),
+        notes=(*notes, *dict.fromkeys(remark for judgement in judged for remark in judgement.accidents)),
+        caution=CAUTION,
+    )

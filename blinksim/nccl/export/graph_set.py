@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from fractions import Fraction
 from math import gcd
 from pathlib import Path
 
 from blinksim.errors import InfeasibleError
 from blinksim.nccl.export.graph_export import BLOCK_RATE, CAUTION, RELEASES
-from blinksim.nccl.export.lines import Line, farthest, has_nvswitch, lines, number, path_type
+from blinksim.nccl.export.lines import farthest, has_nvswitch, lines, number, path_type
 from blinksim.nccl.families import PATTERN_BALANCED_TREE, PATTERN_RING, RING, TREE
 from blinksim.nccl.files.graph_file import Graph, GraphFile, check, log_lines, to_text
 from blinksim.nccl.files.graph_rules import Communicator, judge
@@ -46,39 +45,86 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     found = lines(schedule)
     if any(line.ring for line in found):
         raise InfeasibleError("this schedule runs on rings; take the format nccl-graph, which needs one communicator")
-    cut = [(line, *_channels(schedule, line)) for line in found]
-    width = gcd(*(wide for _, wide, _ in cut))
+    index, allowed = topology.index, rate(schedule)
+    cut = []
+    for line in found:
+        hops = zip(line.devices, line.devices[1:], strict=False)
+        routes = [topology.router.route(index[a], index[b]) for a, b in hops]
+        kind = farthest((path_type(topology, route) for route in routes), "NVL")
+        narrow = min(topology.links[link].bandwidth for route in routes for link in route)
+        # As many equal channels as the share needs thread blocks; a chain over several lanes is as wide as they are.
+        carried = narrow if allowed is None else min(narrow, allowed * line.share)
+        wide = max(1, min(16, -(-carried // BLOCK_RATE)))
+        cut.append((line, kind, wide, carried / wide))
+    width = gcd(*(wide for _, _, wide, _ in cut))
     parts = [
-        (replace(line, share=line.share * width / wide), speed)
-        for line, wide, speed in cut
+        (replace(line, share=line.share * width / wide), kind, speed)
+        for line, kind, wide, speed in cut
         for _ in range(wide // width)
     ]
     if len(parts) > most:
         raise InfeasibleError(f"{len(found)} chains need {len(parts)} communicators; at most {most}. Synthesise fewer")
+    members = set(topology.members)
+    # Broadcast and reduce have rings only; the file's rings are the same chains.
+    environment = {
+        "NCCL_ALGO": "allreduce:tree" if name == "allreduce" else "Ring",
+        "NCCL_PROTO": "Simple",
+        "NCCL_MAX_NCHANNELS": str(width),
+    }
+    if has_nvswitch(topology):
+        environment["NCCL_NVLS_ENABLE"] = "0"
     files: dict[str, str] = {}
-    entries = []
-    for position, (line, speed) in enumerate(parts):
-        file = f"chain{position}.xml"
-        files[file], entry = _communicator(schedule, line, width, speed)
-        entries.append({"file": file, **entry})
-    helpers = sorted({gpu for entry in entries for gpu in _numbers(entry["helpers"])})
-    topology = schedule.topology
+    entries, helpers = [], set[int]()
+    for position, (line, kind, speed) in enumerate(parts):
+        gpus = [number(topology.device(device)) for device in line.devices]
+        ring = Graph(
+            pattern=PATTERN_RING,
+            nchannels=width,
+            bw_intra=speed,
+            bw_inter=speed,
+            type_intra=kind,
+            type_inter="PIX",
+            same_channels=True,
+            channels=(tuple(gpus),) * width,
+        )
+        graphs = GraphFile(((RING, ring), (TREE, replace(ring, pattern=PATTERN_BALANCED_TREE))))
+        file, text = f"chain{position}.xml", to_text(graphs)
+        check(graphs, gpus, most=16)
+        for release in RELEASES:
+            judged = judge(text, Communicator(tuple(gpus)), Release.parse(release))
+            if judged.verdict != "used":
+                raise InfeasibleError(f"chain {line.words}: {judged.reason}")
+        files[file] = text
+        helping = [gpu for gpu, device in zip(gpus, line.devices, strict=True) if device not in members]
+        helpers.update(helping)
+        entries.append(
+            {
+                "file": file,
+                "gpus": gpus,
+                "users": [gpu for gpu, device in zip(gpus, line.devices, strict=True) if device in members],
+                "helpers": helping,
+                "share": str(line.share),
+                "channels": width,
+                "log": log_lines(graphs, gpus),
+                "environment": environment,
+            }
+        )
     manifest = {
         "format": FORMAT,
         "version": VERSION,
         "machine": topology.name,
-        "collective": schedule.collective.name,
+        "collective": name,
         "users": [number(topology.device(member)) for member in topology.members],
         "root": number(topology.device(topology.members[schedule.collective.root])),
-        "helpers": helpers,
+        "helpers": sorted(helpers),
         "helper_role": "a helper joins with a buffer of zeros, so that sums are right; what it receives is not used",
         "communicators": entries,
     }
     files["manifest.json"] = json.dumps(manifest, indent=2) + "\n"
-    files["recipe.py"] = recipe()
-    words = [f"{line.words} carries {line.share}" for line, _ in parts]
+    # The script that starts the communicators, runs them and checks the result; it needs no blinksim.
+    files["recipe.py"] = text_files.read_text(Path(__file__).with_name("recipe_script.py"))
+    words = [f"{line.words} carries {line.share}" for line, _, _ in parts]
     facts = [f"the rules of NCCL {' and '.join(RELEASES)} put every file in force for its communicator", *words]
-    allowed = rate(schedule)
     if allowed is not None:
         facts.append(f"together {exact_GBps(allowed)} GB/s algbw by their loads")
     count = "" if len(parts) == len(found) else f"{len(parts)} "
@@ -93,76 +139,3 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         ),
         caution=CAUTION,
     )
-
-
-def _communicator(schedule: Schedule, line: Line, width: int, speed: Fraction) -> tuple[str, dict[str, object]]:
-    """The graph file of a communicator and its entry in the manifest.
-
-    Raises `InfeasibleError` if some release of NCCL would not use the file.
-    """
-    topology = schedule.topology
-    kind = farthest((path_type(topology, route) for route in _routes(schedule, line)), "NVL")
-    gpus = [number(topology.device(device)) for device in line.devices]
-    ring = Graph(
-        pattern=PATTERN_RING,
-        nchannels=width,
-        bw_intra=speed,
-        bw_inter=speed,
-        type_intra=kind,
-        type_inter="PIX",
-        same_channels=True,
-        channels=(tuple(gpus),) * width,
-    )
-    tree = replace(ring, pattern=PATTERN_BALANCED_TREE)
-    graph = GraphFile((ring.to_file(RING), tree.to_file(TREE)))
-    text = to_text(graph)
-    check(graph, gpus, most=16)
-    for release in RELEASES:
-        judged = judge(text, Communicator(tuple(gpus)), Release.parse(release))
-        if judged.verdict != "used":
-            raise InfeasibleError(f"chain {line.words}: {judged.reason}")
-    members = set(topology.members)
-    # Broadcast and reduce have rings only; the file's rings are the same chains.
-    environment = {
-        "NCCL_ALGO": "allreduce:tree" if schedule.collective.name == "allreduce" else "Ring",
-        "NCCL_PROTO": "Simple",
-        "NCCL_MAX_NCHANNELS": str(width),
-    }
-    entry = {
-        "gpus": gpus,
-        "users": [gpu for gpu, device in zip(gpus, line.devices, strict=True) if device in members],
-        "helpers": [gpu for gpu, device in zip(gpus, line.devices, strict=True) if device not in members],
-        "share": str(line.share),
-        "channels": width,
-        "log": log_lines(graph, gpus),
-        "environment": environment | ({"NCCL_NVLS_ENABLE": "0"} if has_nvswitch(topology) else {}),
-    }
-    return text, entry
-
-
-def recipe() -> str:
-    """The script that starts the communicators of a set, runs them and checks the result; it needs no blinksim."""
-    return text_files.read_text(Path(__file__).with_name("recipe_script.py"))
-
-
-def _numbers(value: object) -> list[int]:
-    return [gpu for gpu in value if isinstance(gpu, int)] if isinstance(value, list) else []
-
-
-def _routes(schedule: Schedule, line: Line) -> list[tuple[int, ...]]:
-    topology = schedule.topology
-    index = topology.index
-    hops = zip(line.devices, line.devices[1:], strict=False)
-    return [tuple(topology.router.route(index[a], index[b])) for a, b in hops]
-
-
-def _channels(schedule: Schedule, line: Line) -> tuple[int, Fraction]:
-    """The number of equal channels of a chain, and the bytes/s of each.
-
-    They are what its share needs of thread blocks; a chain over several lanes has to be as wide as they are.
-    """
-    narrow = min(schedule.topology.links[link].bandwidth for route in _routes(schedule, line) for link in route)
-    allowed = rate(schedule)
-    carried = narrow if allowed is None else min(narrow, allowed * line.share)
-    width = max(1, min(16, -(-carried // BLOCK_RATE)))
-    return width, carried / width

@@ -28,7 +28,7 @@ from blinksim.algorithms.double_binary import two_trees
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import distinct
 from blinksim.nccl.families import GPU_KINDS, PATH_TYPES
-from blinksim.nccl.files.graph_file import MOST_CHANNELS, Channel
+from blinksim.nccl.files.graph_file import MOST_CHANNELS
 from blinksim.nccl.files.graph_rules import Communicator
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.cluster import nodes_of
@@ -56,27 +56,6 @@ def net_number(topology: Topology, device: Device) -> int:
         return number(device)
     ports = [d.name for d in topology.devices if d.node == device.node and is_port(topology, d)]
     return ports.index(device.name)
-
-
-def local_gpus(topology: Topology) -> list[list[int]]:
-    """The numbers of the members of every node that has any, in rank order.
-
-    Raises `InfeasibleError` for two members with one number in a node, and as `number`.
-    """
-    nodes: dict[int, list[int]] = {}
-    for name in topology.members:
-        device = topology.device(name)
-        nodes.setdefault(device.node, []).append(number(device))
-    for node, gpus in nodes.items():
-        if len(set(gpus)) < len(gpus):
-            raise InfeasibleError(f"two ranks of node {node} have the same GPU number; NCCL runs one rank on each GPU")
-    return list(nodes.values())
-
-
-def compute_capability(topology: Topology) -> int | None:
-    """The lowest compute capability of the members, times ten; None if no member says it."""
-    known = [topology.device(name).attributes.get("sm") for name in topology.members]
-    return min((sm for sm in known if isinstance(sm, int)), default=None)
 
 
 def has_nvswitch(topology: Topology) -> bool:
@@ -107,12 +86,19 @@ def farthest(types: Iterable[str], default: str) -> str:
 def communicator(topology: Topology) -> Communicator:
     """The members of `topology` as NCCL sees them, for `graph_rules.judge`.
 
-    Raises `InfeasibleError` if the nodes do not have the same GPUs in the same order: a graph file is for one node.
+    Raises `InfeasibleError` if the nodes do not have the same GPUs in the same order, for a graph file is for one node,
+    for two members with one number in a node, and as `number`.
     """
-    nodes = local_gpus(topology)
-    if any(gpus != nodes[0] for gpus in nodes):
+    members = [topology.device(name) for name in topology.members]
+    first, gpus_of = members[0].node, dict[int, list[int]]()
+    for device in members:
+        gpus_of.setdefault(device.node, []).append(number(device))
+    for node, gpus in gpus_of.items():
+        if len(set(gpus)) < len(gpus):
+            raise InfeasibleError(f"two ranks of node {node} have the same GPU number; NCCL runs one rank on each GPU")
+    own = tuple(gpus_of[first])
+    if any(tuple(gpus) != own for gpus in gpus_of.values()):
         raise InfeasibleError("the nodes have different GPUs in the job; a graph file describes one node for all")
-    first = topology.device(topology.members[0]).node
     here = {d.name: d for d in topology.devices if d.node == first}
     linked: set[tuple[int, int]] = set()
     for link in topology.links:
@@ -121,12 +107,12 @@ def communicator(topology: Topology) -> Communicator:
             if src.kind in GPU_KINDS and dst.kind in GPU_KINDS:
                 linked.add((number(src), number(dst)))
     if has_nvswitch(topology):
-        linked |= {(a, b) for a in nodes[0] for b in nodes[0] if a != b}
+        linked |= {(a, b) for a in own for b in own if a != b}
     nets = frozenset(net_number(topology, d) for d in here.values() if d.kind == "nic" and is_port(topology, d))
     known = any(link.kind == "nvlink" for link in topology.links)
-    sm = compute_capability(topology) or 0
+    sm = min((sm for device in members if isinstance(sm := device.attributes.get("sm"), int)), default=0)
     return Communicator(
-        tuple(nodes[0]), len(nodes), sm, has_nvswitch(topology), frozenset(linked) if known else None, nets or None
+        own, len(gpus_of), sm, has_nvswitch(topology), frozenset(linked) if known else None, nets or None
     )
 
 
@@ -139,6 +125,14 @@ def is_port(topology: Topology, device: Device) -> bool:
 
 
 Pair = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """GPUs by NVML number in chain (or ring) order; nets: none, or the network devices of the way in and out."""
+
+    gpus: tuple[int, ...]
+    nets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,14 +307,37 @@ def chains_on_nodes(schedule: Schedule, most: int) -> list[Channel]:
     """The chains inside the nodes of trees that are NCCL's own between them: the two of its double binary tree."""
     topology = schedule.topology
     nodes = nodes_of(topology, topology.members)
+    home = {rank: node for node, ranks in enumerate(nodes) for rank in ranks}
     trees = [parents for parents, _ in two_trees(len(nodes))]
     shares: dict[Channel, list[Fraction]] = {}
     for chunk in range(schedule.chunks):
         mine = (schedule.chunk == chunk) & (schedule.op == COPY)
         ranks = schedule.rank_of[schedule.src[mine]].tolist(), schedule.rank_of[schedule.dst[mine]].tolist()
-        channel, across = _chain_of_nodes(topology, nodes, dict(zip(ranks[1], ranks[0], strict=True)))
+        parent: dict[int, int] = dict(zip(ranks[1], ranks[0], strict=True))
+        inside = {b: a for b, a in parent.items() if home[a] == home[b]}
+        below = {a: b for b, a in inside.items()}
+        heads = [[rank for rank in ranks if rank not in inside] for ranks in nodes]
+        if len(below) != len(inside) or any(len(found) != 1 for found in heads):
+            raise InfeasibleError(f"a tree branches inside a node, where NCCL runs chains. {_BUILD}")
+        chains = set()
+        for (head,) in heads:
+            chain = [head]
+            while chain[-1] in below:
+                chain.append(below[chain[-1]])
+            chains.add(tuple(number(topology.device(topology.members[rank])) for rank in chain))
+        # Edges of the tree over the nodes, which must join the heads of their chains.
+        outside = {b: a for b, a in parent.items() if b not in inside}
+        across = {home[b]: home[a] for b, a in outside.items()}
+        if len(chains) > 1 or not {(a,) for a in outside.values()} <= {tuple(found) for found in heads}:
+            raise InfeasibleError(_ELSEWHERE)
+        hops = [(topology.members[heads[b][0]], topology.members[heads[a][0]]) for b, a in across.items()]
+        nets = {net for hop in hops for net in _nets(topology, [hop, hop[::-1]])}
+        if len(nets) > 1:
+            raise InfeasibleError(f"the first GPU of a chain uses different NICs ({sorted(nets)}) on different nodes")
         if across not in trees:
             raise InfeasibleError(_ELSEWHERE)
+        (net,) = nets
+        channel = Channel(chains.pop(), (net, net))
         shares.setdefault(channel, [Fraction(0)] * 2)[trees.index(across)] += schedule.share(chunk)
         # Of two nodes both trees have one edge; they differ in the root only where there are more.
         if trees[0] == trees[1]:
@@ -331,34 +348,6 @@ def chains_on_nodes(schedule: Schedule, most: int) -> list[Channel]:
     numbered = [Line((str(number),), sum(two, start=Fraction(0))) for number, two in enumerate(shares.values())]
     channels = list(shares)
     return [channels[int(line.devices[0])] for line in repeated(numbered, most)]
-
-
-def _chain_of_nodes(
-    topology: Topology, nodes: list[list[int]], parent: dict[int, int]
-) -> tuple[Channel, dict[int, int]]:
-    """The chain that every node has in one tree, and the tree over the nodes; raises `InfeasibleError` otherwise."""
-    home = {rank: node for node, ranks in enumerate(nodes) for rank in ranks}
-    below = {a: b for b, a in parent.items() if home[a] == home[b]}
-    inside = sum(home[a] == home[b] for b, a in parent.items())
-    heads = [[r for r in ranks if r not in parent or home[parent[r]] != home[r]] for ranks in nodes]
-    if len(below) != inside or any(len(found) != 1 for found in heads):
-        raise InfeasibleError(f"a tree branches inside a node, where NCCL runs chains. {_BUILD}")
-    chains = []
-    for (head,) in heads:
-        chain = [head]
-        while chain[-1] in below:
-            chain.append(below[chain[-1]])
-        chains.append(tuple(number(topology.device(topology.members[rank])) for rank in chain))
-    across = {home[b]: home[a] for b, a in parent.items() if home[a] != home[b]}
-    top = {found[0] for found in heads}
-    if len(set(chains)) > 1 or any(a not in top for b, a in parent.items() if home[a] != home[b]):
-        raise InfeasibleError(_ELSEWHERE)
-    hops = [(topology.members[heads[b][0]], topology.members[heads[a][0]]) for b, a in across.items()]
-    nets = {net for hop in hops for net in _nets(topology, [hop, hop[::-1]])}
-    if len(nets) > 1:
-        raise InfeasibleError(f"the first GPU of a chain uses different NICs ({sorted(nets)}) on different nodes")
-    (net,) = nets
-    return Channel(chains[0], (net, net)), across
 
 
 def _nets(topology: Topology, hops: list[tuple[str, str]]) -> tuple[int, int]:
