@@ -42,7 +42,7 @@ from blinksim.nccl.files.graph_file import (
     log_lines,
     to_text,
 )
-from blinksim.nccl.files.graph_rules import judge
+from blinksim.nccl.files.graph_rules import Communicator, judge
 from blinksim.nccl.files.nccl_xml import Release
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
@@ -171,6 +171,22 @@ def graphs_for(schedule: Schedule, most: int = PORTABLE_CHANNELS) -> tuple[Graph
     return file, rings
 
 
+def in_force(text: str, comm: Communicator, label: str = "") -> list[str]:
+    """What releases of NCCL misread in a graph file; raises `InfeasibleError` if one does not use it."""
+    judged = [judge(text, comm, Release.parse(release)) for release in RELEASES]
+    for judgement in judged:
+        if judgement.verdict != "used":
+            raise InfeasibleError(f"{label}{judgement.reason}")
+    return [remark for judgement in judged for remark in judgement.accidents]
+
+
+def variables(topology: Topology, trees: bool, channels: int) -> dict[str, str]:
+    """The environment in which NCCL takes its channels from a graph file; trees: an allreduce on trees, not rings."""
+    chosen = {"NCCL_ALGO": "allreduce:tree" if trees else "Ring", "NCCL_PROTO": "Simple"}
+    chosen["NCCL_MAX_NCHANNELS"] = str(channels)
+    return chosen | ({"NCCL_NVLS_ENABLE": "0"} if has_nvswitch(topology) else {})
+
+
 def export(schedule: Schedule, channels: int | None = None) -> Exported:
     """The graph file of a schedule, judged by the rules of two NCCL releases; see `registry.Format.export`."""
     most = most_channels(channels, PORTABLE_CHANNELS, MOST_CHANNELS, "NCCL copies each, and has 64")
@@ -181,21 +197,11 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     assert tree is not None
     # NCCL copies every channel unless forbidden; where channels are too few for their load, it should.
     copies = 2 if comm.nodes > 1 or (ring if rings else tree).bw_intra > BLOCK_RATE else 1
-    environment = {
-        "NCCL_GRAPH_FILE": "{file}",
-        "NCCL_ALGO": "Ring" if rings else "allreduce:tree",
-        "NCCL_PROTO": "Simple",
-        "NCCL_MAX_NCHANNELS": str(copies * ring.nchannels),
-    }
-    if has_nvswitch(topology):
-        environment["NCCL_NVLS_ENABLE"] = "0"
     allowed = None
     if comm.nodes == 1:
         allowed = rate(as_run(file, topology, schedule.collective, "ring" if rings else "tree"))
     text = to_text(file)
-    judged = [judge(text, comm, Release.parse(release)) for release in RELEASES]
-    if any(judgement.verdict != "used" for judgement in judged):
-        raise InfeasibleError(next(j.reason for j in judged if j.verdict != "used"))
+    accidents = dict.fromkeys(in_force(text, comm))
     facts = [f"the rules of NCCL {' and '.join(RELEASES)} accept it as it is written"]
     if allowed is not None:
         facts.append(f"as NCCL runs it, the loads allow {exact_GBps(allowed)} GB/s algbw")
@@ -216,8 +222,8 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         files={"": text},
         summary=f"{count(ring.nchannels, kind)} over {len(comm.gpus)} GPUs{nodes}, for NCCL 2.8 and later",
         facts=tuple(facts),
-        environment=environment,
+        environment={"NCCL_GRAPH_FILE": "{file}", **variables(topology, not rings, copies * ring.nchannels)},
         proof=tuple(log_lines(file, comm.gpus, copies)) if comm.nodes == 1 else (),
-        notes=(*notes, *dict.fromkeys(remark for judgement in judged for remark in judgement.accidents)),
+        notes=(*notes, *accidents),
         caution=CAUTION,
     )

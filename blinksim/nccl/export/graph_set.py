@@ -15,12 +15,11 @@ from math import gcd
 from pathlib import Path
 
 from blinksim.errors import InfeasibleError
-from blinksim.nccl.export.graph_export import BLOCK_RATE, CAUTION, RELEASES
-from blinksim.nccl.export.lines import farthest, has_nvswitch, lines, number, path_type
+from blinksim.nccl.export.graph_export import BLOCK_RATE, CAUTION, RELEASES, in_force, variables
+from blinksim.nccl.export.lines import farthest, lines, number, path_type
 from blinksim.nccl.families import PATTERN_BALANCED_TREE, PATTERN_RING, RING, TREE
 from blinksim.nccl.files.graph_file import Graph, GraphFile, check, log_lines, to_text
-from blinksim.nccl.files.graph_rules import Communicator, judge
-from blinksim.nccl.files.nccl_xml import Release
+from blinksim.nccl.files.graph_rules import Communicator
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
 from blinksim.textio import text_files
@@ -66,13 +65,7 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         raise InfeasibleError(f"{len(found)} chains need {len(parts)} communicators; at most {most}. Synthesise fewer")
     members = set(topology.members)
     # Broadcast and reduce have rings only; the file's rings are the same chains.
-    environment = {
-        "NCCL_ALGO": "allreduce:tree" if name == "allreduce" else "Ring",
-        "NCCL_PROTO": "Simple",
-        "NCCL_MAX_NCHANNELS": str(width),
-    }
-    if has_nvswitch(topology):
-        environment["NCCL_NVLS_ENABLE"] = "0"
+    environment = variables(topology, name == "allreduce", width)
     files: dict[str, str] = {}
     entries, helpers = [], set[int]()
     for position, (line, kind, speed) in enumerate(parts):
@@ -90,10 +83,7 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         graphs = GraphFile(((RING, ring), (TREE, replace(ring, pattern=PATTERN_BALANCED_TREE))))
         file, text = f"chain{position}.xml", to_text(graphs)
         check(graphs, gpus, most=16)
-        for release in RELEASES:
-            judged = judge(text, Communicator(tuple(gpus)), Release.parse(release))
-            if judged.verdict != "used":
-                raise InfeasibleError(f"chain {line.words}: {judged.reason}")
+        in_force(text, Communicator(tuple(gpus)), f"chain {line.words}: ")
         files[file] = text
         helping = [gpu for gpu, device in zip(gpus, line.devices, strict=True) if device not in members]
         helpers.update(helping)

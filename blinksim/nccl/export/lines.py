@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import numpy as np
 
@@ -83,6 +83,17 @@ def farthest(types: Iterable[str], default: str) -> str:
     return max(types, key=PATH_TYPES.index, default=default)
 
 
+def _local_gpus(members: Iterable[Device]) -> dict[int, list[int]]:
+    """The numbers of the members of every node that has any, in rank order."""
+    found: dict[int, list[int]] = {}
+    for device in members:
+        found.setdefault(device.node, []).append(number(device))
+    for node, gpus in found.items():
+        if len(set(gpus)) < len(gpus):
+            raise InfeasibleError(f"two ranks of node {node} have the same GPU number; NCCL runs one rank on each GPU")
+    return found
+
+
 def communicator(topology: Topology) -> Communicator:
     """The members of `topology` as NCCL sees them, for `graph_rules.judge`.
 
@@ -90,14 +101,8 @@ def communicator(topology: Topology) -> Communicator:
     for two members with one number in a node, and as `number`.
     """
     members = [topology.device(name) for name in topology.members]
-    first, gpus_of = members[0].node, dict[int, list[int]]()
-    for device in members:
-        gpus_of.setdefault(device.node, []).append(number(device))
-    for node, gpus in gpus_of.items():
-        if len(set(gpus)) < len(gpus):
-            raise InfeasibleError(f"two ranks of node {node} have the same GPU number; NCCL runs one rank on each GPU")
-    own = tuple(gpus_of[first])
-    if any(tuple(gpus) != own for gpus in gpus_of.values()):
+    first, own = members[0].node, _local_gpus(members)
+    if any(gpus != own[first] for gpus in own.values()):
         raise InfeasibleError("the nodes have different GPUs in the job; a graph file describes one node for all")
     here = {d.name: d for d in topology.devices if d.node == first}
     linked: set[tuple[int, int]] = set()
@@ -107,12 +112,12 @@ def communicator(topology: Topology) -> Communicator:
             if src.kind in GPU_KINDS and dst.kind in GPU_KINDS:
                 linked.add((number(src), number(dst)))
     if has_nvswitch(topology):
-        linked |= {(a, b) for a in own for b in own if a != b}
+        linked |= set(permutations(own[first], 2))
     nets = frozenset(net_number(topology, d) for d in here.values() if d.kind == "nic" and is_port(topology, d))
     known = any(link.kind == "nvlink" for link in topology.links)
     sm = min((sm for device in members if isinstance(sm := device.attributes.get("sm"), int)), default=0)
     return Communicator(
-        own, len(gpus_of), sm, has_nvswitch(topology), frozenset(linked) if known else None, nets or None
+        tuple(own[first]), len(own), sm, has_nvswitch(topology), frozenset(linked) if known else None, nets or None
     )
 
 
@@ -307,37 +312,14 @@ def chains_on_nodes(schedule: Schedule, most: int) -> list[Channel]:
     """The chains inside the nodes of trees that are NCCL's own between them: the two of its double binary tree."""
     topology = schedule.topology
     nodes = nodes_of(topology, topology.members)
-    home = {rank: node for node, ranks in enumerate(nodes) for rank in ranks}
     trees = [parents for parents, _ in two_trees(len(nodes))]
     shares: dict[Channel, list[Fraction]] = {}
     for chunk in range(schedule.chunks):
         mine = (schedule.chunk == chunk) & (schedule.op == COPY)
         ranks = schedule.rank_of[schedule.src[mine]].tolist(), schedule.rank_of[schedule.dst[mine]].tolist()
-        parent: dict[int, int] = dict(zip(ranks[1], ranks[0], strict=True))
-        inside = {b: a for b, a in parent.items() if home[a] == home[b]}
-        below = {a: b for b, a in inside.items()}
-        heads = [[rank for rank in ranks if rank not in inside] for ranks in nodes]
-        if len(below) != len(inside) or any(len(found) != 1 for found in heads):
-            raise InfeasibleError(f"a tree branches inside a node, where NCCL runs chains. {_BUILD}")
-        chains = set()
-        for (head,) in heads:
-            chain = [head]
-            while chain[-1] in below:
-                chain.append(below[chain[-1]])
-            chains.add(tuple(number(topology.device(topology.members[rank])) for rank in chain))
-        # Edges of the tree over the nodes, which must join the heads of their chains.
-        outside = {b: a for b, a in parent.items() if b not in inside}
-        across = {home[b]: home[a] for b, a in outside.items()}
-        if len(chains) > 1 or not {(a,) for a in outside.values()} <= {tuple(found) for found in heads}:
-            raise InfeasibleError(_ELSEWHERE)
-        hops = [(topology.members[heads[b][0]], topology.members[heads[a][0]]) for b, a in across.items()]
-        nets = {net for hop in hops for net in _nets(topology, [hop, hop[::-1]])}
-        if len(nets) > 1:
-            raise InfeasibleError(f"the first GPU of a chain uses different NICs ({sorted(nets)}) on different nodes")
+        channel, across = _chain_of_nodes(topology, nodes, dict(zip(ranks[1], ranks[0], strict=True)))
         if across not in trees:
             raise InfeasibleError(_ELSEWHERE)
-        (net,) = nets
-        channel = Channel(chains.pop(), (net, net))
         shares.setdefault(channel, [Fraction(0)] * 2)[trees.index(across)] += schedule.share(chunk)
         # Of two nodes both trees have one edge; they differ in the root only where there are more.
         if trees[0] == trees[1]:
@@ -348,6 +330,34 @@ def chains_on_nodes(schedule: Schedule, most: int) -> list[Channel]:
     numbered = [Line((str(number),), sum(two, start=Fraction(0))) for number, two in enumerate(shares.values())]
     channels = list(shares)
     return [channels[int(line.devices[0])] for line in repeated(numbered, most)]
+
+
+def _chain_of_nodes(
+    topology: Topology, nodes: list[list[int]], parent: dict[int, int]
+) -> tuple[Channel, dict[int, int]]:
+    """The chain that every node has in one tree, and the tree over the nodes; raises `InfeasibleError` otherwise."""
+    home = {rank: node for node, ranks in enumerate(nodes) for rank in ranks}
+    inside = {b: a for b, a in parent.items() if home[a] == home[b]}
+    below = {a: b for b, a in inside.items()}
+    heads = [[rank for rank in ranks if rank not in inside] for ranks in nodes]
+    if len(below) != len(inside) or any(len(found) != 1 for found in heads):
+        raise InfeasibleError(f"a tree branches inside a node, where NCCL runs chains. {_BUILD}")
+    chains = set()
+    for (head,) in heads:
+        chain = [head]
+        while chain[-1] in below:
+            chain.append(below[chain[-1]])
+        chains.add(tuple(number(topology.device(topology.members[rank])) for rank in chain))
+    # Only heads of chains send to other nodes.
+    outside = {b: a for b, a in parent.items() if b not in inside}
+    if len(chains) > 1 or not set(outside.values()) <= {head for (head,) in heads}:
+        raise InfeasibleError(_ELSEWHERE)
+    hops = [(topology.members[b], topology.members[a]) for b, a in outside.items()]
+    nets = {net for hop in hops for net in _nets(topology, [hop, hop[::-1]])}
+    if len(nets) > 1:
+        raise InfeasibleError(f"the first GPU of a chain uses different NICs ({sorted(nets)}) on different nodes")
+    (net,) = nets
+    return Channel(chains.pop(), (net, net)), {home[b]: home[a] for b, a in outside.items()}
 
 
 def _nets(topology: Topology, hops: list[tuple[str, str]]) -> tuple[int, int]:
