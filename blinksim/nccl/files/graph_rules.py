@@ -8,7 +8,7 @@ rank of a node.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -20,7 +20,6 @@ from blinksim.nccl.files.nccl_xml import (
     LoadError,
     Node,
     Release,
-    c_float,
     c_integer,
     load_graphs,
 )
@@ -96,6 +95,17 @@ class Judgement:
         return self.verdict == "used" and not self.accidents
 
 
+_CURES = {
+    "expected >, got '?'": "remove the <?xml …?> line",
+    "got '\t'": "indent with blanks, not tabs",
+    "unterminated": "an element is not closed; the file is cut short",
+    "Unexpected EOF": "the file is cut short",
+    "expecting '<'": "there is text outside the elements",
+    "not found.": "the channels must list exactly the GPUs of the communicator, by NVML number in hexadecimal",
+    "of node": "the attribute must be there, spelt in lower case",
+}
+
+
 def judge(text: str, comm: Communicator, release: Release | None = None, *, cross_nic: int = 2) -> Judgement:
     """What NCCL of that release does with a graph file of this text for a communicator.
 
@@ -109,31 +119,19 @@ def judge(text: str, comm: Communicator, release: Release | None = None, *, cros
     # Release 2.28 wants three GPUs for a multicast, 2.30 two.
     if comm.nvls and comm.sm >= 90 and len(comm.gpus) >= (2 if release.minor >= 30 else 3):
         wanted.append(NVLS)
+    stage = ""
     try:
         for number in wanted:
+            stage = FAMILY_NAMES[number]
             root, notes = load_graphs(text, release)
-            graphs[FAMILY_NAMES[number]] = _load(root, number, comm, release, cross_nic, accidents, notes)
+            graphs[stage] = _load(root, number, comm, release, cross_nic, accidents, notes)
         return _build(graphs, comm, release, accidents, "; ".join(dict.fromkeys(notes)))
     except LoadError as error:
-        stage = FAMILY_NAMES[wanted[min(len(graphs), len(wanted) - 1)]]
         reason = f"NCCL cannot load the file (result {error.code}, at the {stage} graph), so no communicator starts"
-        return Judgement("error", f"{reason}: {_advice(error.log)}", error.log, graphs)
+        cure = next((f" ({words})" for part, words in _CURES.items() if part in error.log), "")
+        return Judgement("error", f"{reason}: {error.log}{cure}", error.log, graphs)
     except CrashError as error:
         return Judgement("crash", str(error), str(error).split(":")[0], graphs)
-
-
-def _advice(log: str) -> str:
-    known = {
-        "expected >, got '?'": "remove the <?xml …?> line",
-        "got '\t'": "indent with blanks, not tabs",
-        "unterminated": "an element is not closed; the file is cut short",
-        "Unexpected EOF": "the file is cut short",
-        "expecting '<'": "there is text outside the elements",
-        "not found.": "the channels must list exactly the GPUs of the communicator, by NVML number in hexadecimal",
-        "of node": "the attribute must be there, spelt in lower case",
-    }
-    cure = next((words for part, words in known.items() if part in log), "")
-    return f"{log} ({cure})" if cure else log
 
 
 # --- loading ------------------------------------------------------------------------------------------------------
@@ -145,6 +143,7 @@ def _load(
     """The graph `number` as loading leaves it; the last one with that id wins."""
     found: LoadedGraph | None = None
     slots: dict[int, int] = {}
+    local, ranks = len(comm.gpus), range(len(comm.gpus))
     for graph in root.children:
         if graph.integer("id") != number:
             continue
@@ -159,21 +158,27 @@ def _load(
         types = _path_type(graph, "typeintra", release, log), _path_type(graph, "typeinter", release, log)
         graph.integer("samechannels")
         for position, channel in enumerate(graph.children):
-            _channel(channel, position, slots, comm, release)
-        local = len(comm.gpus)
-        channels = tuple(
-            tuple(_gpu(slots.get(local * c + place, 0), comm) for place in range(local))
-            for c in range(max(0, min(count, 4 * _DEEPEST_HEAP)))
-        )
+            place = local * position
+            for child in channel.children:
+                dev = _number(child, release)
+                if child.name != "gpu":
+                    continue
+                if release.reads_ranks and "rank" in child.attributes:
+                    rank = c_integer(child.attributes["rank"])
+                elif dev in comm.gpus:
+                    rank = comm.gpus.index(dev)
+                else:
+                    raise LoadError(SYSTEM_ERROR, f"XML Import Channel : dev {dev} not found.")
+                # More GPUs than there are run into the next channel, which then overwrites them.
+                slots[place] = rank
+                place += 1
+        order = [slots.get(place, 0) for place in range(local * max(0, min(count, 4 * _DEEPEST_HEAP)))]
+        gpus = [comm.gpus[rank] if rank in ranks else -1 for rank in order]
+        channels = tuple(tuple(gpus[first : first + local]) for first in range(0, len(gpus), local))
         found = LoadedGraph(count > 0, len(graph.children), channels, speeds, types, pattern)
         if count > 0:
             accidents += _accidents(graph, number, count, comm, release)
     return found or LoadedGraph(False, 0)
-
-
-def _gpu(rank: int, comm: Communicator) -> int:
-    """The number of the GPU of a rank of the first node, -1 if there is none."""
-    return comm.gpus[rank] if 0 <= rank < len(comm.gpus) else -1
 
 
 def _path_type(graph: Node, name: str, release: Release, log: list[str]) -> str:
@@ -187,25 +192,16 @@ def _path_type(graph: Node, name: str, release: Release, log: list[str]) -> str:
     return "LOC"
 
 
-def _number(text: str, release: Release) -> int:
-    return c_integer(text, 16 if release.hexadecimal else 0)
+def _number(device: Node, release: Release) -> int:
+    return device.integer("dev", 16 if release.hexadecimal else 0)
 
 
-def _channel(channel: Node, position: int, slots: dict[int, int], comm: Communicator, release: Release) -> None:
-    place = len(comm.gpus) * position
-    for child in channel.children:
-        dev = _number(child.text("dev"), release)
-        if child.name != "gpu":
-            continue
-        if release.reads_ranks and "rank" in child.attributes:
-            rank = c_integer(child.attributes["rank"])
-        elif dev in comm.gpus:
-            rank = comm.gpus.index(dev)
-        else:
-            raise LoadError(SYSTEM_ERROR, f"XML Import Channel : dev {dev} not found.")
-        # More GPUs than there are run into the next channel, which then overwrites them.
-        slots[place] = rank
-        place += 1
+def _parses(read: Callable[..., object], *text: str | int) -> bool:
+    try:
+        read(*text)
+    except ValueError:
+        return False
+    return True
 
 
 def _accidents(graph: Node, number: int, count: int, comm: Communicator, release: Release) -> list[str]:
@@ -219,7 +215,7 @@ def _accidents(graph: Node, number: int, count: int, comm: Communicator, release
         found.append(f"{where} has pattern {graph.integer('pattern')}; {FAMILY_NAMES[number]}s have {expected[0]}")
     for name in ("speedintra", "speedinter"):
         text = graph.text(name)
-        if c_float(text) <= 0 or not _is_number(text):
+        if graph.decimal(name) <= 0 or not _parses(float, text):
             found.append(f"{where} has {name}={text[:20]!r}; the tuner needs a positive number of GB/s")
     for name in ("typeintra", "typeinter"):
         if graph.text(name) not in release.path_types:
@@ -242,56 +238,33 @@ def _channel_accidents(channel: Node, number: int, comm: Communicator, release: 
     found = []
     for child in channel.children:
         text = child.text("dev")
-        if not _is_integer(text, release):
-            found.append(f"line {child.line}: dev={text[:20]!r} is no number; NCCL reads {_number(text, release)}")
-    gpus = [_number(child.text("dev"), release) for child in channel.children if child.name == "gpu"]
-    nets = [_number(child.text("dev"), release) for child in channel.children if child.name == "net"]
-    if sorted(gpus) != sorted(comm.gpus):
-        found.append(f"{where} lists GPUs {_listed(gpus)}; the communicator has {_listed(comm.gpus)}, each once")
+        if not _parses(int, text, 16 if release.hexadecimal else 0):
+            found.append(f"line {child.line}: dev={text[:20]!r} is no number; NCCL reads {_number(child, release)}")
+    listed = [child for child in channel.children if child.name == "gpu"]
+    gpus = [_number(child, release) for child in listed]
+    nets = [_number(child, release) for child in channel.children if child.name == "net"]
+    complete = sorted(gpus) == sorted(comm.gpus)
+    if not complete:
+        shown = [" ".join(map(str, some[:16])) + " …" * (len(some) > 16) or "none" for some in (gpus, comm.gpus)]
+        found.append(f"{where} lists GPUs {shown[0]}; the communicator has {shown[1]}, each once")
     elif release.reads_ranks:
-        ranks = [child.attributes.get("rank") for child in channel.children if child.name == "gpu"]
+        ranks = [child.attributes.get("rank") for child in listed]
         if any(r is not None and c_integer(r) != comm.gpus.index(g) for r, g in zip(ranks, gpus, strict=True)):
             found.append(f"{where} names ranks that its GPUs do not have; the rank wins over dev")
     if comm.nodes == 1 and nets:
         found.append(f"{where} lists network devices, but there is one node")
     if comm.nodes > 1 and len(nets) != 2:
         found.append(f"{where} lists {len(nets)} network devices; {comm.nodes} nodes need the way in and the way out")
-    for net in nets if comm.nodes > 1 and comm.nets is not None else ():
-        if net not in (comm.nets or ()):
-            found.append(f"{where} lists net {net}, which the machine does not have")
-    if sorted(gpus) == sorted(comm.gpus) and (bare := _bare_hops(gpus, number, comm)):
-        found.append(f"{where} goes over {', '.join(bare)} without an NVLink, which typeintra claims for all hops")
+    if comm.nodes > 1 and comm.nets is not None:
+        strange = [net for net in nets if net not in comm.nets]
+        found += [f"{where} lists net {net}, which the machine does not have" for net in strange]
+    if complete and comm.linked is not None:
+        ends = gpus[:1] if number == RING and comm.nodes == 1 and len(gpus) > 2 else []
+        bare = [f"{a}-{b}" for a, b in pairwise(gpus + ends) if (a, b) not in comm.linked]
+        if bare:
+            hops = ", ".join(bare)
+            found.append(f"{where} goes over {hops} without an NVLink, which typeintra claims for all hops")
     return found
-
-
-def _bare_hops(gpus: Sequence[int], number: int, comm: Communicator) -> list[str]:
-    """The hops of a channel between GPUs that no NVLink joins, as far as that is known."""
-    if comm.linked is None:
-        return []
-    pairs = list(pairwise(gpus))
-    if number == RING and comm.nodes == 1 and len(gpus) > 2:
-        pairs.append((gpus[-1], gpus[0]))
-    return [f"{a}-{b}" for a, b in pairs if (a, b) not in comm.linked]
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    return " ".join(map(str, numbers[:16])) + (" …" if len(numbers) > 16 else "") if numbers else "none"
-
-
-def _is_integer(text: str, release: Release) -> bool:
-    try:
-        int(text, 16 if release.hexadecimal else 0)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 # --- rings and trees ----------------------------------------------------------------------------------------------
@@ -319,7 +292,10 @@ def _build(
             return Judgement("ring_error", f"{reason}: {log}", f"ring building fails: {log}", graphs)
     for number, channel in enumerate(tree.channels[:both] if tree.in_force else ()):
         # NCCL's own channels come after those of the file only where the search has more of them; those are not judged.
-        if sorted(channel) != sorted(comm.gpus) or _single_gpu_tree_breaks(tree, number, both, comm):
+        # In the last channel of nodes with one GPU each it looks for a second one; `PATTERN_TREE` needs none.
+        few = 1 if tree.pattern == PATTERN_SPLIT_TREE else 2
+        alone = len(comm.gpus) == 1 and tree.pattern != PATTERN_TREE and number == both - 1 and comm.nodes > few
+        if sorted(channel) != sorted(comm.gpus) or alone:
             reason = (
                 f"tree channel {number} is {'-'.join(map(str, channel))}, which is no tree over all ranks; NCCL does "
                 "not notice, and the first allreduce hangs or is wrong"
@@ -333,13 +309,6 @@ def _build(
     reason = " and ".join(count(len(g.channels), f"{name} channel") for name, g in graphs.items() if g.in_force)
     channels = None if searched else 2 * both
     return Judgement("used", f"in force: {reason}", log, graphs, channels, tuple(dict.fromkeys(accidents)))
-
-
-def _single_gpu_tree_breaks(tree: LoadedGraph, number: int, count: int, comm: Communicator) -> bool:
-    """True if NCCL looks for a second GPU in the last channel of nodes with one GPU each; `PATTERN_TREE` needs none."""
-    if len(comm.gpus) > 1 or comm.nodes == 1 or tree.pattern == PATTERN_TREE or number != count - 1:
-        return False
-    return comm.nodes > (1 if tree.pattern == PATTERN_SPLIT_TREE else 2)
 
 
 def broken_ring(channel: Sequence[int], gpus: Sequence[int]) -> str:
