@@ -448,10 +448,10 @@ def _plan(file: str, document: object, question: Question, root: int) -> FileVer
     from blinksim.formats.runtimes.mscclpp_json import check
 
     try:
-        counted = check(document, file, root=root)
+        read = check(document, file, root=root)
     except FileError as error:
         return FileVerdict(False, "wrong: an MSCCL++ plan", (str(error),))
-    facts = [f"up to {counted.blocks} thread blocks a GPU, {counted.operations} operations each"]
+    facts = [f"up to {read.most_blocks} thread blocks a GPU, {read.most_steps} operations each"]
     facts += _on_machine(file, question, root)
     return FileVerdict(True, "right: an MSCCL++ plan, carried out in several orders", (), tuple(facts))
 
@@ -461,12 +461,12 @@ def _algorithm(file: str, text: str, question: Question, root: int, slots: int) 
     from blinksim.formats.runtimes.msccl_xml import RCCL_STEPS, check_text
 
     try:
-        counted = check_text(text, file, root=root, slots=slots)
+        read = check_text(text, file, root=root, slots=slots)
     except FileError as error:
         return FileVerdict(False, "wrong: an MSCCL algorithm", (str(error),))
-    blocks, channels = count(counted.blocks, "thread block"), count(counted.channels, "channel")
-    facts = [f"up to {blocks} a GPU, {count(counted.steps, 'step')} each, {channels}"]
-    if counted.steps > RCCL_STEPS:
+    blocks, channels = count(read.most_blocks, "thread block"), count(read.channels, "channel")
+    facts = [f"up to {blocks} a GPU, {count(read.most_steps, 'step')} each, {channels}"]
+    if read.most_steps > RCCL_STEPS:
         facts.append(f"more steps than RCCL takes ({RCCL_STEPS})")
     facts += _on_machine(file, question, root)
     return FileVerdict(True, "right: an MSCCL algorithm, carried out in several orders", (), tuple(facts))

@@ -19,9 +19,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import islice, pairwise
+from itertools import islice, pairwise, product
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from blinksim.collective import EVERY, OWN, ROOT, Collective
 from blinksim.cost.alpha_beta import cost
@@ -37,6 +37,7 @@ Value = Counter[tuple[int, int]]
 
 # Contributions carried, and looks at a block that may go on: together some seconds.
 _MOST_EFFORT = 10_000_000
+_ORDERS = 3
 FILL = 10
 """What it costs to fill one unit of an input buffer."""
 
@@ -91,42 +92,60 @@ class Contributions:
         return sum(map(len, values))
 
 
-class Program(Protocol):
-    """A file's content. units: of the vector."""
+S = TypeVar("S", bound="ProgramStep")
+
+
+class ProgramStep(Protocol):
+    """A step of a thread block."""
 
     @property
-    def name(self) -> str: ...
+    def where(self) -> str:
+        """Its place in the file."""
+
+
+@dataclass(frozen=True)
+class Program(Generic[S]):
+    """A file's content. units: of the vector. sizes: of every rank the units of its buffers, by their letter."""
+
+    name: str
+    collective: str
+    units: int
+    sizes: tuple[Mapping[str, int], ...]
+    steps: Mapping[BlockId, tuple[S, ...]]
 
     @property
-    def collective(self) -> str: ...
+    def ranks(self) -> int:
+        return len(self.sizes)
 
     @property
-    def units(self) -> int: ...
+    def most_blocks(self) -> int:
+        """The most thread blocks of a GPU."""
+        return max(Counter(rank for rank, _ in self.steps).values(), default=0)
 
     @property
-    def ranks(self) -> int: ...
+    def most_steps(self) -> int:
+        """The most steps of a thread block."""
+        return max(map(len, self.steps.values()), default=0)
 
 
 class WrongStepError(Exception):
     """What is wrong with a step, as a sentence."""
 
 
-class Machine(ABC, Generic[V]):
+class Machine(ABC, Generic[V, S]):
     """The memory of all GPUs while the blocks of a program run: each format adds its connections or signals.
 
-    lengths: the steps of each block. inputs: units of every GPU's input. contents: what is known of each unit. effort:
-    what is left of it is used.
+    inputs: units of every GPU's input, which the ranks that start with data have. contents: what is known of each unit.
+    effort: what is left of it is used.
     """
 
     def __init__(
-        self, program: Program, lengths: Mapping[BlockId, int], contents: Contents[V], effort: Effort, root: int
+        self, program: Program[S], contents: Contents[V], effort: Effort, root: int, inputs: Iterable[int]
     ) -> None:
-        self.program, self.lengths, self.contents, self.effort = program, lengths, contents, effort
+        self.steps, self.contents, self.effort = program.steps, contents, effort
+        self.ranks, self.units = program.ranks, program.units
         self.collective = Collective(program.collective, root)
         self.memory: dict[tuple[int, str, int], V] = {}
-
-    def fill(self, inputs: Iterable[int]) -> None:
-        """Gives every rank that starts with data its input, of so many units."""
         for rank, length in enumerate(inputs):
             if self.collective.starts != ROOT or rank == self.collective.root:
                 self.effort.spend(FILL * length)
@@ -145,10 +164,6 @@ class Machine(ABC, Generic[V]):
     def carry_out(self, block: BlockId, position: int) -> None:
         """Carries the step out; raises `WrongStepError`."""
 
-    @abstractmethod
-    def where(self, block: BlockId, position: int) -> str:
-        """The place of a step in the file."""
-
     def waits_forever(self, block: BlockId) -> str:
         return "waits forever"
 
@@ -158,7 +173,8 @@ class Machine(ABC, Generic[V]):
         seed: decides which block goes first where several can; None for their order in the file. Raises
         `InfeasibleError` if the effort is used up.
         """
-        lengths = self.lengths
+        steps = self.steps
+        lengths = {block: len(own) for block, own in steps.items()}
         at = dict.fromkeys(lengths, 0)
         order, blocks = random.Random(seed), list(lengths)
         moving = True
@@ -172,12 +188,12 @@ class Machine(ABC, Generic[V]):
                     try:
                         self.carry_out(block, at[block])
                     except WrongStepError as wrong:
-                        return f"{self.where(block, at[block])}: {wrong}"
+                        return f"{steps[block][at[block]].where}: {wrong}"
                     at[block] += 1
                     moving = True
         for block in sorted(blocks):
             if at[block] < lengths[block]:
-                return f"{self.where(block, at[block])}: {self.waits_forever(block)}"
+                return f"{steps[block][at[block]].where}: {self.waits_forever(block)}"
         return ""
 
     def read(self, rank: int, buffer: str, start: int, count: int, whose: str = "") -> list[V]:
@@ -194,19 +210,41 @@ class Machine(ABC, Generic[V]):
             self.memory[self.place(rank, buffer, start + k)] = value
 
 
-def unkept(machine: Machine[Value]) -> str:
-    """The first promise of the collective that is not kept, as a sentence; empty if all are."""
-    for rank, unit, expected in promised(machine.collective, machine.program.ranks, machine.program.units):
+def outcome(machine: Machine[Value, Any], seed: int) -> str:
+    """What goes wrong when the blocks run, or the first promise that is not kept, as a sentence; empty if all is well.
+
+    seed: decides which thread block goes first where several can.
+    """
+    wrong = machine.run(seed)
+    if wrong:
+        return wrong
+    for rank, unit, contents in promised(machine.collective, machine.ranks, machine.units):
+        expected = Counter(dict.fromkeys(contents, 1))
         machine.effort.spend(len(expected))
         found = machine.memory.get(machine.place(rank, "o", unit), Counter())
         if found != expected:
-            missing, extra = listed(expected - found), listed(found - expected)
-            what = f"lacks {missing[:3]}" if missing else f"has {extra[:3]} too much"
+            # The first contributions, each as often as it is there.
+            missing, extra = (
+                list(islice((place for place, times in sorted(some.items()) for _ in range(min(times, 4))), 3))
+                for some in (expected - found, found - expected)
+            )
+            what = f"lacks {missing}" if missing else f"has {extra} too much"
             return f"GPU {rank} ends with the wrong o[{unit}]: it {what} (rank, chunk)"
     return ""
 
 
-def promised(collective: Collective, ranks: int, units: int) -> Iterator[tuple[int, int, Value]]:
+def check(path: str | Path, machine_of: Callable[[Contributions], Machine[Value, Any]], label: str = "") -> None:
+    """Carries a program out with its blocks in several orders; raises `FileError` for what goes wrong.
+
+    label: behind the message. Raises `InfeasibleError` for a program too large to follow.
+    """
+    for seed in range(_ORDERS):
+        wrong = outcome(machine_of(Contributions()), seed)
+        if wrong:
+            raise FileError(path, f"{wrong}{label}")
+
+
+def promised(collective: Collective, ranks: int, units: int) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
     """(rank, output unit, contents) of everything that must be there after a collective on vectors of `units`."""
     block = units // ranks
     _, output = collective.buffers(units, ranks)
@@ -222,13 +260,7 @@ def promised(collective: Collective, ranks: int, units: int) -> Iterator[tuple[i
                 contents = [(collective.root, first + unit)]
             else:
                 contents = [(unit // block, first + unit % block)] if block else []
-            yield rank, unit, Counter(dict.fromkeys(contents, 1))
-
-
-def listed(contents: Value) -> list[tuple[int, int]]:
-    """The first contributions of `contents`, each as often as it is there, for a message."""
-    times = (place for place, number in sorted(contents.items()) for _ in range(min(number, 4)))
-    return list(islice(times, 4))
+            yield rank, unit, contents
 
 
 OWN_DATA = -1
@@ -354,44 +386,36 @@ def stories(
         arrival = trace.arrivals[min(lost)]
         raise InfeasibleError(f"GPU {arrival.dst} makes no use of what it receives from GPU {arrival.src}")
     for (rank, unit), known in readers.items():
-        last = kept.get((rank, unit))
-        yield list(_states(rank, _ordered(known, last), known, (rank, unit) in starts))
+        now: Parts | None = frozenset((OWN_DATA,)) if (rank, unit) in starts else None
+        applied: set[int] = set()
+        states = []
+        for parts in _ordered(known, kept.get((rank, unit))):
+            if now is not None and now <= parts:
+                new = [(number, REDUCE) for number in sorted(parts - now)]
+            elif OWN_DATA in parts:
+                raise InfeasibleError(f"GPU {rank} keeps several sums of the same data, and a schedule has one")
+            else:
+                first, *rest = sorted(parts)
+                new = [(first, COPY), *((number, REDUCE) for number in rest)]
+            if applied & dict(new).keys():
+                raise InfeasibleError(f"GPU {rank} uses the same data in several sums, and a schedule has one")
+            applied |= dict(new).keys()
+            now = parts
+            states.append(State(tuple(new), tuple(known[parts])))
+        yield states
 
 
 def _ordered(known: Iterable[Parts], last: Parts | None) -> list[Parts]:
     """Sums after what they are made of, what has the rank's own data in it first, and otherwise as they came."""
-    left = list(known)
-    if last in left:
-        left.remove(last)
-        left.append(last)
+    left = sorted(known, key=lambda parts: parts == last)
     found = []
     while left:
         least = [parts for parts in left if not any(other < parts for other in left)]
-        chosen = next((parts for parts in least if OWN_DATA in parts), None)
-        if chosen is None:
-            # A sum with the rank's own data waits for nothing but smaller sums of this kind.
-            chosen = next((parts for parts in left if OWN_DATA in parts), least[0])
+        # A sum with the rank's own data waits for nothing but smaller sums of this kind.
+        chosen = next((parts for parts in (*least, *left) if OWN_DATA in parts), least[0])
         left.remove(chosen)
         found.append(chosen)
     return found
-
-
-def _states(rank: int, order: list[Parts], known: dict[Parts, list[int]], starts: bool) -> Iterator[State]:
-    now: Parts | None = frozenset((OWN_DATA,)) if starts else None
-    applied: set[int] = set()
-    for parts in order:
-        if now is not None and now <= parts:
-            new = [(number, REDUCE) for number in sorted(parts - now)]
-        elif OWN_DATA in parts:
-            raise InfeasibleError(f"GPU {rank} keeps several sums of the same data, and a schedule has one")
-        else:
-            first, *rest = sorted(parts)
-            new = [(first, COPY), *((number, REDUCE) for number in rest)]
-        if any(number in applied for number, _ in new):
-            raise InfeasibleError(f"GPU {rank} uses the same data in several sums, and a schedule has one")
-        applied |= {number for number, _ in new}
-        now = parts
-        yield State(tuple(new), tuple(known[parts]))
 
 
 # Bytes for which the steps are to be the best.
@@ -407,7 +431,11 @@ Travel = tuple[int, int, tuple[int, ...], int, int]
 
 
 def to_schedule(
-    path: str | Path, program: Program, machine_of: Callable[[Trace], Machine[Held]], topology: Topology, root: int
+    path: str | Path,
+    program: Program[Any],
+    machine_of: Callable[[Trace], Machine[Held, Any]],
+    topology: Topology,
+    root: int,
 ) -> Candidate:
     """The schedule of a program that is right, on the members of a selected topology.
 
@@ -429,32 +457,14 @@ def to_schedule(
     machine = machine_of(trace)
     try:
         machine.run()
-        # What must be there in the end.
+        # What must be there in the end; sums are of no rank in particular.
         kept: dict[tuple[int, Unit], Parts] = {}
-        block = units // ranks
-        for unit in _units(collective, ranks, units):
-            inside = unit[1] % block if collective.ends == OWN else unit[1]
-            place = inside + (unit[0] * block if collective.starts == OWN else 0)
-            holders = [_target(collective, unit, ranks, units) if collective.ends == OWN else collective.root]
-            for rank in range(ranks) if collective.ends == EVERY else holders:
-                kept[rank, unit] = machine.memory[machine.place(rank, "o", place)].parts
+        for rank, place, ((source, unit), *_) in promised(collective, ranks, units):
+            parts = machine.memory[machine.place(rank, "o", place)].parts
+            kept[rank, (-1 if collective.reduces else source, unit)] = parts
         return _schedule(trace, kept, topology, collective, program.name, units)
     except InfeasibleError as error:
         raise InfeasibleError(f"{path}: right for its runtime, but no schedule here: {error}") from None
-
-
-def _units(collective: Collective, ranks: int, units: int) -> Iterator[Unit]:
-    """All units of the vector, or of all vectors of an alltoall."""
-    if collective.starts != OWN:
-        yield from ((-1 if collective.reduces else collective.root, unit) for unit in range(units))
-    else:
-        own, _ = collective.buffers(units, ranks)
-        yield from ((rank, unit) for rank in range(ranks) for unit in range(own))
-
-
-def _target(collective: Collective, unit: Unit, ranks: int, units: int) -> int:
-    """The rank that a unit ends at, -1 where that is every rank or the root."""
-    return unit[1] // (units // ranks) if collective.ends == OWN else -1
 
 
 def _schedule(
@@ -466,19 +476,15 @@ def _schedule(
     units: int,
 ) -> Candidate:
     ranks = topology.ranks
-    everything = list(_units(collective, ranks, units))
-    if collective.starts == EVERY:
-        starts = {(rank, unit) for rank in range(ranks) for unit in everything}
-    elif collective.starts == ROOT:
-        starts = {(collective.root, unit) for unit in everything}
-    else:
-        starts = {(unit[0], unit) for unit in everything}
+    # All units of the vector, or of all vectors of an alltoall; those that ranks add to are of no rank.
+    sources = range(ranks) if collective.starts == OWN else [-1 if collective.reduces else collective.root]
+    everything = list(product(sources, range(collective.buffers(units, ranks)[0])))
+    starts = {(rank, unit) for unit in everything for rank in (range(ranks) if unit[0] < 0 else [unit[0]])}
     found = sends(trace, kept)
     states = list(stories(found, trace, kept, starts))
     ops = {number: op for story in states for state in story for number, op in state.writes}
-    labels = {
-        unit: collective.labels(max(unit[0], 0), max(_target(collective, unit, ranks, units), 0)) for unit in everything
-    }
+    block = max(1, units // ranks)
+    labels = {unit: collective.labels(unit[0], unit[1] // block) for unit in everything}
     waits = _waits(trace, found, states)
     levels = _levels(trace, found, waits)
     if levels is None:
@@ -489,7 +495,20 @@ def _schedule(
         for number, send in sorted(found.items()):
             first, messages = trace.arrivals[send.arrivals[0]], _messages(trace, send)
             travels[first.unit].append((levels[messages], messages[-1], send.stops, ops[number], first.channel))
-        return _built(Builder(topology, collective, name, "steps"), labels, travels)
+        # Units that always travel together are one chunk.
+        together: Counter[tuple[tuple[int, int], tuple[Travel, ...]]] = Counter()
+        for unit, label in labels.items():
+            together[label, tuple(travels.get(unit, ()))] += 1
+        builder, rows = Builder(topology, collective, name, "steps"), []
+        for (label, travel), alike in together.items():
+            chunk = builder.add_chunk(Fraction(collective.vectors(ranks) * alike, len(labels)), *label)
+            rows += [(step, message, chunk, stops, op, channel) for step, message, stops, op, channel in travel]
+        device = topology.member_places.tolist()
+        for step, _, chunk, stops, op, channel in sorted(rows):
+            ends = [device[stop] for stop in stops]
+            route = builder.add_route([link for a, b in pairwise(ends) for link in topology.router.route(a, b)])
+            builder.add_sends(chunk=chunk, src=ends[0], dst=ends[-1], op=op, step=step, route=route, channel=channel)
+        return builder.finish()
 
     entrants = [built(levels)]
     # One message of a connection after another.
@@ -556,33 +575,6 @@ def _levels(trace: Trace, found: Sends, waits: Waits) -> Levels | None:
         for later in rooms.successors(number):
             level[later] = max(level[later], level[number] + least[number, later])
     return {messages: level[number] for messages, number in room.items()}
-
-
-# --- chunks ---------------------------------------------------------------------------------------------------------
-
-
-def _built(builder: Builder, labels: Mapping[Unit, tuple[int, int]], travels: Mapping[Unit, list[Travel]]) -> Schedule:
-    """The schedule; units that always travel together are one chunk.
-
-    labels: origin and target of each unit.
-    """
-    topology = builder.topology
-    device = topology.member_places.tolist()
-    together: dict[tuple[tuple[int, int], tuple[Travel, ...]], list[Unit]] = defaultdict(list)
-    for unit, label in labels.items():
-        together[label, tuple(travels.get(unit, ()))].append(unit)
-    share = Fraction(builder.collective.vectors(topology.ranks), len(labels))
-    rows = []
-    for (label, travel), alike in together.items():
-        chunk = builder.add_chunk(share * len(alike), *label)
-        rows += [(step, message, chunk, stops, op, channel) for step, message, stops, op, channel in travel]
-    for step, _, chunk, stops, op, channel in sorted(rows):
-        ends = [device[stop] for stop in stops]
-        links = [link for a, b in pairwise(ends) for link in topology.router.route(a, b)]
-        builder.add_sends(
-            chunk=chunk, src=ends[0], dst=ends[-1], op=op, step=step, route=builder.add_route(links), channel=channel
-        )
-    return builder.finish()
 
 
 def is_forest(schedule: Schedule) -> bool:

@@ -17,7 +17,8 @@ from blinksim.algorithms.registry import REGISTRY, algorithm
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats.moves import moves
-from blinksim.formats.runtimes.mscclpp_json import check_text, export, read_text, run, to_text
+from blinksim.formats.programs import Contributions, Effort, outcome
+from blinksim.formats.runtimes.mscclpp_json import Memory, Plan, check_text, export, read_text, to_text
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 
 QUAD = machines.load("dgx1-v100").select([f"gpu{i}" for i in range(4)])
@@ -27,6 +28,10 @@ QUICK = [entry for entry in REGISTRY.values() if not entry.solver and entry.name
 CASES = [(entry.name, collective) for entry in QUICK for collective in COLLECTIVES if entry.supports(collective)]
 PAIR = to_text(moves(ring_allreduce(2)), "ring")
 RING = to_text(moves(ring_allreduce(3)), "ring")
+
+
+def run(plan: Plan, seed: int, root: int = 0) -> str:
+    return outcome(Memory(plan, Contributions(), Effort(), root=root), seed)
 
 
 @pytest.mark.parametrize(("name", "collective"), CASES)

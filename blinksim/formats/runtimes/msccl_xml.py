@@ -13,24 +13,16 @@ place where the file allows that, and in any order of the thread blocks.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 
-from blinksim.collective import COLLECTIVES, OWN
+from blinksim.collective import COLLECTIVES, OWN, Collective
 from blinksim.errors import FileError, InfeasibleError
+from blinksim.formats import programs
 from blinksim.formats.moves import INPUT, OUTPUT, Move, Moves, Place, moves
-from blinksim.formats.programs import (
-    BlockId,
-    Contents,
-    Contributions,
-    Effort,
-    Machine,
-    V,
-    WrongStepError,
-    to_schedule,
-    unkept,
-)
+from blinksim.formats.programs import BlockId, Contents, Effort, Machine, Program, V, WrongStepError
 from blinksim.formats.registry import Format
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import Schedule
@@ -48,7 +40,6 @@ _SENDS, _RECEIVES, _ADDS = ("s", "rcs", "rrs", "rrcs"), ("r", "rcs", "rrs", "rrc
 _WRITES = ("r", "rcs", "rrc", "rrcs", "cpy", "re")
 _PARENTS = {"gpu": ("algo",), "tb": ("gpu",), "step": ("tb",)}
 _MOST_GPUS, _MOST_UNITS = 1024, 32767
-_ORDERS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,55 +52,39 @@ class Step:
     awaited: bool
     line: int
 
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    send: int
-    receive: int
-    channel: int
-    steps: tuple[Step, ...]
-    line: int
+    @property
+    def where(self) -> str:
+        return f"line {self.line}"
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    sizes: dict[str, int]
-    blocks: tuple[Block, ...]
+@dataclass(frozen=True)
+class Algorithm(Program[Step]):
+    """A file's content. units: ``nchunksperloop``. ends: of every thread block the peers to and from, its channel."""
 
-
-@dataclass(frozen=True, slots=True)
-class Algorithm:
-    """A file's content. units: ``nchunksperloop``."""
-
-    name: str
-    collective: str
-    units: int
     in_place: bool
     out_of_place: bool
-    gpus: tuple[Gpu, ...]
+    ends: dict[BlockId, tuple[int, int, int]]
 
     @property
-    def ranks(self) -> int:
-        return len(self.gpus)
+    def channels(self) -> int:
+        return 1 + max((channel for _, _, channel in self.ends.values()), default=0)
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """The most thread blocks of a GPU, the most steps of one, and the channels."""
-
-    blocks: int
-    steps: int
-    channels: int
-
-
-def check_text(text: str, path: str | Path, *, root: int = 0, slots: int = 1) -> Counted:
-    """Reads and carries out an algorithm file; returns what was counted.
+def check_text(text: str, path: str | Path, *, root: int = 0, slots: int = 1) -> Algorithm:
+    """Reads and carries out an algorithm file.
 
     root: of rooted collectives, since the format does not name it. slots: sends that a connection holds. Raises
     `FileError` for anything that the runtimes refuse, that waits forever, or that does not end as promised, and
     `InfeasibleError` for a file too large to follow.
     """
-    return _checked(text, path, root, slots)[1]
+    algorithm, effort = read_text(text, path), Effort(path)
+    for inside in [False] * algorithm.out_of_place + [True] * algorithm.in_place or [False]:
+
+        def buffers(contents: Contents[programs.Value], inside: bool = inside) -> Buffers[programs.Value]:
+            return Buffers(algorithm, contents, effort, root=root, slots=slots, in_place=inside)
+
+        programs.check(path, buffers, f" ({'in' if inside else 'out of'} place)")
+    return algorithm
 
 
 def read_schedule(text: str, path: str | Path, topology: Topology, root: int = 0) -> Candidate:
@@ -117,31 +92,12 @@ def read_schedule(text: str, path: str | Path, topology: Topology, root: int = 0
 
     Raises as `check_text` and `programs.to_schedule`.
     """
-    algorithm, _ = _checked(text, path, root, 1)
-    in_place = not algorithm.out_of_place
-    return to_schedule(
-        path,
-        algorithm,
-        lambda trace: Buffers(algorithm, trace, Effort(path), root=root, in_place=in_place),
-        topology,
-        root,
-    )
+    algorithm = check_text(text, path, root=root)
 
+    def buffers(trace: programs.Trace) -> Buffers[programs.Held]:
+        return Buffers(algorithm, trace, Effort(path), root=root, in_place=not algorithm.out_of_place)
 
-def _checked(text: str, path: str | Path, root: int, slots: int) -> tuple[Algorithm, Counted]:
-    algorithm, effort = read_text(text, path), Effort(path)
-    ways = [False] * algorithm.out_of_place + [True] * algorithm.in_place
-    for in_place in ways or [False]:
-        for seed in range(_ORDERS):
-            wrong = run(algorithm, effort, root=root, slots=slots, in_place=in_place, seed=seed)
-            if wrong:
-                raise FileError(path, f"{wrong} ({'in' if in_place else 'out of'} place)")
-    blocks = [block for gpu in algorithm.gpus for block in gpu.blocks]
-    return algorithm, Counted(
-        max(len(gpu.blocks) for gpu in algorithm.gpus),
-        max((len(block.steps) for block in blocks), default=0),
-        1 + max((block.channel for block in blocks), default=0),
-    )
+    return programs.to_schedule(path, algorithm, buffers, topology, root)
 
 
 # --- reading ------------------------------------------------------------------------------------------------------
@@ -168,48 +124,82 @@ def read_text(text: str, path: str | Path) -> Algorithm:
             raise fault(path, gpu, f"id must be {number}: GPUs are numbered from 0 in order")
     if len(gpus) != count:
         raise fault(path, root, f"{len(gpus)} <gpu> for ngpus={count}")
-    read = tuple(_gpu(path, gpu, count, channels) for gpu in gpus)
-    _check_connections(path, root, read, channels)
-    return Algorithm(
-        word(path, root, "name"),
-        collective,
-        integer(path, root, "nchunksperloop", low=1, high=_MOST_UNITS),
-        bool(integer(path, root, "inplace", low=0, high=1)),
-        bool(integer(path, root, "outofplace", low=0, high=1)),
-        read,
-    )
+    ends: dict[BlockId, tuple[int, int, int]] = {}
+    steps: dict[BlockId, tuple[Step, ...]] = {}
+    sizes = tuple(_gpu(path, rank, gpu, count, channels, ends, steps) for rank, gpu in enumerate(gpus))
+    _check_connections(path, root, ends, steps, channels)
+    units = integer(path, root, "nchunksperloop", low=1, high=_MOST_UNITS)
+    inside, outside = (bool(integer(path, root, name, low=0, high=1)) for name in ("inplace", "outofplace"))
+    return Algorithm(word(path, root, "name"), collective, units, sizes, steps, inside, outside, ends)
 
 
-def _gpu(path: str | Path, element: Element, count: int, channels: int) -> Gpu:
+def _check_connections(
+    path: str | Path,
+    root: Element,
+    ends: dict[BlockId, tuple[int, int, int]],
+    steps: dict[BlockId, tuple[Step, ...]],
+    channels: int,
+) -> None:
+    """Every connection has one block at either end, with as many sends as receives."""
+    connections: dict[tuple[int, int, int], tuple[list[int], list[int]]] = {}
+    for (rank, number), (send, receive, channel) in ends.items():
+        kinds = [step.kind for step in steps[rank, number]]
+        if send >= 0:
+            connections.setdefault((rank, send, channel), ([], []))[0].append(sum(kind in _SENDS for kind in kinds))
+        if receive >= 0:
+            into = connections.setdefault((receive, rank, channel), ([], []))[1]
+            into.append(sum(kind in _RECEIVES for kind in kinds))
+    for (a, b, channel), (out, into) in connections.items():
+        if len(out) != 1 or len(into) != 1 or out != into:
+            raise fault(
+                path, root, f"connection {a}->{b} on channel {channel}: blocks that send {out}, that receive {into}"
+            )
+    if channels != 1 + max((channel for _, _, channel in ends.values()), default=0):
+        raise fault(path, root, f"nchannels={channels}, but the highest channel is another")
+
+
+def _gpu(
+    path: str | Path,
+    rank: int,
+    element: Element,
+    count: int,
+    channels: int,
+    ends: dict[BlockId, tuple[int, int, int]],
+    steps: dict[BlockId, tuple[Step, ...]],
+) -> dict[str, int]:
+    """The sizes of a GPU's buffers; the ends and the steps of its thread blocks are put beside those of the others."""
     sizes = {b: integer(path, element, f"{b}_chunks", low=0, high=2**20) for b in "ios"}
-    blocks, used = [], Counter[int]()
-    for number, child in enumerate(element.named("tb")):
-        if integer(path, child, "id", low=0, high=10_000) != number:
-            raise fault(path, child, f"id must be {number}: thread blocks are numbered from 0 in order")
-        channel = integer(path, child, "chan", low=0, high=channels - 1)
+    blocks, used = list(element.named("tb")), Counter[int]()
+    for number, block in enumerate(blocks):
+        if integer(path, block, "id", low=0, high=10_000) != number:
+            raise fault(path, block, f"id must be {number}: thread blocks are numbered from 0 in order")
+        channel = integer(path, block, "chan", low=0, high=channels - 1)
         used[channel] += 1
         if used[channel] > MOST_BLOCKS:
-            raise fault(path, child, f"more than {MOST_BLOCKS} thread blocks on channel {channel}")
-        peers = [integer(path, child, name, low=-1, high=count - 1) for name in ("send", "recv")]
-        steps = tuple(_step(path, step, position, sizes, peers) for position, step in enumerate(child.named("step")))
-        if len(steps) > MOST_STEPS:
-            raise fault(path, child, f"{len(steps)} steps; the runtimes take {MOST_STEPS}")
-        blocks.append(Block(peers[0], peers[1], channel, steps, child.line))
-    for number, block in enumerate(blocks):
-        for step in block.steps:
+            raise fault(path, block, f"more than {MOST_BLOCKS} thread blocks on channel {channel}")
+        send, receive = (integer(path, block, name, low=-1, high=count - 1) for name in ("send", "recv"))
+        if rank in (send, receive):
+            raise fault(path, block, f"GPU {rank} is its own peer")
+        own = [_step(path, step, s, sizes, send, receive) for s, step in enumerate(block.named("step"))]
+        if len(own) > MOST_STEPS:
+            raise fault(path, block, f"{len(own)} steps; the runtimes take {MOST_STEPS}")
+        ends[rank, number], steps[rank, number] = (send, receive, channel), tuple(own)
+    for number in range(len(blocks)):
+        for step in steps[rank, number]:
             if step.wait is None:
                 continue
             other, position = step.wait
-            if other >= len(blocks) or other == number or position >= len(blocks[other].steps):
+            awaited = steps.get((rank, other), ())
+            if other == number or position >= len(awaited):
                 raise FileError(
                     path, f"<step>: waits for step {position} of block {other}, which is not there", step.line
                 )
-            if not blocks[other].steps[position].awaited:
+            if not awaited[position].awaited:
                 raise FileError(path, f"<step>: step {position} of block {other} needs hasdep=1", step.line)
-    return Gpu(sizes, tuple(blocks))
+    return sizes
 
 
-def _step(path: str | Path, element: Element, position: int, sizes: dict[str, int], peers: list[int]) -> Step:
+def _step(path: str | Path, element: Element, position: int, sizes: dict[str, int], send: int, receive: int) -> Step:
     if integer(path, element, "s", low=0, high=MOST_STEPS) != position:
         raise fault(path, element, f"s must be {position}: steps are numbered from 0 in order")
     kind = word(path, element, "type")
@@ -224,7 +214,7 @@ def _step(path: str | Path, element: Element, position: int, sizes: dict[str, in
         if kind != "nop" and not 0 <= start <= sizes[buffer] - count:
             raise fault(path, element, f"{end}off={start} and cnt={count} leave the {sizes[buffer]} chunks of {buffer}")
         places.append((buffer, start))
-    if (kind in _SENDS and peers[0] < 0) or (kind in _RECEIVES and peers[1] < 0):
+    if (kind in _SENDS and send < 0) or (kind in _RECEIVES and receive < 0):
         raise fault(path, element, f"type={kind} in a thread block without that peer")
     on = integer(path, element, "depid", low=-1, high=10_000), integer(path, element, "deps", low=-1, high=MOST_STEPS)
     if (on[0] < 0) != (on[1] < 0):
@@ -233,49 +223,10 @@ def _step(path: str | Path, element: Element, position: int, sizes: dict[str, in
     return Step(kind, places[0], places[1], count, on if on[0] >= 0 else None, awaited, element.line)
 
 
-def _check_connections(path: str | Path, root: Element, gpus: tuple[Gpu, ...], channels: int) -> None:
-    """Every connection has one block at either end, with as many sends as receives."""
-    ends: dict[tuple[int, int, int], list[list[int]]] = {}
-    for rank, gpu in enumerate(gpus):
-        for block in gpu.blocks:
-            for way, peer, kinds in ((0, block.send, _SENDS), (1, block.receive, _RECEIVES)):
-                if peer < 0:
-                    continue
-                if peer == rank:
-                    raise FileError(path, f"<tb>: GPU {rank} is its own peer", block.line)
-                key = (rank, peer, block.channel) if way == 0 else (peer, rank, block.channel)
-                found = ends.setdefault(key, [[], []])
-                found[way].append(sum(step.kind in kinds for step in block.steps))
-    for (a, b, channel), (out, into) in ends.items():
-        if len(out) != 1 or len(into) != 1 or out != into:
-            raise fault(
-                path, root, f"connection {a}->{b} on channel {channel}: blocks that send {out}, that receive {into}"
-            )
-    if channels != 1 + max((block.channel for gpu in gpus for block in gpu.blocks), default=0):
-        raise fault(path, root, f"nchannels={channels}, but the highest channel is another")
-
-
 # --- carrying out -------------------------------------------------------------------------------------------------
 
 
-def run(
-    algorithm: Algorithm,
-    effort: Effort | None = None,
-    *,
-    root: int = 0,
-    slots: int = 1,
-    in_place: bool = False,
-    seed: int = 0,
-) -> str:
-    """What goes wrong when the file is carried out, as a sentence; empty if all ends as promised.
-
-    seed: decides which thread block goes first where several can. effort: what is left of it is used.
-    """
-    machine = Buffers(algorithm, Contributions(), effort or Effort(), root=root, slots=slots, in_place=in_place)
-    return machine.run(seed) or unkept(machine)
-
-
-class Buffers(Machine[V]):
+class Buffers(Machine[V, Step]):
     """The buffers of all GPUs and the connections between them.
 
     slots: sends that a connection holds. In place, input and output share memory as NCCL's buffers do.
@@ -291,32 +242,27 @@ class Buffers(Machine[V]):
         slots: int = 1,
         in_place: bool = False,
     ) -> None:
-        blocks = {(a, b): block for a, gpu in enumerate(algorithm.gpus) for b, block in enumerate(gpu.blocks)}
-        super().__init__(algorithm, {at: len(block.steps) for at, block in blocks.items()}, contents, effort, root)
-        self.blocks, self.slots, self.in_place = blocks, slots, in_place
+        self.ends, self.slots, self.in_place = algorithm.ends, slots, in_place
         self.done: Counter[BlockId] = Counter()
         self.queues: defaultdict[tuple[int, int, int], deque[list[V]]] = defaultdict(deque)
-        usual = dict(zip("io", self.collective.buffers(algorithm.units, algorithm.ranks), strict=True))
+        usual = Collective(algorithm.collective, root).buffers(algorithm.units, algorithm.ranks)
         # In place, a buffer that the file gives no chunks is part of the other.
         self.sizes = [
-            {buffer: gpu.sizes[buffer] or (usual[buffer] if in_place else 0) for buffer in "io"}
-            for gpu in algorithm.gpus
+            {buffer: sizes[buffer] or (length if in_place else 0) for buffer, length in zip("io", usual, strict=True)}
+            for sizes in algorithm.sizes
         ]
-        self.fill(sizes["i"] for sizes in self.sizes)
-
-    def where(self, block: BlockId, position: int) -> str:
-        return f"line {self.blocks[block].steps[position].line}"
+        super().__init__(algorithm, contents, effort, root, [sizes["i"] for sizes in self.sizes])
 
     def waits_forever(self, block: BlockId) -> str:
         return f"thread block {block[1]} of GPU {block[0]} waits forever"
 
-    def _connections(self, at: BlockId) -> tuple[deque[list[V]], deque[list[V]]]:
+    def _connections(self, block: BlockId) -> tuple[deque[list[V]], deque[list[V]]]:
         """Those that a block sends and receives on."""
-        block = self.blocks[at]
-        return self.queues[at[0], block.send, block.channel], self.queues[block.receive, at[0], block.channel]
+        send, receive, channel = self.ends[block]
+        return self.queues[block[0], send, channel], self.queues[receive, block[0], channel]
 
     def ready(self, block: BlockId, position: int) -> bool:
-        step, (out, into) = self.blocks[block].steps[position], self._connections(block)
+        step, (out, into) = self.steps[block][position], self._connections(block)
         if step.wait is not None and self.done[block[0], step.wait[0]] <= step.wait[1]:
             return False
         return not ((step.kind in _SENDS and len(out) >= self.slots) or (step.kind in _RECEIVES and not into))
@@ -337,8 +283,8 @@ class Buffers(Machine[V]):
 
     def carry_out(self, block: BlockId, position: int) -> None:
         self.done[block] = position + 1
-        rank, own, (out, into) = block[0], self.blocks[block], self._connections(block)
-        step, added = own.steps[position], self.contents.added
+        rank, (out, into) = block[0], self._connections(block)
+        step, added = self.steps[block][position], self.contents.added
         if step.kind == "nop":
             return
         arrived = into.popleft() if step.kind in _RECEIVES else []
@@ -356,7 +302,8 @@ class Buffers(Machine[V]):
         if step.kind in _WRITES:
             self.write(rank, *step.target, values)
         if step.kind in _SENDS:
-            out.append(self.contents.sent(rank, own.send, own.channel, values, more=False))
+            send, _, channel = self.ends[block]
+            out.append(self.contents.sent(rank, send, channel, values, more=False))
 
 
 # --- writing ------------------------------------------------------------------------------------------------------
@@ -384,27 +331,11 @@ class _Step:
     target: Place
     count: int
     block: _Block
-    place: int = 0
-    waits: list[_Step] = field(default_factory=list)
+    place: int
+    waits: list[_Step]
+    known: Counter[int]
     number: int = -1
     awaited: bool = False
-    known: dict[int, int] = field(default_factory=dict)
-
-    def settle(self, before: _Step | None) -> None:
-        """Keeps the waits that tell something new; `before`: the step before it in its block.
-
-        Whatever it waits for must be settled.
-        """
-        self.known = dict(before.known) if before else {}
-        kept = []
-        # The last step that was settled tells most.
-        for other in sorted(self.waits, key=lambda step: -sum(step.known.values())):
-            if self.known.get(id(other.block), 0) <= other.place:
-                kept.append(other)
-                self.known = {key: max(self.known.get(key, 0), other.known.get(key, 0))
-                              for key in (self.known.keys() | other.known.keys())}  # fmt: skip
-        self.waits = kept
-        self.known[id(self.block)] = self.place + 1
 
 
 @dataclass(eq=False)
@@ -417,19 +348,18 @@ class _Block:
     steps: list[_Step] = field(default_factory=list)
 
     def add(self, kind: str, source: Place, target: Place, count: int, waits: list[_Step]) -> _Step:
-        """A step behind the others."""
-        step = _Step(kind, source, target, count, self, len(self.steps), waits)
-        step.settle(self.steps[-1] if self.steps else None)
-        self.steps.append(step)
-        return step
-
-
-@dataclass
-class _Data:
-    """The step that last wrote a piece of data, and those that read it since."""
-
-    written: _Step | None = None
-    read: list[_Step] = field(default_factory=list)
+        """A step behind the others, with those of the waits that tell something new."""
+        known = Counter(self.steps[-1].known if self.steps else ())
+        kept = []
+        # The last step that was added tells most.
+        for other in sorted(waits, key=lambda step: -step.known.total()):
+            if known[id(other.block)] <= other.place:
+                kept.append(other)
+                known |= other.known
+        place = len(self.steps)
+        known[id(self)] = place + 1
+        self.steps.append(_Step(kind, source, target, count, self, place, kept, known))
+        return self.steps[-1]
 
 
 def export(schedule: Schedule, channels: int | None = None) -> Exported:
@@ -438,7 +368,7 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     plan = moves(schedule)
     text = to_text(plan, f"{schedule.algorithm}_{plan.collective}_{plan.ranks}", most)
     try:
-        counted = check_text(text, "the exported file", root=plan.root)
+        read = check_text(text, "the exported file", root=plan.root)
     except FileError as error:
         raise InfeasibleError(
             f"{error}: this schedule needs connections that hold more than one send. Take another algorithm="
@@ -447,16 +377,16 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     notes = [*plan.notes, _FOR_RCCL if on_amd else _FOR_NCCL]
     if schedule.collective.rooted:
         notes.append(f"the root is rank {plan.root}, whatever the call says: the format does not name it")
-    if counted.steps > RCCL_STEPS:
+    if read.most_steps > RCCL_STEPS:
         notes.append(
-            f"a thread block has {counted.steps} steps; RCCL takes {RCCL_STEPS}, the other runtimes {MOST_STEPS}"
+            f"a thread block has {read.most_steps} steps; RCCL takes {RCCL_STEPS}, the other runtimes {MOST_STEPS}"
         )
     if schedule.form == "forest":
         notes.append("the runtime's own slices pipeline the data along the trees")
     return Exported(
         files={"": text},
         summary=f"{plan.collective} of {plan.ranks} GPUs in {counted_as(plan.units, 'chunk')}, "
-        f"{counted_as(counted.blocks, 'thread block')} on the busiest GPU, {counted_as(counted.channels, 'channel')}",
+        f"{counted_as(read.most_blocks, 'thread block')} on the busiest GPU, {counted_as(read.channels, 'channel')}",
         facts=("every chunk ends where the collective promises, with one buffer a connection and in any order",),
         environment=_RCCL_LOADS if on_amd else _MSCCL_LOADS,
         proof=("NCCL INFO Using MSCCL files from {folder}",)
@@ -499,41 +429,39 @@ def _blocks(plan: Moves, rank: int, mine: Sequence[Move], channel: dict[int, int
     mine: the moves from and to it, in order.
     """
     blocks: dict[tuple[int, int, int], _Block] = {}
-    data: dict[str, _Data] = {}
+    # The step that last wrote a piece of data, and those that read it since.
+    written: dict[str, list[_Step]] = {}
+    read: defaultdict[str, list[_Step]] = defaultdict(list)
 
     def block(send: int, receive: int, chan: int) -> _Block:
         return blocks.setdefault((send, receive, chan), _Block(send, receive, chan))
 
-    first = 0
-    while first < len(mine):
-        last = first
-        while last < len(mine) and mine[last].round == mine[first].round:
-            last += 1
-        for move in (move for move in mine[first:last] if move.src == rank):
-            here = data.setdefault(move.slot_read, _Data())
-            waits = [here.written] if here.written else []
-            to = block(move.dst, -1, channel[move.channel])
-            here.read.append(to.add(SEND, move.reads, move.reads, move.units, waits))
-        for move in (move for move in mine[first:last] if move.dst == rank):
-            here = data.setdefault(move.slot_written, _Data())
-            kind = RECEIVE if move.operand is None else REDUCE_IN
-            source = move.into if move.operand is None else move.operand
-            waits = [*here.read, *([here.written] if here.written else [])]
+    for _, group in groupby(mine, key=lambda move: move.round):
+        now = list(group)
+        for move in (move for move in now if move.src == rank):
+            to, waits = block(move.dst, -1, channel[move.channel]), written.get(move.slot_read, [])
+            read[move.slot_read].append(to.add(SEND, move.reads, move.reads, move.units, waits))
+        for move in (move for move in now if move.dst == rank):
+            kind, source = (RECEIVE, move.into) if move.operand is None else (REDUCE_IN, move.operand)
+            waits = [*read.pop(move.slot_written, ()), *written.get(move.slot_written, ())]
             by = block(-1, move.src, channel[move.channel])
-            data[move.slot_written] = _Data(by.add(kind, source, move.into, move.units, waits))
-        first = last
-    copies = [(source, target, units) for owner, source, target, units in plan.copies if owner == rank]
-    for source, target, units in _joined(copies):
+            written[move.slot_written] = [by.add(kind, source, move.into, move.units, waits)]
+    # Copies that continue each other are one.
+    copies: list[tuple[Place, Place, int]] = []
+    for source, target, units in sorted(
+        (copy[1:] for copy in plan.copies if copy[0] == rank), key=lambda copy: (copy[0].buffer, copy[0].start)
+    ):
+        if copies:
+            a, b, n = copies[-1]
+            if (a.after(n), b.start + n) == (source, target.start):
+                copies[-1] = (a, b, n + units)
+                continue
+        copies.append((source, target, units))
+    for source, target, units in copies:
         local = block(-1, -1, 0)
-        for start, count in _counts(units):
-            local.add(COPY, source.after(start), target.after(start), count, [])
+        for start in range(0, units, MOST_COUNT):
+            local.add(COPY, source.after(start), target.after(start), min(MOST_COUNT, units - start), [])
     return list(blocks.values())
-
-
-def _counts(units: int) -> Iterator[tuple[int, int]]:
-    """Where the parts of so many units start that a step can move, and how many units each has."""
-    for start in range(0, units, MOST_COUNT):
-        yield start, min(MOST_COUNT, units - start)
 
 
 def _parts(move: Move) -> list[Move]:
@@ -547,28 +475,15 @@ def _parts(move: Move) -> list[Move]:
     return [
         replace(
             move,
-            units=count,
+            units=min(MOST_COUNT, move.units - start),
             reads=move.reads.after(start),
             into=move.into.after(start),
             operand=None if move.operand is None else move.operand.after(start),
             slot_read=f"{move.slot_read} from {start}",
             slot_written=f"{move.slot_written} from {start}",
         )
-        for start, count in _counts(move.units)
+        for start in range(0, move.units, MOST_COUNT)
     ]
-
-
-def _joined(copies: list[tuple[Place, Place, int]]) -> list[tuple[Place, Place, int]]:
-    """Copies with those that continue each other made one."""
-    found: list[tuple[Place, Place, int]] = []
-    for source, target, units in sorted(copies, key=lambda copy: (copy[0].buffer, copy[0].start)):
-        if found:
-            a, b, n = found[-1]
-            if (a.buffer, a.start + n, b.start + n) == (source.buffer, source.start, target.start):
-                found[-1] = (a, b, n + units)
-                continue
-        found.append((source, target, units))
-    return found
 
 
 def _gpu_lines(rank: int, blocks: list[_Block]) -> list[str]:
@@ -587,13 +502,9 @@ def _gpu_lines(rank: int, blocks: list[_Block]) -> list[str]:
                 f"a thread block of rank {rank} has {len(program)} steps, and the runtimes take {MOST_STEPS}. Build "
                 "the schedule with fewer chunks or more channels"
             )
-    per_channel: dict[int, int] = {}
-    for block in blocks:
-        per_channel[block.channel] = per_channel.get(block.channel, 0) + 1
-    if per_channel and max(per_channel.values()) > MOST_BLOCKS:
-        raise InfeasibleError(
-            f"rank {rank} has {max(per_channel.values())} thread blocks on one channel; the runtimes take {MOST_BLOCKS}"
-        )
+    most = max(Counter(block.channel for block in blocks).values(), default=0)
+    if most > MOST_BLOCKS:
+        raise InfeasibleError(f"rank {rank} has {most} thread blocks on one channel; the runtimes take {MOST_BLOCKS}")
     place = {id(block): position for position, block in enumerate(blocks)}
     lines = []
     for position, (block, program) in enumerate(zip(blocks, programs, strict=True)):

@@ -27,6 +27,7 @@ from blinksim.collective import COLLECTIVES
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats import programs
 from blinksim.formats.moves import SCRATCH, Move, Moves, Place, moves
+from blinksim.formats.programs import BlockId, Contents, Effort, Machine, Program, V, WrongStepError
 from blinksim.formats.registry import Format
 from blinksim.graphs.connectivity import UnionFind
 from blinksim.schedule.candidate import Candidate
@@ -46,7 +47,6 @@ _OPTIONAL = {
     "max_message_size": 2**64 - 1,
 }
 _KINDS = ("nop", "barrier", "put", "signal", "wait", "copy", "re")
-_ORDERS = 3
 _MOST_GPUS = 1024
 Span = tuple[int, str, int, int]
 
@@ -61,28 +61,14 @@ class Operation:
     channel: int
     barrier: int
     blocks: int
-    place: str
+    where: str
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """gpus: of every rank the sizes of its buffers and its blocks' operations. twin: of channel (rank, number)."""
+@dataclass(frozen=True)
+class Plan(Program[Operation]):
+    """A file's content. twin: of channel (rank, number)."""
 
-    name: str
-    collective: str
-    sizes: tuple[dict[str, int], ...]
-    blocks: tuple[tuple[tuple[Operation, ...], ...], ...]
     twin: dict[tuple[int, int], tuple[int, int]]
-    in_place: bool
-
-    @property
-    def units(self) -> int:
-        """Units of the vector."""
-        return max(self.sizes[0]["i"], self.sizes[0]["o"])
-
-    @property
-    def ranks(self) -> int:
-        return len(self.blocks)
 
     def nth(self, rank: int, channel: int) -> int:
         """Which of the channels from a rank to the same peer a channel of the rank is, counted from 0."""
@@ -90,32 +76,20 @@ class Plan:
         return sum(self.twin[rank, other][0] == peer for other in range(channel))
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """The most thread blocks of a GPU, the most operations of one, and the scratch units of every rank."""
-
-    blocks: int
-    operations: int
-    scratch: tuple[int, ...]
-
-
-def check_text(text: str, path: str | Path, *, root: int = 0) -> Counted:
+def check_text(text: str, path: str | Path, *, root: int = 0) -> Plan:
     """As `check`, for the text of a plan."""
     return check(parse(path, text.encode("utf-8"), "plan"), path, root=root)
 
 
-def check(document: object, path: str | Path, *, root: int = 0) -> Counted:
-    """Reads and carries out the plan in a JSON document; returns what was counted.
+def check(document: object, path: str | Path, *, root: int = 0) -> Plan:
+    """Reads and carries out the plan in a JSON document.
 
     root: of rooted collectives, since the format does not name it. Raises `FileError` for what the executor refuses,
     what waits forever, and what does not end as promised, and `InfeasibleError` for a plan too large to follow.
     """
-    plan = _checked(document, path, root)
-    return Counted(
-        max(len(blocks) for blocks in plan.blocks),
-        max((len(ops) for blocks in plan.blocks for ops in blocks), default=0),
-        tuple(sizes["s"] for sizes in plan.sizes),
-    )
+    plan, effort = read(document, path), Effort(path)
+    programs.check(path, lambda contents: Memory(plan, contents, effort, root=root))
+    return plan
 
 
 def read_schedule(document: object, path: str | Path, topology: Topology, root: int = 0) -> Candidate:
@@ -123,19 +97,8 @@ def read_schedule(document: object, path: str | Path, topology: Topology, root: 
 
     Raises as `check` and `programs.to_schedule`.
     """
-    plan = _checked(document, path, root)
-    return programs.to_schedule(
-        path, plan, lambda trace: Memory(plan, trace, programs.Effort(path), root=root), topology, root
-    )
-
-
-def _checked(document: object, path: str | Path, root: int) -> Plan:
-    plan, effort = read(document, path), programs.Effort(path)
-    for seed in range(_ORDERS):
-        wrong = run(plan, effort, root=root, seed=seed)
-        if wrong:
-            raise FileError(path, wrong)
-    return plan
+    plan = check(document, path, root=root)
+    return programs.to_schedule(path, plan, lambda trace: Memory(plan, trace, Effort(path), root=root), topology, root)
 
 
 # --- reading ------------------------------------------------------------------------------------------------------
@@ -159,13 +122,19 @@ def read(document: object, path: str | Path) -> Plan:
     if not 1 <= len(gpus) <= _MOST_GPUS:
         raise fields["gpus"].wrong(f"lists {len(gpus)} GPUs; a plan has 1 to {_MOST_GPUS}")
     optional: dict[str, Any] = {"remote_buffers": [], "semaphores": []}
-    keys = ("id", "input_chunks", "output_chunks", "scratch_chunks", "threadblocks", "channels")
-    parts = [gpu.fields(keys, optional) for gpu in gpus]
+    needed = ("id", "input_chunks", "output_chunks", "scratch_chunks", "threadblocks", "channels")
+    parts = [gpu.fields(needed, optional) for gpu in gpus]
     for rank, part in enumerate(parts):
         part["id"].whole(rank, rank)
     names = {"i": "input_chunks", "o": "output_chunks", "s": "scratch_chunks"}
     sizes = tuple({b: part[key].whole(0 if b == "s" else 1, 2**20) for b, key in names.items()} for part in parts)
-    peers = [_peers(part["channels"], len(gpus)) for part in parts]
+    peers: list[list[int]] = [[] for _ in parts]
+    for part, others in zip(parts, peers, strict=True):
+        for channel in part["channels"].items():
+            keys = channel.fields(("channel_type", "connected_to"))
+            if keys["channel_type"].text() != "memory":
+                raise keys["channel_type"].wrong("only memory channels are read here")
+            others += [peer.whole(0, len(gpus) - 1) for peer in keys["connected_to"].items()]
     # The channels of each pair, at the end of one of the two, in the order in which they are numbered there.
     ends: dict[tuple[int, int], list[int]] = {}
     for rank, others in enumerate(peers):
@@ -177,25 +146,17 @@ def read(document: object, path: str | Path) -> Plan:
         if len(back) < len(numbers):
             raise parts[rank]["channels"].wrong(f"channel {numbers[len(back)]} to {peer} has no other end")
         twin.update({(rank, number): (peer, other) for number, other in zip(numbers, back, strict=False)})
-    blocks = []
+    steps = {}
     for rank, part in enumerate(parts):
         remotes = []
         for buffer in part["remote_buffers"].items():
             place = buffer.fields(("rank", "type", "access_channel_types"))
             remotes.append((place["rank"].whole(0, len(gpus) - 1), _kind(place["type"])))
-        given = enumerate(part["threadblocks"].items())
-        blocks.append(tuple(_block(block, rank, number, sizes, remotes, len(peers[rank])) for number, block in given))
-    return Plan(name, collective, sizes, tuple(blocks), twin, bool(fields["inplace"].a(bool, "true or false")))
-
-
-def _peers(entry: Entry, count: int) -> list[int]:
-    found: list[int] = []
-    for channel in entry.items():
-        fields = channel.fields(("channel_type", "connected_to"))
-        if fields["channel_type"].text() != "memory":
-            raise fields["channel_type"].wrong("only memory channels are read here")
-        found += [peer.whole(0, count - 1) for peer in fields["connected_to"].items()]
-    return found
+        for number, block in enumerate(part["threadblocks"].items()):
+            steps[rank, number] = _block(block, rank, number, sizes, remotes, len(peers[rank]))
+    fields["inplace"].a(bool, "true or false")
+    units = max(sizes[0]["i"], sizes[0]["o"])
+    return Plan(name, collective, units, sizes, steps, twin)
 
 
 def _kind(entry: Entry) -> str:
@@ -262,27 +223,17 @@ def _operation(
 # --- carrying out -------------------------------------------------------------------------------------------------
 
 
-def run(plan: Plan, effort: programs.Effort | None = None, *, root: int = 0, seed: int = 0) -> str:
-    """What goes wrong when the plan is carried out, as a sentence; empty if all ends as promised."""
-    machine = Memory(plan, programs.Contributions(), effort or programs.Effort(), root=root)
-    return machine.run(seed) or programs.unkept(machine)
-
-
-class Memory(programs.Machine[programs.V]):
+class Memory(Machine[V, Operation]):
     """The memory of all GPUs, signals that were sent and not yet awaited, and who waits at which barrier."""
 
-    def __init__(
-        self, plan: Plan, contents: programs.Contents[programs.V], effort: programs.Effort, *, root: int = 0
-    ) -> None:
-        self.ops = {(rank, number): ops for rank, own in enumerate(plan.blocks) for number, ops in enumerate(own)}
-        super().__init__(plan, {block: len(ops) for block, ops in self.ops.items()}, contents, effort, root)
+    def __init__(self, plan: Plan, contents: Contents[V], effort: Effort, *, root: int = 0) -> None:
+        super().__init__(plan, contents, effort, root, [sizes["i"] for sizes in plan.sizes])
         self.plan = plan
-        self.fill(sizes["i"] for sizes in plan.sizes)
         self.signals: Counter[tuple[int, int]] = Counter()
         # The kind of the operation before, since all threads of a block last met.
-        self._before: dict[programs.BlockId, str] = {}
-        self._waiting: defaultdict[tuple[int, int], set[programs.BlockId]] = defaultdict(set)
-        self._released: set[programs.BlockId] = set()
+        self._before: dict[BlockId, str] = {}
+        self._waiting: defaultdict[tuple[int, int], set[BlockId]] = defaultdict(set)
+        self._released: set[BlockId] = set()
 
     def run(self, seed: int | None = None) -> str:
         wrong = super().run(seed)
@@ -290,11 +241,8 @@ class Memory(programs.Machine[programs.V]):
             return "a signal is left over, which the next run of the plan would take for its own"
         return wrong
 
-    def where(self, block: programs.BlockId, position: int) -> str:
-        return self.ops[block][position].place
-
-    def ready(self, block: programs.BlockId, position: int) -> bool:
-        op = self.ops[block][position]
+    def ready(self, block: BlockId, position: int) -> bool:
+        op = self.steps[block][position]
         if op.kind == "wait":
             return self.signals[block[0], op.channel] > 0
         if op.kind == "barrier" and block not in self._released:
@@ -307,19 +255,30 @@ class Memory(programs.Machine[programs.V]):
             waiting.clear()
         return True
 
-    def carry_out(self, block: programs.BlockId, position: int) -> None:
-        op, before, rank = self.ops[block][position], self._before.get(block, ""), block[0]
+    def carry_out(self, block: BlockId, position: int) -> None:
+        op, before, rank = self.steps[block][position], self._before.get(block, ""), block[0]
         moves = op.kind in ("put", "copy", "re")
         if op.kind == "signal" and before in ("put", "copy", "re"):
-            raise programs.WrongStepError(
+            raise WrongStepError(
                 f"a signal right after {before}: other threads may still be writing; a nop belongs between"
             )
         if moves and before == "wait":
-            raise programs.WrongStepError(
-                f"{op.kind} right after wait: other threads have not waited; a nop belongs between"
-            )
+            raise WrongStepError(f"{op.kind} right after wait: other threads have not waited; a nop belongs between")
         if moves:
-            self._move(op, rank, self.ops[block][position + 1 :])
+            values: list[V] = []
+            for source, buffer, start, size in op.sources:
+                part = self.read(source, buffer, start, size, f" of rank {source}")
+                values = [self.contents.added(*pair) for pair in zip(values, part, strict=True)] if values else part
+                self.effort.spend(self.contents.effort(values))
+            target, buffer, start, _ = op.targets[0]
+            if target != rank:
+                # What the block puts before it signals next over the same connection is one message.
+                after = self.steps[block][position + 1 :]
+                following = next((other.kind for other in after if other.kind in ("put", "signal")), "")
+                values = self.contents.sent(
+                    rank, target, self.plan.nth(rank, op.channel), values, more=following == "put"
+                )
+            self.write(target, buffer, start, values)
         elif op.kind == "signal":
             self.signals[self.plan.twin[rank, op.channel]] += 1
         elif op.kind == "wait":
@@ -327,21 +286,6 @@ class Memory(programs.Machine[programs.V]):
         elif op.kind == "barrier":
             self._released.discard(block)
         self._before[block] = "" if op.kind in ("nop", "barrier") else op.kind
-
-    def _move(self, op: Operation, own: int, after: Sequence[Operation]) -> None:
-        """Carries out an operation on data. after: those behind it in its block."""
-        values: list[programs.V] = []
-        for rank, buffer, start, size in op.sources:
-            read = self.read(rank, buffer, start, size, f" of rank {rank}")
-            values = [self.contents.added(*pair) for pair in zip(values, read, strict=True)] if values else read
-            self.effort.spend(self.contents.effort(values))
-        rank, buffer, start, _ = op.targets[0]
-        if rank != own:
-            # What the block puts before it signals next over the same connection is one message.
-            following = next((other for other in after if other.kind in ("put", "signal")), None)
-            more = following is not None and following.kind == "put"
-            values = self.contents.sent(own, rank, self.plan.nth(own, op.channel), values, more)
-        self.write(rank, buffer, start, values)
 
 
 # --- writing ------------------------------------------------------------------------------------------------------
@@ -355,10 +299,8 @@ MOST_BLOCKS = 80
 
 @dataclass(eq=False)
 class _Block:
-    """A thread block. connection: the one that it serves, None for local copies. group: its barrier."""
+    """A thread block. buffers: of other ranks, to which it puts. group: its barrier."""
 
-    connection: Connection | None
-    out: bool
     ops: list[dict[str, Any]] = field(default_factory=list)
     buffers: list[tuple[int, str]] = field(default_factory=list)
     group: int = -1
@@ -373,10 +315,10 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     plan = moves(schedule)
     text = to_text(plan, f"{schedule.algorithm}_{plan.collective}_{plan.ranks}")
     try:
-        counted = check_text(text, "the exported plan", root=plan.root)
+        read = check_text(text, "the exported plan", root=plan.root)
     except FileError as error:
         raise InfeasibleError(f"{error}: this schedule is not expressible as a plan. Take format=msccl-xml") from None
-    size, scratch = ALIGNMENT * plan.units, Fraction(max(counted.scratch), plan.units)
+    size, scratch = ALIGNMENT * plan.units, Fraction(max(sizes["s"] for sizes in read.sizes), plan.units)
     held = f"{scratch} times the size" if scratch.denominator == 1 else f"{scratch} of the size"
     notes = [*plan.notes, f"message sizes must be multiples of {size} bytes; scratch holds {held}"]
     if schedule.collective.rooted:
@@ -384,7 +326,7 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     return Exported(
         files={"": text},
         summary=f"{plan.collective} of {plan.ranks} GPUs in {counted_as(plan.units, 'chunk')}, "
-        f"{counted_as(counted.blocks, 'thread block')} on the busiest GPU, up to {counted.operations} operations each",
+        f"{counted_as(read.most_blocks, 'thread block')} on the busiest GPU, up to {read.most_steps} operations each",
         facts=("every chunk ends where the collective promises, in any order of the thread blocks",),
         proof=("python: plan = mscclpp.ExecutionPlan({python}, rank); executor.execute(rank, …, plan, stream)",),
         notes=tuple(notes),
@@ -395,12 +337,13 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
 def to_text(plan: Moves, name: str) -> str:
     """The JSON of a plan; raises `InfeasibleError` if it takes more thread blocks or operations than there are."""
     blocks = dict.fromkeys(((move.src, move.dst, move.channel) for move in plan.moves), 1)
+    channels = 1 + max((move.channel for move in plan.moves), default=0)
     while True:
-        gpus, crowded = _gpus(_dealt(plan, blocks))
+        gpus, crowded = _gpus(_dealt(plan, channels, blocks))
         if not crowded:
             break
         for (src, dst, channel), operations in crowded.items():
-            connection = (src, dst, channel % _channels(plan))
+            connection = (src, dst, channel % channels)
             blocks[connection] += -(-operations // MOST_OPERATIONS) - 1
             mine = sum(number for ends, number in blocks.items() if src in ends[:2])
             if mine > MOST_BLOCKS or blocks[connection] > len(plan.moves):
@@ -425,16 +368,11 @@ def to_text(plan: Moves, name: str) -> str:
     return json.dumps(head, indent=1) + "\n"
 
 
-def _channels(plan: Moves) -> int:
-    return 1 + max((move.channel for move in plan.moves), default=0)
-
-
-def _dealt(plan: Moves, blocks: Mapping[Connection, int]) -> Moves:
+def _dealt(plan: Moves, channels: int, blocks: Mapping[Connection, int]) -> Moves:
     """The plan with a channel for each of the `blocks` of a connection, which go on where the one before ends.
 
     What is signalled together stays together, unless it is long.
     """
-    channels = _channels(plan)
     total = Counter((move.src, move.dst, move.channel) for move in plan.moves)
     done: Counter[Connection] = Counter()
     moved: list[Move] = []
@@ -475,13 +413,10 @@ def _gpus(plan: Moves) -> tuple[list[dict[str, Any]], dict[Connection, int]]:
 
 def _gpu(plan: Moves, rank: int, mine: list[Connection], staging: dict[int, Place], scratch: int) -> dict[str, Any]:
     """mine: the connections from and to the rank. staging: where moves land beside their place, by number."""
-    blocks = {c: _Block(c, out=c[0] == rank) for c in mine}
-    for block in blocks.values():
-        # The receiver says that its memory is free; the sender waits for that once.
-        block.ops += [_sync("wait"), _NOP] if block.out else [_sync("signal")]
+    # The receiver says that its memory is free; the sender waits for that once.
+    blocks = {c: _Block([_sync("wait"), _NOP] if c[0] == rank else [_sync("signal")]) for c in mine}
     used = [(number, move) for number, move in enumerate(plan.moves) if rank in (move.src, move.dst)]
-    _group(blocks, rank, used)
-    barriers = _Barriers(list(blocks.values()))
+    barriers = _Barriers(blocks, rank, used)
     for now in _rounds(used):
         for connection, message in _messages([one for one in now if one[1].src == rank], joined=plan.joined):
             block = blocks[connection]
@@ -499,21 +434,30 @@ def _gpu(plan: Moves, rank: int, mine: list[Connection], staging: dict[int, Plac
             block = blocks[connection]
             barriers.before_writes(block, [move.slot_written for _, move in message])
             block.ops += [_sync("wait"), _NOP]
-            block.ops += [_settle(move, staging[number]) for number, move in message if number in staging]
+            for number, move in message:
+                if number not in staging:
+                    continue
+                if move.operand is None:
+                    block.ops.append(_local("copy", [staging[number]], move.into, move.units))
+                else:
+                    added = _local("re", [move.operand, staging[number]], move.into, move.units)
+                    block.ops.append(added | {"reduce_op": "sum"})
+    copies = [_local("copy", [source], target, units) for owner, source, target, units in plan.copies if owner == rank]
     listed = list(blocks.values())
-    copies = [c for c in plan.copies if c[0] == rank]
-    for first in range(0, len(copies), MOST_OPERATIONS):
-        local = _Block(None, out=False)
-        some = copies[first : first + MOST_OPERATIONS]
-        local.ops = [_local("copy", [source], target, units) for _, source, target, units in some]
-        listed.append(local)
+    listed += [_Block(copies[first : first + MOST_OPERATIONS]) for first in range(0, len(copies), MOST_OPERATIONS)]
     remotes = sorted({place for block in listed for place in block.buffers})
+    threadblocks = []
+    for position, block in enumerate(listed):
+        channels = [{"channel_type": "memory", "channel_ids": [position]}] if position < len(mine) else []
+        refs = [remotes.index(target) for target in block.buffers]
+        remote_refs = [{"access_channel_type": "memory", "remote_buffer_ids": refs}] if refs else []
+        threadblocks.append({"id": position, "ops": block.ops, "channels": channels, "remote_buffer_refs": remote_refs})
     return {
         "id": rank,
         "input_chunks": plan.inputs,
         "output_chunks": plan.outputs,
         "scratch_chunks": scratch,
-        "threadblocks": [_block_json(number, block, mine, remotes) for number, block in enumerate(listed)],
+        "threadblocks": threadblocks,
         "channels": [{"channel_type": "memory", "connected_to": [b if a == rank else a for a, b, _ in mine]}],
         "remote_buffers": [{"rank": peer, "type": kind, "access_channel_types": ["memory"]} for peer, kind in remotes],
         "semaphores": [],
@@ -535,17 +479,6 @@ def _messages(moves: list[Numbered], *, joined: bool) -> list[tuple[Connection, 
     return [(connection, message) for (connection, _), message in found.items()]
 
 
-def _block_json(number: int, block: _Block, mine: list[Connection], remote: list[tuple[int, str]]) -> dict[str, Any]:
-    channels = [] if block.connection is None else [mine.index(block.connection)]
-    refs = [remote.index(target) for target in block.buffers]
-    return {
-        "id": number,
-        "ops": block.ops,
-        "channels": [{"channel_type": "memory", "channel_ids": channels}] if channels else [],
-        "remote_buffer_refs": [{"access_channel_type": "memory", "remote_buffer_ids": refs}] if refs else [],
-    }
-
-
 # --- operations ---------------------------------------------------------------------------------------------------
 
 
@@ -562,45 +495,29 @@ def _buffer(place: Place, units: int) -> dict[str, Any]:
 
 
 def _local(name: str, sources: list[Place], target: Place, units: int) -> dict[str, Any]:
-    return {
-        "name": name,
-        "src_buff": [_buffer(source, units) for source in sources],
-        "dst_buff": [_buffer(target, units)],
-    }
-
-
-def _settle(move: Move, staging: Place) -> dict[str, Any]:
-    if move.operand is None:
-        return _local("copy", [staging], move.into, move.units)
-    return _local("re", [move.operand, staging], move.into, move.units) | {"reduce_op": "sum"}
-
-
-# --- barriers -----------------------------------------------------------------------------------------------------
-
-
-def _group(blocks: dict[Connection, _Block], rank: int, used: list[Numbered]) -> None:
-    """Gives blocks that touch the same data, directly or through others, the same barrier."""
-    joined = UnionFind(blocks)
-    last: dict[str, Connection] = {}
-    for _, move in used:
-        connection = (move.src, move.dst, move.channel)
-        slot = move.slot_read if move.src == rank else move.slot_written
-        if slot in last:
-            joined.join(connection, last[slot])
-        last[slot] = connection
-    numbers: dict[Connection, int] = {}
-    for connection, block in blocks.items():
-        top = joined.find(connection)
-        block.group = numbers.setdefault(top, len(numbers)) % MOST_BARRIERS
+    found = [_buffer(source, units) for source in sources]
+    return {"name": name, "src_buff": found, "dst_buff": [_buffer(target, units)]}
 
 
 class _Barriers:
-    """Puts a barrier where a block needs what another one of its group did since the last."""
+    """Puts a barrier where a block needs what another one of its group did since the last.
 
-    def __init__(self, blocks: list[_Block]) -> None:
-        self.groups: dict[int, list[_Block]] = {}
-        for block in blocks:
-            self.groups.setdefault(block.group, []).append(block)
+    Blocks that touch the same data, directly or through others, are a group.
+    """
+
+    def __init__(self, blocks: dict[Connection, _Block], rank: int, used: list[Numbered]) -> None:
+        joined = UnionFind(blocks)
+        last: dict[str, Connection] = {}
+        for _, move in used:
+            connection = (move.src, move.dst, move.channel)
+            slot = move.slot_read if move.src == rank else move.slot_written
+            joined.join(connection, last.get(slot, connection))
+            last[slot] = connection
+        self.groups: defaultdict[int, list[_Block]] = defaultdict(list)
+        for number, connections in enumerate(joined.sets()):
+            for block in map(blocks.__getitem__, connections):
+                block.group = number % MOST_BARRIERS
+                self.groups[block.group].append(block)
         self.written: dict[str, _Block] = {}
         self.read: dict[str, set[_Block]] = {}
 
