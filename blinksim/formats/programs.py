@@ -105,7 +105,7 @@ class ProgramStep(Protocol):
 
 @dataclass(frozen=True)
 class Program(Generic[S]):
-    """A file's content. units: of the vector. sizes: of every rank the units of its buffers, by their letter."""
+    """A file's content. units: of the vector. sizes: units of every rank's buffers, by their letter."""
 
     name: str
     collective: str
@@ -135,8 +135,8 @@ class WrongStepError(Exception):
 class Machine(ABC, Generic[V, S]):
     """The memory of all GPUs while the blocks of a program run: each format adds its connections or signals.
 
-    inputs: units of every GPU's input, which the ranks that start with data have. contents: what is known of each unit.
-    effort: what is left of it is used.
+    inputs: units of every GPU's input, which the ranks that start with data have.
+    contents: what is known of each unit. effort: what is left of it is used.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class Machine(ABC, Generic[V, S]):
 
 
 def outcome(machine: Machine[Value, Any], seed: int) -> str:
-    """What goes wrong when the blocks run, or the first promise that is not kept, as a sentence; empty if all is well.
+    """What goes wrong when the blocks run, or the first promise not kept, as a sentence; empty if all is well.
 
     seed: decides which thread block goes first where several can.
     """

@@ -59,7 +59,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Algorithm(Program[Step]):
-    """A file's content. units: ``nchunksperloop``. ends: of every thread block the peers to and from, its channel."""
+    """A file's content. units: ``nchunksperloop``. ends: of every thread block (to, from, channel)."""
 
     in_place: bool
     out_of_place: bool
@@ -167,7 +167,7 @@ def _gpu(
     ends: dict[BlockId, tuple[int, int, int]],
     steps: dict[BlockId, tuple[Step, ...]],
 ) -> dict[str, int]:
-    """The sizes of a GPU's buffers; the ends and the steps of its thread blocks are put beside those of the others."""
+    """The sizes of a GPU's buffers; ends and steps of its blocks are put beside those of the others."""
     sizes = {b: integer(path, element, f"{b}_chunks", low=0, high=2**20) for b in "ios"}
     blocks, used = list(element.named("tb")), Counter[int]()
     for number, block in enumerate(blocks):

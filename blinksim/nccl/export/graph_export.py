@@ -136,7 +136,7 @@ CAUTION = (
 
 
 def graphs_for(schedule: Schedule, most: int = PORTABLE_CHANNELS) -> tuple[GraphFile, bool]:
-    """The graph file of a schedule with at most `most` channels, and True if NCCL runs it on rings, False for trees.
+    """The graph file of a schedule with at most `most` channels, and True if NCCL runs it on rings.
 
     Raises `InfeasibleError`, with the way out, for what the format cannot say: branching trees, GPUs outside the
     communicator, too many channels, chains through several nodes.
@@ -181,7 +181,7 @@ def in_force(text: str, comm: Communicator, label: str = "") -> list[str]:
 
 
 def variables(topology: Topology, trees: bool, channels: int) -> dict[str, str]:
-    """The environment in which NCCL takes its channels from a graph file; trees: an allreduce on trees, not rings."""
+    """The environment in which NCCL takes channels from a graph file; trees: an allreduce on trees."""
     chosen = {"NCCL_ALGO": "allreduce:tree" if trees else "Ring", "NCCL_PROTO": "Simple"}
     chosen["NCCL_MAX_NCHANNELS"] = str(channels)
     return chosen | ({"NCCL_NVLS_ENABLE": "0"} if has_nvswitch(topology) else {})

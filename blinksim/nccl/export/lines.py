@@ -97,8 +97,8 @@ def _local_gpus(members: Iterable[Device]) -> dict[int, list[int]]:
 def communicator(topology: Topology) -> Communicator:
     """The members of `topology` as NCCL sees them, for `graph_rules.judge`.
 
-    Raises `InfeasibleError` if the nodes do not have the same GPUs in the same order, for a graph file is for one node,
-    for two members with one number in a node, and as `number`.
+    Raises `InfeasibleError` if the nodes do not have the same GPUs in the same order (a graph file is for one), for two
+    members with one number in a node, and as `number`.
     """
     members = [topology.device(name) for name in topology.members]
     first, own = members[0].node, _local_gpus(members)

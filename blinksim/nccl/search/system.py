@@ -13,8 +13,9 @@ under NCCL 2.28.9, 37 of them with ranks in another order than the GPUs).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeVar
 
@@ -61,23 +62,25 @@ def merged(devices: list[Device], links: Sequence[Link], members: Sequence[str])
             for step in branch(name):
                 first.setdefault(step, rank)
     written = {device.name: i for i, device in enumerate(devices)}
-
-    def place(name: str) -> tuple[tuple[int, int], ...]:
-        return tuple((first.get(step, len(members)), written[step]) for step in reversed(branch(name)))
-
-    in_tree = [device for device in devices if device.name in above or device.name in roots]
-    on_tree = [link for link in links if above.get(link.dst) == link.src or above.get(link.src) == link.dst]
+    place = {
+        name: tuple((first.get(step, len(members)), written[step]) for step in reversed(branch(name)))
+        for name in (*above, *roots)
+    }
+    # Of a link of the tree the end that is farther from the CPU.
+    lower = [
+        link.dst if above.get(link.dst) == link.src else link.src if above.get(link.src) == link.dst else ""
+        for link in links
+    ]
     return (
-        _reordered(devices, in_tree, lambda device: place(device.name)),
-        _reordered(links, on_tree, lambda link: place(link.dst if above.get(link.dst) == link.src else link.src)),
+        _reordered(devices, [place.get(device.name) for device in devices]),
+        _reordered(links, [place.get(end) for end in lower]),
     )
 
 
-def _reordered(whole: Sequence[_Item], some: Sequence[_Item], key: Callable[[_Item], Any]) -> list[_Item]:
-    """`whole` with the items of `some` sorted among the places that they have."""
-    ordered = iter(sorted(some, key=key))
-    ids = set(map(id, some))
-    return [next(ordered) if id(item) in ids else item for item in whole]
+def _reordered(items: Sequence[_Item], places: Sequence[Any]) -> list[_Item]:
+    """The items that have a place (not None) sorted by it, among the positions that they have; the others stay."""
+    ordered = iter(sorted((i for i, place in enumerate(places) if place is not None), key=places.__getitem__))
+    return [item if place is None else items[next(ordered)] for item, place in zip(items, places, strict=True)]
 
 
 GRAIN = 1000
@@ -188,8 +191,11 @@ def system_of(topology: Topology, members: Sequence[str] | None = None, nodes: i
     if count > 1 and topology.device(chosen[0]).library == RCCL:
         raise InfeasibleError("between nodes RCCL has channels of its own, and no model says which")
     local = [chosen[rank] for rank in groups[0]]
-    places = [sorted(_place(chosen[rank], topology) for rank in group) for group in groups]
-    if any(place != places[0] for place in places):
+    places = [
+        sorted(chosen[rank].removeprefix(f"n{topology.device(chosen[rank]).node}.") for rank in group)
+        for group in groups
+    ]
+    if places.count(places[0]) < len(places):
         raise InfeasibleError("NCCL's search is predicted for nodes that use the same GPUs; these differ")
     if len(chosen) * (count // len(groups)) < 2:
         raise InfeasibleError("a collective needs at least two ranks; name at least two members")
@@ -210,100 +216,103 @@ def _number(device: Device, name: str, default: float) -> float:
     return number
 
 
-def _place(name: str, topology: Topology) -> str:
-    prefix = f"n{topology.device(name).node}."
-    return name.removeprefix(prefix) if topology.nodes > 1 else name
+def _put_last_towards_cpus(out: list[list[int]], wires: Sequence[Wire], cpus: Sequence[int]) -> None:
+    """Moves the link by which a walk down the PCIe tree enters a vertex to the end of that vertex's list."""
+    seen = set(cpus)
+    waiting = [(cpu, -1) for cpu in cpus]
+    while waiting:
+        vertex, above = waiting.pop()
+        out[vertex].sort(key=lambda i: wires[i].kind == PIX and wires[i].dst == above)
+        for i in out[vertex]:
+            below = wires[i].dst
+            if wires[i].kind == PIX and below not in seen:
+                seen.add(below)
+                waiting.append((below, vertex))
 
 
-@dataclass
+def _direct(device: Device) -> bool:
+    """True unless GPUDirect RDMA does not work with it."""
+    return str(device.attributes.get("gdr", 1)) != "0"
+
+
 class _Builder:
-    topology: Topology
-    node: int
-    members: list[str]
-    nnodes: int
-    vertices: list[Vertex] = field(default_factory=list)
-    at: dict[str, int] = field(default_factory=dict)
-    widths: dict[tuple[int, int, int], Fraction] = field(default_factory=dict)
-    assumed: list[str] = field(default_factory=list)
+    """The vertices of a node and the bandwidth between them, by position and kind of the link."""
+
+    def __init__(self, topology: Topology, node: int, members: list[str], nnodes: int) -> None:
+        self.topology, self.node, self.members, self.nnodes = topology, node, members, nnodes
+        self.vertices: list[Vertex] = []
+        self.at: dict[str, int] = {}
+        self.widths: defaultdict[tuple[int, int, int], Fraction] = defaultdict(Fraction)
+        self.assumed: dict[str, None] = {}
 
     def build(self) -> System:
         inside = [device for device in self.topology.devices if device.node == self.node and device.kind != "fabric"]
+        numbers = {device.name: i for i, device in enumerate(d for d in inside if d.kind == GPU_KIND)}
         ports = self.ports()
         inside, links = merged(inside, self.topology.links, self.members)
-        for device in inside:
-            self.add(device, device.name in ports and self.is_port(device))
+        self.add_vertices(inside, ports, numbers)
         for link in links:
             a, b = self.at.get(link.src), self.at.get(link.dst)
             if a is not None and b is not None and a != b:
-                self.join(a, b, self.kind(a, b, link.kind), link.bandwidth)
+                self.widths[a, b, self.kind(a, b, link.kind)] += link.bandwidth
         for name, bandwidth in ports.items():
             card = self.at.get(name)
-            if card is None or self.vertices[card].kind == PORT_KIND:
-                continue
-            number = sum(vertex.kind == PORT_KIND for vertex in self.vertices)
-            device = self.topology.device(name)
-            self.vertices.append(self.port(device, f"{name} port", number))
-            for a, b in ((card, len(self.vertices) - 1), (len(self.vertices) - 1, card)):
-                self.join(a, b, NET, bandwidth)
-        if not any(vertex.kind in (CPU_KIND, PCI_KIND) for vertex in self.vertices):
-            self.complete_pcie()
+            if card is not None and self.vertices[card].kind != PORT_KIND:
+                number, here = sum(vertex.kind == PORT_KIND for vertex in self.vertices), len(self.vertices)
+                self.vertices.append(self.port(self.topology.device(name), f"{name} port", number))
+                self.join(card, here, NET, bandwidth)
+        self.complete_pcie()
         if self.nnodes > 1 and not ports:
             raise InfeasibleError(f"{self.topology.name} names no network port; NCCL needs one to leave a node")
         return self.system()
 
     # --- vertices -------------------------------------------------------------------------------------------------
 
+    def add_vertices(self, devices: Sequence[Device], ports: Collection[str], numbers: Mapping[str, int]) -> None:
+        """One for each device, but one for all NVSwitches, and none for tiles and GPUs that are not members."""
+        switch = None
+        for device in devices:
+            if device.kind == "tile" or (device.kind == GPU_KIND and device.name not in self.members):
+                continue
+            here = self.at[device.name] = len(self.vertices)
+            if device.kind == SWITCH_KIND and switch is not None:
+                self.at[device.name] = switch
+                continue
+            switch = here if device.kind == SWITCH_KIND else switch
+            self.vertices.append(self.vertex(device, numbers.get(device.name, 0), device.name in ports))
+
     def ports(self) -> dict[str, Fraction]:
         """The devices from which links leave the node, and the bandwidth of each."""
         if self.topology.fabric is not None:
             width = self.topology.fabric.lane_bandwidth * self.topology.fabric.lanes
             return dict.fromkeys(self.topology.fabric.ports, width)
-        found: dict[str, Fraction] = {}
+        found: defaultdict[str, Fraction] = defaultdict(Fraction)
         for link in self.topology.links:
-            here = self.topology.device(link.src).node == self.node
-            if here and self.topology.device(link.dst).node != self.node:
-                if self.topology.device(link.src).kind != "nic":
+            here = self.topology.device(link.src)
+            if here.node == self.node and self.topology.device(link.dst).node != self.node:
+                if here.kind != NIC_KIND:
                     raise InfeasibleError(
                         f"{link.name} joins nodes without a network interface; only nodes joined by those are predicted"
                     )
-                found[link.src] = found.get(link.src, Fraction(0)) + link.bandwidth
+                found[link.src] += link.bandwidth
         return found
 
-    def is_port(self, device: Device) -> bool:
-        """True if the device is a port behind an adapter (as imported), not the adapter itself."""
-        return "dev" in device.attributes and device.kind == "nic"
-
-    def add(self, device: Device, port: bool) -> None:
-        if device.kind == "gpu":
-            if device.name not in self.members:
-                return
-            self.at[device.name] = len(self.vertices)
-            self.vertices.append(self.gpu(device))
-            return
-        if device.kind == "tile":
-            return
-        if device.kind == "switch":
-            known = next((i for i, vertex in enumerate(self.vertices) if vertex.kind == SWITCH_KIND), None)
-            if known is not None:
-                self.at[device.name] = known
-                return
-        self.at[device.name] = len(self.vertices)
-        if port:
-            self.vertices.append(self.port(device, device.name, int(_number(device, "dev", 0))))
-        else:
-            self.vertices.append(Vertex(device.kind, device.name))
-
-    def gpu(self, device: Device) -> Vertex:
-        holders = [d.name for d in self.topology.devices if d.node == self.node and d.kind == "gpu"]
-        sm = device.attributes.get("sm")
-        if sm is None:
-            self.assume(f"GPUs without sm have compute capability {DEFAULT_SM / 10:g}")
-        elif not re.fullmatch(r"[1-9][0-9]{1,2}", str(sm)):
-            raise InfeasibleError(
-                f"{device.name} has sm={sm!r}; NCCL runs on NVIDIA GPUs, sm=90 is compute capability 9.0"
-            )
-        number = int(_number(device, "dev", holders.index(device.name)))
-        return Vertex(GPU_KIND, device.name, number, int(sm or DEFAULT_SM), self.direct(device))
+    def vertex(self, device: Device, number: int, leaves: bool) -> Vertex:
+        """number: of a GPU that does not say its own. leaves: True if links leave the node from it."""
+        if device.kind == GPU_KIND:
+            sm = device.attributes.get("sm")
+            if sm is None:
+                self.assume(f"GPUs without sm have compute capability {DEFAULT_SM / 10:g}")
+            elif not re.fullmatch(r"[1-9][0-9]{1,2}", str(sm)):
+                raise InfeasibleError(
+                    f"{device.name} has sm={sm!r}; NCCL runs on NVIDIA GPUs, sm=90 is compute capability 9.0"
+                )
+            number = int(_number(device, "dev", number))
+            return Vertex(GPU_KIND, device.name, number, int(sm or DEFAULT_SM), _direct(device))
+        # An imported port behind an adapter says its number; other NICs are the adapters themselves.
+        if leaves and device.kind == NIC_KIND and "dev" in device.attributes:
+            return self.port(device, device.name, int(_number(device, "dev", 0)))
+        return Vertex(device.kind, device.name)
 
     def port(self, device: Device, name: str, number: int) -> Vertex:
         facts = device.attributes
@@ -311,14 +320,10 @@ class _Builder:
         if self.nnodes > 1 and "gdr" not in facts:
             self.assume("GPUDirect RDMA works wherever gdr is not said")
         latency = _number(device, "latency", 0.0) * 1e-6
-        return Vertex(PORT_KIND, name, number, direct=self.direct(device), card=card, latency=latency)
-
-    def direct(self, device: Device) -> bool:
-        return str(device.attributes.get("gdr", 1)) != "0"
+        return Vertex(PORT_KIND, name, number, direct=_direct(device), card=card, latency=latency)
 
     def assume(self, text: str) -> None:
-        if text not in self.assumed:
-            self.assumed.append(text)
+        self.assumed[text] = None
 
     # --- links ----------------------------------------------------------------------------------------------------
 
@@ -334,8 +339,9 @@ class _Builder:
             return PIX
         return NVL
 
-    def join(self, a: int, b: int, kind: int, bandwidth: Fraction) -> None:
-        self.widths[a, b, kind] = self.widths.get((a, b, kind), Fraction(0)) + bandwidth
+    def join(self, a: int, b: int, kind: int, width: Fraction) -> None:
+        self.widths[a, b, kind] += width
+        self.widths[b, a, kind] += width
 
     def complete_pcie(self) -> None:
         """Puts a PCIe switch where a GPU and an adapter are drawn as directly linked, and a CPU above all switches.
@@ -347,7 +353,7 @@ class _Builder:
             for (a, b, kind), width in self.widths.items()
             if kind == PIX and (self.vertices[a].kind, self.vertices[b].kind) == (GPU_KIND, NIC_KIND)
         ]
-        if not direct:
+        if not direct or any(vertex.kind in (CPU_KIND, PCI_KIND) for vertex in self.vertices):
             return
         self.assume("GPUs and adapters drawn as directly linked share a PCIe switch, and all switches hang on one CPU")
         cpu = len(self.vertices)
@@ -359,16 +365,12 @@ class _Builder:
             if group not in switches:
                 switches[group] = len(self.vertices)
                 self.vertices.append(Vertex(PCI_KIND, f"pcie {group}"))
-                self.join_both(switches[group], cpu, width)
+                self.join(switches[group], cpu, PIX, width)
             for end in (gpu, adapter):
                 if (end, switches[group], PIX) not in self.widths:
-                    self.join_both(end, switches[group], width)
+                    self.join(end, switches[group], PIX, width)
             for a, b in ((gpu, adapter), (adapter, gpu)):
                 self.widths.pop((a, b, PIX), None)
-
-    def join_both(self, a: int, b: int, width: Fraction) -> None:
-        self.join(a, b, PIX, width)
-        self.join(b, a, PIX, width)
 
     def system(self) -> System:
         # A link without one back cannot be used: NCCL takes every path in both directions.
@@ -376,22 +378,10 @@ class _Builder:
         wires = [Wire(a, b, kind, round(width / GRAIN)) for (a, b, kind), width in kept.items()]
         number = {key: i for i, key in enumerate(kept)}
         out: list[list[int]] = [[] for _ in self.vertices]
-        for i, wire in enumerate(wires):
-            out[wire.src].append(i)
-        for links in out:
-            links.sort(key=lambda i: -wires[i].bandwidth)
+        for i in sorted(range(len(wires)), key=lambda i: -wires[i].bandwidth):
+            out[wires[i].src].append(i)
         cpus = [i for i, vertex in enumerate(self.vertices) if vertex.kind == CPU_KIND]
-        # Moves the link by which a walk down the PCIe tree enters a vertex to the end of that vertex's list.
-        seen = set(cpus)
-        waiting = [(cpu, -1) for cpu in cpus]
-        while waiting:
-            vertex, above = waiting.pop()
-            out[vertex].sort(key=lambda i: wires[i].kind == PIX and wires[i].dst == above)
-            for i in out[vertex]:
-                below = wires[i].dst
-                if wires[i].kind == PIX and below not in seen:
-                    seen.add(below)
-                    waiting.append((below, vertex))
+        _put_last_towards_cpus(out, wires, cpus)
         arch, vendor = self.cpu_type(cpus)
         numbers = {vertex.name: vertex.number for vertex in self.vertices if vertex.kind == GPU_KIND}
         return System(
