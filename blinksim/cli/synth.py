@@ -70,7 +70,7 @@ def synth(options: Synth) -> None:
     def work() -> Synthesis:
         part = question.part(collective=wanted)
         if options.plot and not wanted.exchanges:
-            from blinksim.plots.machine_view import view
+            from blinksim.plots.layout import view
             from blinksim.plots.topology_plot import check_devices
 
             check_devices(view(part))  # before the work, not after it

@@ -1,10 +1,15 @@
-"""Positions of devices in a picture: grids as grids, trees as layers, linked GPUs and routers on a circle."""
+"""The part of a machine in a picture, and the positions of its devices.
+
+Grids are drawn as grids, trees as layers, linked GPUs and routers on a circle; of a large cluster one node is drawn in
+full, with what edits took from it.
+"""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -18,25 +23,120 @@ _ROW = 1.35
 # Devices of a crowded row stand closer.
 _CROWDED = 12
 _FABRIC = "fabric"
+# Clusters of more devices show one node in full.
+MOST_IN_FULL = 64
+_MOST_BOXES = 5
+_EDGE = 0.75
+# Width and height of a box; between two of them, and between a node and the first of them or the next node.
+_BOX = (1.7, 1.3)
+_BOX_GAP, _GAP, _NODE_GAP = 0.4, 1.3, 1.8
 
 
-def layout(machine: Topology) -> dict[str, Point]:
-    """The place of each device: nodes side by side, the switches that join them above, in the order of their level."""
-    grid = _grid_places(machine)
-    if grid:
-        return grid
-    within: dict[int, list[Device]] = {}
+@dataclass(frozen=True)
+class Line:
+    """What joins two shown things, once: the bytes/s of all `count` links, in the direction that has more."""
+
+    a: str
+    b: str
+    kind: str
+    rate: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Box:
+    """A node: its words and its corners. whole: it is shown as a box, and not as a frame around its devices."""
+
+    words: str
+    left: float
+    bottom: float
+    width: float
+    height: float
+    whole: bool = False
+
+
+@dataclass(frozen=True)
+class View:
+    """places: of devices, and of the middles of boxes. stands_for: the place at which each device is shown."""
+
+    devices: tuple[Device, ...]
+    places: dict[str, Point]
+    stands_for: dict[str, str]
+    boxes: tuple[Box, ...]
+
+    def lines(self, links: Iterable[Link]) -> list[Line]:
+        """`links` between what is shown, each pair and class once."""
+        rates: defaultdict[tuple[str, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
+        counts: defaultdict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
+        order = {name: number for number, name in enumerate(self.places)}
+        for link in links:
+            a, b = self.stands_for.get(link.src), self.stands_for.get(link.dst)
+            if a is None or b is None or a == b:
+                continue
+            back = order[a] > order[b]
+            key = (b, a, link.kind) if back else (a, b, link.kind)
+            rates[key][back] += float(link.bandwidth)
+            counts[key][back] += 1
+        return [Line(*key, max(rates[key]), max(counts[key])) for key in rates]
+
+    def corners(self) -> tuple[float, float, float, float]:
+        """The least and the largest x, then y, of all that is shown, with room for markers."""
+        spots = list(self.places.values())
+        for box in self.boxes:
+            spots += [(box.left, box.bottom), (box.left + box.width, box.bottom + box.height)]
+        (low_x, high_x), (low_y, high_y) = ((min(axis), max(axis)) for axis in zip(*spots, strict=True))
+        return low_x - _EDGE, high_x + _EDGE, low_y - _EDGE, high_y + _EDGE
+
+
+def view(machine: Topology, node: int = 0) -> View:
+    """Nodes side by side, the switches that join them above; of a large cluster one node in full, and others as boxes.
+
+    The last box may stand for many nodes.
+    """
+    members: dict[int, list[Device]] = {}
     for device in machine.devices:
-        within.setdefault(-1 if device.kind == _FABRIC else device.node, []).append(device)
-    above = within.pop(-1, [])
+        members.setdefault(-1 if device.kind == _FABRIC else device.node, []).append(device)
+    fabric, grid = members.pop(-1, []), _grid_places(machine)
+    full = machine.nodes == 1 or len(machine.devices) <= MOST_IN_FULL
     places: dict[str, Point] = {}
-    left = 0.0
-    for node in sorted(within):
-        inside = node_places(within[node], machine.links)
-        low, high = span(inside, 0)
-        places |= {name: (x - low + left, y) for name, (x, y) in inside.items()}
-        left += high - low + 1.8
-    return places | fabric_places(above, machine.links, places)
+    boxes, left, right = [], 0.0, 0.0
+    for number in sorted(members) if full else [node]:
+        inside = grid or node_places(members[number], machine.links)
+        (low_x, high_x), (low, high) = span(inside, 0), span(inside, 1)
+        places |= {name: (x - low_x + left, y) for name, (x, y) in inside.items()}
+        right = left + high_x - low_x
+        if machine.nodes > 1:
+            boxes.append(Box(f"n{number}", left - 0.6, low - 0.6, right - left + 1.2, high - low + 1.2))
+        left = right + _NODE_GAP
+    stands_for = {name: name for name in (*places, *(device.name for device in fabric))}
+    heights = span(places, 1)
+    for number, box in _other_nodes({} if full else members, node, right + _GAP, heights).items():
+        boxes.append(box)
+        right = box.left + box.width
+        places[f"box {number}"] = ((box.left + right) / 2, box.bottom + box.height / 2)
+        # A box for many nodes is joined as one node is, and not by the sum of all their links.
+        stands_for |= {device.name: f"box {number}" for device in members[number]}
+    where = {name: places[key] for name, key in stands_for.items() if key in places}
+    # The switches stand over everything.
+    where["right"] = (right, heights[0])
+    places |= _fabric_places(fabric, machine.links, where)
+    shown = tuple(device for device in machine.devices if stands_for.get(device.name) == device.name)
+    return View(shown, places, stands_for, tuple(boxes))
+
+
+def _other_nodes(
+    members: Mapping[int, Sequence[Device]], node: int, left: float, heights: tuple[float, float]
+) -> dict[int, Box]:
+    """Boxes for the nodes beside `node`, by number; the last one may stand for many."""
+    others, boxes = sorted(members.keys() - {node}), {}
+    width, height = _BOX
+    for place, number in enumerate(others[: _MOST_BOXES + 1]):
+        gpus, more = sum(device.holds for device in members[number]), len(others) - place
+        many = place == _MOST_BOXES and more > 1
+        words = f"{more:,} more\nnodes\nof {gpus} GPUs" if many else f"n{number}\n{gpus} GPUs"
+        boxes[number] = Box(words, left, (sum(heights) - height) / 2, width, height, whole=True)
+        left += width + _BOX_GAP
+    return boxes
 
 
 def span(places: Mapping[str, Point], axis: int) -> tuple[float, float]:
@@ -107,7 +207,11 @@ def _around(
         taken: list[float] = []
         # Half of the circle stays free, so that every device finds a place.
         step = min(0.8 / radius, math.pi / max(1, len(near)) / 1.1)
-        wanted = {name: round(_towards(spots), 6) for name, spots in near.items()}
+        wanted = {}
+        for name, spots in near.items():
+            across, up = sum(x for x, _ in spots), sum(y for _, y in spots)
+            # What is linked to all sides stands on top.
+            wanted[name] = round(math.atan2(up, across) if math.hypot(across, up) > 1e-6 else math.pi / 2, 6)
         crowd = Counter(wanted.values())
         for name, middle in wanted.items():
             # Those that want the same place fan out to both sides of it.
@@ -117,12 +221,6 @@ def _around(
             taken.append(angle)
             places[name] = (radius * math.cos(angle), radius * math.sin(angle))
     return places
-
-
-def _towards(spots: Sequence[Point]) -> float:
-    """The angle at which something linked to `spots` stands; what is linked to all sides stands on top."""
-    across, up = sum(x for x, _ in spots), sum(y for _, y in spots)
-    return math.atan2(up, across) if math.hypot(across, up) > 1e-6 else math.pi / 2
 
 
 def _layered(devices: Sequence[Device], links: Sequence[Link]) -> dict[str, Point]:
@@ -145,7 +243,7 @@ def _layered(devices: Sequence[Device], links: Sequence[Link]) -> dict[str, Poin
     return places
 
 
-def fabric_places(fabric: Sequence[Device], links: Sequence[Link], places: Mapping[str, Point]) -> dict[str, Point]:
+def _fabric_places(fabric: Sequence[Device], links: Sequence[Link], places: Mapping[str, Point]) -> dict[str, Point]:
     """The switches between nodes, above everything: leaves first, the spine on top."""
     if not fabric:
         return {}
@@ -194,3 +292,36 @@ def spread(
     if len(order) == 1:
         return {order[0]: (middle.get(order[0], centre), height)}
     return {name: (left + gap * (place + 0.5), height) for place, name in enumerate(order)}
+
+
+@dataclass(frozen=True)
+class Changes:
+    """devices: names that are gone. gone: links between others. weaker: links as they are now, with bytes/s before."""
+
+    devices: tuple[str, ...] = ()
+    gone: tuple[Link, ...] = ()
+    weaker: tuple[tuple[Link, float], ...] = ()
+
+
+def changes(before: Topology | None, after: Topology) -> Changes:
+    """What `after` lacks of `before`; a whole class that became slower is another rate, not a damage."""
+    if before is None:
+        return Changes()
+    # Another fabric is shown, and what it replaced would hide it.
+    fabric = {device.name for device in before.devices if device.kind == _FABRIC}
+    hidden = set[str]() if after.index.keys() <= before.index.keys() else fabric
+    lost = tuple(name for name in before.index if name not in {*after.index, *hidden})
+    now = {link.key: link for link in after.links}
+    gone: list[Link] = []
+    weaker: list[tuple[Link, float]] = []
+    for link in before.links:
+        here = now.get(link.key)
+        if {link.src, link.dst} & {*hidden, *lost}:
+            continue
+        if here is None:
+            gone.append(link)
+        elif here.bandwidth < link.bandwidth:
+            weaker.append((here, float(link.bandwidth)))
+    weak, count = Counter(link.kind for link, _ in weaker), Counter(link.kind for link in after.links)
+    slower = {kind for kind in weak if weak[kind] == count[kind] > 2}
+    return Changes(lost, tuple(gone), tuple(entry for entry in weaker if entry[0].kind not in slower))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blinksim.plots.style import COLOURS, DASHES, drawn_machine, panels, wrapped
-from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
+from blinksim.plots import style
+from blinksim.schedule.model import ScheduleLike, as_schedule
 from blinksim.schedule.symmetric import SymmetricSchedule, carried
 from blinksim.textio.text_table import count
 from blinksim.units import format_rate
@@ -47,8 +47,9 @@ def loads(*schedules: ScheduleLike) -> Figure:
     >>> len(picture.axes)
     2
     """
-    given = [_compact(one) for one in schedules]
-    drawn, row = panels(max(1, len(given)), max(6.4, _WIDTH * len(given)), _HEIGHT, share_y=True)
+    compact = [getattr(one, "compact", one) for one in schedules]
+    given = [one if isinstance(one, SymmetricSchedule) else as_schedule(one) for one in compact]
+    drawn, row = style.panels(max(1, len(given)), max(6.4, _WIDTH * len(given)), _HEIGHT, share_y=True)
     for schedule, axes in zip(given, row, strict=False):
         shared, loaded, times = carried(schedule)
         busy = [load / rate for load, rate in zip(loaded, shared.rate, strict=True)]
@@ -61,28 +62,15 @@ def loads(*schedules: ScheduleLike) -> Figure:
             alike = [place for place in places if shared.kinds[place] == kind]
             each = np.array([100 * float(busy[place] / most) for place in alike])
             values = np.sort(np.repeat(each, [times[place] for place in alike]))[::-1]
-            axes.stairs(
-                values,
-                np.linspace(0, 100, len(values) + 1),
-                color=COLOURS[number % len(COLOURS)],
-                linestyle=DASHES[number % len(DASHES)],
-                linewidth=1.8,
-                label=f"{kind}, {count(len(values), 'link')}",
-                baseline=None,
-            )
+            colour, dashes = style.COLOURS[number % len(style.COLOURS)], style.DASHES[number % len(style.DASHES)]
+            edges, label = np.linspace(0, 100, len(values) + 1), f"{kind}, {count(len(values), 'link')}"
+            look: dict[str, Any] = {"color": colour, "linestyle": dashes, "linewidth": 1.8}
+            axes.stairs(values, edges, label=label, baseline=None, **look)
         rate = f"{format_rate(1 / most)} algbw" if any(busy) else "nothing is sent"
-        words = f"{schedule.collective} by {schedule.algorithm} on {drawn_machine(schedule.topology)}"
+        words = f"{schedule.collective} by {schedule.algorithm} on {style.drawn_machine(schedule.topology)}"
         width = drawn.get_figwidth() / len(given) - 0.8
-        axes.set_title(f"{wrapped(words, width)}\n{rate}", fontsize=10, loc="left")
-        axes.set_xlabel("links of a class, busiest first, %")
-        axes.set_xlim(0, 100)
-        axes.set_ylim(0, 105)
+        axes.set_title(f"{style.wrapped(words, width)}\n{rate}", fontsize=10, loc="left")
+        axes.set(xlabel="links of a class, busiest first, %", xlim=(0, 100), ylim=(0, 105))
         axes.legend(fontsize=8, frameon=False, loc="best")
     row[0].set_ylabel("busy, % of the time")
     return drawn
-
-
-def _compact(given: ScheduleLike) -> Schedule | SymmetricSchedule:
-    """What is drawn: a schedule, or one by symmetry as it is."""
-    compact = getattr(given, "compact", given)
-    return compact if isinstance(compact, SymmetricSchedule) else as_schedule(given)

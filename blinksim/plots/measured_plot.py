@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from blinksim.answers.measurements.public_jobs import job_of
 from blinksim.collective import busbw_factor
 from blinksim.errors import InputError
-from blinksim.plots.style import Measure, canvas, lighten, look, measure, number_axis, plain, value_axis, wrapped
+from blinksim.plots import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,86 +56,67 @@ def measured(found: PublicMeasurements, collective: str = "", y: str = "busbw", 
     >>> import blinksim as bs
     >>> picture = bs.plot.measured(bs.measured("nd-h200-v5"))
     """
-    shown_as = measure(y)
+    shown_as = style.measure(y)
     known = list(dict.fromkeys(one.cell.collective for one in found.cells))
     name = collective or ("allreduce" if "allreduce" in known else known[0])
     if name not in known:
         raise InputError(f"no {name} of {found.machine} was published; there are {', '.join(known)}")
-    jobs = _jobs([one for one in found.cells if one.cell.collective == name])
-    shown = sorted(jobs, key=lambda job: -job[0].cell.gpus)[:most]
-    drawn = canvas(_WIDTH, _HEIGHT)
+    curves: dict[tuple[Any, ...], Job] = {}
+    for one in sorted(found.cells, key=lambda one: one.cell.size):
+        if one.cell.collective == name:
+            curves.setdefault((*job_of(one.cell), one.cell.dtype), []).append(one)
+    shown = sorted(curves.values(), key=lambda job: -job[0].cell.gpus)[:most]
+    drawn = style.canvas(_WIDTH, _HEIGHT)
     above, below = drawn.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     values: list[float] = []
     for place, job in enumerate(shown):
-        values += _curves(above, shown_as, job, look(place))
-        _errors(below, job, look(place))
+        values += _curves(above, below, shown_as, job, style.look(place))
     for axes in (above, below):
-        lighten(axes)
-    sizes = sorted({one.cell.size for job in shown for one in job})
-    number_axis(above, sizes, sizes=True)
-    value_axis(above, values, times=y == "time")
+        style.lighten(axes)
+    style.number_axis(above, sorted({one.cell.size for job in shown for one in job}), sizes=True)
+    style.value_axis(above, values, times=y == "time")
     above.set_ylabel(shown_as.label)
-    _error_axis(below)
-    left = f"; {len(shown)} of {len(jobs)} jobs" if len(shown) < len(jobs) else ""
-    above.set_title(wrapped(f"{name} on {found.machine}, as published{left}", _WIDTH), fontsize=10, loc="left")
+    below.axhspan(-_BAND, _BAND, color="#eeeeee", zorder=0)
+    below.axhline(0, color=_GREY, linewidth=0.8)
+    below.set_yticks([-40, -_BAND, 0, _BAND, 40], ["-40 %", f"-{_BAND} %", "0", f"+{_BAND} %", "+40 %"])
+    below.set(xlabel="size", ylabel="time expected\nover measured", ylim=(-1.1 * _MOST_ERROR, 1.1 * _MOST_ERROR))
+    left = f"; {len(shown)} of {len(curves)} jobs" if len(shown) < len(curves) else ""
+    style.title(above, f"{name} on {found.machine}, as published{left}", _WIDTH)
     _legend(drawn, shown)
     return drawn
 
 
-def _curves(axes: Axes, shown_as: Measure, job: Job, style: dict[str, Any]) -> list[float]:
-    """Markers and lines of a job; returns the values that the axis must hold."""
+def _curves(above: Axes, below: Axes, shown_as: style.Measure, job: Job, look: dict[str, Any]) -> list[float]:
+    """Markers, lines and errors of a job; returns the values that the upper axis must hold.
+
+    An error is how far an expected time is from the measured one, in percent; NCCL's own without constants.
+    """
     factor = float(busbw_factor(job[0].cell.collective, job[0].cell.gpus))
-
-    def values(cells: Job, times: list[float]) -> list[float]:
-        return [
-            shown_as.of(one.cell.size / time, one.cell.size, factor) for one, time in zip(cells, times, strict=True)
-        ]
-
-    drawn = []
-    for fitted, face in ((False, style["color"]), (True, "white")):
+    values: list[float] = []
+    for fitted, face in ((False, look["color"]), (True, "white")):
+        points = look | {"linestyle": "none", "zorder": 3, "markerfacecolor": face}
         cells = [one for one in job if one.fitted == fitted]
-        told = values(cells, [one.cell.time_s for one in cells])
-        axes.plot(_sizes(cells), told, linestyle="none", markersize=4.5, zorder=3, markerfacecolor=face, **style)
-        drawn += told
+        times = {one.cell.size: one.cell.time_s for one in cells}
+        values += shown_as.curve(above, times, factor, markersize=4.5, **points)
+        errors = {one.cell.size: one.best_error_pct for one in cells if one.best_error_pct is not None}
+        within = [max(-_MOST_ERROR, min(_MOST_ERROR, error)) for error in errors.values()]
+        below.plot([*errors], within, markersize=3.5, **points)
     for what, width in (("expected_s", 1.4), ("predicted_s", 0.9)):
-        cells = [one for one in job if getattr(one, what) is not None]
-        line = values(cells, [getattr(one, what) for one in cells])
-        axes.plot(_sizes(cells), line, color=style["color"], linestyle=_STYLES[what], linewidth=width)
-        drawn += line
-    bound = job[0].bound
-    if bound is None:
-        return drawn
-    limit = values(job, [one.cell.size / float(bound.rate) for one in job])
-    axes.plot(_sizes(job), limit, color=style["color"], linestyle=_STYLES["bound"], linewidth=1.2)
-    return drawn + (limit if shown_as.name != "time" else [])
-
-
-def _errors(axes: Axes, job: Job, style: dict[str, Any]) -> None:
-    """How far the expected times are from the measured ones, in percent; NCCL's own where no constants are known."""
-    for fitted, face in ((False, style["color"]), (True, "white")):
-        cells = [one for one in job if one.fitted == fitted and one.best_error_pct is not None]
-        errors = [max(-_MOST_ERROR, min(_MOST_ERROR, one.best_error_pct or 0.0)) for one in cells]
-        axes.plot(_sizes(cells), errors, linestyle="none", markersize=3.5, zorder=3, markerfacecolor=face, **style)
-
-
-def _error_axis(axes: Axes) -> None:
-    axes.axhspan(-_BAND, _BAND, color="#eeeeee", zorder=0)
-    axes.axhline(0, color=_GREY, linewidth=0.8)
-    axes.set_ylim(-1.1 * _MOST_ERROR, 1.1 * _MOST_ERROR)
-    axes.set_yticks([-40, -_BAND, 0, _BAND, 40], ["-40 %", f"-{_BAND} %", "0", f"+{_BAND} %", "+40 %"])
-    axes.set_ylabel("time expected\nover measured")
-    axes.set_xlabel("size")
-
-
-def _sizes(cells: Job) -> list[int]:
-    return [one.cell.size for one in cells]
+        times = {one.cell.size: getattr(one, what) for one in job if getattr(one, what) is not None}
+        values += shown_as.curve(above, times, factor, color=look["color"], linestyle=_STYLES[what], linewidth=width)
+    if job[0].bound is not None:
+        times = {one.cell.size: one.cell.size / float(job[0].bound.rate) for one in job}
+        dotted = {"color": look["color"], "linestyle": _STYLES["bound"], "linewidth": 1.2}
+        limit = shown_as.curve(above, times, factor, **dotted)
+        values += limit if shown_as.name != "time" else []
+    return values
 
 
 def _legend(drawn: Figure, shown: list[Job]) -> None:
     """Colours and markers of the jobs, and what lines and hollow markers mean, as far as they occur."""
     from matplotlib.lines import Line2D
 
-    jobs = [Line2D([], [], label=label, **look(place)) for place, label in enumerate(_labels(shown))]
+    jobs = [Line2D([], [], label=_label(job, shown), **style.look(place)) for place, job in enumerate(shown)]
     entries = []
     cells = [one for job in shown for one in job]
     grey: dict[str, Any] = {"color": _GREY, "linestyle": "none", "marker": "o", "markersize": 4.5}
@@ -152,24 +133,13 @@ def _legend(drawn: Figure, shown: list[Job]) -> None:
     drawn.legend(handles=[*jobs, *entries], fontsize=8, frameon=False, loc="outside lower left", ncols=2)
 
 
-def _labels(shown: list[Job]) -> list[str]:
-    """What tells the jobs apart: set, GPUs and nodes, and NVLS, placement and types where those of a set differ."""
-    told = []
-    for job in shown:
-        cell = job[0].cell
-        words = [f"{cell.gpus} GPUs" if cell.gpus > 1 else "1 GPU"]
-        words += [f"{cell.nodes} nodes"] if cell.nodes > 1 else []
-        alike = [other[0].cell for other in shown if other[0].cell.set is cell.set and other[0].cell.gpus == cell.gpus]
-        words += [f"NVLS {cell.nvls}"] if len({one.nvls for one in alike}) > 1 else []
-        words += [f"{cell.placement} of place"] if len({one.placement for one in alike}) > 1 else []
-        words += [cell.dtype] if len({one.dtype for one in alike}) > 1 else []
-        told.append(plain(f"{cell.set.name}: {', '.join(words)}"))
-    return told
-
-
-def _jobs(cells: Job) -> list[Job]:
-    """The cells by curve, sizes ascending."""
-    jobs: dict[tuple[Any, ...], Job] = {}
-    for one in sorted(cells, key=lambda one: one.cell.size):
-        jobs.setdefault((*job_of(one.cell), one.cell.dtype), []).append(one)
-    return list(jobs.values())
+def _label(job: Job, shown: list[Job]) -> str:
+    """What tells a job apart: set, GPUs and nodes, and NVLS, placement and types where those of a set differ."""
+    cell = job[0].cell
+    words = [f"{cell.gpus} GPUs" if cell.gpus > 1 else "1 GPU"]
+    words += [f"{cell.nodes} nodes"] if cell.nodes > 1 else []
+    alike = [other[0].cell for other in shown if other[0].cell.set is cell.set and other[0].cell.gpus == cell.gpus]
+    words += [f"NVLS {cell.nvls}"] if len({one.nvls for one in alike}) > 1 else []
+    words += [f"{cell.placement} of place"] if len({one.placement for one in alike}) > 1 else []
+    words += [cell.dtype] if len({one.dtype for one in alike}) > 1 else []
+    return style.plain(f"{cell.set.name}: {', '.join(words)}")

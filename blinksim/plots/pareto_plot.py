@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blinksim.plots.style import COLOURS, beside, drawn_machine, figure, legend, plain, wrapped
+from blinksim.plots import style
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from blinksim.answers.pareto import Pareto
@@ -42,7 +41,7 @@ def pareto(front: Pareto) -> Figure:
     >>> import blinksim as bs
     >>> picture = bs.plot.pareto(bs.pareto("ring:4@25GB/s", "allreduce", seconds=1))
     """
-    drawn, axes = figure(_WIDTH)
+    drawn, axes = style.figure(_WIDTH)
     points = front.points
     latencies = [point.latency_s * 1e6 for point in points]
     rates = [point.bandwidth / 1e9 for point in points]
@@ -51,13 +50,12 @@ def pareto(front: Pareto) -> Figure:
     along = [latencies[at] for at in front_line], [rates[at] for at in front_line]
     axes.plot(*along, color="#bbbbbb", linewidth=0.8, zorder=1)
     for number, (point, x, y) in enumerate(zip(points, latencies, rates, strict=True), start=1):
-        colour = COLOURS[(number - 1) % len(COLOURS)]
+        colour = style.COLOURS[(number - 1) % len(style.COLOURS)]
         face = colour if point.quickest_from is not None else "none"
-        label = plain(f"{number}  {point.name}")
+        label = style.plain(f"{number}  {point.name}")
         axes.scatter([x], [y], s=36, facecolors=face, edgecolors=colour, label=label, zorder=2)
     axes.axhline(front.bound.rate_GBps, color="#000000", linestyle="--", linewidth=1.0, label="bound on the rate")
-    axes.set_xlabel("latency (us)")
-    axes.set_ylabel("algbw for large sizes (GB/s)")
+    axes.set(xlabel="latency (us)", ylabel="algbw for large sizes (GB/s)")
     # Where latencies are far apart, those of small sizes would lie on top of each other.
     if max(latencies) > _WIDE * min(latencies):
         axes.set_xscale("log")
@@ -68,22 +66,10 @@ def pareto(front: Pareto) -> Figure:
         axes.set_xlim(min(latencies) - margin, max(latencies) + margin)
     margin = _MARGIN * (max(*rates, front.bound.rate_GBps) - min(rates)) or front.bound.rate_GBps
     axes.set_ylim(max(0.0, min(rates) - margin), max(*rates, front.bound.rate_GBps) + margin)
-    _numbers(axes, latencies, rates)
-    topology = front.topology
-    title = (
-        f"{front.collective} on {drawn_machine(topology)}: {topology.ranks} ranks, {', '.join(topology.link_classes)}, "
-        f"{topology.rates} rates, model alpha-beta; filled: the quickest at some size"
-    )
-    axes.set_title(wrapped(title, _WIDTH), fontsize=10, loc="left")
-    legend(axes)
-    return drawn
-
-
-def _numbers(axes: Axes, x: list[float], y: list[float]) -> None:
-    """The number of every point beside it, where it covers neither another number nor another point."""
-    scale = axes.figure.dpi / 72
-    moved = [axes.transData.transform(place) for place in zip(x, y, strict=True)]
-    places = [(float(across) / scale, float(up) / scale) for across, up in moved]
+    # The number of every point beside it, where it covers neither another number nor another point.
+    dots = axes.figure.dpi / 72
+    moved = [axes.transData.transform(place) for place in zip(latencies, rates, strict=True)]
+    places = [(float(across) / dots, float(up) / dots) for across, up in moved]
     taken = list(places)
     for number, place in enumerate(places, start=1):
 
@@ -94,4 +80,11 @@ def _numbers(axes: Axes, x: list[float], y: list[float]) -> None:
 
         best = next((offset for offset in _BESIDE if room(offset) >= 1), max(_BESIDE, key=room))
         taken.append((place[0] + best[0] + 3, place[1] + best[1] + 3))
-        beside(axes, str(number), (x[number - 1], y[number - 1]), best, fontsize=8)
+        style.beside(axes, str(number), (latencies[number - 1], rates[number - 1]), best, fontsize=8)
+    topology = front.topology
+    words = f"{front.collective} on {style.drawn_machine(topology)}: {topology.ranks} ranks"
+    words += f", {', '.join(topology.link_classes)}, {topology.rates} rates, model alpha-beta"
+    words += "; filled: the quickest at some size"
+    style.title(axes, words, _WIDTH)
+    style.legend(axes)
+    return drawn

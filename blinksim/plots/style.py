@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +19,7 @@ from blinksim.units import format_size, format_time
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
     from blinksim.topology.graph import Topology
@@ -110,6 +111,29 @@ def legend(axes: Axes, *entries: Any, **more: Any) -> None:
     axes.legend(*entries, **{**place, **more})
 
 
+def title(over: Figure | Axes, words: str, inches: float, size: float = 10, **more: Any) -> None:
+    """The title of a figure or of axes: at the left, in as many lines as `inches` make it."""
+    text = wrapped(words, inches)
+    if hasattr(over, "suptitle"):
+        over.suptitle(text, fontsize=size, x=0.01, ha="left", **more)
+    else:
+        over.set_title(text, fontsize=size, loc="left", **more)
+
+
+def row_axis(axes: Axes, names: Sequence[str], size: float = 8) -> None:
+    """A y axis with a row for each name, the first on top."""
+    axes.set_yticks(range(len(names)), names, fontsize=size)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.grid(False, axis="y")
+
+
+def colour_scale(low: float, high: float, *, powers: bool) -> Normalize:
+    """Colours for the values from `low` to `high`: in powers, or evenly from 0."""
+    from matplotlib.colors import LogNorm, Normalize
+
+    return LogNorm(low, high) if powers else Normalize(min(0.0, low), high)
+
+
 def beside(axes: Axes, text: str, place: tuple[float, float], offset: tuple[float, float], **more: Any) -> None:
     """Small words at an offset in points from a place."""
     axes.annotate(text, place, xytext=offset, textcoords="offset points", **{"fontsize": 7, **more})
@@ -157,6 +181,13 @@ class Measure:
             return size / algbw
         return algbw / 1e9 * (factor if self.name == "busbw" else 1.0)
 
+    def curve(self, axes: Axes, times: Mapping[int, float], factor: float, **look: Any) -> list[float]:
+        """Draws the values at `times`, seconds by size, if there are any, and returns them."""
+        values = [self.of(size / time, size, factor) for size, time in times.items()]
+        if values:
+            axes.plot([*times], values, **look)
+        return values
+
 
 MEASURES = {
     "time": Measure("time", "time_s", "time"),
@@ -200,7 +231,9 @@ def number_axis(axes: Axes, numbers: Sequence[float], *, sizes: bool = False) ->
 
     known = sorted(set(numbers))
     low, high = known[0], known[-1]
-    if low > 0 and (high / low >= 8 or _geometric(known)):
+    # 2, 4, 8: every number is the same multiple of the one before.
+    geometric = len(known) > 2 and low > 0 and len({round(b / a, 6) for a, b in pairwise(known)}) == 1
+    if low > 0 and (high / low >= 8 or geometric):
         axes.set_xscale("log", base=2)
         edge = (high / low) ** 0.04
         axes.set_xlim(low / edge, high * edge)
@@ -212,12 +245,6 @@ def number_axis(axes: Axes, numbers: Sequence[float], *, sizes: bool = False) ->
     names = [format_size(int(tick)) if sizes else f"{tick:.4g}" for tick in ticks]
     axes.set_xticks(ticks, names, rotation=30 if sum(map(len, names)) > 60 else 0)
     axes.xaxis.set_minor_locator(NullLocator())
-
-
-def _geometric(numbers: Sequence[float]) -> bool:
-    """True for 2, 4, 8: every number is the same multiple of the one before."""
-    ratios = {round(high / low, 6) for low, high in pairwise(numbers)}
-    return len(numbers) > 2 and len(ratios) == 1
 
 
 def check(path: str | Path, *, force: bool = False) -> Path:

@@ -10,22 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import InputError
-from blinksim.plots.style import (
-    COLOURS,
-    DASHES,
-    MEASURES,
-    beside,
-    canvas,
-    figure,
-    legend,
-    lighten,
-    look,
-    machine_words,
-    number_axis,
-    plain,
-    value_axis,
-    wrapped,
-)
+from blinksim.plots import style
 from blinksim.units import format_size
 
 if TYPE_CHECKING:
@@ -36,14 +21,16 @@ if TYPE_CHECKING:
     from blinksim.answers.sweep import Sweep
 
 # Colours times dashes: more lines cannot be told apart.
-_MOST_LINES = len(COLOURS) * len(DASHES)
+_MOST_LINES = len(style.COLOURS) * len(style.DASHES)
 _MOST_PANELS = 6
 # Inches of a map.
 _WIDEST = 22.0
+# Of a map: the largest over the smallest value from which on colours stand for powers, and cells with numbers.
+_WIDE, _MOST_NUMBERS = 20, 400
 _BOUND = "bound on the rate"
 _FILES = (".yaml", ".yml", ".xml", ".txt", ".json")
 _NAMES = {
-    **{measure.column: measure.label for measure in MEASURES.values()},
+    **{measure.column: measure.label for measure in style.MEASURES.values()},
     "of_bound": "share of bound",
     "size_bytes": "size",
     "asked": "algorithm",
@@ -91,7 +78,7 @@ class Table:
     def limit(self, row: dict[str, Any]) -> float | None:
         """The bound at a point in the unit of what is drawn; None if it is unknown or the value has none."""
         most = row.get("bound_algbw_GBps")
-        measure = next((measure for measure in MEASURES.values() if measure.column == self.value), None)
+        measure = next((measure for measure in style.MEASURES.values() if measure.column == self.value), None)
         if not most or measure is None or row["ranks"] is None:
             return None
         return measure.of(most * 1e9, row["size_bytes"], float(busbw_factor(self.collective.name, row["ranks"])))
@@ -103,15 +90,15 @@ def label(column: str) -> str:
         return _NAMES[column]
     for ending, unit in _ENDINGS:
         if column.endswith(ending):
-            return plain(column.removesuffix(ending).replace("_", " ") + unit)
-    return plain(column.replace("_", " "))
+            return style.plain(column.removesuffix(ending).replace("_", " ") + unit)
+    return style.plain(column.replace("_", " "))
 
 
 def tick(column: str, value: Any) -> str:
     """A value of a column for people."""
     if column == "size_bytes":
         return format_size(value)
-    return f"{value:.4g}" if isinstance(value, float) else plain(str(value))
+    return f"{value:.4g}" if isinstance(value, float) else style.plain(str(value))
 
 
 def entry(column: str, value: Any) -> str:
@@ -120,11 +107,6 @@ def entry(column: str, value: Any) -> str:
         return tick(column, value)
     name, bracket, unit = label(column).partition(" (")
     return f"{name} {tick(column, value)}" + (f" {unit.removesuffix(')')}" if bracket else "")
-
-
-def heading(column: str, value: Any) -> str:
-    """The title of a panel: ``edit: none``, ``nodes 4``."""
-    return entry(column, value) if isinstance(value, (int, float)) else f"{label(column)}: {tick(column, value)}"
 
 
 def sweep(found: Sweep, value: str = "algbw") -> Figure:
@@ -156,10 +138,10 @@ def sweep(found: Sweep, value: str = "algbw") -> Figure:
     >>> found = bs.sweep("dgx1-v100", "allreduce", ["1MiB", "1GiB"], {"nvlink lanes": [1, 2]}, algorithms=["ring"])
     >>> picture = bs.plot.sweep(found, "time_s")
     """
-    column = MEASURES[value].column if value in MEASURES else value
+    column = style.MEASURES[value].column if value in style.MEASURES else value
     rows = found.rows()
     if column not in rows[0] or not any(isinstance(row[column], (int, float)) for row in rows):
-        raise InputError(f"{value!r} is no column of numbers here; draw one of {', '.join(MEASURES)}")
+        raise InputError(f"{value!r} is no column of numbers here; draw one of {', '.join(style.MEASURES)}")
     along = found.varying()
     if not along:
         raise InputError("one point is no picture; vary something, or give several sizes")
@@ -201,7 +183,7 @@ def _title(found: Sweep) -> str:
     rows, varying = found.rows(), found.varying()
     name = PurePath(found.machine).name if found.machine.endswith(_FILES) else found.machine
     nodes = 1 if "nodes" in varying else found.base.nodes
-    words = [f"{found.collective} on {machine_words(name, found.base.edits, nodes)}"]
+    words = [f"{found.collective} on {style.machine_words(name, found.base.edits, nodes)}"]
     sizes = {row["size_bytes"] for row in rows}
     if len(sizes) == 1:
         words.append(format_size(sizes.pop()))
@@ -234,11 +216,12 @@ def _panels(
         raise InputError(f"{len(values)} panels for {panel} are too many (at most {_MOST_PANELS})")
     wide = min(3, len(values))
     tall = math.ceil(len(values) / wide)
-    drawn, parts = canvas(*inches(wide, tall)), []
+    drawn, parts = style.canvas(*inches(wide, tall)), []
     for number, value in enumerate(values):
         axes = drawn.add_subplot(tall, wide, number + 1)
         if panel:
-            axes.set_title(heading(panel, value), fontsize=9, loc="left")
+            named = entry(panel, value) if isinstance(value, (int, float)) else f"{label(panel)}: {tick(panel, value)}"
+            axes.set_title(named, fontsize=9, loc="left")
         parts.append((axes, table.part(panel, value)))
     return drawn, parts
 
@@ -251,12 +234,11 @@ def _lines(table: Table, across: str, down: str | None, panel: str | None, title
     series = table.values(down) if down else [None]
     found: dict[str, Artist] = {}
     for axes, part in parts:
-        lighten(axes)
+        style.lighten(axes)
         _panel(axes, part, across, down, series)
-        number_axis(axes, table.values(across), sizes=across == "size_bytes")
-        value_axis(axes, table.reach(), times=table.value == "time_s")
-        axes.set_xlabel(label(across))
-        axes.set_ylabel(label(table.value))
+        style.number_axis(axes, table.values(across), sizes=across == "size_bytes")
+        style.value_axis(axes, table.reach(), times=table.value == "time_s")
+        axes.set(xlabel=label(across), ylabel=label(table.value))
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
             found.setdefault(name, handle)
     # Each name once, bounds at the end.
@@ -264,10 +246,10 @@ def _lines(table: Table, across: str, down: str | None, panel: str | None, title
     if len(names) > 1:
         corner = drawn.axes[min(3, len(parts)) - 1]
         kind = label(down) if down else None
-        legend(corner, [found[name] for name in names], names, title=kind, title_fontsize=8, alignment="left")
+        style.legend(corner, [found[name] for name in names], names, title=kind, title_fontsize=8, alignment="left")
     lost = sum(row[table.value] is None for row in table.rows)
     words = f"{title}; {lost} of {len(table.rows)} points without an answer" if lost else title
-    drawn.suptitle(wrapped(words, drawn.get_figwidth()), fontsize=10, x=0.01, ha="left")
+    style.title(drawn, words, drawn.get_figwidth())
     return drawn
 
 
@@ -278,11 +260,11 @@ def _panel(axes: Axes, table: Table, across: str, down: str | None, series: list
         at = [row[across] for row in rows]
         answers = [math.nan if row[table.value] is None else row[table.value] for row in rows]
         name = entry(down, value) if down else label(table.value).partition(" (")[0]
-        dashes = DASHES[place // len(COLOURS)]
-        axes.plot(at, answers, linestyle=dashes, markersize=4, linewidth=1.6, label=name, **look(place))
+        dashes = style.DASHES[place // len(style.COLOURS)]
+        axes.plot(at, answers, linestyle=dashes, markersize=4, linewidth=1.6, label=name, **style.look(place))
         limits = tuple((row[across], table.limit(row)) for row in rows if table.limit(row) is not None)
         if limits:
-            bounds.setdefault(limits, []).append((look(place)["color"], value))
+            bounds.setdefault(limits, []).append((style.look(place)["color"], value))
     for points, owners in bounds.items():
         # Algorithms with the same bound share a line; one with a bound of its own (NVLS) has it in its colour.
         shared = down is None or (down == "asked" and len(owners) > 1) or len(bounds) == 1
@@ -296,34 +278,31 @@ def _bars(table: Table, along: str, title: str) -> Figure:
     from matplotlib.lines import Line2D
 
     rows = table.rows
-    drawn, axes = figure(8.5, max(2.2, 1.3 + 0.34 * len(rows)))
+    drawn, axes = style.figure(8.5, max(2.2, 1.3 + 0.34 * len(rows)))
     marked = False
     for place, row in enumerate(rows):
         value, limit = row[table.value], table.limit(row)
         if value is None:
-            beside(axes, "no answer", (0, place), (3, 0), va="center", fontsize=8, color="#555555")
+            style.beside(axes, "no answer", (0, place), (3, 0), va="center", fontsize=8, color="#555555")
         else:
-            axes.barh(place, value, height=0.7, color=COLOURS[0])
-            beside(axes, f"{value:.4g}", (value, place), (-4, 0), va="center", ha="right", fontsize=8, color="white")
+            axes.barh(place, value, height=0.7, color=style.COLOURS[0])
+            style.beside(
+                axes, f"{value:.4g}", (value, place), (-4, 0), va="center", ha="right", fontsize=8, color="white"
+            )
         if limit is not None:
             axes.vlines(limit, place - 0.42, place + 0.42, color="#000000", linestyle="--", linewidth=1.2)
             marked = True
-    axes.set_yticks(range(len(rows)), [tick(along, row[along]) for row in rows], fontsize=8)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_xlim(0, 1.05 * max(table.reach()))
-    axes.set_xlabel(table.unit)
-    axes.set_ylabel(label(along))
-    axes.grid(False, axis="y")
+    style.row_axis(axes, [tick(along, row[along]) for row in rows])
+    axes.set(xlim=(0, 1.05 * max(table.reach())), xlabel=table.unit, ylabel=label(along))
     if marked:
-        handle = Line2D([], [], color="#000000", linestyle="--", linewidth=1.2, label=_BOUND)
-        legend(axes, handles=[handle])
-    axes.set_title(wrapped(title, 7.5), fontsize=10, loc="left")
+        style.legend(axes, handles=[Line2D([], [], color="#000000", linestyle="--", linewidth=1.2, label=_BOUND)])
+    style.title(axes, title, 7.5)
     return drawn
 
 
 def _maps(table: Table, across: str, down: str, panel: str | None, title: str) -> Figure:
     """A column of cells for each value of `across`, a row for each of `down`, the numbers written into them."""
-    from matplotlib.colors import LogNorm
+    import numpy as np
     from matplotlib.ticker import LogLocator
 
     columns, lines, answers = table.values(across), table.values(down), table.answers()
@@ -331,46 +310,32 @@ def _maps(table: Table, across: str, down: str, panel: str | None, title: str) -
     drawn, parts = _panels(
         table, panel, lambda wide, tall: (min(_WIDEST, each[0] * wide), min(_WIDEST, each[1] * tall))
     )
+    low, high = min(answers), max(answers)
+    powers = low > 0 and high / low > _WIDE
+    norm = style.colour_scale(low, high, powers=powers)
     image: Any = None
     for axes, part in parts:
-        image = _map(axes, part, (across, columns), (down, lines), (min(answers), max(answers)))
+        grid = np.full((len(lines), len(columns)), np.nan)
+        for row in part.rows:
+            if row[part.value] is not None:
+                grid[lines.index(row[down]), columns.index(row[across])] = row[part.value]
+        axes.set_facecolor("#ffffff")
+        axes.patch.set(hatch="////", edgecolor="#bbbbbb")
+        # cividis looks the same to people with and without colour-blindness, and prints in grey.
+        image = axes.imshow(grid, aspect="auto", cmap="cividis", norm=norm)
+        for y, x in np.argwhere(~np.isnan(grid)) if grid.size <= _MOST_NUMBERS else ():
+            shade = "white" if norm(grid[y, x]) < 0.55 else "black"
+            axes.text(x, y, f"{grid[y, x]:.3g}", ha="center", va="center", fontsize=7, color=shade)
+        names = [tick(across, value) for value in columns]
+        axes.set_xticks(range(len(columns)), names, rotation=30, ha="right", fontsize=8)
+        axes.set_yticks(range(len(lines)), [tick(down, value) for value in lines], fontsize=8)
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        axes.set(xlabel=label(across), ylabel=label(down))
     bar = drawn.colorbar(image, ax=drawn.axes, label=table.unit, format=lambda value, _: f"{value:.4g}")
-    if isinstance(image.norm, LogNorm):
+    if powers:
         # Not as powers of ten, of which there is but one or two.
         bar.set_ticks(LogLocator(subs=(1, 2, 5)))
         bar.minorticks_off()
-    drawn.suptitle(wrapped(title, drawn.get_figwidth()), fontsize=10, x=0.01, ha="left")
+    style.title(drawn, title, drawn.get_figwidth())
     return drawn
-
-
-def _map(
-    axes: Axes, table: Table, across: tuple[str, list[Any]], down: tuple[str, list[Any]], span: tuple[float, float]
-) -> Any:
-    import numpy as np
-    from matplotlib.colors import LogNorm, Normalize
-
-    (x_name, columns), (y_name, lines) = across, down
-    grid = np.full((len(lines), len(columns)), np.nan)
-    for row in table.rows:
-        if row[table.value] is not None:
-            grid[lines.index(row[y_name]), columns.index(row[x_name])] = row[table.value]
-    low, high = span
-    norm = LogNorm(low, high) if low > 0 and high / low > 20 else Normalize(min(0.0, low), high)
-    axes.set_facecolor("#ffffff")
-    axes.patch.set_hatch("////")
-    axes.patch.set_edgecolor("#bbbbbb")
-    # cividis looks the same to people with and without colour-blindness, and prints in grey.
-    image = axes.imshow(grid, aspect="auto", cmap="cividis", norm=norm)
-    if grid.size <= 400:
-        for y, x in np.argwhere(~np.isnan(grid)):
-            dark = norm(grid[y, x]) < 0.55
-            text = f"{grid[y, x]:.3g}"
-            axes.text(x, y, text, ha="center", va="center", fontsize=7, color="white" if dark else "black")
-    names = [tick(x_name, value) for value in columns]
-    axes.set_xticks(range(len(columns)), names, rotation=30, ha="right", fontsize=8)
-    axes.set_yticks(range(len(lines)), [tick(y_name, value) for value in lines], fontsize=8)
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
-    axes.set_xlabel(label(x_name))
-    axes.set_ylabel(label(y_name))
-    return image

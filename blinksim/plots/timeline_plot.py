@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.plots.style import COLOURS, beside, drawn_machine, figure, legend, natural, plain, wrapped
+from blinksim.plots import style
 from blinksim.textio.text_table import count
 from blinksim.units import format_size, format_time
 
@@ -24,32 +25,13 @@ _MOST_BARS = 250
 _BINS = 400
 _HATCHES = ("", "//")
 # Chunks beyond these colours and hatches are not told apart.
-_MOST_CHUNKS = len(COLOURS) * len(_HATCHES)
+_MOST_CHUNKS = len(style.COLOURS) * len(_HATCHES)
 _WIDTH = 10.0
-
-
-def _axis(seconds: float) -> tuple[float, str]:
-    """(units per second, unit) that suit a time axis."""
-    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
-        if seconds * scale >= 1:
-            return scale, unit
-    return 1e9, "ns"
 
 
 def _busiest(timeline: Timeline, most: int) -> list[Use]:
     """The busiest links first; of those equally busy, in the order of their names."""
-    return sorted(timeline.uses, key=lambda use: (-use.busy, natural(use.resource)))[:most]
-
-
-def _limiting(timeline: Timeline, most: int) -> tuple[list[Use], list[Use]]:
-    """The links that the time goes by on, the longest first, in up to half of the rows; and the busiest others."""
-    spent: dict[str, float] = {}
-    for leg in timeline.critical_path:
-        spent[leg.place] = spent.get(leg.place, 0.0) + leg.time_s
-    ordered = _busiest(timeline, len(timeline.uses))
-    path = sorted((use for use in ordered if use.resource in spent), key=lambda use: -spent[use.resource])
-    first = path[: (most + 1) // 2]
-    return first, [use for use in ordered if use not in first][: most - len(first)]
+    return sorted(timeline.uses, key=lambda use: (-use.busy, style.natural(use.resource)))[:most]
 
 
 def gantt(timeline: Timeline, most_links: int = MOST_LINKS) -> Figure:
@@ -79,49 +61,49 @@ def gantt(timeline: Timeline, most_links: int = MOST_LINKS) -> Figure:
     >>> run = bs.simulate(bs.synthesize(pair, "broadcast", "chain").schedule, "64MiB", pieces=4)
     >>> picture = bs.plot.gantt(run)
     """
-    path, others = _limiting(timeline, most_links)
+    spent: defaultdict[str, float] = defaultdict(float)
+    for leg in timeline.critical_path:
+        spent[leg.place] += leg.time_s
+    ordered = _busiest(timeline, len(timeline.uses))
+    path = sorted((use for use in ordered if use.resource in spent), key=lambda use: -spent[use.resource])
+    path = path[: (most_links + 1) // 2]
+    others = [use for use in ordered if use not in path][: most_links - len(path)]
     uses = [*path, *others]
     spans = timeline.spans([use.resource for use in uses])
-    scale, unit = _axis(timeline.time_s)
+    # Units per second that suit the axis.
+    units = (("s", 1.0), ("ms", 1e3), ("us", 1e6), ("ns", 1e9))
+    unit, scale = next((entry for entry in units if timeline.time_s * entry[1] >= 1), units[-1])
     hidden = len(timeline.uses) - len(uses)
-    drawn, axes = figure(_WIDTH, max(2.5, 1.7 + 0.24 * (len(uses) + bool(hidden))))
+    drawn, axes = style.figure(_WIDTH, max(2.5, 1.7 + 0.24 * (len(uses) + bool(hidden))))
     if int(np.bincount(spans.row, minlength=1).max()) > _MOST_BARS:
         _band(axes, timeline, spans, len(uses), scale)
     else:
         _bars(axes, spans, scale)
-    _marks(axes, timeline, scale)
-    _link_rows(axes, uses, hidden)
-    axes.set_xlim(0, timeline.time_s * 1.02 * scale)
-    axes.set_xlabel(f"time ({unit})")
-    words = _title(timeline)
-    if path and others:
-        axes.axhline(len(path) - 0.5, color="#555555", linewidth=0.9)
-        words += "; above the line the critical path, below it the busiest other links"
-    if timeline.recorded_pieces < timeline.pieces:
-        words += f"; drawn are the first {timeline.recorded_pieces:,} of {timeline.pieces:,} pieces"
-    axes.set_title(wrapped(words, _WIDTH), fontsize=9, loc="left", pad=14)
-    return drawn
-
-
-def _link_rows(axes: Axes, uses: list[Use], hidden: int) -> None:
-    """A row for each link, the first on top, and one for those that are not shown."""
-    names = [plain(use.resource) for use in uses] + ([f"and {count(hidden, 'more link')}"] if hidden else [])
-    axes.set_yticks(range(len(names)), names, fontsize=7)
-    axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.grid(False, axis="y")
-
-
-def _marks(axes: Axes, timeline: Timeline, scale: float) -> None:
-    """The end, and the time that the loads of the links need."""
+    # The end, and the time that the loads of the links need.
     early = timeline.bound_s < 0.2 * timeline.time_s
     for seconds, label, line, side in (
         (timeline.bound_s, "needed by loads", "--", "left" if early else "right"),
         (timeline.time_s, "end", "-", "left"),
     ):
         axes.axvline(seconds * scale, color="#555555", linewidth=0.9, linestyle=line)
-        offset = (2 if side == "left" else -2, 0)
         place = {"xycoords": ("data", "axes fraction"), "ha": side, "va": "bottom"}
-        beside(axes, label, (seconds * scale, 1.0), offset, color="#555555", **place)
+        style.beside(axes, label, (seconds * scale, 1.0), (2 if side == "left" else -2, 0), color="#555555", **place)
+    _link_rows(axes, uses, hidden)
+    axes.set(xlim=(0, timeline.time_s * 1.02 * scale), xlabel=f"time ({unit})")
+    words = _title(timeline)
+    if path and others:
+        axes.axhline(len(path) - 0.5, color="#555555", linewidth=0.9)
+        words += "; above the line the critical path, below it the busiest other links"
+    if timeline.recorded_pieces < timeline.pieces:
+        words += f"; drawn are the first {timeline.recorded_pieces:,} of {timeline.pieces:,} pieces"
+    style.title(axes, words, _WIDTH, 9, pad=14)
+    return drawn
+
+
+def _link_rows(axes: Axes, uses: list[Use], hidden: int) -> None:
+    """A row for each link, the first on top, and one for those that are not shown."""
+    names = [style.plain(use.resource) for use in uses] + ([f"and {count(hidden, 'more link')}"] if hidden else [])
+    style.row_axis(axes, names, 7)
 
 
 def _bars(axes: Axes, spans: Spans, scale: float) -> None:
@@ -136,21 +118,15 @@ def _bars(axes: Axes, spans: Spans, scale: float) -> None:
         groups = [(np.ones(len(spans.chunk), dtype=np.bool_), f"{len(chunks)} chunks")]
     handles = []
     for place, (mine, name) in enumerate(groups):
-        colour, hatch = COLOURS[place % len(COLOURS)], _HATCHES[place // len(COLOURS)]
-        bars = PolyCollection(
-            list(_corners(spans, mine, scale)), facecolor=colour, hatch=hatch, edgecolor="white", linewidth=0.3
-        )
-        axes.add_collection(bars)
-        handles.append(Patch(facecolor=colour, hatch=hatch, edgecolor="white", label=name))
+        colour, hatch = style.COLOURS[place % len(style.COLOURS)], _HATCHES[place // len(style.COLOURS)]
+        left, right, row = spans.start[mine] * scale, spans.end[mine] * scale, spans.row[mine]
+        corners = ((left, row - 0.4), (right, row - 0.4), (right, row + 0.4), (left, row + 0.4))
+        bars = list(np.stack([np.stack(corner, -1) for corner in corners], 1))
+        look: dict[str, Any] = {"facecolor": colour, "hatch": hatch, "edgecolor": "white"}
+        axes.add_collection(PolyCollection(bars, linewidth=0.3, **look))
+        handles.append(Patch(label=name, **look))
     if len(handles) > 1:
-        legend(axes, handles=handles, fontsize=7, bbox_to_anchor=(1.01, 1.0))
-
-
-def _corners(spans: Spans, mine: npt.NDArray[np.bool_], scale: float) -> Real:
-    """(bars, 4, 2): the rectangles of the bars chosen."""
-    left, right, row = spans.start[mine] * scale, spans.end[mine] * scale, spans.row[mine]
-    low, high = row - 0.4, row + 0.4
-    return np.stack([np.stack(corner, -1) for corner in ((left, low), (right, low), (right, high), (left, high))], 1)
+        style.legend(axes, handles=handles, fontsize=7, bbox_to_anchor=(1.01, 1.0))
 
 
 def _band(axes: Axes, timeline: Timeline, spans: Spans, rows: int, scale: float) -> None:
@@ -161,35 +137,30 @@ def _band(axes: Axes, timeline: Timeline, spans: Spans, rows: int, scale: float)
     bottoms = np.arange(rows)[:, None] + np.array([-0.4, 0.4])
     padded = np.insert(shares, range(1, rows), np.nan, axis=0)
     image = axes.pcolormesh(edges, bottoms.ravel(), padded, cmap="Blues", vmin=0, vmax=1, rasterized=True)
-    drawn = axes.figure
     stretch = format_time(float(f"{timeline.time_s / _BINS:.2g}"))
-    drawn.colorbar(image, ax=axes, label=f"busy share of {stretch}", pad=0.02)
+    axes.figure.colorbar(image, ax=axes, label=f"busy share of {stretch}", pad=0.02)
 
 
 def busy_shares(spans: Spans, rows: int, whole: float, bins: int) -> Real:
     """(rows, bins): how much of each of `bins` equal stretches of `whole` seconds each row was busy."""
     edges = np.linspace(0, whole, bins + 1)
+
+    def passed(since: Real) -> Real:
+        """The sum of ``max(0, edge - since)`` for every edge; `since` is ascending."""
+        before = np.searchsorted(since, edges)
+        return np.asarray(before * edges - np.concatenate(([0.0], np.cumsum(since)))[before])
+
     found = np.zeros((rows, bins))
     for row in range(rows):
-        mine = spans.row == row
-        start, end = _merged(spans.start[mine], spans.end[mine])
+        mine = np.flatnonzero(spans.row == row)
+        order = mine[np.argsort(spans.start[mine])]
+        # The stretches in which at least one piece is there.
+        start, last = spans.start[order], np.maximum.accumulate(spans.end[order])
+        apart = start[1:] > last[:-1]
+        start, end = start[np.append(True, apart)], last[np.append(apart, True)]
         # Busy until a time: what has passed since every beginning, less what has passed since every end.
-        found[row] = np.diff(_passed(edges, start) - _passed(edges, end)) * bins / whole
+        found[row] = np.diff(passed(start) - passed(end)) * bins / whole
     return found.clip(0, 1)
-
-
-def _merged(start: Real, end: Real) -> tuple[Real, Real]:
-    """The stretches in which at least one piece is there."""
-    order = np.argsort(start)
-    start, last = start[order], np.maximum.accumulate(end[order])
-    apart = start[1:] > last[:-1]
-    return start[np.append(True, apart)], last[np.append(apart, True)]
-
-
-def _passed(at: Real, since: Real) -> Real:
-    """The sum of ``max(0, at - since)`` for every time in `at`; `since` is ascending."""
-    count = np.searchsorted(since, at)
-    return np.asarray(count * at - np.concatenate(([0.0], np.cumsum(since)))[count])
 
 
 def utilisation(timeline: Timeline, most_links: int = MOST_LINKS) -> Figure:
@@ -215,23 +186,20 @@ def utilisation(timeline: Timeline, most_links: int = MOST_LINKS) -> Figure:
     """
     uses = _busiest(timeline, most_links)
     hidden = len(timeline.uses) - len(uses)
-    drawn, axes = figure(8.0, max(2.0, 1.2 + 0.24 * (len(uses) + bool(hidden))))
+    drawn, axes = style.figure(8.0, max(2.0, 1.2 + 0.24 * (len(uses) + bool(hidden))))
     kinds = list(dict.fromkeys(use.kind for use in timeline.uses))
     for row, use in enumerate(uses):
-        axes.barh(row, 100 * use.busy, height=0.75, color=COLOURS[kinds.index(use.kind) % len(COLOURS)])
+        axes.barh(row, 100 * use.busy, height=0.75, color=style.COLOURS[kinds.index(use.kind) % len(style.COLOURS)])
         share = f"{100 * use.busy:.0f}"
-        beside(axes, share, (100 * use.busy, row), (3, 0), va="center", fontsize=6, color="#555555")
+        style.beside(axes, share, (100 * use.busy, row), (3, 0), va="center", fontsize=6, color="#555555")
     _link_rows(axes, uses, hidden)
-    axes.set_xlim(0, 105)
-    axes.set_xlabel("busy (% of the time)")
-    axes.set_title(wrapped(_title(timeline), 7.0), fontsize=9, loc="left")
+    axes.set(xlim=(0, 105), xlabel="busy (% of the time)")
+    style.title(axes, _title(timeline), 7.0, 9)
     return drawn
 
 
 def _title(timeline: Timeline) -> str:
     schedule = timeline.schedule
     topology = schedule.topology
-    return (
-        f"{schedule.collective} of {format_size(timeline.size)} on {drawn_machine(topology)} by {schedule.algorithm}, "
-        f"{topology.rates} rates, simulated: {format_time(timeline.time_s)}"
-    )
+    what = f"{schedule.collective} of {format_size(timeline.size)} on {style.drawn_machine(topology)}"
+    return f"{what} by {schedule.algorithm}, {topology.rates} rates, simulated: {format_time(timeline.time_s)}"

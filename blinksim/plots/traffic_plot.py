@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from blinksim.plots.style import COLOURS, canvas, lighten, wrapped
+from blinksim.plots import style
 from blinksim.units import format_size_about
 
 if TYPE_CHECKING:
@@ -45,26 +44,26 @@ def traffic(matrix: Traffic) -> Figure:
     >>> bs.plot.save(picture, "traffic.png").name
     'traffic.png'
     """
-    from matplotlib.colors import LogNorm, Normalize
-
     amounts = matrix.matrix.astype(float)
     np.fill_diagonal(amounts, 0.0)
     sent, received = amounts.sum(axis=1), amounts.sum(axis=0)
-    drawn = canvas(_WIDTH, _HEIGHT)
+    drawn = style.canvas(_WIDTH, _HEIGHT)
     grid = drawn.add_gridspec(2, 2, width_ratios=(1, 4), height_ratios=(1, 4))
     square, above, left = (drawn.add_subplot(grid[place]) for place in ((1, 1), (0, 1), (1, 0)))
     unit, name = _unit(float(amounts.max()))
     each = -(-matrix.ranks // _MOST_SQUARES)
-    most_of, some = _pooled(amounts, each), amounts[amounts > 0] / unit
-    shown, side = np.where(most_of > 0, most_of / unit, np.nan), each * len(most_of) - 0.5
+    # The largest of every `each` rows and columns.
+    squares = -(-len(amounts) // each)
+    padded = np.pad(amounts, (0, -len(amounts) % each)).reshape(squares, each, squares, each)
+    most_of, some = padded.max(axis=(1, 3)), amounts[amounts > 0] / unit
+    shown, side = np.where(most_of > 0, most_of / unit, np.nan), each * squares - 0.5
     # On an even scale a few hot pairs leave all others in one colour.
     skewed = float(some.max()) > _SKEWED * float(np.median(some))
-    norm = LogNorm(float(some.min()), float(some.max())) if skewed else Normalize(0, float(some.max()))
+    norm = style.colour_scale(float(some.min()), float(some.max()), powers=skewed)
     extent = (-0.5, side, side, -0.5)
     picture = square.imshow(shown, cmap="viridis_r", norm=norm, aspect="auto", extent=extent, interpolation="nearest")
-    square.set(xlim=(-0.5, matrix.ranks - 0.5), ylim=(matrix.ranks - 0.5, -0.5))
-    square.set_xlabel("to rank")
-    square.set_ylabel("from rank")
+    limits = {"xlim": (-0.5, matrix.ranks - 0.5), "ylim": (matrix.ranks - 0.5, -0.5)}
+    square.set(xlabel="to rank", ylabel="from rank", **limits)
     square.yaxis.set_label_position("right")
     square.yaxis.tick_right()
     label = f"{name} from one rank to another" + (f", the most of {each} x {each} pairs" if each > 1 else "")
@@ -73,35 +72,24 @@ def traffic(matrix: Traffic) -> Figure:
         scale.ax.yaxis.set_major_formatter("{x:g}")
     places = np.arange(matrix.ranks)
     unit, name = _unit(float(max(sent.max(), received.max())))
-    above.bar(places, received / unit, width=1.0, color=COLOURS[0], edgecolor=COLOURS[0], linewidth=_EDGE)
-    above.set_ylabel(f"received, {name}")
-    left.barh(places, sent / unit, height=1.0, color=COLOURS[1], edgecolor=COLOURS[1], linewidth=_EDGE)
-    left.set_xlabel(f"sent, {name}")
     most = 1.05 * float(max(sent.max(), received.max())) / unit
-    above.set_xlim(square.get_xlim())
-    above.set_ylim(0, most)
-    left.set_ylim(square.get_ylim())
-    left.set_xlim(most, 0)
+    blue, red = style.COLOURS[:2]
+    above.bar(places, received / unit, width=1.0, color=blue, edgecolor=blue, linewidth=_EDGE)
+    left.barh(places, sent / unit, height=1.0, color=red, edgecolor=red, linewidth=_EDGE)
     for axes in (above, left):
-        lighten(axes)
+        style.lighten(axes)
+    above.set(ylabel=f"received, {name}", xlim=square.get_xlim(), ylim=(0, most))
+    left.set(xlabel=f"sent, {name}", ylim=square.get_ylim(), xlim=(most, 0))
     above.tick_params(labelbottom=False)
     left.spines["left"].set_visible(False)
     left.tick_params(labelleft=False, left=False)
     busiest = max(float(sent.max()), float(received.max())) * matrix.ranks / matrix.total
-    title = (
+    words = (
         f"traffic of {matrix.ranks} ranks: {format_size_about(matrix.total)}; the busiest rank sends or receives "
         f"{busiest:.3g} times the average"
     )
-    drawn.suptitle(wrapped(title, _WIDTH), fontsize=10, x=0.01, ha="left")
+    style.title(drawn, words, _WIDTH)
     return drawn
-
-
-def _pooled(amounts: npt.NDArray[np.float64], each: int) -> npt.NDArray[np.float64]:
-    """The largest of every `each` rows and columns; amounts: (n, n)."""
-    more = -len(amounts) % each
-    padded = np.pad(amounts, (0, more))
-    count = len(padded) // each
-    return np.asarray(padded.reshape(count, each, count, each).max(axis=(1, 3)))
 
 
 def _unit(most: float) -> tuple[int, str]:

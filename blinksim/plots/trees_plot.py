@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blinksim.plots.machine_view import corners, view
-from blinksim.plots.style import COLOURS, canvas, drawn_machine, wrapped
-from blinksim.plots.topology_plot import bare, check_devices, devices, frame, way
+from blinksim.plots import style
+from blinksim.plots.layout import view
+from blinksim.plots.topology_plot import bare, check_devices, devices, route
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from fractions import Fraction
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from blinksim.plots.machine_view import View
+    from blinksim.plots.layout import View
     from blinksim.schedule.model import Schedule, ScheduleLike
+    from blinksim.schedule.symmetric import SymmetricSchedule
 
 # Denominators of fractions that say more than per cent do.
 _READABLE = 100
@@ -58,10 +58,17 @@ def trees(schedule: ScheduleLike, most: int | None = None) -> Figure:
     >>> import blinksim as bs
     >>> picture = bs.plot.trees(bs.synthesize("dgx1-v100", "broadcast").schedule, most=2)
     """
-    whole, times = _unturned(schedule)
+    from blinksim.schedule.model import as_schedule
+    from blinksim.schedule.symmetric import SymmetricSchedule
+
+    # Of a schedule by symmetry the base is drawn; times: how many images every chunk has.
+    compact = getattr(schedule, "compact", schedule)
+    given = compact if isinstance(compact, SymmetricSchedule) else as_schedule(schedule)
+    whole = given.base if isinstance(given, SymmetricSchedule) else given
+    times = given.times.tolist() if isinstance(given, SymmetricSchedule) else [1] * whole.chunks
     shown = view(whole.topology)
     check_devices(shown)
-    low_x, high_x, low_y, high_y = corners(shown)
+    low_x, high_x, low_y, high_y = shown.corners()
     wide = (high_x - low_x) / (high_y - low_y)
     columns = next(number for ratio, number in _COLUMNS if wide <= ratio)
     most = most or columns * _ROWS[columns]
@@ -70,35 +77,22 @@ def trees(schedule: ScheduleLike, most: int | None = None) -> Figure:
     rows = math.ceil(len(alike) / columns)
     across = _WIDTH / max(columns, 4 if wide <= _COLUMNS[0][0] else 1)
     height = max(_LOWEST, min(_TALLEST, across / wide + 0.35))
-    drawn = canvas(across * columns, height * rows + 0.4)
-    idle = {(line.a, line.b) for line in shown.lines(whole.topology.links)}
+    drawn = style.canvas(across * columns, height * rows + 0.4)
+    idle = sorted({(line.a, line.b) for line in shown.lines(whole.topology.links)})
     for number, chunk in enumerate(alike):
         axes = drawn.add_subplot(rows, columns, number + 1)
-        bare(axes)
-        axes.set_xlim(low_x, high_x)
-        axes.set_ylim(low_y, high_y)
+        bare(axes, shown)
         for a, b in idle:
-            axes.plot(*zip(*way(shown.places, a, b), strict=True), color="#dddddd", linewidth=1.0, zorder=0)
-        frame(axes, shown)
-        _arrows(axes, shown, whole, chunk, COLOURS[number % len(COLOURS)])
-        devices(axes, whole.topology, shown.places, shown.devices, size=130)
+            axes.plot(*zip(*route(shown.places, a, b), strict=True), color="#dddddd", linewidth=1.0, zorder=0)
+        _arrows(axes, shown, whole, chunk, style.COLOURS[number % len(style.COLOURS)])
+        devices(axes, whole.topology, shown, size=130)
+        share = whole.share(chunk)
+        # People read some fractions as one, others better in per cent.
+        part = f"{share}" if share.denominator <= _READABLE else f"{100 * float(share):.3g} %"
         again = f", {alike[chunk]:,} alike" if alike[chunk] > 1 else ""
-        axes.set_title(_share(whole.share(chunk)) + again, fontsize=8)
-    title = wrapped(_title(schedule, whole, alike, sum(times)), drawn.get_figwidth())
-    drawn.suptitle(title, fontsize=9, x=0.01, ha="left")
+        axes.set_title(f"{part} of the data{again}", fontsize=8)
+    style.title(drawn, _title(given, whole, alike, sum(times)), drawn.get_figwidth(), 9)
     return drawn
-
-
-def _unturned(schedule: ScheduleLike) -> tuple[Schedule, list[int]]:
-    """The schedule, of one by symmetry what is turned, and how many images every chunk has."""
-    from blinksim.schedule.model import as_schedule
-    from blinksim.schedule.symmetric import SymmetricSchedule
-
-    compact = getattr(schedule, "compact", schedule)
-    if isinstance(compact, SymmetricSchedule):
-        return compact.base, compact.times.tolist()
-    whole = as_schedule(schedule)
-    return whole, [1] * whole.chunks
 
 
 def _alike(schedule: Schedule, times: Sequence[int], most: int) -> dict[int, int]:
@@ -131,12 +125,12 @@ def _arrows(axes: Axes, shown: View, schedule: Schedule, chunk: int, colour: str
         if a is None or b is None or a == b:
             continue
         arrow = {"arrowstyle": "-|>", "color": colour, "linewidth": 2.0, "shrinkA": 7, "shrinkB": 7}
-        if len(way(shown.places, a, b)) > 2:
+        if len(route(shown.places, a, b)) > 2:
             arrow["connectionstyle"] = f"arc3,rad={-0.2 if order[a] < order[b] else 0.2}"
         axes.annotate("", xy=shown.places[b], xytext=shown.places[a], arrowprops=arrow, zorder=2)
 
 
-def _title(given: ScheduleLike, schedule: Schedule, alike: dict[int, int], chunks: int) -> str:
+def _title(given: Schedule | SymmetricSchedule, schedule: Schedule, alike: dict[int, int], chunks: int) -> str:
     stood_for, shapes = sum(alike.values()), len(alike)
     if stood_for < chunks:
         left = f"{stood_for:,} of {chunks:,}"
@@ -146,16 +140,8 @@ def _title(given: ScheduleLike, schedule: Schedule, alike: dict[int, int], chunk
         hidden = kinds if stood_for > shapes else ""
     both_ways = schedule.collective.name == "allreduce" and schedule.form == "forest"
     reduced = "; data is reduced up the same trees first" if both_ways else ""
-    parts = getattr(given, "compact", given).parts()  # type: ignore[union-attr]
     machine = schedule.topology
     return (
-        f"{schedule.algorithm} {schedule.collective} on {drawn_machine(machine)}, {machine.rates} rates: "
-        f"{parts}{hidden}{reduced}"
+        f"{schedule.algorithm} {schedule.collective} on {style.drawn_machine(machine)}, {machine.rates} rates: "
+        f"{given.parts()}{hidden}{reduced}"
     )
-
-
-def _share(share: Fraction) -> str:
-    """The part of the data that a chunk is: a fraction where people read it as one, else per cent."""
-    if share.denominator <= _READABLE:
-        return f"{share} of the data"
-    return f"{100 * float(share):.3g} % of the data"

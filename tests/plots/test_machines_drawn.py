@@ -16,8 +16,7 @@ from matplotlib.patches import FancyBboxPatch
 import blinksim as bs
 from blinksim import plots
 from blinksim.cli.main import run
-from blinksim.plots.layout import layout
-from blinksim.plots.machine_view import changes
+from blinksim.plots.layout import changes, view
 from blinksim.topology.graph import Topology
 
 RED = "#c00000"
@@ -25,7 +24,7 @@ RED = "#c00000"
 
 def red_links(machine: Topology, before: Topology) -> dict[frozenset[str], str]:
     """The style of each red line, by the devices at its ends."""
-    places = {(round(x, 5), round(y, 5)): name for name, (x, y) in layout(before).items()}
+    places = {(round(x, 5), round(y, 5)): name for name, (x, y) in view(before).places.items()}
     axes = plots.topology(machine, before=before).axes[0]
     found = {}
     for line in axes.lines:
@@ -37,7 +36,7 @@ def red_links(machine: Topology, before: Topology) -> dict[frozenset[str], str]:
 
 
 def test_a_torus_is_rows_and_columns() -> None:
-    places = layout(bs.load("torus:3x4"))
+    places = view(bs.load("torus:3x4")).places
     # gpu0 to gpu3 are the first row; the last dimension counts fastest.
     assert [len({round(places[f"gpu{4 * row + column}"][1], 6) for column in range(4)}) for row in range(3)] == [1] * 3
     assert [len({round(places[f"gpu{4 * row + column}"][0], 6) for row in range(3)}) for column in range(4)] == [1] * 4
@@ -50,7 +49,7 @@ def test_a_torus_is_rows_and_columns() -> None:
 
 def test_a_spine_stands_above_its_leaves_and_these_above_the_nodes() -> None:
     machine = bs.load("fattree:4x4")
-    places = layout(machine)
+    places = view(machine).places
     ends = {(link.src, link.dst) for link in machine.links}
     fabric = {device.name for device in machine.devices if device.kind == "fabric"}
     leaves = {dst for src, dst in ends if dst in fabric and src not in fabric}
@@ -94,7 +93,7 @@ def test_a_removed_gpu_keeps_its_place() -> None:
     drawn = plots.topology(before.edit("without gpu5"), before=before)
     assert "removed: gpu5" in texts(drawn)
     markers = [tuple(np.asarray(entry.get_offsets())[0]) for entry in drawn.axes[0].collections]
-    assert layout(before)["gpu5"] in markers
+    assert view(before).places["gpu5"] in markers
 
 
 def test_a_class_at_another_rate_is_no_damage() -> None:
@@ -185,7 +184,7 @@ fabric: {shape: switch, ports: ["efa[0-31]"], class: efa}
 def test_a_dragonfly_is_drawn_as_a_circle_of_routers() -> None:
     """The routers on one circle, every GPU outside of it and nearer to its own router than to those of other groups."""
     machine = bs.load("dragonfly:5x4x2")
-    places = layout(machine)
+    places = view(machine).places
     routers = [name for name in places if name.startswith("router")]
     centre = np.mean([places[name] for name in routers], axis=0)
     radius = {name: math.dist(place, centre) for name, place in places.items()}
@@ -200,5 +199,5 @@ def test_a_dragonfly_is_drawn_as_a_circle_of_routers() -> None:
 def test_a_crowded_circle_has_a_place_for_everything() -> None:
     """More devices around a circle than fit at the usual distance: they stand closer."""
     machine = bs.load("dragonfly:9x4x2")
-    places = layout(machine)
+    places = view(machine).places
     assert len({(round(x, 3), round(y, 3)) for x, y in places.values()}) == len(machine.devices)

@@ -13,7 +13,7 @@ from blinksim import plots
 from blinksim.answers.sweep import sweep
 from blinksim.cli.main import run
 from blinksim.errors import InputError
-from blinksim.plots.layout import layout
+from blinksim.plots.layout import view
 
 ORANGE = "#D55E00"
 
@@ -22,7 +22,7 @@ def test_link_width_is_bandwidth_and_the_cut_is_marked() -> None:
     part = bs.load("dgx1-v100").select([f"gpu{i}" for i in (0, 1, 2, 3, 4, 7)])
     found = bs.bound(part, "allreduce")
     axes = plots.topology(part, found).axes[0]
-    places = layout(part)
+    places = view(part).places
     name_at = {tuple(round(x, 6) for x in spot): name for name, spot in places.items()}
     crossing = set()
     widths: dict[float, set[float]] = {}
@@ -46,7 +46,7 @@ def test_link_width_is_bandwidth_and_the_cut_is_marked() -> None:
 )
 def test_no_two_devices_share_a_place(machine: str, nodes: int) -> None:
     topology = bs.load(machine, nodes=nodes)
-    spots = {(round(x, 3), round(y, 3)) for x, y in layout(topology).values()}
+    spots = {(round(x, 3), round(y, 3)) for x, y in view(topology).places.values()}
     assert len(spots) == len(topology.devices)
     assert plots.topology(topology).axes[0].get_legend() is not None
 
