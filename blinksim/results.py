@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
+from functools import cache
 from html import escape
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from blinksim.units import in_GBps
+from blinksim.units import exact_GBps, in_GBps
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,6 +20,36 @@ _MOST_ROWS = 40
 def paragraph(text: str) -> str:
     """`text` as HTML; names in it come from files of others."""
     return f"<p>{escape(text)}</p>"
+
+
+_UNITS: dict[str, Callable[[Any], Any]] = {"GBps": in_GBps, "exact": exact_GBps}
+
+
+@cache
+def _getters(keys: str) -> list[tuple[str, Callable[[Any], Any], Callable[[Any], Any] | None]]:
+    """Keys of `keyed` with what reads their attribute, and what brings it into the unit that the key ends in."""
+    words = [word.partition("=") for word in keys.split()]
+    return [(key, attrgetter(path or key), _UNITS.get(key.rpartition("_")[2])) for key, _, path in words]
+
+
+def keyed(of: object, keys: str, **values: Any) -> dict[str, Any]:
+    """Attributes of an object as a row of a table or as JSON, under keys that carry their units.
+
+    keys: words such as ``size_bytes=size``, or ``size`` where key and attribute have one name; dots reach
+    further. Rates in bytes/s become GB/s under ``…_GBps`` and text of an exact fraction under ``…_exact``; tuples
+    become lists. values: the entries, by key, that are no attributes.
+
+    >>> from blinksim.collective import Collective
+    >>> keyed(Collective("broadcast", 3), "collective=name root rate_GBps", rate_GBps=2.5)
+    {'collective': 'broadcast', 'root': 3, 'rate_GBps': 2.5}
+    """
+    found = dict[str, Any]()
+    for key, get, in_unit in _getters(keys):
+        value = values[key] if key in values else get(of)
+        if in_unit is not None and value is not None and key not in values:
+            value = in_unit(value)
+        found[key] = list(value) if isinstance(value, tuple) else value
+    return found
 
 
 class Tabular:
@@ -83,14 +116,11 @@ class Rates:
         raise NotImplementedError
 
     @property
-    def rate_GBps(self) -> float:  # noqa: N802 - GBps is the unit's name
+    def algbw_GBps(self) -> float:  # noqa: N802 - GBps is the unit's name
         """algbw in GB/s."""
         return in_GBps(self.algbw)
 
-    @property
-    def algbw_GBps(self) -> float:  # noqa: N802
-        """algbw in GB/s."""
-        return in_GBps(self.algbw)
+    rate_GBps = algbw_GBps  # noqa: N815
 
     @property
     def busbw_GBps(self) -> float:  # noqa: N802

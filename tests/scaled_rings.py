@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from blinksim.answers.logs.ring_model import RingModel
+from blinksim.answers.logs.expectation import RingModel
 
 
 def scaled(model: RingModel, alphas: Mapping[str, float], betas: Mapping[str, float]) -> RingModel:

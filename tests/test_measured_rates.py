@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import blinksim as bs
-from blinksim.answers.measurements.public_jobs import with_places
+from blinksim.answers.measurements.public import with_places
 from blinksim.formats.shipped import machine_names
 from blinksim.timing.measured import public_tables
 from validate.recipes import measured_rates as recipe

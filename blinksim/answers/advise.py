@@ -23,7 +23,7 @@ from blinksim.cost.nccl_rates import NVLS
 from blinksim.errors import BlinksimError, InfeasibleError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.question import Question, preferring
-from blinksim.results import Result
+from blinksim.results import Result, keyed
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.loads import MOST_SENDS, rate
 from blinksim.schedule.verify import verify
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
 SIZE = 256 * 2**20
-# NCCL's search tries bandwidths in steps of about a tenth, and its file is for experiments: less is not worth it.
+# NCCL's search tries bandwidths in steps of about a tenth, and its file is for experiments: less is not worth
+# it.
 WORTH = 1.1
 # Seconds of search for a schedule that is made for the size, which is of use up to this many bytes and ranks.
 _SEARCH_S, _MOST_BYTES, _MOST_RANKS = 2.0, 2**26, 16
@@ -60,8 +61,9 @@ _SIZES = tuple(2**power for power in range(10, 35))
 class Option:
     """A schedule that could run. exported: what a runtime would read, if any.
 
-    time_s: seconds by the model in force; for what NCCL would load on several nodes not less than its own model says,
-    and by NCCL's constants where those were measured. projection: what the model in force says of the schedule.
+    time_s: seconds by the model in force; for what NCCL would load on several nodes not less than its own
+    model says, and by NCCL's constants where those were measured. projection: what the model in force says of
+    the schedule.
     """
 
     schedule: Schedule
@@ -78,8 +80,8 @@ class Option:
 def options_of(rivals: Contest, expectation: Expectation, size: int, within_s: float) -> list[Option]:
     """Verified schedules: the quickest that needs no solver, the packed one, and those that NCCL might read.
 
-    within_s: seconds; of schedules that need no solver and take longer nothing would be loaded into NCCL. If it is
-    infinite, times of schedules that are clearly not the quickest may be estimates.
+    within_s: seconds; of schedules that need no solver and take longer nothing would be loaded into NCCL. If
+    it is infinite, times of schedules that are clearly not the quickest may be estimates.
     """
     part, collective = expectation.part, expectation.collective
     # Where any time will do to be looked at, only the quickest must be timed exactly.
@@ -101,7 +103,8 @@ def options_of(rivals: Contest, expectation: Expectation, size: int, within_s: f
             plans[name] = algorithm(name).build(part, collective, bound=expectation.bounds)
             rivals.model.check_schedule(Candidate(plans[name]))
         except BlinksimError:
-            # There is no such schedule for this collective or machine, or nothing that says how long it takes.
+            # There is no such schedule for this collective or machine, or nothing that says how long it
+            # takes.
             plans.pop(name, None)
     timed = rivals.among({name: Candidate(plan) for name, plan in plans.items()}).projections(size, best)
     projections = {projection.algorithm: projection for projection in timed}
@@ -113,10 +116,11 @@ def options_of(rivals: Contest, expectation: Expectation, size: int, within_s: f
 def for_nccl(option: Option, expectation: Expectation, size: int, *, measured: bool) -> Option | None:
     """The option as a graph file; None if the format cannot hold it.
 
-    On one node the links' own arithmetic counts: NCCL's model halves every tree, while chains of Blink+ got all of
-    their lanes (58.9 GB/s of allreduce over three, Blink+ report, section 4.2). Between nodes, where NCCL decides how
-    the channels go on, its model counts too: the longer of the two times is taken. measured: NCCL's own choice is timed
-    by constants that were measured, and so is the file, as far as they know what it makes NCCL do.
+    On one node the links' own arithmetic counts: NCCL's model halves every tree, while chains of Blink+ got
+    all of their lanes (58.9 GB/s of allreduce over three, Blink+ report, section 4.2). Between nodes, where
+    NCCL decides how the channels go on, its model counts too: the longer of the two times is taken. measured:
+    NCCL's own choice is timed by constants that were measured, and so is the file, as far as they know what
+    it makes NCCL do.
     """
     from blinksim.nccl.files import graph_file
 
@@ -206,15 +210,9 @@ class NvlsGain:
         def shown(one: Expected) -> dict[str, Any]:
             return {"choice": one.choice, "time_s": one.time_s, "algbw_GBps": in_GBps(self.size / one.time_s)}
 
-        return {
-            "enabled": self.enabled,
-            "taken": self.taken,
-            "on": shown(self.on),
-            "off": shown(self.off),
-            "ratio": self.ratio,
-            "at_most": self.at_most,
-            "from_bytes": self.least,
-        }
+        return keyed(
+            self, "enabled taken on off ratio at_most from_bytes=least", on=shown(self.on), off=shown(self.off)
+        )
 
 
 def nvls_gain(expectation: Expectation, size: int, *, real: bool) -> NvlsGain | None:
@@ -256,7 +254,8 @@ class Advice(Result):
     expectation : Expectation
         NCCL's own model.
     expected : Expected
-        What NCCL would run, and how long it takes: by constants that were measured where there are any (`origin`).
+        What NCCL would run, and how long it takes: by constants that were measured where there are any
+        (`origin`).
     bound : Bound
         It holds for what NCCL does and for the schedules.
     best : Option
@@ -306,7 +305,8 @@ class Advice(Result):
 
     def share(self, time_s: float) -> float:
         """The share of a time that any schedule needs at this size, by the bounds on rate and time."""
-        # Where the bound is about switches that add, the one on times, for switches that only forward, says nothing.
+        # Where the bound is about switches that add, the one on times, for switches that only forward, says
+        # nothing.
         least = 0.0 if self.bound.grants else self.least_s or 0.0
         return max(least, self.size / float(self.bound.rate)) / time_s
 
@@ -376,64 +376,49 @@ class Advice(Result):
             if option is None:
                 return None
             reached = rate(option.schedule)
-            return {
-                "algorithm": option.algorithm,
-                "time_s": option.time_s,
-                **({"executor": option.projection.executor} if option is self.best and self.real else {}),
-                "algbw_GBps": in_GBps(self.algbw(option.time_s)),
-                "rate_exact": exact_GBps(reached) if reached else None,
-                "format": option.format or None,
-                "environment": dict(option.exported.environment) if option.exported else {},
-            }
+            executor = "projection.executor" if option is self.best and self.real else ""
+            return keyed(
+                option,
+                f"algorithm time_s {executor and f'executor={executor}'} algbw_GBps rate_exact format environment",
+                algbw_GBps=in_GBps(self.algbw(option.time_s)),
+                rate_exact=exact_GBps(reached) if reached else None,
+                format=option.format or None,
+                environment=dict(option.exported.environment) if option.exported else {},
+            )
 
-        factor = float(busbw_factor(self.collective.name, self.part.ranks))
-        timed = self.best.projection.details
+        timed, own, proof = self.best.projection.details, self.expected, self.bound.certificate
+        busbw = self.algbw(own.time_s) * float(busbw_factor(self.collective.name, self.part.ranks))
+        rates = {"algbw_GBps": in_GBps(self.algbw(own.time_s)), "busbw_GBps": in_GBps(busbw)}
+        origin = {"measured_on": own.origin} if own.origin else {}
+        nccl = {"model": self.expectation.name, "choice": own.choice, "time_s": own.time_s, **origin, **rates}
         return {
-            "collective": self.collective.name,
-            "size_bytes": self.size,
-            "model": self.model,
+            **keyed(self, "collective=collective.name size_bytes=size model"),
             **{key: timed[key] for key in OF_RUNS if key in timed},
-            "bound_exact": exact_GBps(self.bound.rate),
-            "bound_scope": self.bound.scope,
-            "bound_words": self.bound.certificate.words(self.part),
-            "certificate": self.bound.certificate.to_dict(),
+            **keyed(self, "bound_exact=bound.rate bound_scope=bound.scope"),
+            "bound_words": proof.words(self.part),
+            "certificate": proof.to_dict(),
             **({} if self.least_s is None else {"least_time_s": self.least_s}),
             "library": self.expectation.library.lower(),
-            "nccl": {
-                "model": self.expectation.name,
-                "choice": self.expected.choice,
-                "time_s": self.expected.time_s,
-                **({"measured_on": self.expected.origin} if self.expected.origin else {}),
-                "algbw_GBps": in_GBps(self.algbw(self.expected.time_s)),
-                "busbw_GBps": in_GBps(self.algbw(self.expected.time_s) * factor),
-            },
+            "nccl": nccl,
             "nvls": self.nvls.to_dict() if self.nvls else None,
-            "best": shown(self.best),
-            "load": shown(self.load),
-            "alternative": shown(self.alternative),
+            **{key: shown(getattr(self, key)) for key in ("best", "load", "alternative")},
         }
 
     def rows(self) -> list[dict[str, Any]]:
         """One row each for NCCL's own choice, the best schedule, and the schedule to load.
 
-        use: ``nccl``, ``best``, ``load`` or ``alternative``. of_bound: algbw as a share of the bound. of_least_time:
-        the least time of any schedule at this size as a share of the time.
+        use: ``nccl``, ``best``, ``load`` or ``alternative``. of_bound: algbw as a share of the bound.
+        of_least_time: the least time of any schedule at this size as a share of the time.
         """
         options = {"best": self.best, "load": self.load, "alternative": self.alternative}
         timed = [("nccl", self.expected.choice, "", self.expected.time_s)]
         timed += [(use, o.algorithm, o.format, o.time_s) for use, o in options.items() if o is not None]
-        return [
-            {
-                "use": use,
-                "algorithm": name,
-                "format": format_ or None,
-                "time_s": time_s,
-                "algbw_GBps": in_GBps(self.algbw(time_s)),
-                "of_bound": self.algbw(time_s) / float(self.bound.rate),
-                "of_least_time": self.share(time_s),
-            }
-            for use, name, format_, time_s in timed
-        ]
+        rows = []
+        for use, name, kind, time_s in timed:
+            algbw, share = self.algbw(time_s), self.share(time_s)
+            figures = {"algbw_GBps": in_GBps(algbw), "of_bound": algbw / float(self.bound.rate), "of_least_time": share}
+            rows.append({"use": use, "algorithm": name, "format": kind or None, "time_s": time_s, **figures})
+        return rows
 
     def __repr__(self) -> str:
         own = f"{self.expectation.library}: {self.expected.choice}"
@@ -465,11 +450,13 @@ def advise(
     multicast : bool
         True if NCCL may use NVLS.
     rates : str, optional
-        The table of rates for bound, NCCL and schedules alike. Default: those that `part` was loaded or asked at by
-        name, else ``measured`` where the constants of NCCL and of programs are known, else ``nccl``, where the machine
-        has them. With measured constants NCCL chooses at the rates that it computes with, whatever is measured.
+        The table of rates for bound, NCCL and schedules alike. Default: those that `part` was loaded or asked
+        at by name, else ``measured`` where the constants of NCCL and of programs are known, else ``nccl``,
+        where the machine has them. With measured constants NCCL chooses at the rates that it computes with,
+        whatever is measured.
     model : str
-        What times the schedules, such as ``alpha-beta``. Default: what `blinksim.project` would take at these rates.
+        What times the schedules, such as ``alpha-beta``. Default: what `blinksim.project` would take at these
+        rates.
 
     Returns
     -------

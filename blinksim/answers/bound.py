@@ -32,7 +32,8 @@ def bound(
     Parameters
     ----------
     machine : str, path or Topology
-        A name of the catalogue, a machine file, or a topology. Of a whole machine the default members take part.
+        A name of the catalogue, a machine file, or a topology. Of a whole machine the default members take
+        part.
     collective : str or Collective
         Such as ``"allreduce"``.
     root : int, optional
@@ -43,8 +44,8 @@ def bound(
     Returns
     -------
     BoundResult
-        Every bound with its scope, tightest first; `rate` in bytes/s, exact. The last one may grant what switches can
-        do beyond forwarding (`BoundResult.in_network`).
+        Every bound with its scope, tightest first; `rate` in bytes/s, exact. The last one may grant what
+        switches can do beyond forwarding (`BoundResult.in_network`).
 
     Raises
     ------
@@ -207,13 +208,14 @@ def time_bound(
 ) -> TimeBound:
     """A lower bound on the time of a collective: latency, overhead and bandwidth together.
 
-    It holds for messages over the links alone, as the models ``alpha-beta`` and ``simulate`` time them, at the rates
-    that the machine was loaded with. Launches, protocols and measured constants are not in it.
+    It holds for messages over the links alone, as the models ``alpha-beta`` and ``simulate`` time them, at
+    the rates that the machine was loaded with. Launches, protocols and measured constants are not in it.
 
     Parameters
     ----------
     machine : str, path or Topology
-        A name of the catalogue, a machine file, or a topology. Of a whole machine the default members take part.
+        A name of the catalogue, a machine file, or a topology. Of a whole machine the default members take
+        part.
     collective : str or Collective
         Such as ``"allreduce"``.
     size : int or str

@@ -23,8 +23,8 @@ from blinksim.nccl.tuner.prediction import Prediction
 from blinksim.nccl.tuner.tuner_files import DEFAULT, Choice, runs
 from blinksim.textio.text_files import MIB, read_text, shown
 
-# Octaves around a measured size in which channels that NCCL would not take by itself keep their factor: how many
-# channels are best depends on the size.
+# Octaves around a measured size in which channels that NCCL would not take by itself keep their factor: how
+# many channels are best depends on the size.
 _NEAR = 1.0
 COLUMNS = ("collective", "size_bytes", "algorithm", "protocol", "channels", "least_channels", "time_us")
 _JOB = re.compile(r"# NCCL (\S+) on (.+) \((.*)\): ([0-9]{1,9}) ranks on ([0-9]{1,9}) nodes?")
@@ -102,7 +102,8 @@ def model_of(prediction: Prediction, rates: NcclRates | None) -> Model:
 class ChoiceTimes:
     """A model's times, corrected by what was measured.
 
-    model: of the job. measured: so far, by collective and choice, ascending sizes with the logarithm of the factor.
+    model: of the job. measured: so far, by collective and choice, ascending sizes with the logarithm of the
+    factor.
     """
 
     model: Model
@@ -178,8 +179,8 @@ def read_times(path: str | Path) -> tuple[list[ChoiceTime], int | None, TimedJob
     """The times of a file, the NCCL_MIN_NCHANNELS that they were taken with (None if it was not set), and their job
     (None if the file does not say it).
 
-    The file is comma-separated, one time a row, with the units in the head. A first line says of what job the times
-    are, as ``# NCCL 2.28.9 on hgx-h200 (sm 90): 4 ranks on 1 node``; files without it are read as well.
+    The file is comma-separated, one time a row, with the units in the head. A first line says of what job the
+    times are, as ``# NCCL 2.28.9 on hgx-h200 (sm 90): 4 ranks on 1 node``; files without it are read as well.
 
     Raises `FileError` with the line for what cannot be read.
     """

@@ -18,7 +18,7 @@ from blinksim.collective import Collective, CollectiveName
 from blinksim.cost.nccl_rates import NVLS
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import MachineLike, as_topology
-from blinksim.results import Result
+from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count, names, refused_words, table
 from blinksim.timing import model_registry
 from blinksim.timing.candidates import Entrant, each
@@ -119,15 +119,10 @@ class Comparison(Result):
         picked, measured = self._picked, self._measured
         run = [key for key in _OF_A_RUN if any(key in one.details for found in self.projections for one in found)]
         return [
-            {
-                "size_bytes": projection.size,
-                **Projection.row(projection),
-                "model": projection.model,
-                "best": place == 0,
-                **{key: projection.details.get(key) for key in run},
-                **({"nccl_takes": projection.pick} if picked else {}),
-                **({"measured_time_s": projection.measured_s} if measured else {}),
-            }
+            {"size_bytes": projection.size, **Projection.row(projection), "model": projection.model}
+            | {"best": place == 0, **{key: projection.details.get(key) for key in run}}
+            | ({"nccl_takes": projection.pick} if picked else {})
+            | ({"measured_time_s": projection.measured_s} if measured else {})
             for found in self.projections
             for place, projection in enumerate(found)
         ]
@@ -135,8 +130,8 @@ class Comparison(Result):
     def envelope(self) -> list[dict[str, Any]]:
         """One row per size: the quickest, the bound on the time, its share, and what was made for that size alone.
 
-        Keys: size_bytes, algorithm, time_s; time_bound_s and share (of the time) where a bound is known; made_algorithm
-        and made_s where a schedule was made for the size.
+        Keys: size_bytes, algorithm, time_s; time_bound_s and share (of the time) where a bound is known;
+        made_algorithm and made_s where a schedule was made for the size.
         """
         found = []
         for projections in self.projections:
@@ -150,15 +145,10 @@ class Comparison(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The rows, the crossovers, the envelope, and the reasons of the algorithms that were refused or left out."""
-        return {
-            "collective": self.collective.name,
-            "rows": self.rows(),
-            "crossovers": [{"size_bytes": x.size, "slower": x.slower, "faster": x.faster} for x in self.crossovers],
-            "envelope": self.envelope(),
-            "refused": self.refused,
-            "considered": sorted(self.algorithms),
-            "left_out": self.left_out,
-        }
+        changes = [keyed(change, "size_bytes=size slower faster") for change in self.crossovers]
+        values = {"rows": self.rows(), "envelope": self.envelope(), "considered": sorted(self.algorithms)}
+        keys = "collective=collective.name rows crossovers envelope refused considered left_out"
+        return keyed(self, keys, crossovers=changes, **values)
 
     def sentence(self) -> str:
         """The answer in one line."""
@@ -291,27 +281,27 @@ def compare(
     Parameters
     ----------
     machine : str, path or Topology
-        A name of the catalogue, a machine file, or a topology. Of a whole machine the default members take part.
+        A name of the catalogue, a machine file, or a topology. Of a whole machine the default members take
+        part.
     collective : str or Collective
         Such as ``"allreduce"``.
     sizes : iterable of int or str, or str, optional
-        Bytes, or text such as ``"1MiB"``; as a single text ``"1KiB:1GiB:x4"`` or ``"1MiB,3MiB"`` (`parse_sizes`).
-        Default: 1 KiB to 1 GiB, doubling (`SIZES`).
+        Bytes, or text such as ``"1MiB"``; as a single text ``"1KiB:1GiB:x4"`` or ``"1MiB,3MiB"``
+        (`parse_sizes`). Default: 1 KiB to 1 GiB, doubling (`SIZES`).
     algorithms : sequence of str, path or Schedule, or str, optional
-        Names, also as text such as ``"ring,chain"``; schedules, or files of schedules, own and of MSCCL, which must
-        fit the machine. Default: all that are
-        found quickly (`blinksim.timing.candidates`).
+        Names, also as text such as ``"ring,chain"``; schedules, or files of schedules, own and of MSCCL,
+        which must fit the machine. Default: all that are found quickly (`blinksim.timing.candidates`).
     report : callable, optional
         Called with a progress message.
     others : mapping, optional
         What models without a schedule answer for a size, by name, such as what NCCL would choose
         (`blinksim.timing.nccl_model.NcclTuner`).
     model : str or ScheduleModel
-        ``alpha-beta``, ``execution`` or ``simulate``; ``auto`` is ``execution`` where the machine's constants are
-        known, else ``alpha-beta``.
+        ``alpha-beta``, ``execution`` or ``simulate``; ``auto`` is ``execution`` where the machine's constants
+        are known, else ``alpha-beta``.
     search : float, optional
-        Also search, this many seconds for each size, a schedule that is made for it (`Comparison.made`), where the
-        links alone are counted. Where one is found, all are simulated.
+        Also search, this many seconds for each size, a schedule that is made for it (`Comparison.made`),
+        where the links alone are counted. Where one is found, all are simulated.
 
     Returns
     -------

@@ -14,7 +14,7 @@ from blinksim.collective import Collective, CollectiveName
 from blinksim.cost.candidate_cost import cost_of
 from blinksim.errors import BlinksimError, InputError
 from blinksim.machines import MachineLike, as_topology
-from blinksim.results import Result
+from blinksim.results import Result, keyed
 from blinksim.schedule.candidate import Candidate
 from blinksim.textio.text_table import count, names, refused_words, table
 from blinksim.timing.alpha_beta_model import AlphaBeta
@@ -34,7 +34,8 @@ _SMALL, _LARGE = 1, 2**40
 _SHOWN = (2**16, 2**20, 2**24)
 MOST_RANKS = 16
 """Ranks up to which searches for further candidates take seconds."""
-# Chunks per rank (of the whole vector, for broadcast and reduce), and steps more than the fewest, that are tried.
+# Chunks per rank (of the whole vector, for broadcast and reduce), and steps more than the fewest, that are
+# tried.
 _CHUNKS = (1, 2, 3, 4, 6, 8)
 _MORE_STEPS = 2
 # Bytes for which few rounds are searched for.
@@ -59,7 +60,8 @@ class Tradeoff:
     bandwidth : float
         algbw in bytes/s for large messages.
     quickest_from, quickest_to : int, optional
-        The bytes between which no other point is quicker; None if that is nowhere. The last one goes on for ever.
+        The bytes between which no other point is quicker; None if that is nowhere. The last one goes on for
+        ever.
 
     Examples
     --------
@@ -87,18 +89,9 @@ class Tradeoff:
 
     def row(self) -> dict[str, Any]:
         """The point as a row of the table."""
-        return {
-            "name": self.name,
-            "algorithm": self.entrant.compact.algorithm,
-            "steps": self.entrant.compact.steps,
-            "latency_s": self.latency_s,
-            "algbw_GBps": self.bandwidth / 1e9,
-            "us_per_MB": 1e12 / self.bandwidth,
-            "quickest_from_bytes": self.quickest_from,
-            "quickest_to_bytes": self.quickest_to,
-            "chunks": self.entrant.compact.chunks,
-            "sends": self.entrant.sends,
-        }
+        keys = "name algorithm=entrant.compact.algorithm steps=entrant.compact.steps latency_s algbw_GBps=bandwidth"
+        keys += " us_per_MB quickest_from_bytes=quickest_from quickest_to_bytes=quickest_to"
+        return keyed(self, f"{keys} chunks=entrant.compact.chunks sends=entrant.sends", us_per_MB=1e12 / self.bandwidth)
 
     def __repr__(self) -> str:
         return f"<Tradeoff {self.name}: {format_time(self.latency_s)}, {format_rate(self.bandwidth)}>"
@@ -156,12 +149,7 @@ class Pareto(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The rows, and the other schedules that were considered."""
-        return {
-            "collective": self.collective.name,
-            "rows": self.rows(),
-            "dominated": list(self.dominated),
-            "left_out": self.left_out,
-        }
+        return keyed(self, "collective=collective.name rows dominated left_out", rows=self.rows())
 
     def sentence(self) -> str:
         """The answer in one line."""
@@ -220,14 +208,15 @@ def pareto(
 ) -> Pareto:
     """The front of latency and bandwidth among schedules of one collective.
 
-    Candidates are the algorithms that are found quickly, the best packings of trees of each height, schedules of few
-    steps with several numbers of chunks and steps, and the quickest few rounds for four sizes. A candidate is left out
-    where another one is as quick at every size, by alpha and beta.
+    Candidates are the algorithms that are found quickly, the best packings of trees of each height, schedules
+    of few steps with several numbers of chunks and steps, and the quickest few rounds for four sizes. A
+    candidate is left out where another one is as quick at every size, by alpha and beta.
 
     Parameters
     ----------
     machine : str, path or Topology
-        A name of the catalogue, a machine file, or a topology. Of a whole machine the default members take part.
+        A name of the catalogue, a machine file, or a topology. Of a whole machine the default members take
+        part.
     collective : str or Collective
         Such as ``"allreduce"``.
     seconds : float
@@ -239,8 +228,8 @@ def pareto(
     more : sequence of str, path or Schedule
         Further candidates: names, schedules and files of schedules.
     report : callable, optional
-        Called with a progress message: what is built, and what the best so far reach. Ctrl-C then ends the search with
-        these.
+        Called with a progress message: what is built, and what the best so far reach. Ctrl-C then ends the
+        search with these.
 
     Returns
     -------
@@ -329,8 +318,9 @@ def tradeoffs(
 ) -> Iterator[tuple[str, Schedule]]:
     """Schedules between the least latency and the best bandwidth, by name, as far as they are found in about `seconds`.
 
-    The candidates of a front in the sense of SCCL (Cai et al., PPoPP 2021): steps cost latency, rounds for a number of
-    chunks cost bandwidth. None on more than `MOST_RANKS` ranks. say: called with a progress message.
+    The candidates of a front in the sense of SCCL (Cai et al., PPoPP 2021): steps cost latency, rounds for a
+    number of chunks cost bandwidth. None on more than `MOST_RANKS` ranks. say: called with a progress
+    message.
     """
     from blinksim.algorithms import few_rounds, few_steps
     from blinksim.algorithms.building.polish import COLLECTIVES, polish

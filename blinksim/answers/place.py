@@ -19,10 +19,10 @@ from blinksim.bounds.compute import bound
 from blinksim.collective import Collective, CollectiveName
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.machines import MachineLike, as_topology
-from blinksim.results import Result
+from blinksim.results import Result, keyed
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import class_names
-from blinksim.units import exact_GBps, in_GBps, whole
+from blinksim.units import in_GBps, whole
 
 # Subsets up to which all of them are listed.
 LIMIT = 100_000
@@ -34,9 +34,9 @@ _PIECES = 1000
 class Placement:
     """One choice of members. rate: algbw of the headline bound in bytes/s, None if the links do not connect them.
 
-    scope, exact: of that bound. words: its certificate, or the groups that are not connected. alike: how many subsets
-    a symmetry maps onto this one, itself included. in_network: the rate where switches multicast and reduce as they
-    can, None where that is no more.
+    scope, exact: of that bound. words: its certificate, or the groups that are not connected. alike: how many
+    subsets a symmetry maps onto this one, itself included. in_network: the rate where switches multicast and
+    reduce as they can, None where that is no more.
     """
 
     members: tuple[str, ...]
@@ -59,19 +59,9 @@ class Placement:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON; rates in GB/s, null if not connected."""
-        return {
-            "members": list(self.members),
-            "relays": list(self.relays),
-            "connected": self.connected,
-            "rate_exact": None if self.rate is None else exact_GBps(self.rate),
-            "algbw_GBps": self.rate_GBps,
-            "scope": self.scope,
-            "kind": "exact" if self.exact else "upper",
-            "words": self.words,
-            "alike": self.alike,
-            "in_network_exact": None if self.in_network is None else exact_GBps(self.in_network),
-            "in_network_GBps": None if self.in_network is None else in_GBps(self.in_network),
-        }
+        keys = "members relays connected rate_exact=rate algbw_GBps=rate scope kind words alike"
+        keys += " in_network_exact=in_network in_network_GBps=in_network"
+        return keyed(self, keys, kind="exact" if self.exact else "upper")
 
 
 @dataclass(frozen=True, repr=False)
@@ -164,7 +154,8 @@ def place(
     workers : int
         Processes of this machine (scripts then need an ``if __name__ == "__main__":``).
     cluster : str, optional
-        The address of a dask scheduler, instead of workers. What a worker that dies was working on goes to another.
+        The address of a dask scheduler, instead of workers. What a worker that dies was working on goes to
+        another.
 
     Returns
     -------
@@ -174,7 +165,8 @@ def place(
     Raises
     ------
     InputError
-        For a count that does not fit, for more than `LIMIT` subsets, and a scheduler that does not answer or goes away.
+        For a count that does not fit, for more than `LIMIT` subsets, and a scheduler that does not answer or
+        goes away.
     InfeasibleError
         If the bounds of all subsets would take minutes here, and if processes died of some.
 
@@ -198,17 +190,11 @@ def place(
     if subsets > LIMIT:
         raise InputError(f"{count} of {len(candidates)} GPUs: {subsets} subsets are too many to rank (at most {LIMIT})")
     chosen_links = None if links is None else class_names(links, topology.link_classes)
-    # A root, or a traffic matrix, tells the ranks apart, so that symmetric subsets need not be alike with their ranks
-    # in file order.
+    # A root, or a traffic matrix, tells the ranks apart, so that symmetric subsets need not be alike with
+    # their ranks in file order.
     alike = not (wanted.rooted or wanted.traffic is not None or helpers)
-    maps = _member_maps(topology) if alike else []
-    kinds: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
-    seen: set[tuple[int, ...]] = set()
     every = list(combinations(range(len(candidates)), count))
-    for subset in every:
-        if subset not in seen:
-            kinds[subset] = _orbit(subset, maps)
-            seen |= kinds[subset]
+    kinds = _orbits(every, topology if alike else None)
     if cluster is None:
         # A single bound that takes too long refuses itself, with the size that works.
         each = budget.of_bound(topology, count)
@@ -237,7 +223,10 @@ def place(
         if done < len(counted):
             say(f"{what}, {done} of {len(counted)} kinds of choice")
         for (subset, _), row in zip(choices, found, strict=True):
-            answers |= {other: _renamed(row, other, asked) for other in kinds[subset]}
+            for other in kinds[subset]:
+                members, rest = asked.named(other)
+                words = row.words if members == row.members else f"as {', '.join(row.members)}: {row.words}"
+                answers[other] = replace(row, members=members, relays=rest, words=words)
     # Forwarding decides, and what switches add among equals.
     ranked = sorted(
         (answers[subset] for subset in every),
@@ -286,29 +275,24 @@ def _placed(piece: tuple[_Asked, tuple[tuple[tuple[int, ...], int], ...]]) -> li
     return placed
 
 
-def _member_maps(topology: Topology) -> list[list[int]]:
-    """The checked symmetries of the machine as permutations of its ranks."""
+def _orbits(every: Sequence[tuple[int, ...]], machine: Topology | None) -> dict[tuple[int, ...], set[tuple[int, ...]]]:
+    """The orbits of the choices by their first one, under the symmetries of a machine, if one is given."""
     from blinksim.topology.symmetry import automorphisms
 
-    rank = {topology.index[name]: number for number, name in enumerate(topology.members)}
-    return [[rank[perm[topology.index[name]]] for name in topology.members] for perm in automorphisms(topology)]
-
-
-def _orbit(subset: tuple[int, ...], maps: list[list[int]]) -> set[tuple[int, ...]]:
-    seen, stack = {subset}, [subset]
-    while stack:
-        at = stack.pop()
-        for perm in maps:
-            other = tuple(sorted(perm[i] for i in at))
-            if other not in seen:
-                seen.add(other)
-                stack.append(other)
-    return seen
-
-
-def _renamed(row: Placement, subset: tuple[int, ...], asked: _Asked) -> Placement:
-    """The answer to a choice, from that to one which a symmetry maps onto it."""
-    members, rest = asked.named(subset)
-    if members == row.members:
-        return row
-    return replace(row, members=members, relays=rest, words=f"as {', '.join(row.members)}: {row.words}")
+    maps = list[list[int]]()
+    if machine is not None:
+        rank = {machine.index[name]: number for number, name in enumerate(machine.members)}
+        maps = [[rank[image[machine.index[name]]] for name in machine.members] for image in automorphisms(machine)]
+    kinds, seen = dict[tuple[int, ...], set[tuple[int, ...]]](), set[tuple[int, ...]]()
+    for subset in every:
+        if subset in seen:
+            continue
+        orbit, stack = {subset}, [subset]
+        while stack:
+            at = stack.pop()
+            images = {tuple(sorted(image[i] for i in at)) for image in maps} - orbit
+            orbit |= images
+            stack += images
+        kinds[subset] = orbit
+        seen |= orbit
+    return kinds

@@ -1,23 +1,32 @@
-"""Pool for independent work: several local processes, or the workers of a dask.distributed cluster.
+"""Pool for independent work, in local processes or on a dask.distributed cluster, and a journal of what is finished.
 
 A worker that dies (for want of memory, say) takes down the piece that killed it, never the others. On a
 cluster its pieces go to other workers, as often as the scheduler allows
 (``distributed.scheduler.allowed-failures``). Dask's scheduling: Rocklin, Dask: Parallel computation with
 blocked algorithms and task scheduling, SciPy 2015.
+
+A killed run resumes from the journal, write-ahead logging as in Gray and Reuter, Transaction Processing
+(1993), chapter 9: one JSON line for each piece, which counts once it is whole and on disk, so a line cut
+short by the kill is work not done. So is a line whose checksum does not fit.
 """
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import signal
+import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
 from threading import Thread
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from blinksim._version import __version__
-from blinksim.errors import InputError, MissingError
+from blinksim.errors import FileError, InputError, MissingError
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -26,10 +35,15 @@ T = TypeVar("T")
 R = TypeVar("R")
 # Seconds within which a scheduler must answer.
 PATIENCE_S = 10
-# Seconds after which a cluster that has lost all workers is given up, between two looks at them, and at what is ready.
+# Seconds after which a cluster that has lost all workers is given up, between two looks at them, and at what
+# is ready.
 ALONE_S = 60
 _LOOK_S = 1.0
 _NAP_S = 0.02
+Rows = list[dict[str, Any]]
+# Bytes of a journal, at most, and how one begins.
+_LARGEST = 2**30
+_START = b'{"key": "'
 DIED = "the process that worked on it died, perhaps for want of memory"
 
 
@@ -46,10 +60,10 @@ def finished(
 ) -> Iterator[tuple[T, R | None]]:
     """(item, result) as they are finished, in any order; None where the process that worked on it died.
 
-    work: a function of a module, which raises nothing. workers: processes of this machine. cluster: the address of a
-    dask scheduler (``tcp://host:8786``) instead. Raises `InputError` if it does not answer, goes away or stays without
-    workers, or if these cannot do the work or have another version of blinksim, and `MissingError` if dask.distributed
-    is not installed.
+    work: a function of a module, which raises nothing. workers: processes of this machine. cluster: the
+    address of a dask scheduler (``tcp://host:8786``) instead. Raises `InputError` if it does not answer, goes
+    away or stays without workers, or if these cannot do the work or have another version of blinksim, and
+    `MissingError` if dask.distributed is not installed.
     """
     if cluster is not None:
         return _on_cluster(work, items, cluster)
@@ -150,7 +164,11 @@ def _on_cluster(work: Callable[[T], R], items: Sequence[T], address: str) -> Ite
 
 
 def _submitted(work: Callable[[T], R], items: Sequence[T], client: Any, address: str) -> Iterator[tuple[T, R | None]]:
-    """(item, result) as they are finished; None for work whose worker died again and again."""
+    """(item, result) as they are finished; None for work whose worker died again and again.
+
+    Raises `InputError` once no worker has been there for long. Futures of a scheduler that goes away count as
+    finished.
+    """
     import distributed
     from distributed import CancelledError, KilledWorker
 
@@ -158,30 +176,20 @@ def _submitted(work: Callable[[T], R], items: Sequence[T], client: Any, address:
     futures = {client.submit(work, item, pure=False): item for item in items}
     # Results are fetched as soon as they are there: what still lies at a worker that dies is computed again.
     waiting = dask.as_completed(list(futures), loop=client.loop, with_results=True, raise_errors=False)
-    for future, found in _as_finished(waiting, client, address):
-        if isinstance(found, CancelledError):
-            raise InputError(f"the scheduler at {address} is gone; start it again, with its workers")
-        if future.status == "error":
-            error = found[1]
-            if not isinstance(error, (KilledWorker, MemoryError)):
+    seen = looked = monotonic()
+    while not waiting.is_empty():
+        ready = list(waiting.next_batch(block=False))
+        for future, found in ready:
+            if isinstance(found, CancelledError):
+                raise InputError(f"the scheduler at {address} is gone; start it again, with its workers")
+            error = found[1] if future.status == "error" else None
+            if error is not None and not isinstance(error, (KilledWorker, MemoryError)):
                 raise InputError(
                     f"a worker at {address} cannot do this work ({type(error).__name__}: {error}); all need the same "
                     "blinksim and the same files"
                 )
-            found = None
-        yield futures[future], found
-        future.release()
-
-
-def _as_finished(waiting: Any, client: Any, address: str) -> Iterator[tuple[Any, Any]]:
-    """Futures and what came of them, as they are finished; raises `InputError` once no worker has been there for long.
-
-    Futures of a scheduler that goes away count as finished.
-    """
-    seen = looked = monotonic()
-    while not waiting.is_empty():
-        ready = list(waiting.next_batch(block=False))
-        yield from ready
+            yield futures[future], None if future.status == "error" else found
+            future.release()
         now = monotonic()
         if ready:
             seen = now
@@ -193,3 +201,77 @@ def _as_finished(waiting: Any, client: Any, address: str) -> Iterator[tuple[Any,
                 raise InputError(f"all workers at {address} are gone; start some with `dask worker {address}`")
         else:
             sleep(_NAP_S)
+
+
+class Journal:
+    """Rows by the key of the work that gave them; with no path it keeps nothing.
+
+    found: what an earlier run left. damaged: the numbers of its lines that are not as they were written;
+    their work is done again. Raises `FileError` if the file is no journal or cannot be written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None) -> None:
+        self.path = None if path is None else Path(path)
+        self.found: dict[str, Rows] = {}
+        self.damaged: tuple[int, ...] = ()
+        if self.path is not None and os.path.lexists(self.path):
+            self._read(self.path)
+
+    @staticmethod
+    def _checksum(key: str, rows: object) -> str:
+        return sha256(json.dumps([key, rows]).encode("ascii")).hexdigest()
+
+    def _read(self, path: Path) -> None:
+        with _opened(path, os.O_RDWR) as handle:
+            if os.fstat(handle).st_size > _LARGEST:
+                raise FileError(path, "is larger than 1 GiB; that is no journal of a sweep")
+            with open(handle, "rb", closefd=False) as file:
+                data = file.read()
+            whole = data[: data.rfind(b"\n") + 1]
+            damaged = []
+            for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
+                try:
+                    entry = json.loads(line)
+                    key, rows, checksum = entry["key"], entry["rows"], entry["sum"]
+                except (ValueError, KeyError, TypeError, RecursionError):
+                    damaged.append(number)
+                    continue
+                if checksum == self._checksum(key, rows):
+                    self.found[key] = rows
+                else:
+                    damaged.append(number)
+            torn = not whole and (data.startswith(_START) or _START.startswith(data))
+            if not self.found and data and not torn:
+                reason = "is no journal of a sweep; name another file, or remove it"
+                raise FileError(path, reason, damaged[0] if damaged else 1)
+            self.damaged = tuple(damaged)
+            os.ftruncate(handle, len(whole))
+
+    def add(self, key: str, rows: Rows) -> None:
+        """Appends finished work and waits until it is on disk."""
+        if self.path is None:
+            return
+        line = json.dumps({"key": key, "rows": rows, "sum": self._checksum(key, rows)}).encode("ascii") + b"\n"
+        with _opened(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as handle:
+            with open(handle, "wb", closefd=False) as file:
+                file.write(line)
+            os.fsync(handle)
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    """A file handle of a journal, which is no link, no pipe and no device; raises `FileError`."""
+    try:
+        # A pipe must not wait for its other end.
+        handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        reason = "is a link" if error.errno == errno.ELOOP else error.strerror or str(error)
+        raise FileError(path, f"cannot be used as a journal: {reason}") from None
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise FileError(path, "cannot be used as a journal: it is no ordinary file")
+        yield handle
+    except OSError as error:
+        raise FileError(path, f"cannot be written: {error.strerror or error}") from None
+    finally:
+        os.close(handle)

@@ -49,19 +49,18 @@ def contest(
     collective : str or Collective
         Such as ``"allreduce"``.
     names : iterable of str, path or Schedule, or str, optional
-        Algorithms by name, also as text such as ``"ring,chain"``, schedules, and files of schedules, own and of
-        MSCCL. Default: all that have the collective
-        and are quickly found (`blinksim.timing.candidates`).
+        Algorithms by name, also as text such as ``"ring,chain"``, schedules, and files of schedules, own and
+        of MSCCL. Default: all that have the collective and are quickly found (`blinksim.timing.candidates`).
     report : callable, optional
         Called with a progress message.
     model : str or ScheduleModel
-        What times them: ``alpha-beta``, ``execution`` or ``simulate``; ``auto`` is ``execution`` where the machine's
-        constants are known, else ``alpha-beta``.
+        What times them: ``alpha-beta``, ``execution`` or ``simulate``; ``auto`` is ``execution`` where the
+        machine's constants are known, else ``alpha-beta``.
     sizes : collection of int
         The default algorithms are to be the best for these sizes in bytes.
     only_best : bool
-        Only the quickest at these sizes is asked for: on more than 4,096 ranks, algorithms that are slower for sure get
-        no schedule; `slower` names them.
+        Only the quickest at these sizes is asked for: on more than 4,096 ranks, algorithms that are slower
+        for sure get no schedule; `slower` names them.
 
     Returns
     -------
@@ -101,20 +100,21 @@ def project(
     Parameters
     ----------
     machine : str, path or Topology
-        A name of the catalogue, a machine file, or a topology. Of a whole machine the default members and links take
-        part.
+        A name of the catalogue, a machine file, or a topology. Of a whole machine the default members and
+        links take part.
     collective : str or Collective
         Such as ``"allreduce"``.
     size : int or str
         Bytes, or text such as ``"256MiB"``. Default: that of the traffic matrix, where there is one.
     algorithm : str
-        A name of the registry, the file of a schedule, ``best`` for the quickest of those that are found quickly, or
-        ``nccl`` for what NCCL would choose (of a whole machine; at the rates ``nccl`` unless it was loaded at others).
+        A name of the registry, the file of a schedule, ``best`` for the quickest of those that are found
+        quickly, or ``nccl`` for what NCCL would choose (of a whole machine; at the rates ``nccl`` unless it
+        was loaded at others).
     model : str or TimingModel
-        A name of `blinksim.timing.model_registry`: ``alpha-beta``, ``execution``, ``simulate``, ``nccl-tuner``,
-        ``projection`` or another preset in models/, at the rates that it pins. ``auto`` is ``execution`` where the
-        machine's constants are known (such as ``hgx-h200`` at measured rates), else ``alpha-beta``.
-        With settings of its own: `blinksim.model`.
+        A name of `blinksim.timing.model_registry`: ``alpha-beta``, ``execution``, ``simulate``,
+        ``nccl-tuner``, ``projection`` or another preset in models/, at the rates that it pins. ``auto`` is
+        ``execution`` where the machine's constants are known (such as ``hgx-h200`` at measured rates), else
+        ``alpha-beta``. With settings of its own: `blinksim.model`.
     gamma : float
         Seconds per byte that a rank reduces, for models that time schedules.
 
@@ -177,7 +177,8 @@ class Ranking(Result):
     links_only : bool
         True if the time counts the links alone, although `beside` says what the program takes.
     slower : tuple of str
-        Algorithms that were considered and are slower for sure: on thousands of ranks these get no projection.
+        Algorithms that were considered and are slower for sure: on thousands of ranks these get no
+        projection.
 
     Examples
     --------

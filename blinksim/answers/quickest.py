@@ -15,6 +15,7 @@ from blinksim.answers.project import contest
 from blinksim.budget import asked_to_stop, stoppable, within
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
+from blinksim.results import keyed
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.timing.contest import Contest, ceiling_of, with_least_time
@@ -32,11 +33,12 @@ if TYPE_CHECKING:
 
 LEAST_SEARCH_S = 0.3
 """Seconds that a search gets however long the algorithms before it took."""
-# Sends up to which the schedule that is answered is simulated, and those of all of its rivals, and events of one run:
-# some seconds of work. How many rivals are simulated, and how many times as long as the best one may take by the sums
-# of alpha and beta, which are hardly ever more than twice the simulated time.
+# Sends up to which the schedule that is answered is simulated, and those of all of its rivals, and events of
+# one run: some seconds of work. How many rivals are simulated, and how many times as long as the best one may
+# take by the sums of alpha and beta, which are hardly ever more than twice the simulated time.
 MOST_SIMULATED, _MOST_IN_ALL, _MOST_EVENTS, _MOST_RIVALS, _TOO_LONG = 40_000, 25_000, 150_000, 8, 2.0
-# The part of a time limit that the algorithms without a search may be simulated in, and the one kept for what follows.
+# The part of a time limit that the algorithms without a search may be simulated in, and the one kept for what
+# follows.
 _FOR_RIVALS, _KEPT, _MOST_KEPT_S = 0.4, 0.15, 2.0
 # Seconds before that limit at which no schedule is simulated any more; it is still to be verified.
 _PROOF_S = 1.0
@@ -53,14 +55,16 @@ class AtSize:
     Attributes
     ----------
     projection : Projection
-        The time, its terms, and what timed it: where the model in force counts the links alone, ``simulate``, message
-        by message, unless the schedule has too many sends for that.
+        The time, its terms, and what timed it: where the model in force counts the links alone, ``simulate``,
+        message by message, unless the schedule has too many sends for that.
     least_s : float
-        No schedule is quicker; where the model counts more than links, the bytes alone at the rate of the bound.
+        No schedule is quicker; where the model counts more than links, the bytes alone at the rate of the
+        bound.
     alternatives : tuple of Projection
         Of the other algorithms that were considered, quickest first.
     too_long : dict
-        The number of sends, by algorithm, of the alternatives that are quicker and have too many to be written out.
+        The number of sends, by algorithm, of the alternatives that are quicker and have too many to be
+        written out.
     """
 
     projection: Projection
@@ -105,22 +109,15 @@ class AtSize:
 
     def to_dict(self) -> dict[str, Any]:
         """What ``synth --json`` says of the size."""
-        found = self.projection
-        simulated = {"simulated_s": self.time_s, "service": self.service, "messages": self.messages}
-        simulated |= {"alpha_beta_s": self.formula_s}
+        found, keys = self.projection, "size_bytes=size time_s least_time_s=least_s time_gap=gap"
+        keys += " simulated_s=time_s service messages alpha_beta_s=formula_s" if self.service is not None else ""
+        terms = [keyed(term, "name time_s limit") for term in found.terms]
+        others = [keyed(one, "algorithm time_s model") for one in self.alternatives]
         return {
-            "size_bytes": self.size,
-            "time_s": self.time_s,
-            "least_time_s": self.least_s,
-            "time_gap": self.gap,
-            **({} if self.service is None else simulated),
-            "model": found.model,
-            "terms": [{"name": t.name, "time_s": t.time_s, "limit": t.limit} for t in found.terms],
+            **keyed(self, f"{keys} model=projection.model terms", terms=terms),
             **({"executor": found.executor} if found.executor else {}),
             **{key: found.details[key] for key in OF_RUNS if key in found.details},
-            "alternatives": [
-                {"algorithm": one.algorithm, "time_s": one.time_s, "model": one.model} for one in self.alternatives
-            ],
+            "alternatives": others,
             **({"too_long": self.too_long} if self.too_long else {}),
         }
 
@@ -129,9 +126,9 @@ class AtSize:
 class Candidates:
     """What `blinksim.project` considers at a size (bytes), built and timed by the model in force.
 
-    projections: quickest first; where the links alone count, simulated where that takes no longer than some seconds.
-    messages: what is one in these simulations (`blinksim.timing.simulation_options.Options`). interrupted: True if
-    Ctrl-C ended a search for the size early.
+    projections: quickest first; where the links alone count, simulated where that takes no longer than some
+    seconds. messages: what is one in these simulations (`blinksim.timing.simulation_options.Options`).
+    interrupted: True if Ctrl-C ended a search for the size early.
     """
 
     contest: Contest
@@ -143,8 +140,8 @@ class Candidates:
     def quickest(self) -> tuple[Projection, Schedule | SymmetricSchedule]:
         """The schedule that takes the least time, of those that are not too long to write out, and its projection.
 
-        A large symmetric set of trees is returned as base trees and a group. Raises `InfeasibleError` if all are too
-        long.
+        A large symmetric set of trees is returned as base trees and a group. Raises `InfeasibleError` if all
+        are too long.
         """
         for projection in self.projections:
             entrant = self.contest.entrants[projection.algorithm]
@@ -164,11 +161,7 @@ class Candidates:
         """
         name = schedule.algorithm
         if own is None:
-            entrant: Candidate
-            if isinstance(schedule, SymmetricSchedule):
-                entrant = Candidate(schedule)
-            else:
-                entrant = Candidate(schedule)
+            entrant = Candidate(schedule)
             self.contest.model.check_schedule(entrant)
             [own] = self.contest.among({name: entrant}).answers(self.size)
             if own.least is not None and entrant.sends <= MOST_SIMULATED:
@@ -203,9 +196,10 @@ def candidates(
 
     Where the model in force counts the links alone, the quickest of them by that model are simulated.
 
-    search: True for those too that search for the size, in that case. seconds: how long all of this may take. messages:
-    what is one in a simulation of steps. report: called with the best time so far. Ctrl-C ends the search with the best
-    so far. Raises `InputError` for single messages where the model in force counts more than links.
+    search: True for those too that search for the size, in that case. seconds: how long all of this may take.
+    messages: what is one in a simulation of steps. report: called with the best time so far. Ctrl-C ends the
+    search with the best so far. Raises `InputError` for single messages where the model in force counts more
+    than links.
     """
     start = monotonic()
     rivals = contest(part, collective, sizes=[size])
@@ -327,8 +321,8 @@ def made_for(
 ) -> dict[int, Projection]:
     """Projections of schedules that are made for one size, by size in bytes, searched for so many seconds each.
 
-    Message by message on the links; nothing where another model than that of links is in force. report: called with a
-    progress message. Ctrl-C ends the searches with those that are found.
+    Message by message on the links; nothing where another model than that of links is in force. report:
+    called with a progress message. Ctrl-C ends the searches with those that are found.
     """
     found = dict[int, Projection]()
     with stoppable():

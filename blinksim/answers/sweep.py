@@ -26,7 +26,7 @@ from blinksim import plugins
 from blinksim._version import __version__
 from blinksim.algorithms.registry import AlgorithmName, algorithm, candidates
 from blinksim.answers import pool
-from blinksim.answers.journal import Journal, Rows
+from blinksim.answers.pool import Journal, Rows
 from blinksim.bounds.bound_result import TWO_PHASES
 from blinksim.collective import Collective, CollectiveName
 from blinksim.errors import BlinksimError, InputError, unknown
@@ -47,7 +47,8 @@ from blinksim.topology.selection import NONE
 from blinksim.units import Sizes, exact_GBps, in_GBps, parse_rate, parse_time, sizes_of
 
 SIZES = (2**20, 2**24, 2**28)
-# Ranks up to which the bound of allreduce is the best one; beyond, that of its two phases, which takes seconds.
+# Ranks up to which the bound of allreduce is the best one; beyond, that of its two phases, which takes
+# seconds.
 MOST_EXACT = 8192
 _MEASURES = ("ranks", "algorithm", "size_bytes", "time_s", "algbw_GBps", "busbw_GBps", "bottleneck", "rates")
 _BOUND = ("bound_algbw_GBps", "bound_exact_GBps", "bound_scope", "bound_assumes", "bound_reason")
@@ -58,6 +59,7 @@ PROPERTIES = ("bandwidth", "latency", "lanes", "overhead")
 # Values of these hold commas themselves.
 _LISTS = frozenset({"members", "relays", "links", "edit"})
 _COUNTS = frozenset({"nodes", "ranks-per-node", "lanes"})
+_EXAMPLES = {"bandwidth": "15GB/s,53GB/s", "latency": "1us,2us", "overhead": "1us,2us"}
 MOST_CASES = 100_000
 # The value of the axis links that stands for what the machine file says.
 _DEFAULT = "default"
@@ -67,8 +69,8 @@ _DEFAULT = "default"
 class Axis:
     """One thing that varies, and the values that it takes, as text.
 
-    name: one of `SETTINGS`, or the beginning of an edit up to its last property (``xe bandwidth``, which replaces;
-    ``degrade gpu0-gpu3 lanes``; ``add gpu0-gpu5 nvlink lanes``).
+    name: one of `SETTINGS`, or the beginning of an edit up to its last property (``xe bandwidth``, which
+    replaces; ``degrade gpu0-gpu3 lanes``; ``add gpu0-gpu5 nvlink lanes``).
     """
 
     name: str
@@ -85,7 +87,9 @@ class Axis:
             hint = "(whole edits vary with 'edit=…;…')"
             raise unknown(f"property of links in {self.name!r}:", words[-1], PROPERTIES, hint=hint)
         if not self.values or not all(self.values):
-            raise InputError(f"{self.name}: a value is missing; write them like '{_example(self.name)}'")
+            example = "none;without gpu0-gpu3" if self.name == "edit" else "a;b" if self.name in _LISTS else "a,b"
+            example = "1,2,4" if words[-1] in _COUNTS else _EXAMPLES.get(words[-1], example)
+            raise InputError(f"{self.name}: a value is missing; write them like '{self.name}={example}'")
         for value in self.values:
             self.number(value)
         doubled = [value for value, times in Counter(self.values).items() if times > 1]
@@ -96,8 +100,8 @@ class Axis:
     def parse(cls, text: str) -> Axis:
         """``nodes=1,2,4``, ``xe bandwidth=15GB/s,53GB/s``, ``edit=none;without gpu0-gpu3``.
 
-        Values are separated by commas; those of members, relays, links and edit, which have commas of their own, by
-        semicolons. Raises `InputError` for anything else.
+        Values are separated by commas; those of members, relays, links and edit, which have commas of their
+        own, by semicolons. Raises `InputError` for anything else.
         """
         name, given, rest = text.partition("=")
         if not given:
@@ -110,7 +114,17 @@ class Axis:
     def of(cls, name: str, values: Iterable[object]) -> Axis:
         """From Python values: counts, bandwidths in bytes/s, times in seconds, lists of names, or text."""
         key = _setting(name)
-        return cls(key, tuple(_text(key, value) for value in values))
+        kind, texts = key.split()[-1] if key else "", list[str]()
+        for value in values:
+            if isinstance(value, (int, float, Fraction)) and kind == "bandwidth":
+                texts.append(f"{float(value) / 1e9:.15g}GB/s")
+            elif isinstance(value, (int, float)) and kind in ("latency", "overhead"):
+                texts.append(f"{value:.15g}s")
+            elif isinstance(value, str) or not isinstance(value, Iterable):
+                texts.append(NONE if value is None else str(value))
+            else:
+                texts.append(",".join(map(str, value)))
+        return cls(key, tuple(texts))
 
     @property
     def column(self) -> str:
@@ -156,28 +170,6 @@ def _setting(name: str) -> str:
     return words[0].replace("_", "-") if len(words) == 1 else " ".join(words)
 
 
-def _example(name: str) -> str:
-    """What one may type for values of this name."""
-    if name == "edit":
-        return f"{name}=none;without gpu0-gpu3"
-    if name in _LISTS:
-        return f"{name}=a;b"
-    kind = name.split()[-1]
-    values = {"bandwidth": "15GB/s,53GB/s", "latency": "1us,2us", "overhead": "1us,2us"}
-    return f"{name}={'1,2,4' if kind in _COUNTS else values.get(kind, 'a,b')}"
-
-
-def _text(name: str, value: object) -> str:
-    kind = name.split()[-1] if name else ""
-    if isinstance(value, (int, float, Fraction)) and kind == "bandwidth":
-        return f"{float(value) / 1e9:.15g}GB/s"
-    if isinstance(value, (int, float)) and kind in ("latency", "overhead"):
-        return f"{value:.15g}s"
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        return NONE if value is None else str(value)
-    return ",".join(map(str, value))
-
-
 @dataclass(frozen=True)
 class Case:
     """One combination: the question that it asks, and the columns of the axes with their values (`labels`)."""
@@ -191,10 +183,8 @@ def axes(vary: Mapping[str, Iterable[object]] | Sequence[str | Axis] | str) -> t
     if isinstance(vary, Mapping):
         found = tuple(Axis.of(name, values) for name, values in vary.items())
     else:
-        found = tuple(
-            entry if isinstance(entry, Axis) else Axis.parse(entry)
-            for entry in ([vary] if isinstance(vary, str) else vary)
-        )
+        given = [vary] if isinstance(vary, str) else vary
+        found = tuple(entry if isinstance(entry, Axis) else Axis.parse(entry) for entry in given)
     columns = [axis.column for axis in found]
     for column in columns:
         if columns.count(column) > 1:
@@ -219,7 +209,8 @@ def expand(base: Question, along: Sequence[Axis]) -> list[Case]:
 def digests(names: Iterable[str], model: str, *, alone: bool) -> list[str]:
     """The digests of the files that hold these algorithms and this model, as far as they are not the package's.
 
-    alone: no other process and no later run takes part; otherwise what this process alone knows is an `InputError`.
+    alone: no other process and no later run takes part; otherwise what this process alone knows is an
+    `InputError`.
     """
     found = []
     for name in names:
@@ -280,6 +271,12 @@ class Task:
         """A row of the table with what is not given left empty."""
         empty = {"model": self.model, "asked": self.algorithm, **dict.fromkeys(_MEASURES), "rates": self.rates}
         return {**empty, **values, "reason": values.get("reason", "")}
+
+    def failed(self, reason: str) -> Rows:
+        """The rows of work without an answer."""
+        if self.algorithm == _BOUND_WORK:
+            return [dict.fromkeys(_BOUND[:-1]) | {"bound_reason": reason}]
+        return [self.row(size_bytes=size, reason=reason) for size in self.sizes]
 
 
 @lru_cache(maxsize=1)
@@ -378,13 +375,12 @@ def sweep(
         Axes by name, such as ``{"nodes": [1, 2, 4], "xe bandwidth": ["15GB/s", "53GB/s"]}``, or as text
         (`blinksim.answers.sweep.Axis.parse`).
     algorithms : sequence of str, or str
-        Names of the registry, also as text such as ``"ring,chain"``; files of schedules, own and of MSCCL; ``best``
-        is the quickest of those that are found
-        quickly, ``all`` every one that needs no solver, ``nccl`` what NCCL would choose by its own model, at the rates
-        ``nccl`` unless the base names others.
+        Names of the registry, also as text such as ``"ring,chain"``; files of schedules, own and of MSCCL;
+        ``best`` is the quickest of those that are found quickly, ``all`` every one that needs no solver,
+        ``nccl`` what NCCL would choose by its own model, at the rates ``nccl`` unless the base names others.
     model : str
-        ``alpha-beta``, ``execution``, ``simulate`` or the name of a projection preset. The default times all points
-        alike, also those after an edit, which measured constants do not cover.
+        ``alpha-beta``, ``execution``, ``simulate`` or the name of a projection preset. The default times all
+        points alike, also those after an edit, which measured constants do not cover.
     bounds : bool
         Adds the bound at every point (of allreduce beyond 8,192 ranks: in two phases).
     base : Question, optional
@@ -392,7 +388,8 @@ def sweep(
     workers : int
         Processes of this machine (scripts then need an ``if __name__ == "__main__":``).
     cluster : str, optional
-        The address of a dask scheduler, instead of workers. What a worker that dies was working on goes to another.
+        The address of a dask scheduler, instead of workers. What a worker that dies was working on goes to
+        another.
     journal : str or path, optional
         A file that keeps finished work; the same call goes on from it after a kill.
     report : callable, optional
@@ -432,7 +429,9 @@ def sweep(
     cases = expand(start, along)
     for case in cases:
         timing.check(case.question)
-    title, tasks = _tasks(machine, cases, wanted, lengths, names, model, outside, bounds=bounds)
+    asked = Task("", Place("", start), Case(start), wanted, lengths, "", model)
+    tasks = _tasks(machine, cases, asked, names, outside, bounds=bounds)
+    title = tasks[0].place.question.node().name
     kept = Journal(journal)
     keys = {task.key for task in tasks}
     answers = {key: kept.found[key] for key in keys & kept.found.keys()}
@@ -441,7 +440,7 @@ def sweep(
         report(resumed, total)
     for task, found in pool.finished(run, [task for task in tasks if task.key not in answers], workers, cluster):
         if found is None:
-            answers[task.key] = _failed(task, pool.DIED)
+            answers[task.key] = task.failed(pool.DIED)
         else:
             answers[task.key] = found
             kept.add(task.key, found)
@@ -455,39 +454,36 @@ def sweep(
 def _tasks(
     machine: MachineLike,
     cases: Sequence[Case],
-    wanted: Collective,
-    lengths: tuple[int, ...],
+    like: Task,
     names: Sequence[str],
-    model: str,
     outside: Sequence[str],
     *,
     bounds: bool,
-) -> tuple[str, list[Task]]:
-    """The name of the machine, and the work for every case."""
+) -> list[Task]:
+    """The work for every case. like: work of no case and no algorithm; bounds: also one for each table of rates."""
     # The rates that what a library chooses wants, None for other algorithms.
     choosers = {name: models.chooser(name) for name in names}
     wants = {name: models.model(chooser).rates if chooser else None for name, chooser in choosers.items()}
     nodes, tasks = dict[str, tuple[Topology, str]](), list[Task]()
     for case in cases:
         # The rates that the question is answered at; a topology that has no such table keeps its own.
-        asked = replace(case.question, machine=machine)
-        named = not isinstance(machine, Topology)
+        asked, named = replace(case.question, machine=machine), not isinstance(machine, Topology)
         tables = {
             name: (asked.preferring(rates) if named or rates is None else asked.preferring_known(rates)).table
             for name, rates in wants.items()
         }
         # A bound for each table of rates that stands in a row of this case.
-        limits = [(_BOUND_WORK, table) for table in dict.fromkeys(tables.values())] if bounds else []
+        limits = [(_BOUND_WORK, table) for table in dict.fromkeys(tables.values()) if bounds]
         for name, table in (*tables.items(), *limits):
             if table not in nodes:
                 node = Question(machine, rates=table).node()
                 nodes[table] = node, _fingerprint(node)
             node, print_ = nodes[table]
-            question = replace(asked, machine=node, rates=node.rates, collective=wanted)
-            key = _key(print_, case, wanted, lengths, name, model, outside)
-            place = Place(_key(print_, case, wanted, str(node.loaded_from)), question)
-            tasks.append(Task(key, place, case, wanted, lengths, name, model))
-    return next(iter(nodes.values()))[0].name, tasks
+            question = replace(asked, machine=node, rates=node.rates, collective=like.collective)
+            key = _key(print_, case, like.collective, like.sizes, name, like.model, outside)
+            place = Place(_key(print_, case, like.collective, str(node.loaded_from)), question)
+            tasks.append(replace(like, key=key, place=place, case=case, algorithm=name))
+    return tasks
 
 
 def _points(
@@ -533,10 +529,8 @@ def _fingerprint(node: Topology) -> str:
         for d in node.devices
     ]
     chosen = (node.members, node.relays, node.collective_links, node.inter_node_links)
-    measured = (node.execution, node.nccl_rates)
-    return sha256(
-        repr((node.name, node.rates, devices, node.links, chosen, node.nodes, node.fabric, measured)).encode()
-    ).hexdigest()
+    of_node = (node.name, node.rates, devices, node.links, chosen, node.nodes, node.fabric)
+    return sha256(repr((*of_node, (node.execution, node.nccl_rates))).encode()).hexdigest()
 
 
 def _key(node: str, case: Case, collective: Collective, *what: object) -> str:
@@ -551,17 +545,11 @@ def run(task: Task) -> Rows:
     try:
         return [_bound_of(task)] if task.algorithm == _BOUND_WORK else _timed(task)
     except BlinksimError as error:
-        return _failed(task, str(error))
+        return task.failed(str(error))
     except MemoryError:
-        return _failed(task, "not enough memory")
+        return task.failed("not enough memory")
     except Exception as error:  # A fault of ours in one of ten thousand points must not cost the others.
-        return _failed(task, f"unexpected {type(error).__name__}: {error}")
-
-
-def _failed(task: Task, reason: str) -> Rows:
-    if task.algorithm == _BOUND_WORK:
-        return [dict.fromkeys(_BOUND[:-1]) | {"bound_reason": reason}]
-    return [task.row(size_bytes=size, reason=reason) for size in task.sizes]
+        return task.failed(f"unexpected {type(error).__name__}: {error}")
 
 
 def _timed(task: Task) -> Rows:
@@ -572,17 +560,14 @@ def _timed(task: Task) -> Rows:
     if part is None or not isinstance(model, ScheduleModel):
         model, part = model.at(question)
     quickest: dict[int, dict[str, Any]] = {}
-    for found in model.times(
-        part, task.collective, task.sizes, model.best if task.algorithm == "best" else [task.algorithm]
-    ):
-        if found.size in quickest:
-            continue
-        row = task.row(model=found.model, ranks=len(found.members), size_bytes=found.size, **found.row())
-        held = found.bound
-        # What takes the machine for more than its description has a bound of its own, which grants that.
-        quickest[found.size] = row | (
-            _bound_columns(held.rate, held.scope, held.assumes) if held and held.granted else {}
-        )
+    names = model.best if task.algorithm == "best" else [task.algorithm]
+    for found in model.times(part, task.collective, task.sizes, names):
+        if found.size not in quickest:
+            row = task.row(model=found.model, ranks=len(found.members), size_bytes=found.size, **found.row())
+            held = found.bound
+            # What takes the machine for more than its description has a bound of its own, which grants that.
+            own = _bound_columns(held.rate, held.scope, held.assumes) if held and held.granted else {}
+            quickest[found.size] = row | own
     return [quickest[size] for size in task.sizes]
 
 

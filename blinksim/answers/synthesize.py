@@ -21,7 +21,7 @@ from blinksim.budget import within
 from blinksim.collective import Collective, CollectiveName, busbw_factor
 from blinksim.errors import InputError, unknown
 from blinksim.machines import MachineLike, as_topology
-from blinksim.results import Rates, Result
+from blinksim.results import Rates, Result, keyed
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule, as_schedule
 from blinksim.schedule.switch_work import abilities_used
@@ -30,7 +30,7 @@ from blinksim.schedule.verify import Verdict, verify
 from blinksim.timing.candidates import said_once
 from blinksim.timing.simulation_options import MessagesName
 from blinksim.topology.selection import require_served
-from blinksim.units import exact_GBps, in_GBps, size_of
+from blinksim.units import exact_GBps, size_of
 
 if TYPE_CHECKING:
     from blinksim.algorithms.building.polish import Point
@@ -45,7 +45,8 @@ class Synthesis(Rates, Result):
     Attributes
     ----------
     compact : Schedule or SymmetricSchedule
-        What was built; on thousands of GPUs that are alike, one tree of each sort and the symmetries that turn it.
+        What was built; on thousands of GPUs that are alike, one tree of each sort and the symmetries that
+        turn it.
     schedule : Schedule
         The same with every send; raises `InfeasibleError` if these are too many.
     verdict : Verdict
@@ -123,35 +124,16 @@ class Synthesis(Rates, Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The keys of ``bound --json``, and those of the schedule."""
-        front = [
-            {
-                "rate_exact": exact_GBps(point.rate),
-                "algbw_GBps": in_GBps(point.rate),
-                "height": point.height,
-                "trees": point.trees,
-                "least_trees": point.least_trees,
-                "of_all_trees": point.of_all_trees,
-            }
-            for point in self.front
-        ]
-        return {
-            **self.bounds.to_dict(),
-            "bound_exact": exact_GBps(self.bound.rate),
-            "rate_exact": exact_GBps(self.rate),
-            "algbw_GBps": self.algbw_GBps,
-            "busbw_GBps": self.busbw_GBps,
-            "algorithm": self.compact.algorithm,
-            "trees": self.compact.chunks,
-            "height": self.height,
-            "hops": self.hops,
-            "steps": self.compact.steps,
-            "sends": self.compact.sends,
-            "gap_exact": str(self.gap),
-            "synthesis_s": self.seconds,
-            "verified": self.verdict.ok,
-            **({} if self.at is None else self.at.to_dict()),
-            **({"front": front} if front else {}),
-        }
+        keys = "bound_exact=bound.rate rate_exact=rate algbw_GBps=algbw busbw_GBps=busbw algorithm=compact.algorithm"
+        keys += (
+            " trees=compact.chunks height hops steps=compact.steps sends=compact.sends gap_exact synthesis_s=seconds"
+        )
+        own = keyed(self, f"{keys} verified=verdict.ok", gap_exact=str(self.gap)) | (
+            self.at.to_dict() if self.at else {}
+        )
+        keys = "rate_exact=rate algbw_GBps=rate height trees least_trees of_all_trees"
+        front = {"front": [keyed(point, keys) for point in self.front]} if self.front else {}
+        return {**self.bounds.to_dict(), **own, **front}
 
     def rows(self) -> list[dict[str, Any]]:
         """One row: the figures of `to_dict`."""
@@ -207,26 +189,29 @@ def synthesize(
     Parameters
     ----------
     machine : str, path or Topology
-        A name of the catalogue, a machine file, or a topology. Of a whole machine the default members take part.
+        A name of the catalogue, a machine file, or a topology. Of a whole machine the default members take
+        part.
     collective : str or Collective
         Such as ``"allreduce"``.
     algorithm : str, optional
-        A name of the registry. Default: ``packed``, which attains the best rate; with a size, the algorithm that is
-        quickest there among those that `blinksim.project` considers, by the model that it would take; where that counts
-        the links alone, the quickest of them by simulation.
+        A name of the registry. Default: ``packed``, which attains the best rate; with a size, the algorithm
+        that is quickest there among those that `blinksim.project` considers, by the model that it would take;
+        where that counts the links alone, the quickest of them by simulation.
     size : int or str, optional
-        Bytes, or text such as ``"1MiB"``, for which the schedule is to be quick. The answer then has its time.
+        Bytes, or text such as ``"1MiB"``, for which the schedule is to be quick. The answer then has its
+        time.
     messages : {"joined", "single"}
-        With a size, what is a message where only links count: all chunks that a connection carries in a step, as in
-        plans of MSCCL++, or each of them, as in programs of MSCCL and on emulated lanes.
+        With a size, what is a message where only links count: all chunks that a connection carries in a step,
+        as in plans of MSCCL++, or each of them, as in programs of MSCCL and on emulated lanes.
     polish_seconds : float, optional
-        How long to search for lower and fewer trees among equally good ones (`blinksim.algorithms.building.polish`).
+        How long to search for lower and fewer trees among equally good ones
+        (`blinksim.algorithms.building.polish`).
     report : callable, optional
-        Called with a progress message: in a search for a size, the best time so far and the bound. Ctrl-C then ends the
-        search with the best so far.
+        Called with a progress message: in a search for a size, the best time so far and the bound. Ctrl-C
+        then ends the search with the best so far.
     options
-        What the algorithm's ``build`` takes beyond machine and collective: time_limit, seed, bound … The time limit, in
-        seconds, holds for everything, with a tenth and at least a second for the proof.
+        What the algorithm's ``build`` takes beyond machine and collective: time_limit, seed, bound … The time
+        limit, in seconds, holds for everything, with a tenth and at least a second for the proof.
 
     Returns
     -------
@@ -238,7 +223,8 @@ def synthesize(
     InputError
         For unknown names, also of options.
     InfeasibleError
-        If the algorithm has no such schedule here, or finds none in time, or if nothing says how long it takes.
+        If the algorithm has no such schedule here, or finds none in time, or if nothing says how long it
+        takes.
 
     Examples
     --------

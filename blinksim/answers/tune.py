@@ -25,14 +25,14 @@ from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import ALGORITHMS_OF, COLLECTIVES
 from blinksim.nccl.tuner.tuner_files import DEFAULT, MOST_BYTES, Choice, DialectName, TuningRule, rules_of, runs
 from blinksim.question import Question
-from blinksim.results import Result
+from blinksim.results import Result, keyed
 from blinksim.textio.text_files import shown
 from blinksim.textio.whole_files import Exported
 from blinksim.topology.selection import Names
 from blinksim.units import format_size
 
-# What another choice than NCCL's must gain by the model: a part, and more for every octave to the nearest measured
-# sizes of the two.
+# What another choice than NCCL's must gain by the model: a part, and more for every octave to the nearest
+# measured sizes of the two.
 _GAIN, _GAIN_PER_OCTAVE = 0.02, 0.005
 SIZES = tuple(2**power for power in range(10, 31))
 MOST_MEASUREMENTS = 40
@@ -84,7 +84,8 @@ class Tuning(Result):
     nodes, ranks : int
         The communicators that the rules are for.
     rules : tuple
-        The rules, each with ``collective``, ``least`` and ``most`` bytes, ``algorithm``, ``protocol``, ``channels``.
+        The rules, each with ``collective``, ``least`` and ``most`` bytes, ``algorithm``, ``protocol``,
+        ``channels``.
     cells : tuple
         Every collective and size, with NCCL's own choice and the better one.
     measured : tuple
@@ -154,36 +155,18 @@ class Tuning(Result):
     def rows(self) -> list[dict[str, Any]]:
         """One row per collective and size; times in seconds."""
         return [
-            {
-                "collective": cell.collective,
-                "size_bytes": cell.size,
-                **{f"nccl_{name}": value for name, value in _named(cell.before).items()},
-                "nccl_time_s": cell.before_s,
-                **_named(cell.choice),
-                "time_s": cell.time_s,
-                "gain": cell.gain,
-            }
+            keyed(cell, "collective size_bytes=size")
+            | {f"nccl_{name}": value for name, value in _named(cell.before).items()}
+            | {"nccl_time_s": cell.before_s, **_named(cell.choice), "time_s": cell.time_s, "gain": cell.gain}
             for cell in self.cells
         ]
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
-        return {
-            "machine": self.machine,
-            "nccl": self.version,
-            "nodes": self.nodes,
-            "ranks": self.ranks,
-            "measurements": len(self.measured),
-            "least_channels": self.least_channels,
-            "gpus": self.gpus,
-            "caution": self.caution,
-            "rules": [
-                {"collective": rule.collective, "least_bytes": rule.least, "most_bytes": rule.most,
-                 **_named(rule.choice)}
-                for rule in self.rules
-            ],
-            "rows": self.rows(),
-        }  # fmt: skip
+        named = "collective least_bytes=least most_bytes=most"
+        rules = [keyed(rule, named) | _named(rule.choice) for rule in self.rules]
+        keys = "machine nccl=version nodes ranks measurements least_channels gpus caution rules rows"
+        return keyed(self, keys, measurements=len(self.measured), rules=rules, rows=self.rows())
 
     def __repr__(self) -> str:
         best = max(self.cells, key=lambda cell: cell.gain, default=None)
@@ -223,8 +206,8 @@ def tune(
 ) -> Tuning:
     """Find where another of NCCL's choices is quicker than its own, for a tuner plugin to force.
 
-    NCCL's choices are times by a model (its own, or constants that were measured on the machine) which the measured
-    times make right. A choice replaces NCCL's where it gains more than the model may be wrong by.
+    NCCL's choices are times by a model (its own, or constants that were measured on the machine) which the
+    measured times make right. A choice replaces NCCL's where it gains more than the model may be wrong by.
 
     Parameters
     ----------
@@ -251,8 +234,8 @@ def tune(
     Raises
     ------
     InputError
-        For times that NCCL cannot have on this machine, a file of other GPUs or another number of ranks or nodes, and
-        a machine or file that cannot be read.
+        For times that NCCL cannot have on this machine, a file of other GPUs or another number of ranks or
+        nodes, and a machine or file that cannot be read.
 
     Examples
     --------
@@ -373,8 +356,8 @@ class _Plan:
             behind = [self.time(choice, size) / self.time(self.best(size), size) for size in self.sizes]
             if min(behind) > _HOPELESS:
                 continue
-            # Where it is least behind the best: the size that serves the channels too, the first that still tells how
-            # it ends, or the middle.
+            # Where it is least behind the best: the size that serves the channels too, the first that still
+            # tells how it ends, or the middle.
             strong = [size for size, ratio in zip(self.sizes, behind, strict=True) if ratio <= min(behind) * (1 + 1e-9)]
             if _SPREAD_SIZES[0] in strong:
                 yield _SPREAD_SIZES[0], choice
@@ -392,7 +375,8 @@ class _Plan:
             yield size, spread
             if 1 - self.time(spread, size) / self.time(usual, size) < _WORTHWHILE:
                 break
-        # Both choices at each change of the best, the change where a wrong choice costs most before the others.
+        # Both choices at each change of the best, the change where a wrong choice costs most before the
+        # others.
         while changes := list(self._changes()):
             _, size, choice = max(changes, key=lambda entry: entry[0])
             yield size, choice
@@ -450,7 +434,8 @@ def _tuning(
             needed = _GAIN + _GAIN_PER_OCTAVE * sum(apart)
             taken = best if known[best] < known[before] * (1 - needed) else before
             cells.append(TunedCell(collective, size, before, known[before], taken, known[taken]))
-            # What a merged rule may say here: the choice; where that is NCCL's own, also nothing, which is None.
+            # What a merged rule may say here: the choice; where that is NCCL's own, also nothing, which is
+            # None.
             changed = None if taken == before else taken
             merged.append((size, changed, frozenset({changed, taken})))
         rules += rules_of(collective, merged, job.nodes, job.ranks)

@@ -37,11 +37,11 @@ def read_schedule(
     Parameters
     ----------
     path : str or path
-        A file, or the name of a schedule that comes with blinksim, such as ``dgx1-v100-8-allreduce``. A file of that
-        name goes first.
+        A file, or the name of a schedule that comes with blinksim, such as ``dgx1-v100-8-allreduce``. A file
+        of that name goes first.
     machine : Question, str, path or Topology, optional
-        The machine to run on. Files of MSCCL and MSCCL++ need it: they name ranks, which are the members in order, and
-        no links. Default: the machine in the file.
+        The machine to run on. Files of MSCCL and MSCCL++ need it: they name ranks, which are the members in
+        order, and no links. Default: the machine in the file.
     root : int
         For a rooted collective of MSCCL or MSCCL++, whose files do not name the root.
 
@@ -96,7 +96,8 @@ def moved_to(schedule: Schedule, question: Question) -> Schedule | tuple[str, ..
     moved = rebase(schedule, target)
     if isinstance(moved, tuple) or moved.bound or not schedule.bound:
         return moved
-    # The figures of its bound are those of another machine, but its witness may prove something about this one.
+    # The figures of its bound are those of another machine, but its witness may prove something about this
+    # one.
     here = bound_here(schedule.bound, moved.topology, moved.collective)
     return moved.with_bound(here.to_dict(moved.topology, moved.collective)) if here else moved
 
@@ -128,14 +129,15 @@ def verify(
     Returns
     -------
     Verdict
-        ``ok``, the reasons if it is wrong, and what was counted on the way. The bound that the schedule comes with is
-        derived anew from the witness in its certificate; what is claimed without proof is listed in ``unproved``.
+        ``ok``, the reasons if it is wrong, and what was counted on the way. The bound that the schedule comes
+        with is derived anew from the witness in its certificate; what is claimed without proof is listed in
+        ``unproved``.
 
     Raises
     ------
     InputError
-        For slots below 1, shares that do not fit the ranks, and anything that is no schedule. Faults of the schedule
-        itself are in the verdict.
+        For slots below 1, shares that do not fit the ranks, and anything that is no schedule. Faults of the
+        schedule itself are in the verdict.
 
     Examples
     --------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from blinksim.errors import BlinksimError, FileError, InputError
 from blinksim.formats import schedule_files
 from blinksim.formats.traffic_files import from_lines
 from blinksim.question import Question
-from blinksim.results import Result
+from blinksim.results import Result, keyed
 from blinksim.schedule.model import Schedule, as_schedule
 from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.textio.text_files import STDIN
@@ -92,15 +92,7 @@ class FileVerdict(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
-        return {
-            **self.about,
-            "ok": self.ok,
-            "summary": self.summary,
-            "reasons": list(self.reasons),
-            "unproved": list(self.unproved),
-            "facts": list(self.facts),
-            **self.details,
-        }
+        return {**self.about, **keyed(self, "ok summary reasons unproved facts"), **self.details}
 
     def text(self) -> str:
         """The verdict, the reasons, what is not proved, and the facts, a line each."""
@@ -124,11 +116,11 @@ def verify_file(
     Parameters
     ----------
     path : str or path
-        A schedule, what ``blinksim bound --json`` printed, a graph file of NCCL, an algorithm of MSCCL (.xml) or an
-        execution plan of MSCCL++ (.json); or the name of a schedule that comes with blinksim.
+        A schedule, what ``blinksim bound --json`` printed, a graph file of NCCL, an algorithm of MSCCL (.xml)
+        or an execution plan of MSCCL++ (.json); or the name of a schedule that comes with blinksim.
     question : Question, optional
-        The machine to check against, its rates and edits; members and nodes for a graph file. Without a machine, the
-        one in the file counts.
+        The machine to check against, its rates and edits; members and nodes for a graph file. Without a
+        machine, the one in the file counts.
     in_place, slots
         For a schedule, as `blinksim.verify` takes them; `slots` also for an algorithm of MSCCL.
     root : int
@@ -139,8 +131,8 @@ def verify_file(
     Returns
     -------
     FileVerdict
-        ``ok``, a summary, the reasons if it is wrong, and the facts if it is right. ``unproved`` lists what the file
-        claims and does not prove.
+        ``ok``, a summary, the reasons if it is wrong, and the facts if it is right. ``unproved`` lists what
+        the file claims and does not prove.
 
     Raises
     ------
@@ -169,13 +161,28 @@ def verify_file(
         if kind == "system":
             what = "is a topology file, no graph; check it with"
             raise FileError(file, f"{what} `blinksim topo check {shlex.quote(file)}`")
-        return _algorithm(file, text, asked, root, slots) if kind == "algo" else _graph(file, text, asked, release)
+        if kind != "algo":
+            return _graph(file, text, asked, release)
+
+        def algorithm() -> list[str]:
+            from blinksim.formats.runtimes.msccl_xml import RCCL_STEPS, check_text
+
+            counted = check_text(text, file, root=root, slots=slots)
+            blocks, channels = count(counted.most_blocks, "thread block"), count(counted.channels, "channel")
+            more = [f"more steps than RCCL takes ({RCCL_STEPS})"] if counted.most_steps > RCCL_STEPS else []
+            return [f"up to {blocks} a GPU, {count(counted.most_steps, 'step')} each, {channels}", *more]
+
+        return _of_runtime(file, "an MSCCL algorithm", algorithm, asked, root)
     document = parse(file, unpack(file, read_bytes(file, MOST_BYTES), MOST_BYTES))
     if isinstance(document, dict) and document.get("format") != FORMAT:
-        from blinksim.formats.runtimes.mscclpp_json import is_plan
+        from blinksim.formats.runtimes.mscclpp_json import check, is_plan
+
+        def plan() -> list[str]:
+            counted = check(document, file, root=root)
+            return [f"up to {counted.most_blocks} thread blocks a GPU, {counted.most_steps} operations each"]
 
         if is_plan(document):
-            return _plan(file, document, asked, root)
+            return _of_runtime(file, "an MSCCL++ plan", plan, asked, root)
     if asked.members is not None or asked.nodes != 1:
         raise InputError("members= and nodes= are for files of runtimes; a schedule names its own members")
     if isinstance(document, dict) and document.get("format") == FORMAT:
@@ -187,14 +194,10 @@ def verify_file(
 
 def about_part(topology: Topology, collective: Collective) -> dict[str, Any]:
     """The part of a machine and the collective that a file is about, as JSON has them."""
-    return {
-        "machine": topology.name,
-        "collective": collective.name,
-        "members": list(topology.members),
-        "relays": list(topology.relays),
-        "links": list(topology.default_links()),
-        "rates": topology.rates,
-    }
+    links = topology.default_links()
+    return keyed(
+        topology, "machine=name collective members relays links rates", collective=collective.name, links=links
+    )
 
 
 def _judged(schedule: Schedule | SymmetricSchedule, question: Question, in_place: bool, slots: int) -> FileVerdict:
@@ -231,16 +234,31 @@ def _judged(schedule: Schedule | SymmetricSchedule, question: Question, in_place
         verdict.reasons,
         tuple(lines),
         about_part(part, schedule.collective),
-        {
-            "rate_exact": None if facts.rate is None else exact_GBps(facts.rate),
-            "bound_exact": None if facts.bound is None else exact_GBps(facts.bound),
-            "gap_exact": None if facts.gap is None else str(facts.gap),
-        },
+        keyed(
+            facts,
+            "rate_exact=rate bound_exact=bound gap_exact",
+            gap_exact=None if facts.gap is None else str(facts.gap),
+        ),
         verdict.unproved,
     )
 
 
 # --- bounds -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Findings:
+    """What is wrong, what is not proved, and what else was found, as lines of the answer."""
+
+    wrong: list[str] = field(default_factory=list)
+    unproved: list[str] = field(default_factory=list)
+    facts: list[str] = field(default_factory=list)
+
+    def add(self, name: str, wrong: Iterable[str], unproved: Iterable[str] = (), fact: str = "") -> None:
+        """Adds what was found of a bound, by its name."""
+        self.wrong += [f"{name}: {text}" for text in wrong]
+        self.unproved += [f"{name}: {text}" for text in unproved]
+        self.facts += [f"{name}: {fact}"] if fact else []
 
 
 def _bounds(file: str, document: dict[str, Any], question: Question) -> FileVerdict:
@@ -249,7 +267,7 @@ def _bounds(file: str, document: dict[str, Any], question: Question) -> FileVerd
     entries = document["bounds"]
     if not isinstance(entries, list) or not entries:
         raise FileError(file, "bounds is not a list of bounds")
-    wrong, unproved, facts, bounds = list[str](), list[str](), list[str](), list[Bound]()
+    findings, bounds = _Findings(), list[Bound]()
     attained, takes = _attained(topology, wanted), budget.of_trees(topology, topology.ranks)
     why = "none was found that does"
     if takes > _PATIENCE:
@@ -258,31 +276,28 @@ def _bounds(file: str, document: dict[str, Any], question: Question) -> FileVerd
         if not isinstance(entry, dict) or not {"scope", "rate_exact", "certificate"} <= set(entry):
             raise FileError(file, "an entry of bounds lacks scope, rate_exact or certificate")
         found = judge(entry, topology, wanted, shares)
-        name = found.bound.scope if found.bound else shown(entry["scope"]).strip("'")
-        wrong += [f"{name}: {text}" for text in found.wrong]
-        unproved += [f"{name}: {text}" for text in found.unproved]
         if found.bound is None:
+            findings.add(shown(entry["scope"]).strip("'"), found.wrong, found.unproved)
             continue
         bounds.append(found.bound)
-        rate, reached = exact_GBps(found.bound.rate), ""
+        rate, reached, open_claims = exact_GBps(found.bound.rate), "", list(found.unproved)
         if found.bound.exact and not found.wrong:
             if not shares and attained(found.bound):
                 reached = ", attained"
             else:
-                unproved.append(f"{name}: not proved: that some schedule attains {rate} GB/s ({why})")
-        facts.append(f"{name}: {rate} GB/s{reached}; {found.bound.certificate.words(topology)}")
-    times, more_facts, more_wrong, more_unproved = _judge_times(file, document, topology, wanted)
-    wrong += more_wrong
-    unproved += more_unproved
-    facts += more_facts
+                open_claims.append(f"not proved: that some schedule attains {rate} GB/s ({why})")
+        words = f"{rate} GB/s{reached}; {found.bound.certificate.words(topology)}"
+        findings.add(found.bound.scope, found.wrong, open_claims, words)
+    times = _judge_times(file, document, topology, wanted, findings)
     if len(bounds) == len(entries):
         # That no search was made claims less than that one was, and always may be.
         sums_alone = by_sums_alone(topology, wanted, document.get("shares", ()))
         searched = document.get("searched") is not False and (bounds[0].exact or not sums_alone)
         result = BoundResult(topology, wanted, tuple(bounds), shares, searched=searched)
         own = {"trees_per_root": result.trees_per_root, **result.to_dict(), **times}
-        # What the document must say of itself and of its machine; what only puts the question is as it stands there.
-        own |= {"schema_version": 1, "command": "bound"}
+        # What the document must say of itself and of its machine; what only puts the question is as it stands
+        # there.
+        own |= {"schema_version": 1, "command": "bound", "machine": topology.name, "rates": topology.rates}
         asked = [
             "source",
             "nodes",
@@ -290,20 +305,20 @@ def _bounds(file: str, document: dict[str, Any], question: Question) -> FileVerd
             "relays_reduce",
             *(["machine", "rates"] if question.machine else []),
         ]
-        own |= {"machine": topology.name, "rates": topology.rates} if not question.machine else {}
         own |= {key: document[key] for key in asked if key in document}
         claimed = {key: value for key, value in document.items() if key not in ("bounds", "time_bounds", *_NAMES)}
-        more, open_claims = compare(claimed, {key: value for key, value in own.items() if key != "bounds"})
-        wrong += more
-        unproved += open_claims
+        wrong, unproved = compare(claimed, {key: value for key, value in own.items() if key != "bounds"})
+        findings.wrong += wrong
+        findings.unproved += unproved
+    ok = not findings.wrong
     return FileVerdict(
-        not wrong,
-        f"{'wrong' if wrong else 'right'}: {count(len(entries), 'bound')} of {wanted} on {topology.name}",
-        tuple(wrong),
-        () if wrong else tuple(facts),
+        ok,
+        f"{'right' if ok else 'wrong'}: {count(len(entries), 'bound')} of {wanted} on {topology.name}",
+        tuple(findings.wrong),
+        tuple(findings.facts) if ok else (),
         about_part(topology, wanted),
-        {"rate_exact": exact_GBps(bounds[0].rate) if bounds and not wrong else None},
-        tuple(unproved),
+        {"rate_exact": exact_GBps(bounds[0].rate) if bounds and ok else None},
+        tuple(findings.unproved),
     )
 
 
@@ -365,11 +380,7 @@ def _attained(topology: Topology, collective: Collective) -> Callable[[Bound], b
     Where that takes long, a theorem on the trees of an allreduce's two phases says so without the trees.
     """
     long = budget.of_trees(topology, topology.ranks) > _PATIENCE
-
-    @cache
-    def by_theorem() -> Fraction | None:
-        found = packed_phases(topology) if collective.name == "allreduce" else None
-        return None if found is None else found.rate
+    phases = packed_phases(topology) if long and collective.name == "allreduce" else None
 
     @cache
     def best(name: str) -> tuple[Schedule, Fraction] | None:
@@ -383,7 +394,7 @@ def _attained(topology: Topology, collective: Collective) -> Callable[[Bound], b
         return (made.schedule, made.rate) if made.verdict.ok else None
 
     def attains(bound: Bound) -> bool:
-        if long and not bound.grants and bound.rate == by_theorem():
+        if phases is not None and not bound.grants and bound.rate == phases.rate:
             return True
         if isinstance(bound.certificate, Phases):
             return all((found := best(name)) and found[1] == cut.rate for name, cut in bound.certificate.phases)
@@ -396,20 +407,19 @@ def _attained(topology: Topology, collective: Collective) -> Callable[[Bound], b
 
 
 def _judge_times(
-    file: str, document: dict[str, Any], topology: Topology, collective: Collective
-) -> tuple[dict[str, Any], list[str], list[str], list[str]]:
-    """What the document must say of its times; facts, what is wrong, and what is not proved by their certificates.
+    file: str, document: dict[str, Any], topology: Topology, collective: Collective, findings: _Findings
+) -> dict[str, Any]:
+    """What the document must say of its times; adds what their certificates show.
 
     Raises `FileError` for what `bound --size` cannot have printed.
     """
     if "time_bounds" not in document:
-        return {}, [], [], []
-    entries, size = document["time_bounds"], document.get("size_bytes")
+        return {}
+    entries, size, latest = document["time_bounds"], document.get("size_bytes"), 0
     if not isinstance(entries, list) or not entries:
         raise FileError(file, "time_bounds is not a list of bounds")
     if type(size) is not int or not 0 < size < 2**60:
         raise FileError(file, "time_bounds without size_bytes, a whole number of bytes")
-    facts, wrong, unproved, latest = list[str](), list[str](), list[str](), 0
     for entry in entries:
         if not isinstance(entry, dict) or "certificate" not in entry:
             raise FileError(file, "an entry of time_bounds has no certificate")
@@ -418,58 +428,33 @@ def _judge_times(
         try:
             found = time_certificate_from_dict(entry["certificate"], topology, collective, size)
         except InputError as error:
-            wrong.append(f"{name}: {error}")
+            findings.add(name, [str(error)])
             continue
-        more_wrong, more_unproved = compare(entry, stated(found, topology, collective))
-        wrong += [f"{name}: {text}" for text in more_wrong]
-        unproved += [f"{name}: {text}" for text in more_unproved]
-        facts.append(f"{name}: at least {in_words(found.time)} on the links alone; {found.words(topology)}")
-        if not latest:
-            latest = found.time
-    return {"size_bytes": size, "time_bound_s": latest / SECOND}, facts, wrong, unproved
+        words = f"at least {in_words(found.time)} on the links alone; {found.words(topology)}"
+        findings.add(name, *compare(entry, stated(found, topology, collective)), words)
+        latest = latest or found.time
+    return {"size_bytes": size, "time_bound_s": latest / SECOND}
 
 
 # --- files of runtimes ------------------------------------------------------------------------------------------------
 
 
-def _on_machine(file: str, question: Question, root: int) -> list[str]:
-    """What its loads allow on the links of the machine, if one is named; raises if it cannot run there."""
+def _of_runtime(
+    file: str, what: str, carried_out: Callable[[], list[str]], question: Question, root: int
+) -> FileVerdict:
+    """The answer for a program of a runtime. carried_out: facts of it, where it raises no `FileError`."""
     from blinksim.schedule.loads import rate
 
-    if not question.machine:
-        return []
-    part = question.part()
-    allowed = rate(schedule_files.read(file, part, root).schedule)
-    return [] if allowed is None else [f"on {part.name} its loads allow {format_rate(allowed)} algbw"]
-
-
-def _plan(file: str, document: object, question: Question, root: int) -> FileVerdict:
-    """The answer for an execution plan of MSCCL++, parsed."""
-    from blinksim.formats.runtimes.mscclpp_json import check
-
     try:
-        read = check(document, file, root=root)
+        facts = carried_out()
     except FileError as error:
-        return FileVerdict(False, "wrong: an MSCCL++ plan", (str(error),))
-    facts = [f"up to {read.most_blocks} thread blocks a GPU, {read.most_steps} operations each"]
-    facts += _on_machine(file, question, root)
-    return FileVerdict(True, "right: an MSCCL++ plan, carried out in several orders", (), tuple(facts))
-
-
-def _algorithm(file: str, text: str, question: Question, root: int, slots: int) -> FileVerdict:
-    """The answer for an algorithm of MSCCL."""
-    from blinksim.formats.runtimes.msccl_xml import RCCL_STEPS, check_text
-
-    try:
-        read = check_text(text, file, root=root, slots=slots)
-    except FileError as error:
-        return FileVerdict(False, "wrong: an MSCCL algorithm", (str(error),))
-    blocks, channels = count(read.most_blocks, "thread block"), count(read.channels, "channel")
-    facts = [f"up to {blocks} a GPU, {count(read.most_steps, 'step')} each, {channels}"]
-    if read.most_steps > RCCL_STEPS:
-        facts.append(f"more steps than RCCL takes ({RCCL_STEPS})")
-    facts += _on_machine(file, question, root)
-    return FileVerdict(True, "right: an MSCCL algorithm, carried out in several orders", (), tuple(facts))
+        return FileVerdict(False, f"wrong: {what}", (str(error),))
+    if question.machine:
+        # What its loads allow on the links of the machine; raises if it cannot run there.
+        part = question.part()
+        allowed = rate(schedule_files.read(file, part, root).schedule)
+        facts += [] if allowed is None else [f"on {part.name} its loads allow {format_rate(allowed)} algbw"]
+    return FileVerdict(True, f"right: {what}, carried out in several orders", (), tuple(facts))
 
 
 def _graph(file: str, text: str, question: Question, release: str) -> FileVerdict:

@@ -154,7 +154,7 @@ def _show_diagnosis(found: Diagnosis, question: Question, log: str) -> None:
     machine = command_line(question)
     if found.resembles.startswith("ring") and found.largest.expected.choice.startswith("nvls"):
         click.echo(f"next: blinksim diagnose {typed(log)} --machine {machine} --no-nvls")
-    elif found.first_behind is None and not found.impossible and len(found.expectation.limits) > 1:
+    elif found.first_behind is None and not found.impossible and len(found.expectation.rings.limits) > 1:
         # Of classes that such times do not tell apart, none can be calibrated.
         click.echo(f"next: blinksim advise {machine} --collective {found.collective.name}")
     elif found.first_behind is None and not found.impossible:
@@ -185,9 +185,9 @@ def _facts(found: Diagnosis, small: str) -> list[tuple[str, str]]:
         facts.append(("", f"not NCCL's own: {found.expectation.silence}"))
     if found.first_behind is not None and found.lane is not None:
         seen, usual = found.lane
-        kind = found.expectation.limit
+        kind = found.expectation.rings.limit
         facts.append(("behind", f"as if a lane of {kind} carried {seen / 1e9:.3g} GB/s in place of {usual / 1e9:.3g}"))
-        others = found.expectation.limits[1:]
+        others = found.expectation.rings.limits[1:]
         if others:
             facts.append(
                 ("", f"{' and '.join((kind, *others))} follow each other, so a log does not tell which is slow")

@@ -19,7 +19,7 @@ from blinksim.units import format_size, format_time, parse_sizes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from blinksim.answers.journal import Rows
+    from blinksim.answers.pool import Rows
     from blinksim.answers.sweep import Sweep as Study
     from blinksim.cli.commands import Sweep
 

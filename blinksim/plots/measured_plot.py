@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from blinksim.answers.measurements.public_jobs import job_of
+from blinksim.answers.measurements.public import job_of
 from blinksim.collective import busbw_factor
 from blinksim.errors import InputError
 from blinksim.plots import style

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import blinksim as bs
 from blinksim import machines
-from blinksim.answers.measurements.public_jobs import Jobs
+from blinksim.answers.measurements.public import Jobs
 from blinksim.collective import COLLECTIVES, Collective, busbw_factor
 from blinksim.errors import BlinksimError, InputError
 from blinksim.formats.shipped import machine_names

@@ -17,7 +17,7 @@ from scaled_rings import scaled
 
 from blinksim.algorithms.registry import algorithm
 from blinksim.answers.logs.calibrate import calibrate
-from blinksim.answers.logs.ring_model import RingModel
+from blinksim.answers.logs.expectation import RingModel
 from blinksim.answers.logs.series import Sample, Series, members_of
 from blinksim.collective import Collective
 from blinksim.cost.alpha_beta import cost

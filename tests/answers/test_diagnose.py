@@ -12,7 +12,7 @@ import pytest
 from nccl_tests_logs import Point, text
 
 from blinksim.answers.logs.diagnose import Diagnosis, diagnose, small_times
-from blinksim.answers.logs.ring_model import RingModel, ring_schedule
+from blinksim.answers.logs.expectation import RingModel, ring_schedule
 from blinksim.answers.logs.series import other_gpus
 from blinksim.bounds import bound
 from blinksim.collective import Collective
@@ -74,7 +74,7 @@ def test_the_first_size_that_falls_behind_is_found(tmp_path: Path, start: int) -
     found = dgx1(tmp_path, points)
     assert found.first_behind is not None
     assert found.first_behind.size == start
-    assert found.expectation.limit == "nvlink"
+    assert found.expectation.rings.limit == "nvlink"
     assert "on nvlink: " in found.sentence()
     assert found.lane is not None
     assert found.lane[0] == pytest.approx(20e9 / 1.6, rel=0.05)
@@ -155,7 +155,7 @@ def test_a_machine_that_nccl_does_not_run_on(tmp_path: Path) -> None:
     found = diagnose(run, aurora.select(), aurora)
     assert "is a tile; NCCL runs on NVIDIA GPUs" in found.expectation.silence
     assert found.expectation.name == "alpha-beta of NCCL-like rings at nominal rates"
-    assert found.expectation.limit == "xe"
+    assert found.expectation.rings.limit == "xe"
     assert found.largest.of_model == pytest.approx(1, rel=1e-2)
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from blinksim.answers.logs.fit import Timed, fit_sums
-from blinksim.answers.measurements.public import public_measurements
-from blinksim.answers.measurements.public_jobs import with_places
+from blinksim.answers.measurements.public import public_measurements, with_places
 from blinksim.timing.measured import library_rates, public_tables
 from blinksim.timing.measured.library_rates import step_counts
 from validate.recipes.usable_fit import constant_rows, fit_machine

@@ -9,7 +9,7 @@ import pytest
 from nccl_tests_logs import Point, as_json, text
 from scaled_rings import scaled
 
-from blinksim.answers.logs.ring_model import RingModel
+from blinksim.answers.logs.expectation import RingModel
 from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.machines import load

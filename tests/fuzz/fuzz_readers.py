@@ -17,7 +17,7 @@ from fuzz_mutate import changed_values, damaged
 
 import blinksim as bs
 from blinksim import data_files
-from blinksim.answers.journal import Journal
+from blinksim.answers.pool import Journal
 from blinksim.cli import main
 from blinksim.cost.presets import read_presets
 from blinksim.formats import machine_yaml

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from blinksim.answers.measurements.public import MeasuredCell, PublicMeasurements
-from blinksim.answers.measurements.public_jobs import grouped
+from blinksim.answers.measurements.public import MeasuredCell, PublicMeasurements, grouped
 from blinksim.formats.shipped import machine_names
 from blinksim.textio.csv_rows import read_rows
 from blinksim.timing.measured import library_rates

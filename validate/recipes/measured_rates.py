@@ -17,7 +17,7 @@ from pathlib import Path
 
 from blinksim.answers.logs.calibrate import calibrate
 from blinksim.answers.logs.series import Sample, Series
-from blinksim.answers.measurements.public_jobs import Jobs, grouped, job_of, question_of, with_places
+from blinksim.answers.measurements.public import Jobs, grouped, job_of, question_of, with_places
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
 from blinksim.formats import rate_tables

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import median
 
-from blinksim.answers.measurements.public import MeasuredCell
-from blinksim.answers.measurements.public_jobs import Jobs, with_places
+from blinksim.answers.measurements.public import Jobs, MeasuredCell, with_places
 from blinksim.cost.nccl_rates import NVLS, NcclRates
 from blinksim.errors import BlinksimError
 from blinksim.machines import load

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from blinksim.answers.logs.fit import Fit, Timed, fit_sums
-from blinksim.answers.measurements.public_jobs import Jobs, grouped, with_places
+from blinksim.answers.measurements.public import Jobs, grouped, with_places
 from blinksim.cost.origin import FitError
 from blinksim.nccl.tuner.tuner import Timing
 from blinksim.timing.measured import public_tables

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from blinksim.answers.measurements.public import PublicMeasurements, public_measurements
-from blinksim.answers.measurements.public_jobs import grouped, job_of, question_of
+from blinksim.answers.measurements.public import PublicMeasurements, grouped, job_of, public_measurements, question_of
 from blinksim.answers.project import contest
 from blinksim.errors import BlinksimError
 from blinksim.timing.measured import library_rates, public_tables

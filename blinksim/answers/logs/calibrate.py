@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blinksim.answers.logs.expectation import RingModel
 from blinksim.answers.logs.fit import Fit, Floats, fit
 from blinksim.answers.logs.nccl_fit import NcclFit, fit_nccl, fit_nvls, nvls_ran, nvls_sizes, rounded
-from blinksim.answers.logs.ring_model import RingModel
 from blinksim.answers.logs.series import Sample, Series
 from blinksim.errors import InputError
 from blinksim.formats.rate_tables import ClassRates, RateTable
 from blinksim.machines import NOMINAL, MachineLike, as_topology
-from blinksim.results import Result
+from blinksim.results import Result, keyed
 from blinksim.units import format_rate, format_time
 
 if TYPE_CHECKING:
@@ -139,21 +139,14 @@ class Calibration(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
-        return {
-            "name": self.table.name,
-            "measurements": len(self.residuals),
-            "rows": self.rows(),
-            "median_error": self.median_error,
-            "largest_error": self.largest_error,
-            "spread": self.spread,
-            "wild": [
-                {"collective": one.collective.name, "size_bytes": sample.size, "time_s": sample.time_s,
-                 "line": sample.line, "error": error}
-                for one, sample, error in self.wild
-            ],
-            "kept": [{"class": kind, "quantity": quantity} for kind, quantity in self.kept],
-            **({"nccl": self.nccl.to_dict()} if self.nccl is not None else {}),
-        }  # fmt: skip
+        wild = [
+            {"collective": one.collective.name, **keyed(sample, "size_bytes=size time_s line"), "error": error}
+            for one, sample, error in self.wild
+        ]
+        kept = [{"class": kind, "quantity": quantity} for kind, quantity in self.kept]
+        keys = "name=table.name measurements rows median_error largest_error spread wild kept"
+        said = keyed(self, keys, measurements=len(self.residuals), rows=self.rows(), wild=wild, kept=kept)
+        return said | ({"nccl": self.nccl.to_dict()} if self.nccl is not None else {})
 
     def __repr__(self) -> str:
         figures = ", ".join(
@@ -195,7 +188,8 @@ def calibrate(
     Raises
     ------
     InputError
-        For fewer than three measurements, for times that depend on no link class, and for times that rings do not fit.
+        For fewer than three measurements, for times that depend on no link class, and for times that rings do
+        not fit.
 
     Examples
     --------

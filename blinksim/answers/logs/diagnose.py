@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 from blinksim.answers.logs.expectation import Expectation, Expected, at_nccl_rates
 from blinksim.answers.logs.series import check_members, members_of
-from blinksim.answers.logs.yardstick import Yardstick, yardstick
+from blinksim.answers.measurements.beside import Yardstick, yardstick
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.nccl.logs import tests_log
 from blinksim.nccl.logs.log_rows import Row, Run
-from blinksim.results import Result, paragraph
+from blinksim.results import Rates, Result, keyed, paragraph
 from blinksim.textio.text_table import count
-from blinksim.units import exact_GBps, format_rate, format_size, format_time, in_GBps
+from blinksim.units import format_rate, format_size, format_time, in_GBps
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
@@ -40,7 +40,7 @@ _NEAR = 0.12
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Line(Rates):
     """One size. time_s: measured, the median where it was measured more often; wrong: elements that were wrong."""
 
     size: int
@@ -52,11 +52,6 @@ class Line:
     def algbw(self) -> float:
         """Bytes/s."""
         return self.size / self.time_s
-
-    @property
-    def algbw_GBps(self) -> float:  # noqa: N802 - GBps is the unit's name
-        """algbw in GB/s."""
-        return in_GBps(self.algbw)
 
     @property
     def of_model(self) -> float:
@@ -182,7 +177,9 @@ class Diagnosis(Result):
     def lane(self) -> tuple[float, float] | None:
         """Bytes/s of a lane of the limiting class, as measured and as in the model."""
         rates = {
-            link.lane_bandwidth for link in self.expectation.rings.topology.links if link.kind == self.expectation.limit
+            link.lane_bandwidth
+            for link in self.expectation.rings.topology.links
+            if link.kind == self.expectation.rings.limit
         }
         if len(rates) != 1 or not self.tells:
             return None
@@ -219,54 +216,49 @@ class Diagnosis(Result):
             return f"{what}: faster than this machine can be, so the log comes from another one: {reached}"
         if first is None:
             return f"{what}: normal: {reached}"
-        return f"{what}: behind from {format_size(first.size)} on, on {' or '.join(self.expectation.limits)}: {reached}"
+        slow = " or ".join(self.expectation.rings.limits)
+        return f"{what}: behind from {format_size(first.size)} on, on {slow}: {reached}"
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per size, with units in the keys."""
+        keys = "size_bytes=size time_s algbw_GBps=algbw busbw_GBps model_time_s=expected.time_s model_algbw_GBps"
+        keys += (
+            " model_choice=expected.choice bound_algbw_GBps model_rates bound_rates percent_of_model percent_of_bound"
+        )
         return [
-            {
-                "size_bytes": line.size,
-                "time_s": line.time_s,
-                "algbw_GBps": line.algbw_GBps,
-                "busbw_GBps": in_GBps(line.algbw * float(self.factor)),
-                "model_time_s": line.expected.time_s,
-                "model_algbw_GBps": in_GBps(line.size / line.expected.time_s),
-                "model_choice": line.expected.choice,
-                "bound_algbw_GBps": self.bound.rate_GBps,
-                "model_rates": self.expectation.rings.topology.rates,
-                "bound_rates": self.part.rates,
-                "percent_of_model": 100 * line.of_model,
-                "percent_of_bound": 100 * self.of_bound(line),
-                "latency_bound": line.latency_bound,
-                "behind": line.behind,
-                "wrong": line.wrong,
-            }
+            keyed(
+                line,
+                f"{keys} latency_bound behind wrong",
+                busbw_GBps=in_GBps(line.algbw * float(self.factor)),
+                model_algbw_GBps=in_GBps(line.size / line.expected.time_s),
+                bound_algbw_GBps=self.bound.rate_GBps,
+                model_rates=self.expectation.rings.topology.rates,
+                bound_rates=self.part.rates,
+                percent_of_model=100 * line.of_model,
+                percent_of_bound=100 * self.of_bound(line),
+            )
             for line in self.lines
         ]
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
         first, lane = self.first_behind, self.lane
-        return {
-            "collective": self.collective.name,
-            "ranks": self.part.ranks,
-            "model": self.expectation.name,
-            "bound_exact": exact_GBps(self.bound.rate),
-            "bound_scope": self.bound.scope,
-            "bound_words": self.bound.certificate.words(self.part),
-            "busbw_factor_exact": str(self.factor),
-            "rows": self.rows(),
-            "normal": first is None and not self.wrong and self.tells and not self.impossible,
-            "first_behind_size_bytes": None if first is None else first.size,
-            "link_class": self.expectation.limit,
-            "link_classes": list(self.expectation.limits),
-            "lane_GBps": None if lane is None else in_GBps(lane[0]),
-            "model_lane_GBps": None if lane is None else in_GBps(lane[1]),
-            "resembles": self.resembles,
-            "odd_size_bytes": [line.size for line in self.odd],
-            "complete": self.complete,
-            "published": None if self.published is None else self.published.to_dict(),
-        }
+        keys = "collective=collective.name ranks=part.ranks model=expectation.name bound_exact=bound.rate"
+        keys += " bound_scope=bound.scope bound_words busbw_factor_exact rows normal first_behind_size_bytes"
+        keys += " link_class=expectation.rings.limit link_classes=expectation.rings.limits lane_GBps"
+        return keyed(
+            self,
+            f"{keys} model_lane_GBps resembles odd_size_bytes complete published",
+            bound_words=self.bound.certificate.words(self.part),
+            busbw_factor_exact=str(self.factor),
+            rows=self.rows(),
+            normal=first is None and not self.wrong and self.tells and not self.impossible,
+            first_behind_size_bytes=None if first is None else first.size,
+            lane_GBps=None if lane is None else in_GBps(lane[0]),
+            model_lane_GBps=None if lane is None else in_GBps(lane[1]),
+            odd_size_bytes=[line.size for line in self.odd],
+            published=None if self.published is None else self.published.to_dict(),
+        )
 
     def __repr__(self) -> str:
         return f"<Diagnosis {self.sentence()}\n  model: {self.expectation.name}; {count(len(self.lines), 'size')}>"
@@ -293,8 +285,8 @@ def diagnose(
         The path of a log of nccl-tests that holds tests of one collective, or such tests
         (`blinksim.nccl.logs.tests_log`).
     part : str, path or Topology
-        The selected part that they ran on, or a whole machine, of which the log says the members. Its rates are those
-        of the bound.
+        The selected part that they ran on, or a whole machine, of which the log says the members. Its rates
+        are those of the bound.
     machine : str, path or Topology, optional
         The whole machine, for NCCL's model. Default: `part`.
     in_place : bool
@@ -302,15 +294,16 @@ def diagnose(
     multicast : bool
         True if NCCL may use NVLS.
     rates : str, optional
-        The table of rates of NCCL's model. Default: the one that the machine was loaded at by name, else ``nccl`` where
-        it has that.
+        The table of rates of NCCL's model. Default: the one that the machine was loaded at by name, else
+        ``nccl`` where it has that.
     version : str
         The version of NCCL that ran, such as ``2.30.7``. Default: what the log says, if it does.
 
     Returns
     -------
     Diagnosis
-        Every size beside model and bound, the first size that stays behind, and the link class that limits there.
+        Every size beside model and bound, the first size that stays behind, and the link class that limits
+        there.
 
     Raises
     ------

@@ -2,30 +2,50 @@
 
 NCCL predicts a time for every algorithm and protocol and takes the least (NCCL 2.28.3, graph/tuning.cc); on 8
 x H200 that prediction and the measured times of large allreduces differ by a percent.
+
+Machines without a model of its tuner have alpha and beta of rings: NCCL moves large messages along rings that
+share no lane (Blink, 2018 short paper, section 2): allreduce, allgather and reduce-scatter in shards,
+broadcast and reduce as chains along them; the rest are sends and receives. Between nodes those of an alltoall
+go through the member of the sender's node that is on the receiver's rail (PXN, since NCCL 2.12).
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from blinksim.answers.logs.ring_model import RingModel
+import numpy as np
+
+from blinksim.algorithms import direct, rail_aligned, ring
+from blinksim.algorithms.building.orders import ring_orders
+from blinksim.algorithms.building.plan import Plan, add_chains
+from blinksim.algorithms.registry import algorithm
 from blinksim.bounds import bound
 from blinksim.bounds.bound_result import Bound, BoundResult
+from blinksim.bounds.rails import turned_rails
 from blinksim.collective import Collective
+from blinksim.cost.alpha_beta import Counts, Floats, Ints, Starts, busiest, route_alphas, step_kinds
 from blinksim.cost.nccl_rates import NVLS
-from blinksim.errors import BlinksimError
+from blinksim.errors import BlinksimError, InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.nccl.files.graph_file import GraphFile, graphs_of
 from blinksim.nccl.tuner.constants import DEFAULT_VERSION, nearest
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import COLLECTIVES
 from blinksim.question import Question, preferring
+from blinksim.schedule.loads import Resources, RouteUses, one_way, resource_loads, resources
+from blinksim.schedule.model import Schedule
 from blinksim.timing.nccl_model import choice, measured_details, projections
 from blinksim.topology.elements import NCCL, RCCL
 from blinksim.topology.graph import Topology
 
+# Bytes beside which overheads count for nothing.
+_MANY = 2.0**50
+# A class that this many times its time per byte makes the limit is as likely to be slow as the limit is.
+_NEAR = 1.1
 # The table that NCCL's own model computes with.
 RATES = "nccl"
 # What reaches less of the rate of NVLS is no more like it than like rings.
@@ -39,8 +59,8 @@ def part_and_whole(
 ) -> tuple[Topology, Topology]:
     """The part that takes part and all of its machine, at the rates that NCCL computes with.
 
-    rates: another table. What was loaded or asked at rates by name stays at these, and so does a machine that has none
-    for NCCL. Raises as `blinksim.load` does.
+    rates: another table. What was loaded or asked at rates by name stays at these, and so does a machine that
+    has none for NCCL. Raises as `blinksim.load` does.
     """
     if isinstance(part, Question):
         asked = replace(part, rates=rates) if rates else part.preferring_known(RATES)
@@ -54,6 +74,147 @@ def part_and_whole(
 def at_nccl_rates(machine: Topology, rates: str | None = None) -> Topology:
     """A machine at the rates that NCCL computes with, or at `rates`; as it is if it has none for NCCL."""
     return preferring(machine, RATES) if rates is None else Question(machine, rates=rates).node()
+
+
+def ring_schedule(topology: Topology, collective: Collective) -> Schedule:
+    """The rings' schedule of `collective` on a selected topology.
+
+    Raises `InfeasibleError` if the links do not connect the members, `InputError` for a single rank.
+    """
+    if topology.ranks < 2:
+        raise InputError("a collective needs at least two ranks; choose at least two members")
+    collective.check_ranks(topology.ranks)
+    if algorithm("ring").supports(collective.name):
+        return ring.build(topology, collective)
+    if collective.name not in ("broadcast", "reduce"):
+        rails = turned_rails(topology) if collective.name == "alltoall" else None
+        if rails is not None and rails.alike:
+            return rail_aligned.build(topology, collective)
+        return direct.build(topology, collective)
+    plan = Plan(topology, collective, "ring", "forest")
+    add_chains(plan, collective, ring_orders(topology))
+    return plan.finish()
+
+
+@dataclass(frozen=True)
+class RingModel:
+    """T = alpha + size x beta of the rings of a collective; link classes can be scaled.
+
+    The alphas of the longest chain of sends add up, and the busiest link passes its whole load: pieces count
+    as so small that a pipeline fills in no time, as in NCCL's own model (NCCL 2.28.3, graph/tuning.cc).
+    """
+
+    topology: Topology
+    collective: Collective
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """Built once, at the machine's own rates."""
+        return ring_schedule(self.topology, self.collective)
+
+    @property
+    def name(self) -> str:
+        """What to call the model in answers."""
+        kind = {"direct": "direct sends", "rail_aligned": "sends by rail"}.get(
+            self.schedule.algorithm, "NCCL-like rings"
+        )
+        return f"alpha-beta of {kind} at {self.topology.rates} rates"
+
+    @cached_property
+    def _figures(self) -> tuple[Resources, Ints, RouteUses, Starts, Floats]:
+        """What the time depends on: resources and their seconds per byte, where messages start, and what they use."""
+        shared, ways = resources(self.topology), one_way(self.schedule)
+        seconds = 1 / np.array([float(rate) for rate in shared.rate])
+        occupied, starts = RouteUses.of(ways, shared), Starts.of(self.schedule, ways, shared)
+        return shared, ways.links[ways.start[:-1]], occupied, starts, seconds
+
+    @cached_property
+    def _kinds(self) -> tuple[list[tuple[Ints, Floats, Counts]], list[int]]:
+        """The steps that differ (`blinksim.cost.alpha_beta.step_kinds`), and how many there are of each; none for a
+        pipeline."""
+        if self.schedule.form != "steps":
+            return [], []
+        kinds, numbers = step_kinds(self.schedule)
+        return kinds, np.bincount(numbers, minlength=len(kinds)).tolist()
+
+    @cached_property
+    def _loads(self) -> Floats:
+        return np.array([float(load) for load in resource_loads(self.schedule, self._figures[0])])
+
+    @cached_property
+    def _own(self) -> tuple[float, dict[str, float]]:
+        return self.terms({}, {})
+
+    @property
+    def alpha(self) -> float:
+        """Seconds that do not depend on the size."""
+        return self._own[0]
+
+    @property
+    def betas(self) -> dict[str, float]:
+        """Seconds per byte by what limits: a link class, or a kind of device with a capacity; they add up."""
+        return self._own[1]
+
+    def terms(self, alphas: Mapping[str, float], betas: Mapping[str, float]) -> tuple[float, dict[str, float]]:
+        """`alpha` and `betas` where link classes have their alpha, or their beta (time per byte), times a factor."""
+        shared, first, occupied, starts, seconds = self._figures
+        links, schedule = self.topology.links, self.schedule
+        scale, slower = np.array([alphas.get(link.kind, 1.0) for link in links]), np.ones(len(shared.names))
+        slower[shared.of_link] = [betas.get(link.kind, 1.0) for link in links]
+        starts, seconds = replace(starts, overhead=starts.overhead * scale[first]), seconds * slower
+        routes = route_alphas(schedule, scale=scale)
+        kinds, counts = self._kinds
+        if kinds:
+            # Each step waits for the overheads of all messages on the link that is busy longest, of many
+            # bytes: what a byte takes does not depend on the overheads then.
+            alpha, found = 0.0, defaultdict[str, float](float)
+            longest = busiest(kinds, occupied, seconds * _MANY, starts, routes)
+            for count, (worst, time, waits) in zip(counts, longest, strict=True):
+                alpha += count * waits
+                found[shared.kinds[worst]] += count * time / _MANY
+            return alpha, dict(found)
+        # A send waits for what its source gets of the same chunk; sends come in the order of their steps.
+        late = defaultdict[tuple[int, int], float](float)
+        sends = zip(
+            schedule.chunk.tolist(), schedule.src.tolist(), schedule.dst.tolist(), routes[schedule.route], strict=True
+        )
+        for chunk, src, dst, own in sends:
+            late[chunk, dst] = max(late[chunk, dst], late[chunk, src] + float(own))
+        busy, alpha = self._loads * seconds, max(late.values())
+        if self.collective.exchanges:
+            # The last of the blocks waits for the overheads of those that leave before it.
+            used, times = np.unique(schedule.route, return_counts=True)
+            before = starts.occupied(used.astype(np.int32), len(busy), times) - starts.one(
+                used.astype(np.int32), len(busy)
+            )
+            alpha += float(before.max())
+        worst = int(np.argmax(busy))
+        return alpha, {shared.kinds[worst]: float(busy[worst])}
+
+    def time(self, size: int) -> float:
+        """Seconds for `size` bytes."""
+        return self.alpha + size * sum(self.betas.values())
+
+    @property
+    def limit(self) -> str:
+        """The link class (or kind of device) that sets the bandwidth."""
+        return max(self.betas, key=lambda kind: self.betas[kind])
+
+    @cached_property
+    def limits(self) -> tuple[str, ...]:
+        """`limit`, and the link classes in series with it that a slowdown by a tenth makes the limit.
+
+        Times of one collective do not tell them apart: any of them may be slow where it is behind.
+        """
+        usual = sum(self.betas.values())
+        near = [kind for kind in self.classes if sum(self.terms({}, {kind: _NEAR})[1].values()) > usual * (1 + 1e-9)]
+        return (self.limit, *(kind for kind in near if kind != self.limit))
+
+    @cached_property
+    def classes(self) -> tuple[str, ...]:
+        """The link classes that the schedule's sends cross, in the machine's order."""
+        used = {self.topology.links[int(i)].kind for i in self.schedule.route_links}
+        return tuple(kind for kind in self.topology.link_classes if kind in used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +235,8 @@ class Expectation:
     """A model of one collective on one part of a machine.
 
     part: the selection. machine: all of it, at the rates that NCCL computes with where the machine has them.
-    multicast: True if NCCL may let the switches add (NVLS). ran: the version of NCCL, where it is known; the model is
-    that of the nearest version whose figures are.
+    multicast: True if NCCL may let the switches add (NVLS). ran: the version of NCCL, where it is known; the
+    model is that of the nearest version whose figures are.
     """
 
     part: Topology
@@ -87,7 +248,8 @@ class Expectation:
     @cached_property
     def rings(self) -> RingModel:
         """The rings over the part's links, at the machine's rates; they show what limits."""
-        return RingModel(self._like_machine(), self.collective)
+        part = self.machine.select(self.part.members, self.part.relays, self.part.link_classes)
+        return RingModel(part, self.collective)
 
     @property
     def runs(self) -> bool:
@@ -177,23 +339,11 @@ class Expectation:
 
         None where there are none of it.
         """
-        found = self.prediction
+        found, time_s = self.prediction, None
         for one in projections(found, self.machine, self.collective, size) if found else ():
             if found and one.algorithm == f"{algorithm}/Simple":
-                details = measured_details(one, found, self.machine, published=False)
-                time_s: float | None = details.get("measured_time_s")
-                return time_s
-        return None
-
-    @property
-    def limit(self) -> str:
-        """The link class (or kind of device) that sets the bandwidth."""
-        return self.rings.limit
-
-    @property
-    def limits(self) -> tuple[str, ...]:
-        """All classes of which a slow one looks like that in a log."""
-        return self.rings.limits
+                time_s = measured_details(one, found, self.machine, published=False).get("measured_time_s")
+        return time_s
 
     @cached_property
     def bounds(self) -> BoundResult:
@@ -203,9 +353,9 @@ class Expectation:
     def bound(self, algbw: float, size: int) -> tuple[Bound, ...]:
         """The bound for what reaches `algbw` bytes/s with `size` bytes, then the others, tightest first.
 
-        That is the headline of `blinksim bound`. Where NCCL takes NVLS at that size and the rate is about what that
-        reaches, or is above the headline, it is the bound for switches that add. The rate of reduce-scatter and
-        allgather never counts: it binds only schedules of that kind.
+        That is the headline of `blinksim bound`. Where NCCL takes NVLS at that size and the rate is about
+        what that reaches, or is above the headline, it is the bound for switches that add. The rate of
+        reduce-scatter and allgather never counts: it binds only schedules of that kind.
         """
         found = self.bounds
         held = found.headline
@@ -237,7 +387,7 @@ class Expectation:
                 result[setting] = timing.time_s
         if self._elsewhere is not None:
             kinds = ", ".join(self._elsewhere.classes)
-            result[f"rings over {kinds} (peer access off, or {self.limit} down?)"] = self._elsewhere.time(size)
+            result[f"rings over {kinds} (peer access off, or {self.rings.limit} down?)"] = self._elsewhere.time(size)
         return result
 
     @cached_property
@@ -251,7 +401,3 @@ class Expectation:
             return model if model.time(1) else None
         except BlinksimError:
             return None
-
-    def _like_machine(self) -> Topology:
-        """The part, at the machine's rates."""
-        return self.machine.select(self.part.members, self.part.relays, self.part.link_classes)

@@ -30,7 +30,8 @@ _ROUNDS = 60
 _FARTHEST = 12.0
 # Of the logarithm of a constant; an interval that goes further says nothing either, and stays finite.
 _MOST_REACH = 100.0
-# A constant that no time depends on by more is kept, and one of which others explain all but this part of its share.
+# A constant that no time depends on by more is kept, and one of which others explain all but this part of its
+# share.
 _LEAST_SHARE, _LEAST_OWN = 0.05, 0.1
 
 
@@ -54,9 +55,9 @@ class Fitted:
 class Fit(Generic[Name]):
     """What came out.
 
-    values: every constant, kept ones among them. intervals: those of 95 %, of the fitted ones. predicted: seconds of
-    every observation. residual: log(seen / predicted). weight: 0 (left out) to 1 per observation. scale: spread of the
-    residuals that count, such as 0.05 for 5 %.
+    values: every constant, kept ones among them. intervals: those of 95 %, of the fitted ones. predicted:
+    seconds of every observation. residual: log(seen / predicted). weight: 0 (left out) to 1 per observation.
+    scale: spread of the residuals that count, such as 0.05 for 5 %.
     """
 
     values: Mapping[Name, float]
@@ -111,10 +112,10 @@ def fit(
 ) -> Fit[Name] | None:
     """The constants with which `predict` comes nearest to the times `seen`; None if they determine none.
 
-    start: where each constant begins. names: those that may be fitted, in their order; default: all. absent: in place
-    of where they begin, what constants have that the times do not determine. least: what no constant can be below; the
-    times do not determine one that comes out so. share: the part of a time where the fit begins above which a constant
-    counts. own: the least part of a share that others do not explain.
+    start: where each constant begins. names: those that may be fitted, in their order; default: all. absent:
+    in place of where they begin, what constants have that the times do not determine. least: what no constant
+    can be below; the times do not determine one that comes out so. share: the part of a time where the fit
+    begins above which a constant counts. own: the least part of a share that others do not explain.
     """
     begun = dict(start)
     free = list(start if names is None else names)

@@ -21,6 +21,7 @@ from blinksim.cost.nccl_rates import LINES, NVLS, NcclLine, NcclRates, NvlsLine,
 from blinksim.cost.origin import FitError, Origin
 from blinksim.errors import InputError
 from blinksim.nccl.tuner.prediction import Prediction
+from blinksim.results import keyed
 from blinksim.timing.measured.library_time import catalogued, relative_of
 from blinksim.topology.graph import Topology
 
@@ -38,8 +39,8 @@ _CHANNELS = 24
 class NcclFit:
     """NCCL's constants, how they were found, and how well they fit.
 
-    rates: all constants, kept ones among them. constants: the fitted ones. kept: the names of those that the times do
-    not determine. error: of all times that the constants are for.
+    rates: all constants, kept ones among them. constants: the fitted ones. kept: the names of those that the
+    times do not determine. error: of all times that the constants are for.
     """
 
     rates: NcclRates
@@ -52,17 +53,16 @@ class NcclFit:
         rows = []
         for one in self.constants:
             unit, scale = ("GBps", 1e-9) if one.is_rate else ("s", 1.0)
-            figures = {"value": one.value, "low": one.low, "high": one.high, "before": one.before}
+            figures = keyed(one, "value low high before")
             rows.append({"constant": one.name, **{f"{key}_{unit}": value * scale for key, value in figures.items()}})
-        error = {"median": self.error.median, "p90": self.error.p90, "points": self.error.points}
-        return {"rows": rows, "kept": list(self.kept), "error": error}
+        return {"rows": rows, "kept": list(self.kept), "error": keyed(self.error, "median p90 points")}
 
 
 def fit_nccl(series: Sequence[Series], *, version: str = "", source: str = "") -> NcclFit | None:
     """NCCL's constants from series of one node whose GPUs switches join; None where there are too few times of such.
 
-    The times are of rings, not of switches that reduce. version: of NCCL, empty if it is not known. source: where the
-    times come from.
+    The times are of rings, not of switches that reduce. version: of NCCL, empty if it is not known. source:
+    where the times come from.
     """
     times = [time for one in series for time in _times(one, version)]
     if len(times) < 3:

@@ -114,8 +114,9 @@ def read_series(
 def members_of(run: Run, machine: Topology) -> tuple[str, ...]:
     """The members of `machine` (all its nodes) that the test ran on, in rank order.
 
-    A log that does not list its ranks is assumed to cover all members. If it covers fewer, its device numbers name
-    them; they count the GPUs of a node in file order. Raises `InputError` where ranks, hosts or numbers do not fit.
+    A log that does not list its ranks is assumed to cover all members. If it covers fewer, its device numbers
+    name them; they count the GPUs of a node in file order. Raises `InputError` where ranks, hosts or numbers
+    do not fit.
     """
     ranks = run.ranks or machine.ranks
     hosts = list(dict.fromkeys(place.host for place in run.places))

@@ -18,7 +18,7 @@ from blinksim.cost.execution_rates import ExecutionRates, FlagRates, PacketRates
 from blinksim.cost.origin import Origin
 from blinksim.errors import InputError
 from blinksim.formats.rate_tables import RateTable
-from blinksim.results import Result
+from blinksim.results import Result, keyed
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 from blinksim.units import format_size, format_time
@@ -83,29 +83,16 @@ class GpuCalibration(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per constant of ours: its value with the interval of 95 %, in seconds or bytes/s."""
-        return [
-            {"constant": one.name, "value": one.value, "low": one.low, "high": one.high, "before": one.before}
-            for one in self.execution.constants
-        ]
+        return [keyed(one, "constant=name value low high before") for one in self.execution.constants]
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
-        error = self.execution.error
-        runs = [
-            {"gpus": case.gpus, "collective": case.collective, "algorithm": case.algorithm, "protocol": case.protocol,
-             "size_bytes": case.used, "time_s": time}
-            for case, time in self.measured
-        ]  # fmt: skip
-        return {
-            "name": self.table.name,
-            "measurements": len(self.measured),
-            "rows": self.rows(),
-            "kept": list(self.execution.kept),
-            "median_error": error.median,
-            "p90_error": error.p90,
-            "runs": runs,
-            **({NCCL: self.nccl.to_dict()} if self.nccl is not None else {}),
-        }
+        ran = "gpus collective algorithm protocol size_bytes=used"
+        runs = [keyed(case, ran) | {"time_s": time} for case, time in self.measured]
+        keys = "name=table.name measurements rows kept=execution.kept median_error=execution.error.median"
+        keys += " p90_error=execution.error.p90 runs"
+        said = keyed(self, keys, measurements=len(self.measured), rows=self.rows(), runs=runs)
+        return said | ({NCCL: self.nccl.to_dict()} if self.nccl is not None else {})
 
     def __repr__(self) -> str:
         return f"<GpuCalibration {self.table.name}: {len(self.measured)} runs, {self.execution.error.words()}>"
@@ -187,7 +174,8 @@ def _start(machine: Topology) -> ExecutionRates:
 def derived(rates: ExecutionRates, ports: float, slower: float = 1.0) -> ExecutionRates:
     """Constants of programs for GPUs that nobody measured, from those of others.
 
-    ports: how many times the bandwidth they have. slower: how many times as long their clocks make everything.
+    ports: how many times the bandwidth they have. slower: how many times as long their clocks make
+    everything.
 
     >>> import blinksim as bs
     >>> known = bs.load("hgx-h200").execution

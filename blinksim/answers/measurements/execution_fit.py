@@ -171,8 +171,8 @@ class Question:
 class ExecutionFit:
     """Constants, how they were found, and how well they fit.
 
-    rates: all of them. constants: the fitted ones. kept: those that the times say nothing about. error: of the times
-    that were fitted. predicted: seconds, in the order of the times.
+    rates: all of them. constants: the fitted ones. kept: those that the times say nothing about. error: of
+    the times that were fitted. predicted: seconds, in the order of the times.
     """
 
     rates: ExecutionRates
@@ -233,9 +233,9 @@ def fit_execution(
 ) -> ExecutionFit:
     """The constants with which simulations come nearest to measured times.
 
-    cases, times: what ran, and its seconds; at least eight. start: the constants to start from, and to stay near.
-    evaluate: predicts many cases. names: of the constants to fit; those that are 0 stay so. Raises `InputError` for too
-    few times, and where half of them stay more than 8 % off.
+    cases, times: what ran, and its seconds; at least eight. start: the constants to start from, and to stay
+    near. evaluate: predicts many cases. names: of the constants to fit; those that are 0 stay so. Raises
+    `InputError` for too few times, and where half of them stay more than 8 % off.
     """
     if len(cases) < 8:
         raise InputError(f"{len(cases)} times; the constants of running programs need at least eight")

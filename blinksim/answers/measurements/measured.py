@@ -12,7 +12,7 @@ from blinksim.cost.projection import equations
 from blinksim.cost.terms import total
 from blinksim.errors import InputError, unknown
 from blinksim.formats.shipped.machine_names import catalogue_file
-from blinksim.results import Result
+from blinksim.results import Result, keyed
 from blinksim.textio.csv_rows import read_rows
 from blinksim.textio.text_table import table
 from blinksim.timing.measured import library_rates, public_tables
@@ -29,7 +29,8 @@ SOURCES = {"aurora": "Aurora allreduce projection, 2025; models/aurora-measured.
 class ProjectedCell:
     """A cell of a table of the Aurora projection: times in milliseconds and the efficiency in percent as printed.
 
-    size: bytes. flags: what is wrong with the cell (`model-slip`, `efficiency-inconsistent`, `efficiency-rounding`).
+    size: bytes. flags: what is wrong with the cell (`model-slip`, `efficiency-inconsistent`,
+    `efficiency-rounding`).
     """
 
     table: str
@@ -49,22 +50,17 @@ class ProjectedCell:
         """The time that the equations of its preset give."""
         return 1e3 * total(equations(load_preset(self.preset), self.size, self.nodes, self.ranks_per_node))
 
+    @property
+    def reached_pct(self) -> float:
+        """That time as a percentage of the measured one."""
+        return 100 * self.time_ms / self.measured_ms
+
     @classmethod
     def of(cls, row: dict[str, str]) -> ProjectedCell:
         """The cell of a row of ``models/aurora-measured.csv``."""
-        return cls(
-            table=row["table"],
-            equation=row["equation"],
-            preset=row["preset"],
-            nodes=int(row["nodes"]),
-            ranks_per_node=int(row["ranks_per_node"]),
-            size=parse_size(row["size"]),
-            model_ms=float(row["model_ms"]),
-            measured_ms=float(row["measured_ms"]),
-            efficiency_pct=row["efficiency_pct"],
-            flags=tuple(row["flags"].split()),
-            note=row["note"],
-        )
+        numbers: dict[str, Any] = {key: int(row[key]) for key in ("nodes", "ranks_per_node")}
+        numbers |= {key: float(row[key]) for key in ("model_ms", "measured_ms")}
+        return cls(**row | numbers | {"size": parse_size(row["size"]), "flags": tuple(row["flags"].split())})
 
 
 @cache
@@ -98,22 +94,9 @@ class Measured(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per cell; times in milliseconds, as published."""
-        return [
-            {
-                "table": found.table,
-                "nodes": found.nodes,
-                "ranks_per_node": found.ranks_per_node,
-                "size_bytes": found.size,
-                "model": found.preset,
-                "model_ms": found.time_ms,
-                "published_model_ms": found.model_ms,
-                "measured_ms": found.measured_ms,
-                "efficiency_pct": 100 * found.time_ms / found.measured_ms,
-                "published_efficiency_pct": found.efficiency_pct,
-                "note": found.note,
-            }
-            for found in self.cells
-        ]
+        keys = "table nodes ranks_per_node size_bytes=size model=preset model_ms=time_ms published_model_ms=model_ms"
+        keys += " measured_ms efficiency_pct=reached_pct published_efficiency_pct=efficiency_pct note"
+        return [keyed(found, keys) for found in self.cells]
 
     def to_dict(self) -> dict[str, Any]:
         """The rows and their source."""
@@ -129,20 +112,16 @@ class Measured(Result):
 
     def text(self) -> str:
         """The sentence, a table for each published table, and the source."""
+
+        def reached(one: ProjectedCell) -> tuple[str, str, str]:
+            return f"{one.measured_ms:.4g}", f"{one.reached_pct:.3g} %", one.note
+
         lines = [self.sentence()]
         for name in dict.fromkeys(found.table for found in self.cells):
             cells = [
-                (
-                    str(found.nodes),
-                    str(found.ranks_per_node),
-                    format_size(found.size),
-                    f"{found.time_ms:.4g}",
-                    f"{found.measured_ms:.4g}",
-                    f"{100 * found.time_ms / found.measured_ms:.3g} %",
-                    found.note,
-                )
-                for found in self.cells
-                if found.table == name
+                (str(one.nodes), str(one.ranks_per_node), format_size(one.size), f"{one.time_ms:.4g}", *reached(one))
+                for one in self.cells
+                if one.table == name
             ]
             heading = ("nodes", "ranks a node", "size", "model ms", "measured ms", "efficiency", "note")
             lines += [f"\n{name}", table(heading, cells, left=(6,))]
@@ -158,15 +137,17 @@ def measured(machine: str, quality: str = "ABC") -> Measured | PublicMeasurement
     Parameters
     ----------
     machine : str
-        A machine of the catalogue of which there are tables, by any of its names; `measured_machines` lists them.
+        A machine of the catalogue of which there are tables, by any of its names; `measured_machines` lists
+        them.
     quality : str
-        Which tables to take: A, whole ones with machine and number of GPUs; B, with something derived; C, excerpts.
+        Which tables to take: A, whole ones with machine and number of GPUs; B, with something derived; C,
+        excerpts.
 
     Returns
     -------
     PublicMeasurements or Measured
-        One row per published cell: time, NCCL's prediction for itself where NCCL ran, and the bound. For Aurora a
-        `Measured`, beside the times of its preset.
+        One row per published cell: time, NCCL's prediction for itself where NCCL ran, and the bound. For
+        Aurora a `Measured`, beside the times of its preset.
 
     Raises
     ------

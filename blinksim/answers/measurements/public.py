@@ -1,33 +1,160 @@
-"""Public measurements on a machine, beside NCCL's expected time and the bound of any schedule."""
+"""Public measurements on a machine: jobs of published tables beside NCCL's predicted time and the bound."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from statistics import median, quantiles
 from typing import Any
 
-from blinksim.answers.measurements.public_jobs import Jobs, grouped, with_places
-from blinksim.errors import InputError, unknown
-from blinksim.results import Result
+from blinksim.bounds.bound_result import granted_to_switches
+from blinksim.collective import Collective
+from blinksim.errors import BlinksimError, InputError, unknown
+from blinksim.machines import load
+from blinksim.nccl.tuner import tuner
+from blinksim.nccl.tuner.constants import nearest
+from blinksim.nccl.tuner.prediction import Prediction
+from blinksim.nccl.tuner.tuner import Timing
+from blinksim.question import Question
+from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count, table
-from blinksim.timing.measured import public_tables
-from blinksim.timing.measured.library_time import LibraryTime
+from blinksim.timing.contest import ceiling_of
+from blinksim.timing.measured import library_rates, public_tables
+from blinksim.timing.measured.library_time import NCCL, LibraryJob, LibraryTime, library_time, nccl_time
 from blinksim.timing.measured.public_tables import BANDS, Cell, Set, band_of
+from blinksim.timing.nccl_model import NcclTuner, most_channels
 from blinksim.timing.projection_result import Ceiling
+from blinksim.topology.elements import BRANCHING
+from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_size, format_time
 
 _SHOWN_STEP = 16
+# NCCL plans larger NVLink domains as many nodes, which its model here does not.
+_MOST_GPUS_A_NODE = 16
+
+
+def grouped(items: Iterable[Any], key: Callable[[Any], Any]) -> list[tuple[Any, list[Any]]]:
+    """The items by their keys, in the order in which keys first come."""
+    groups: dict[Any, list[Any]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return list(groups.items())
+
+
+def job_of(cell: Cell) -> tuple[Any, ...]:
+    """What cells of one curve have in common."""
+    return cell.set, cell.collective, cell.nodes, cell.gpus, cell.placement, cell.nvls
+
+
+def with_places(cells: Iterable[Cell]) -> list[tuple[Cell, bool]]:
+    """The cells in their order, each with whether constants were fitted to it."""
+    cells = list(cells)
+    told: dict[int, bool] = {}
+    for _, alike in grouped(cells, job_of):
+        for place, cell in enumerate(sorted(alike, key=lambda cell: cell.size)):
+            told[id(cell)] = library_rates.fitted(cell, place)
+    return [(cell, told[id(cell)]) for cell in cells]
+
+
+def question_of(machine: str, cell: Cell) -> Question:
+    """The part of the machine that took part."""
+    each = cell.gpus // cell.nodes
+    if cell.set.members:
+        return Question(machine, nodes=cell.nodes, members=cell.set.members)
+    if cell.nodes > 1:
+        return Question(machine, nodes=cell.nodes, ranks_per_node=each)
+    return Question(machine, members=f"0-{each - 1}" if each > 1 else "0")
+
+
+class Jobs:
+    """The jobs of a machine; what NCCL finds for the same GPUs is searched for once, and so are bounds."""
+
+    def __init__(self, machine: str) -> None:
+        self.machine = machine
+        self._kept = dict[Any, Any]()
+
+    def _once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What `make` returns, asked once for every key; None where it cannot be had."""
+        if key not in self._kept:
+            try:
+                self._kept[key] = make()
+            except BlinksimError:
+                self._kept[key] = None
+        return self._kept[key]
+
+    @cached_property
+    def whole(self) -> Topology:
+        """One node."""
+        return load(self.machine)
+
+    def bound(self, cell: Cell) -> Ceiling | None:
+        """The bound at nominal rates; switches do what their file says that they can, unless they were told not to."""
+        question, collective = question_of(self.machine, cell), Collective(cell.collective)
+        grants = not collective.personalized and cell.nvls in ("on", "unknown") and cell.adds_in_switches
+        part: Topology | None = self._once(question, question.part)
+
+        def ceiling() -> Ceiling | None:
+            if part is None:
+                return None
+            # What switches inside the nodes can do besides forwarding.
+            can = frozenset[str]().union(*(device.in_network for device in part.devices if device.node >= 0))
+            able = tuple(grant for grant in BRANCHING if grants and grant in can)
+            return ceiling_of(part, collective, (granted_to_switches(able),) if able else (), able)
+
+        found: Ceiling | None = self._once((question, collective, grants), ceiling)
+        return found
+
+    def nccl_takes(self, cell: Cell) -> Timing | None:
+        """What NCCL's own model says that NCCL takes, or what it was told to; None where it says nothing."""
+        plan = self._plan(cell)
+        if plan is None:
+            return None
+        told = cell.set.algorithm.replace(" (forced)", "").replace(", ", "/").lower()
+        timed = plan.times(cell.collective, cell.size)
+        if told and "(default)" not in told:
+            timed = [one for one in timed if f"{one.algorithm}/{one.protocol}".lower().startswith(told)]
+        return min(timed, key=lambda one: one.time_s, default=None)
+
+    def in_file(self, cell: Cell, timing: Timing | None) -> bool:
+        """True if NCCL's constants in the machine's own file give the time; timing: what NCCL takes."""
+        return nccl_time(self.machine, self.whole.nccl_rates, self._job(cell), cell.size, timing) is not None
+
+    def expected(self, cell: Cell, timing: Timing | None) -> LibraryTime | None:
+        """The time by constants; timing: what NCCL takes."""
+        return library_time(self.machine, self.whole.nccl_rates, self._job(cell), cell.size, timing)
+
+    def _job(self, cell: Cell) -> LibraryJob:
+        plan = self._plan(cell)
+        switched = any(device.kind == "switch" for device in self.whole.devices)
+        near = plan is not None and plan.ring.type_intra == "NVL"
+        channels = most_channels(plan) if plan else 0
+        return LibraryJob(cell.collective, cell.gpus, cell.nodes, cell.set.library, channels, switched and near)
+
+    def _plan(self, cell: Cell) -> Prediction | None:
+        """What NCCL finds for the GPUs of a cell; None where another library ran or its model says nothing."""
+        runs = cell.set.library.startswith(NCCL) and cell.gpus <= _MOST_GPUS_A_NODE * cell.nodes
+        if not runs or cell.collective not in tuner.COLLECTIVES:
+            return None
+        key = cell.nodes, cell.gpus, cell.set.members, cell.set.version, cell.adds_in_switches
+
+        def plan() -> Prediction | None:
+            model = NcclTuner(version=nearest(cell.set.version), multicast=cell.adds_in_switches)
+            model, topology = model.at(question_of(self.machine, cell).preferring_known("nccl"))
+            return model.prediction(topology)
+
+        found: Prediction | None = self._once(key, plan)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCell:
     """A cell beside the model.
 
-    predicted_s: what NCCL's own model says that NCCL's choice takes, None where another library ran or nothing is
-    predicted; choice: that choice, such as ``ring/Simple``. expected: the time by constants that were fitted to
-    measurements of this machine or of its relative. fitted: True if this cell was among them.
+    predicted_s: what NCCL's own model says that NCCL's choice takes, None where another library ran or
+    nothing is predicted; choice: that choice, such as ``ring/Simple``. expected: the time by constants that
+    were fitted to measurements of this machine or of its relative. fitted: True if this cell was among them.
     """
 
     cell: Cell
@@ -58,11 +185,19 @@ class MeasuredCell:
         return self.error_pct if self.expected is None else self.expected_error_pct
 
     @property
+    def expected_by(self) -> str:
+        """Where these constants come from."""
+        return "" if self.expected is None else self.expected.origin
+
+    @property
+    def bound_rate(self) -> Fraction | None:
+        """Bytes/s of the bound."""
+        return None if self.bound is None else self.bound.rate
+
+    @property
     def of_bound_pct(self) -> float | None:
         """The measured rate as a share of the bound."""
-        if self.bound is None:
-            return None
-        return 100 * self.cell.size / self.cell.time_s / float(self.bound.rate)
+        return None if self.bound_rate is None else 100 * self.cell.size / self.cell.time_s / float(self.bound_rate)
 
     @property
     def band(self) -> str:
@@ -99,58 +234,31 @@ class PublicMeasurements(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per cell; rates are algbw unless the key says busbw."""
-        return [
-            {
-                "set": found.cell.set.name,
-                "quality": found.cell.set.quality,
-                "library": found.cell.set.library,
-                "version": found.cell.set.version,
-                "collective": found.cell.collective,
-                "nodes": found.cell.nodes,
-                "gpus": found.cell.gpus,
-                "dtype": found.cell.dtype,
-                "size_bytes": found.cell.size,
-                "time_s": found.cell.time_s,
-                "busbw_GBps": found.cell.busbw / 1e9,
-                "predicted_s": found.predicted_s,
-                "choice": found.choice,
-                "error_pct": found.error_pct,
-                "expected_s": found.expected_s,
-                "expected_error_pct": found.expected_error_pct,
-                "expected_by": "" if found.expected is None else found.expected.origin,
-                "fitted": found.fitted,
-                "bound_GBps": None if found.bound is None else found.bound.rate_GBps,
-                "of_bound_pct": found.of_bound_pct,
-            }
-            for found in self.cells
-        ]
+        of_set = "set=cell.set.name quality=cell.set.quality library=cell.set.library version=cell.set.version"
+        of_cell = "collective=cell.collective nodes=cell.nodes gpus=cell.gpus dtype=cell.dtype size_bytes=cell.size"
+        of_cell += " time_s=cell.time_s busbw_GBps=cell.busbw predicted_s choice error_pct expected_s"
+        keys = f"{of_set} {of_cell} expected_error_pct expected_by fitted bound_GBps=bound_rate of_bound_pct"
+        return [keyed(found, keys) for found in self.cells]
 
     def summary(self) -> list[dict[str, Any]]:
         """By set, collective, GPUs and band of sizes: the number of cells and the error of the prediction."""
         return [
-            {
-                "set": one.name,
-                "collective": collective,
-                "nodes": nodes,
-                "gpus": gpus,
-                "band": band,
-                "cells": len(cells),
-                "best_busbw_GBps": max(found.cell.busbw for found in cells) / 1e9,
-                "best_of_bound_pct": max((found.of_bound_pct or 0 for found in cells), default=None),
-                **_spread([found.error_pct for found in cells if found.error_pct is not None]),
-            }
-            for (one, collective, nodes, gpus, band), cells in grouped(
-                self.cells, lambda found: (*_job(found.cell), found.band)
+            keyed(
+                cells[0],
+                "set=cell.set.name collective=cell.collective nodes=cell.nodes gpus=cell.gpus band cells"
+                " best_busbw_GBps best_of_bound_pct",
+                cells=len(cells),
+                best_busbw_GBps=max(found.cell.busbw for found in cells) / 1e9,
+                best_of_bound_pct=max((found.of_bound_pct or 0 for found in cells), default=None),
             )
+            | _spread([found.error_pct for found in cells if found.error_pct is not None])
+            for _, cells in grouped(self.cells, lambda found: (*_job(found.cell), found.band))
         ]
 
     def to_dict(self) -> dict[str, Any]:
         """The cells, the summary, and the sources."""
-        sources = [
-            {"set": one.name, "quality": one.quality, "library": one.library, "version": one.version,
-             "algorithm": one.algorithm, "members": one.members, "source": one.source}
-            for one in self.sets
-        ]  # fmt: skip
+        keys = "set=name quality library version algorithm members source"
+        sources = [keyed(one, keys) for one in self.sets]
         return {"machine": self.machine, "rows": self.rows(), "summary": self.summary(), "sets": sources}
 
     def sentence(self) -> str:
@@ -211,31 +319,36 @@ class PublicMeasurements(Result):
 
     def _table(self, cells: Sequence[MeasuredCell]) -> str:
         shown = []
-        for (_, collective, nodes, gpus, nvls), alike in grouped(
+        for (_, collective, nodes, gpus, off), alike in grouped(
             cells, lambda found: (*_job(found.cell), found.cell.nvls == "off")
         ):
-            for found in _thinned(alike):
-                share = found.of_bound_pct
-                shown.append(
-                    (
-                        f"{collective}, NVLS off" if nvls else collective,
-                        f"{gpus} on {count(nodes, 'node')}",
-                        format_size(found.cell.size),
-                        format_time(found.cell.time_s),
-                        format_rate(found.cell.busbw),
-                        _time(found.expected_s),
-                        _error(found.expected_error_pct, found.fitted and found.expected is not None),
-                        _time(found.predicted_s),
-                        _error(found.error_pct),
-                        found.choice or "-",
-                        "-" if share is None else f"{share:.3g} %",
-                    )
-                )
+            # The largest size and those that are each a sixteenth of the next, of cells that were not fitted,
+            # if any.
+            kept: list[MeasuredCell] = []
+            judged = [found for found in alike if not found.fitted]
+            for found in sorted(judged or alike, key=lambda found: -found.cell.size):
+                if not kept or found.cell.size * _SHOWN_STEP <= kept[-1].cell.size:
+                    kept.append(found)
+            for found in reversed(kept):
+                cell, mark = found.cell, "*" if found.fitted and found.expected is not None else ""
+                times = [None if time is None else format_time(time) for time in (found.expected_s, found.predicted_s)]
+                row = [f"{collective}, NVLS off" if off else collective, f"{gpus} on {count(nodes, 'node')}"]
+                row += [format_size(cell.size), format_time(cell.time_s), format_rate(cell.busbw), times[0] or "-"]
+                row += [_pct(found.expected_error_pct, "+.1f") + mark, times[1] or "-", _pct(found.error_pct, "+.1f")]
+                shown.append([*row, found.choice or "-", _pct(found.of_bound_pct, ".3g")])
         heading = (
-            "collective", "GPUs", "size", "measured", "busbw", "expected", "error", "NCCL says", "error", "choice",
-            "of the bound",
-        )  # fmt: skip
-        return table(heading, shown, left=(0, 1, 9))
+            "collective",
+            "GPUs",
+            "size",
+            "measured",
+            "busbw",
+            "expected",
+            "error",
+            "NCCL says",
+            "error",
+            "choice",
+        )
+        return table((*heading, "of the bound"), shown, left=(0, 1, 9))
 
     def __repr__(self) -> str:
         return f"<PublicMeasurements: {self.sentence()}>"
@@ -244,8 +357,8 @@ class PublicMeasurements(Result):
 def public_measurements(machine: str, quality: str = "ABC", *, predict: bool = True) -> PublicMeasurements:
     """The published measurements of a machine of the catalogue; see `blinksim.measured`.
 
-    quality: which letters of `QUALITIES` to take; predict: also what NCCL predicts for itself. Raises `InputError` for
-    machines without tables, and for other letters.
+    quality: which letters of `QUALITIES` to take; predict: also what NCCL predicts for itself. Raises
+    `InputError` for machines without tables, and for other letters.
     """
     for letter in quality:
         if letter not in public_tables.QUALITIES:
@@ -253,20 +366,13 @@ def public_measurements(machine: str, quality: str = "ABC", *, predict: bool = T
     told = [(cell, fitted) for cell, fitted in with_places(public_tables.cells(machine)) if cell.set.quality in quality]
     if not told:
         raise InputError(f"{machine} has no published measurements of quality {quality}")
-    jobs = Jobs(machine)
-    return PublicMeasurements(machine, tuple(_beside(jobs, cell, fitted, predict) for cell, fitted in told))
-
-
-def _beside(jobs: Jobs, cell: Cell, fitted: bool, predict: bool) -> MeasuredCell:
-    """A cell with what the models say."""
-    bound = jobs.bound(cell)
-    if not predict:
-        return MeasuredCell(cell, bound, fitted=fitted)
-    takes = jobs.nccl_takes(cell)
-    expected = jobs.expected(cell, takes)
-    if takes is None:
-        return MeasuredCell(cell, bound, expected=expected, fitted=fitted)
-    return MeasuredCell(cell, bound, takes.time_s, f"{takes.algorithm}/{takes.protocol}", expected, fitted)
+    jobs, cells = Jobs(machine), list[MeasuredCell]()
+    for cell, fitted in told:
+        takes = jobs.nccl_takes(cell) if predict else None
+        predicted, choice = (takes.time_s, f"{takes.algorithm}/{takes.protocol}") if takes else (None, "")
+        expected = jobs.expected(cell, takes) if predict else None
+        cells.append(MeasuredCell(cell, jobs.bound(cell), predicted, choice, expected, fitted))
+    return PublicMeasurements(machine, tuple(cells))
 
 
 def _job(cell: Cell) -> tuple[Set, str, int, int]:
@@ -284,23 +390,5 @@ def _spread(errors: list[float]) -> dict[str, float | None]:
     }
 
 
-def _time(seconds: float | None) -> str:
-    return "-" if seconds is None else format_time(seconds)
-
-
-def _error(percent: float | None, fitted: bool = False) -> str:
-    return "-" if percent is None else f"{percent:+.1f} %{'*' if fitted else ''}"
-
-
-def _pct(percent: float | None) -> str:
-    return "-" if percent is None else f"{percent:.1f} %"
-
-
-def _thinned(cells: list[MeasuredCell]) -> list[MeasuredCell]:
-    """The largest size and those that are each a sixteenth of the next, smallest first; of those not fitted, if any."""
-    kept: list[MeasuredCell] = []
-    judged = [found for found in cells if not found.fitted]
-    for found in sorted(judged or cells, key=lambda found: -found.cell.size):
-        if not kept or found.cell.size * _SHOWN_STEP <= kept[-1].cell.size:
-            kept.append(found)
-    return kept[::-1]
+def _pct(percent: float | None, how: str = ".1f") -> str:
+    return "-" if percent is None else f"{percent:{how}} %"
