@@ -15,17 +15,19 @@ way.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from math import gcd, lcm
 
 import numpy as np
 from numpy.typing import NDArray
 
-from blinksim.graphs.arrays import distinct
+from blinksim.graphs.arrays import distinct, per_topology
+from blinksim.graphs.connectivity import breadth_first, path_to
 from blinksim.graphs.network import Array, Network, whole
 from blinksim.graphs.programs import SharedCapacity
 from blinksim.graphs.rooted_trees import depths
@@ -44,8 +46,7 @@ class Parts:
     """Devices and links of a cluster in arrays; those that are missing come last.
 
     node, ranked, slot (device): its host, whether it holds a rank, and what orders the devices of one host.
-    src, dst, kind, figure (link): ends, class and row of `bandwidths`. devices, links: how many there really
-    are.
+    src, dst, kind, figure (link): ends, class and row of `bandwidths`.
     """
 
     node: Array
@@ -56,97 +57,83 @@ class Parts:
     kind: Array
     figure: Array
     bandwidths: tuple[Fraction, ...]
-    devices: int
-    links: int
 
 
-def parts_of(topology: Topology) -> Parts:
+def _parts(topology: Topology) -> Parts:
     """The cluster with what some of its hosts lack, where that holds no rank; otherwise as it is."""
     columns, count = topology.link_columns, len(topology.devices)
     names = sorted(columns.classes)
     kind = np.array([names.index(name) for name in columns.classes], dtype=np.int64)[columns.kind]
     ranked = np.zeros(count, dtype=np.bool_)
     ranked[topology.member_places] = True
-    node, src, dst = (np.asarray(one, dtype=np.int64) for one in (topology.device_nodes, columns.src, columns.dst))
-    figure, rates = np.asarray(columns.figure, dtype=np.int64), (*columns.bandwidths, Fraction(0))
-    plain = Parts(node, ranked, np.arange(count), src, dst, kind, figure, rates, count, len(src))
+    node, src, dst, figure = topology.device_nodes, columns.src, columns.dst, columns.figure
+    rates = *columns.bandwidths, Fraction(0)
+    plain = Parts(node, ranked, np.arange(count), src, dst, kind, figure, rates)
     owner = np.maximum(node[src], node[dst])
     used = distinct(node[ranked & (node >= 0)])
     if not len(used):
         return plain
     most = int(node.max()) + 1
-    devices, links = np.bincount(node[node >= 0], minlength=most), np.bincount(owner[owner >= 0], minlength=most)
-    full = int(used[np.argmax(devices[used] * (len(src) + 1) + links[used])])
-    lacking = used[(devices[used] < devices[full]) | (links[used] < links[full])]
-    if not len(lacking) or len(lacking) > _MOST_LACKING:
+    devices, links = (np.bincount(of[of >= 0], minlength=most)[used] for of in (node, owner))
+    full = np.argmax(devices * (len(owner) + 1) + links)
+    lacking = used[(devices < devices[full]) | (links < links[full])].tolist()
+    if not lacking or len(lacking) > _MOST_LACKING:
         return plain
-    return _Completion(topology, plain, owner, full).of(lacking.tolist()) or plain
+    return _completed(topology, plain, owner, int(used[full]), lacking)
 
 
-class _Completion:
-    """What hosts lack, beside the fullest one."""
+def _by_name(topology: Topology, parts: Parts, owner: Array, host: int) -> tuple[dict[str, int], dict[_Key, int]]:
+    """The devices of a host by their names there, and its links by ends, "" for the fabric, and class."""
+    numbers = np.flatnonzero(parts.node == host).tolist()
+    local = {number: topology.devices[number].name.removeprefix(f"n{host}.") for number in numbers}
+    wires, times = dict[_Key, int](), Counter[tuple[str, str, int]]()
+    for link in np.flatnonzero(owner == host).tolist():
+        key = local.get(int(parts.src[link]), ""), local.get(int(parts.dst[link]), ""), int(parts.kind[link])
+        wires[*key, times[key]] = link
+        times[key] += 1
+    return {name: number for number, name in local.items()}, wires
 
-    def __init__(self, topology: Topology, plain: Parts, owner: Array, full: int) -> None:
-        self.topology, self.plain, self.owner = topology, plain, owner
-        self.devices = self._devices(full)
-        self.links = self._links(full)
 
-    def of(self, hosts: list[int]) -> Parts | None:
-        """With these hosts completed; None if one has what the fullest has not, or lacks a rank."""
-        plain = self.plain
-        more_devices = list[int]()
-        more_links = list[tuple[int, int, int]]()
-        slot = plain.slot.tolist()
-        for host in hosts:
-            own, wires = self._devices(host), self._links(host)
-            lost = [name for name in self.devices if name not in own]
-            surplus = own.keys() - self.devices.keys() or wires.keys() - self.links.keys()
-            if surplus or any(plain.ranked[self.devices[name]] for name in lost):
-                return None
-            for name in lost:
-                own[name] = len(slot)
-                slot.append(0)
-                more_devices.append(host)
-            for place, name in enumerate(self.devices):
-                slot[own[name]] = place
-            switch = {self._switch(self.links[key]): self._switch(link) for key, link in wires.items()}
-            for key, link in self.links.items():
-                if key not in wires:
-                    beyond = self._switch(link)
-                    src, dst = (own[name] if name else switch.get(beyond, beyond) for name in key[:2])
-                    more_links.append((src, dst, key[2]))
-        more = np.array(more_links, dtype=np.int64).reshape(-1, 3)
-        return replace(
-            plain,
-            node=np.concatenate([plain.node, np.array(more_devices, dtype=np.int64)]),
-            ranked=np.concatenate([plain.ranked, np.zeros(len(more_devices), dtype=np.bool_)]),
-            slot=np.array(slot, dtype=np.int64),
-            src=np.concatenate([plain.src, more[:, 0]]),
-            dst=np.concatenate([plain.dst, more[:, 1]]),
-            kind=np.concatenate([plain.kind, more[:, 2]]),
-            figure=np.concatenate([plain.figure, np.full(len(more), len(plain.bandwidths) - 1)]),
-        )
+def _completed(topology: Topology, plain: Parts, owner: Array, full: int, lacking: list[int]) -> Parts:
+    """The cluster with what the hosts `lacking` something lack beside the fullest one, at no bandwidth.
 
-    def _local(self, device: int) -> str:
-        host = int(self.plain.node[device])
-        return self.topology.devices[device].name.removeprefix(f"n{host}.") if host >= 0 else ""
-
-    def _devices(self, host: int) -> dict[str, int]:
-        return {self._local(number): number for number in np.flatnonzero(self.plain.node == host).tolist()}
-
-    def _links(self, host: int) -> dict[_Key, int]:
-        found, times = dict[_Key, int](), Counter[tuple[str, str, int]]()
-        for link in np.flatnonzero(self.owner == host).tolist():
-            ends = self._local(int(self.plain.src[link])), self._local(int(self.plain.dst[link]))
-            plain = *ends, int(self.plain.kind[link])
-            found[*plain, times[plain]] = link
-            times[plain] += 1
-        return found
-
-    def _switch(self, link: int) -> int:
-        """The device outside hosts that a link joins; -1 for one inside."""
-        src, dst = int(self.plain.src[link]), int(self.plain.dst[link])
-        return src if self.plain.node[src] < 0 else dst if self.plain.node[dst] < 0 else -1
+    As it is where one has what the fullest has not, or lacks a rank. owner: the host of every link.
+    """
+    # The device outside hosts that a link joins; -1 for one inside.
+    outside = plain.node < 0
+    src, dst = plain.src, plain.dst
+    switch = np.where(outside[src], src, np.where(outside[dst], dst, -1)).tolist()
+    slot, added = plain.slot.tolist(), list[int]()
+    more_links = list[tuple[int, int, int]]()
+    all_devices, all_links = _by_name(topology, plain, owner, full)
+    for host in lacking:
+        own, wires = _by_name(topology, plain, owner, host)
+        lost = [name for name in all_devices if name not in own]
+        surplus = own.keys() - all_devices.keys() or wires.keys() - all_links.keys()
+        if surplus or any(plain.ranked[all_devices[name]] for name in lost):
+            return plain
+        for name in lost:
+            own[name] = len(slot)
+            slot.append(0)
+            added.append(host)
+        for place, name in enumerate(all_devices):
+            slot[own[name]] = place
+        there = {switch[all_links[key]]: switch[link] for key, link in wires.items()}
+        for key in (key for key in all_links if key not in wires):
+            beyond = switch[all_links[key]]
+            a, b = (own[name] if name else there.get(beyond, beyond) for name in key[:2])
+            more_links.append((a, b, key[2]))
+    more = np.array(more_links, dtype=np.int64).reshape(-1, 3)
+    return replace(
+        plain,
+        node=np.concatenate([plain.node, np.array(added, dtype=np.int64)]),
+        ranked=np.concatenate([plain.ranked, np.zeros(len(added), dtype=np.bool_)]),
+        slot=np.array(slot, dtype=np.int64),
+        src=np.concatenate([plain.src, more[:, 0]]),
+        dst=np.concatenate([plain.dst, more[:, 1]]),
+        kind=np.concatenate([plain.kind, more[:, 2]]),
+        figure=np.concatenate([plain.figure, np.full(len(more), len(plain.bandwidths) - 1)]),
+    )
 
 
 Path = tuple[int, ...]
@@ -157,17 +144,16 @@ _MOST_PIECES = 32
 class FabricWays:
     """The shortest way from each switch of a fabric to each other.
 
-    ends: the switches (numbers of devices) at the ports of every host. inner: number, ends and bandwidth of
-    every link between two switches.
+    ends: the switches (numbers of devices) at the ports of every host. inner: number and bandwidth of the
+    link between two switches.
     """
 
-    def __init__(self, ends: Sequence[tuple[int, ...]], inner: Mapping[int, tuple[int, int, Fraction]]) -> None:
-        self.ends = tuple(ends)
-        self._inner = dict(inner)
-        self._out: dict[int, list[tuple[int, int]]] = {}
-        for number, (a, b, _) in self._inner.items():
-            self._out.setdefault(a, []).append((b, number))
-        self._from: dict[int, dict[int, Path]] = {}
+    def __init__(self, ends: Sequence[tuple[int, ...]], inner: Mapping[tuple[int, int], tuple[int, Fraction]]) -> None:
+        self.ends, self._inner = tuple(ends), inner
+        self._out = defaultdict[int, list[int]](list)
+        for a, b in inner:
+            self._out[a].append(b)
+        self._from: dict[int, dict[int, int]] = {}
 
     @cached_property
     def leaves(self) -> tuple[tuple[int, ...], ...]:
@@ -203,25 +189,9 @@ class FabricWays:
     def way(self, a: int, b: int) -> Path | None:
         """The links from one switch to another, none for the same; None if there is no way."""
         if a not in self._from:
-            found: dict[int, Path] = {a: ()}
-            queue = deque([a])
-            while queue:
-                at = queue.popleft()
-                for end, number in self._out.get(at, ()):
-                    if end not in found:
-                        found[end] = (*found[at], number)
-                        queue.append(end)
-            self._from[a] = found
-        return self._from[a].get(b)
-
-    def apart(self) -> bool:
-        """True if some port of a host has no way to the same port of another."""
-        return any(
-            self.way(start, end) is None
-            for one in self.leaves
-            for other in self.leaves
-            for start, end in zip(self.ends[one[0]], self.ends[other[0]], strict=True)
-        )
+            self._from[a] = breadth_first(a, lambda switch: self._out.get(switch, ()))
+        came = self._from[a]
+        return tuple(self._inner[hop][0] for hop in pairwise(path_to(came, b)[::-1])) if b in came else None
 
     def narrow(self, widths: Sequence[Fraction]) -> bool:
         """True if the links between switches are full before the ports, when each host sends to each other directly.
@@ -229,8 +199,7 @@ class FabricWays:
         widths: bytes/s of every port, which are used as these compare.
         """
         # In whole units of the widths, which add up quickly.
-        unit = Fraction(gcd(*(width.numerator for width in widths)), lcm(*(width.denominator for width in widths)))
-        units = [int(width / unit) for width in widths]
+        units, unit = whole([(width, 1) for width in widths])
         flows: Counter[tuple[int, int]] = Counter()
         for one in self.leaves:
             for other in self.leaves:
@@ -242,7 +211,7 @@ class FabricWays:
             for link in self.way(start, end) or ():
                 load[link] += amount
         most = (len(self.ends) - 1) / unit
-        return any(carried > most * self._inner[link][2] for link, carried in load.items())
+        return any(load[link] > most * bandwidth for link, bandwidth in self._inner.values())
 
 
 Rates = tuple[tuple[tuple[Fraction, ...], tuple[Fraction, ...], tuple[Fraction, ...]], ...]
@@ -310,17 +279,16 @@ class LocalTree:
     entry: Path = ()
 
 
+@per_topology
 def read_hosts(topology: Topology) -> Hosts | None:
-    """The cluster as alike hosts, or None: there is one host only, or hosts differ in more than bandwidths."""
-    found = _in_arrays(topology)
-    return None if found is None or found.fabric.apart() else found
+    """The cluster as alike hosts, all compared at once.
 
-
-def _in_arrays(topology: Topology) -> Hosts | None:
-    """The cluster as alike hosts, all of them compared at once; None if it is none."""
+    None if there is one host only, if hosts differ in more than bandwidths, or if the fabric does not join
+    the same ports of all.
+    """
     if topology.link_columns.shared or any(device.capacity is not None for device in topology.devices):
         return None
-    parts = parts_of(topology)
+    parts = _parts(topology)
     node, ranked, src, dst, kind = parts.node, parts.ranked, parts.src, parts.dst, parts.kind
     a, b = node[src], node[dst]
     # Hosts without a member, such as those that are out of order, only stand there.
@@ -332,14 +300,14 @@ def _in_arrays(topology: Topology) -> Hosts | None:
     used = used[np.argsort(first[np.searchsorted(nodes, used)])]
     host = np.full(int(node.max()) + 2, -1)
     host[used] = np.arange(len(used))
-    of, inside = host[node], np.flatnonzero(host[node] >= 0)
+    inside = np.flatnonzero(host[node] >= 0)
     inside = inside[np.argsort(parts.slot[inside], kind="stable")]
-    device = _rows(of[inside], inside, len(used))
+    device = _rows(host[node][inside], inside, len(used))
     if device is None or not (ranked[device] == ranked[device[0]]).all():
         return None
     local = np.zeros(len(node), dtype=np.int64)
     local[device] = np.arange(device.shape[1])
-    owner, number = np.maximum(of[src], of[dst]), np.arange(len(a))
+    owner = np.maximum(host[a], host[b])
     tables = []
     for chosen, near, far in (
         ((a >= 0) & (b >= 0), local[src], local[dst]),
@@ -347,35 +315,41 @@ def _in_arrays(topology: Topology) -> Hosts | None:
         ((a >= 0) & (b < 0), local[src], dst),
     ):
         some = np.flatnonzero(chosen & (owner >= 0))
-        order = some[np.lexsort((number[some], kind[some], far[some], near[some], owner[some]))]
+        order = some[np.lexsort((some, kind[some], far[some], near[some], owner[some]))]
         rows = _rows(owner[order], order, len(used))
         if rows is None or not all((value[rows] == value[rows[0]]).all() for value in (near, kind)):
             return None
-        tables.append((rows, near[rows], far[rows]))
+        tables.append((rows, near[rows[0]], far[rows]))
     (link, tail, head), (into, ports, above), (outof, leaving, beyond) = tables
-    switches = np.concatenate([above, beyond], axis=1)
     # Every switch goes by the place where it comes first.
+    switches = np.concatenate([above, beyond], axis=1)
     place = (switches[:, :, None] == switches[:, None, :]).argmax(axis=2)
-    paired = np.array_equal(ports[0], leaving[0]) and np.array_equal(above[0], beyond[0])
-    if not ((head == head[0]).all() and (place == place[0]).all() and paired and ports.shape[1]):
-        return None
+    paired = np.array_equal(ports, leaving) and np.array_equal(above[0], beyond[0])
+    between = np.flatnonzero((a < 0) & (b < 0)).tolist()
     inner = {
-        place: (int(src[place]), int(dst[place]), parts.bandwidths[parts.figure[place]])
-        for place in np.flatnonzero((a < 0) & (b < 0)).tolist()
+        (int(src[number]), int(dst[number])): (number, parts.bandwidths[parts.figure[number]]) for number in between
     }
-    fabric = FabricWays([tuple(row) for row in above.tolist()], inner)
+    alike = bool((head == head[0]).all() and (place == place[0]).all()) and len(inner) == len(between)
     members = tuple(np.flatnonzero(ranked[device[0]]).tolist())
-    wires = tuple(tail[0].tolist()), tuple(head[0].tolist())
-    doors = tuple(ports[0].tolist())
-    feeds = _feeds(*wires, members, doors)
-    if feeds is None or len({ends[:2] for ends in inner.values()}) < len(inner):
+    shape = Shape(device.shape[1], tuple(tail.tolist()), tuple(head[0].tolist()), members, tuple(ports.tolist()), ())
+    feeds = _feeds(shape) if alike and paired and len(ports) else None
+    fabric = FabricWays([tuple(row) for row in above.tolist()], inner)
+    # Every port of a host must have a way to the same port of every other.
+    ends = [fabric.ends[leaf[0]] for leaf in fabric.leaves]
+    joined = all(fabric.way(*hop) is not None for one in ends for to in ends for hop in zip(one, to, strict=True))
+    if feeds is None or not joined:
         return None
-    shape = Shape(device.shape[1], *wires, members, doors, feeds)
-    rates = _rates(parts, link, into, outof)
-    device[device >= parts.devices] = -1
+    # Hosts with the same figures share their rates.
+    different, row = np.unique(parts.figure[np.concatenate([link, into, outof], axis=1)], axis=0, return_inverse=True)
+    rates = []
+    for figures in different.tolist():
+        each = tuple(map(parts.bandwidths.__getitem__, figures))
+        rates.append((each[: len(tail)], each[len(tail) : -len(ports)], each[-len(ports) :]))
+    device[device >= len(topology.devices)] = -1
     for table in (link, into, outof):
-        table[table >= parts.links] = -1
-    return Hosts(shape, device, link, into, outof, rates, fabric)
+        table[table >= len(topology.links)] = -1
+    every = tuple(map(rates.__getitem__, row.ravel().tolist()))
+    return Hosts(replace(shape, feeds=feeds), device, link, into, outof, every, fabric)
 
 
 def _rows(owner: Array, values: Array, count: int) -> Array | None:
@@ -385,43 +359,21 @@ def _rows(owner: Array, values: Array, count: int) -> Array | None:
     return values[np.argsort(owner, kind="stable")].reshape(count, -1)
 
 
-def _rates(parts: Parts, link: Array, into: Array, outof: Array) -> Rates:
-    """The bandwidths of (local links, into, outof) of every host; hosts with the same figures share them."""
-    figure = parts.figure[np.concatenate([link, into, outof], axis=1)]
-    different, row = np.unique(figure, axis=0, return_inverse=True)
-    found = []
-    for figures in different.tolist():
-        rates = tuple(map(parts.bandwidths.__getitem__, figures))
-        first, second = link.shape[1], link.shape[1] + into.shape[1]
-        found.append((rates[:first], rates[first:second], rates[second:]))
-    return tuple(map(found.__getitem__, row.ravel().tolist()))
-
-
-def _feeds(
-    tail: Sequence[int], head: Sequence[int], members: Sequence[int], ports: Sequence[int]
-) -> tuple[tuple[int, Path], ...] | None:
-    """For every port the nearest member that reaches it over forwarders alone, and the links, ports shared evenly.
+def _feeds(shape: Shape) -> tuple[tuple[int, Path], ...] | None:
+    """For every port the nearest member that reaches it over forwarders, and the links, ports shared evenly.
 
     None if no member reaches some port.
     """
+    reverse = replace(shape, tail=shape.head, head=shape.tail)
     found: list[tuple[int, Path]] = []
-    used = dict.fromkeys(members, 0)
-    for port in ports:
-        ways: dict[int, Path] = {port: ()}
-        level, reached = [port], [port] if port in used else []
-        while level and not reached:
-            following = []
-            for number, (a, b) in enumerate(zip(tail, head, strict=True)):
-                if b in level and a not in ways:
-                    ways[a] = (number, *ways[b])
-                    following.append(a)
-            reached = [vertex for vertex in following if vertex in used]
-            level = following
-        if not reached:
+    used = dict.fromkeys(shape.members, 0)
+    for port in shape.ports:
+        ways = {port: ()} if port in used else ways_from(reverse, port)
+        if not ways:
             return None
-        member = min(reached, key=lambda vertex: (used[vertex], vertex))
+        member = min(ways, key=lambda vertex: (len(ways[vertex]), used[vertex], vertex))
         used[member] += 1
-        found.append((member, ways[member]))
+        found.append((member, ways[member][::-1]))
     return tuple(found)
 
 
@@ -456,15 +408,12 @@ def straight(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | None:
     """As `stars`; None if a shard's `rate` (bytes/s) is too much for the links inside or the ports."""
     links, into, _ = hosts.rates[host]
     trees = stars(hosts, host) or []
-    load = [Fraction(0)] * len(links)
-    ports = [Fraction(0)] * len(into)
+    load = Counter[int]()
     for tree in trees:
-        if tree.port >= 0:
-            ports[tree.port] += tree.weight
-        for path in (tree.entry, *(path for _, _, path in tree.edges)):
-            for link in path:
-                load[link] += tree.weight
-    fits = all(carried * rate <= most for carried, most in zip((*load, *ports), (*links, *into), strict=True))
+        entered = [len(links) + tree.port] if tree.port >= 0 else []
+        for link in (*entered, *tree.entry, *(link for _, _, path in tree.edges for link in path)):
+            load[link] += tree.weight  # type: ignore[assignment]
+    fits = all(load[number] * rate <= most for number, most in enumerate((*links, *into)))
     return trees if trees and fits else None
 
 
@@ -476,38 +425,28 @@ def stars(hosts: Hosts, host: int) -> list[LocalTree] | None:
     shape = hosts.shape
     links, into, _ = hosts.rates[host]
     ways = {vertex: ways_from(shape, vertex) for vertex in shape.members}
-    total = hosts.ranks - len(shape.members)
-    trees = []
-
-    def star(vertex: int) -> tuple[tuple[int, int, Path], ...] | None:
-        rest = [other for other in shape.members if other != vertex]
-        if any(other not in ways[vertex] for other in rest):
-            return None
-        return turned_edges(vertex, [(vertex, other, ways[vertex][other]) for other in rest])
-
-    for vertex in shape.members:
-        edges = star(vertex)
-        if edges is None:
-            return None
-        trees.append(LocalTree(vertex, Fraction(1), edges))
+    if any(len(reach) < len(ways) - 1 for reach in ways.values()):
+        return None
+    star = {
+        vertex: turned_edges(vertex, [(vertex, other, reach[other]) for other in shape.members if other != vertex])
+        for vertex, reach in ways.items()
+    }
+    trees = [LocalTree(vertex, Fraction(1), star[vertex]) for vertex in shape.members]
     entries = []
     for number, port in enumerate(shape.ports):
         reach = {port: ()} if port in ways else ways_from(shape, port)
-        entered = [vertex for vertex in shape.members if vertex in reach]
-        if not entered:
+        if not reach:
             return None
-        first = min(entered, key=lambda vertex: (len(reach[vertex]), vertex != shape.feeds[number][0], vertex))
+        first = min(reach, key=lambda vertex: (len(reach[vertex]), vertex != shape.feeds[number][0], vertex))
         entries.append((first, reach[first], min([into[number], *(links[i] for i in reach[first])])))
     width = sum(least for _, _, least in entries)
-    if not width:
-        return None
-    for number, (first, path, least) in enumerate(entries):
-        if not least:
-            continue
-        edges = star(first)
-        assert edges is not None
-        trees.append(LocalTree(first, total * least / width, edges, number, path))
-    return trees
+    total = hosts.ranks - len(shape.members)
+    trees += [
+        LocalTree(first, total * least / width, star[first], number, path)
+        for number, (first, path, least) in enumerate(entries)
+        if least
+    ]
+    return trees if width else None
 
 
 def turned_edges(root: int, edges: Sequence[tuple[int, int, Path]]) -> tuple[tuple[int, int, Path], ...]:
@@ -517,19 +456,13 @@ def turned_edges(root: int, edges: Sequence[tuple[int, int, Path]]) -> tuple[tup
 
 
 def ways_from(shape: Shape, start: int) -> dict[int, Path]:
-    """The links of a shortest way from a local device to every member, over forwarders alone."""
-    around: dict[int, list[int]] = {}
-    for number, tail in enumerate(shape.tail):
-        around.setdefault(tail, []).append(number)
-    ways: dict[int, Path] = {start: ()}
-    queue = [start]
-    for vertex in queue:
-        if vertex == start or vertex not in shape.members:
-            for number in around.get(vertex, []):
-                if shape.head[number] not in ways:
-                    ways[shape.head[number]] = (*ways[vertex], number)
-                    queue.append(shape.head[number])
-    return {vertex: way for vertex, way in ways.items() if vertex in shape.members and vertex != start}
+    """The links of a shortest way from a local device to every other member, over forwarders alone."""
+    out = defaultdict[int, dict[int, int]](dict)
+    for number, (a, b) in enumerate(zip(shape.tail, shape.head, strict=True)):
+        out[a].setdefault(b, number)
+    came = breadth_first(start, lambda at: out[at] if at == start or at not in shape.members else ())
+    paths = {vertex: path_to(came, vertex)[::-1] for vertex in came if vertex in shape.members and vertex != start}
+    return {vertex: tuple(out[a][b] for a, b in pairwise(path)) for vertex, path in paths.items()}
 
 
 def packed_host(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | None:
