@@ -107,30 +107,30 @@ def before(time: int) -> int:
     return time - (time >> 30) - 1
 
 
-def latest(
-    short: Callable[[int], bool], low: int, high: int | None = None, may_end: Callable[[int], bool] | None = None
-) -> int:
-    """The latest time before which nothing ends, in femtoseconds, with few digits where that costs nothing.
+def last_short(short: Callable[[int], bool], low: int, high: int | None = None, close: int = 40) -> int:
+    """About the last time at which less can be done than must be, in femtoseconds.
 
-    short: True as long as less can be done than must be; True at `low`. high: a time when it is False, if one is known.
-    may_end: True of a time when just enough can be done; default, as `short`.
+    short: True as long as it is so; True at `low`. high: a time when it is False, if one is known. close: stops at
+    a part of 2 to the power of minus this; the last digits of a float are beyond what anybody reads.
     """
     if high is None:
         high = max(2 * low, 10**6)
         while short(high):
             low, high = high, 2 * high
-    # The last digits of a float are beyond what anybody reads: 1 in 10**12.
-    while high - low > max(1, low >> 40):
+    while high - low > max(1, low >> close):
         middle = (low + high) // 2
-        if short(middle):
-            low = middle
-        else:
-            high = middle
-    for step in _STEPS:
-        rounded = -(-low // step) * step
-        if before(rounded) <= low and (may_end or short)(rounded):
-            return rounded
+        low, high = (middle, high) if short(middle) else (low, middle)
     return low
+
+
+def latest(short: Callable[[int], bool], low: int, high: int | None, may_end: Callable[[int], bool]) -> int:
+    """The latest time before which nothing ends, with few digits where that costs nothing; as `last_short`.
+
+    may_end: True of a time when just enough can be done.
+    """
+    low = last_short(short, low, high)
+    rounded = (-(-low // step) * step for step in _STEPS)
+    return next((time for time in rounded if before(time) <= low and may_end(time)), low)
 
 
 def carried(rates: Sequence[int], idle: Sequence[int], time: int) -> int:
@@ -314,8 +314,8 @@ class Theorem(ABC):
 
     @classmethod
     def places(cls, facts: Delays) -> list[Place]:
-        """Where it is worth trying; nothing where it does not apply."""
-        return [()] if cls.applies(facts) else []
+        """Where it is worth trying, if it applies."""
+        return [()]
 
     @abstractmethod
     def there(self, time: int) -> int:
@@ -348,11 +348,10 @@ class Theorem(ABC):
 
     def latest(self, low: int = 0) -> int:
         """The latest time before which nothing ends; 0 if there is none later than `low`."""
-        if not self.short(low + 1) or (self.most is not None and self.most <= low):
+        most = self.most
+        if not self.short(low + 1) or (most is not None and most <= low):
             return 0
-        if self.most is not None and self.proves(self.most):
-            return self.most
-        return latest(self.short, low + 1, self.most, self.proves)
+        return most if most is not None and self.proves(most) else latest(self.short, low + 1, most, self.proves)
 
 
 @dataclass(frozen=True)

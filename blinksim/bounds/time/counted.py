@@ -158,8 +158,7 @@ class CrossingPairs(Theorem):
     @classmethod
     def places(cls, facts: Delays) -> list[Place]:
         names = [device.name for device in facts.topology.devices]
-        parts = _parts(facts) if cls.applies(facts) else ()
-        return [(tuple(name for device, name in enumerate(names) if device in part),) for part in parts]
+        return [(tuple(name for device, name in enumerate(names) if device in part),) for part in _parts(facts)]
 
     @cached_property
     def waits(self) -> tuple[list[int], list[int]]:
@@ -474,7 +473,7 @@ class OneStep(Theorem):
 
     @classmethod
     def places(cls, facts: Delays) -> list[Place]:
-        return [((name,),) for name in _unlike_sources(facts)] if spreads(facts) else []
+        return [((name,),) for name in _unlike_sources(facts)]
 
     def there(self, time: int) -> int:
         total = 0
@@ -505,14 +504,14 @@ class Informed(Theorem):
         found = spreading(facts)
         if found is None:
             raise InputError(f"informed says nothing about {facts.collective} here")
-        self.spreading, self.jumps = found, found.jumps(self.n)
+        self.spreading, self.jumps = found, [found.jumps(self.n)]
 
     @classmethod
     def applies(cls, facts: Delays) -> bool:
         return spreads(facts)
 
     def there(self, time: int) -> int:
-        return bisect_left(self.jumps, time)
+        return sum(bisect_left(jumps, time) for jumps in self.jumps)
 
     def needed(self, time: int) -> int:
         return self.n
@@ -521,12 +520,9 @@ class Informed(Theorem):
         return 1
 
     def table(self, time: int) -> dict[str, Any]:
-        return {
-            "message_us": microseconds(self.spreading.message),
-            "spacing_us": microseconds(self.spreading.spacing),
-            "ports": self.spreading.ports,
-            "informed_us": [microseconds(jump) for jump in self.jumps],
-        }
+        message, spacing, ports = self.spreading
+        table = {"message_us": microseconds(message), "spacing_us": microseconds(spacing), "ports": ports}
+        return {**table, "informed_us": [microseconds(jump) for jump in self.jumps[0]]}
 
     def words(self, time: int) -> str:
         one = self.spreading
@@ -536,7 +532,7 @@ class Informed(Theorem):
         )
 
 
-class NodesInformed(Theorem):
+class NodesInformed(Informed):
     """One rank of a node cannot have told all ranks sooner than messages can spread inside nodes and between them.
 
     Two kinds of ranks, those of one node and all others, and for every port of a rank its own overhead and
@@ -549,11 +545,12 @@ class NodesInformed(Theorem):
     anywhere = True
 
     def __init__(self, facts: Delays, size: int, part: frozenset[int]) -> None:
-        super().__init__(facts, size, part)
+        Theorem.__init__(self, facts, size, part)
         groups = [[device for device in facts.ranks if (device in part) == inside] for inside in (True, False)]
         if not all(groups) or facts.owners.isdisjoint(part):
             raise InputError("nodes-informed: the ranks are all on one side, or no rank there has anything to tell")
-        self.jumps = spread([_ports(facts, group, groups) for group in groups], [len(group) for group in groups])
+        ports = [_ports(facts, group, groups) for group in groups]
+        self.jumps = [*spread(ports, [len(group) for group in groups])]
 
     @classmethod
     def applies(cls, facts: Delays) -> bool:
@@ -562,19 +559,9 @@ class NodesInformed(Theorem):
     @classmethod
     def places(cls, facts: Delays) -> list[Place]:
         devices = facts.topology.devices
-        if len({devices[rank].node for rank in facts.ranks}) < 2 or not cls.applies(facts):
-            return []
         first = next(devices[rank].node for rank in facts.ranks if rank in facts.owners)
-        return [(tuple(device.name for device in devices if device.node == first),)]
-
-    def there(self, time: int) -> int:
-        return sum(bisect_left(jumps, time) for jumps in self.jumps)
-
-    def needed(self, time: int) -> int:
-        return self.n
-
-    def unit(self) -> int:
-        return 1
+        several = len({devices[rank].node for rank in facts.ranks}) > 1
+        return [(tuple(device.name for device in devices if device.node == first),)] if several else []
 
     def table(self, time: int) -> dict[str, Any]:
         inside, outside = ([microseconds(jump) for jump in jumps] for jumps in self.jumps)
@@ -639,8 +626,6 @@ class Coverage(Theorem):
     @classmethod
     def places(cls, facts: Delays) -> list[Place]:
         """All but one source, and nodes that the root is not in."""
-        if not cls.applies(facts):
-            return []
         topology, collective = facts.topology, facts.collective
         names = [device.name for device in topology.devices]
         found: list[Place] = [(tuple(name for name in names if name != one),) for one in _unlike_sources(facts)]

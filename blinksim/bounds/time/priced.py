@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.bounds.time.certificates import Place, Theorem, in_words, microseconds
+from blinksim.bounds.time.certificates import Place, Theorem, in_words, last_short, microseconds
 from blinksim.bounds.time.counted import spreading
 from blinksim.bounds.time.delays import FAR, SECOND, Delays
 
@@ -88,8 +88,6 @@ class Searched(Theorem):
     @classmethod
     def places(cls, facts: Delays) -> list[Place]:
         """The root, or the rank with the least bandwidth out of it."""
-        if not cls.applies(facts):
-            return []
         rates = [sum(facts.rate[e] for e in facts.first_hops(rank)) for rank in facts.ranks]
         rank = facts.collective.root if facts.collective.name == "broadcast" else rates.index(min(rates))
         return [((facts.topology.members[rank],),)]
@@ -260,8 +258,7 @@ class Potentials(Searched):
     @classmethod
     def places(cls, facts: Delays) -> list[Place]:
         """The root or a rank, or for sums parts with the least bandwidth out of them."""
-        summed = facts.collective.name == "allreduce" and cls.applies(facts)
-        return _narrow(facts) if summed else super().places(facts)
+        return _narrow(facts) if facts.collective.name == "allreduce" else super().places(facts)
 
     def brings(self, time: int, choices: Sequence[Choice], steps: int) -> list[float]:
         """What the best sequences of messages on all links are worth, over what one byte needs.
@@ -662,14 +659,8 @@ class TreeCost(Theorem):
         """The latest time before which nothing ends, but for a part in some thousands; 0 if none is after `low`."""
         if not self.short(low + 1):
             return 0
-        good, bad = low + 1, max(2 * low, 10**6)
-        while self.short(bad):
-            good, bad = bad, 2 * bad
-        while bad - good > good >> _PORT_CLOSE:
-            middle = (good + bad) // 2
-            good, bad = (middle, bad) if self.short(middle) else (good, middle)
-        rounded = good - good % _STEP
-        return next((time for time in (rounded, good) if time > low and self.proves(time)), 0)
+        found = last_short(self.short, low + 1, close=_PORT_CLOSE)
+        return next((time for time in (found - found % _STEP, found) if time > low and self.proves(time)), 0)
 
     def table(self, time: int) -> dict[str, Any]:
         return {"byte_times_exact": str(self._cost(time))}

@@ -17,7 +17,6 @@ from blinksim.bounds.bound_result import NOTHING
 from blinksim.bounds.certificates import Certificate, Phases, differing, shown
 from blinksim.bounds.claims import names, proved
 from blinksim.bounds.time.certificates import (
-    Place,
     Stated,
     Theorem,
     TimeCertificate,
@@ -110,8 +109,8 @@ def _fluid(
 
 def _stated(theorem: type[Theorem], topology: Topology, collective: Collective, size: int, low: int) -> Stated | None:
     """The latest time after `low` by a theorem that counts messages, of all places where it says something."""
-    best: Place | None = None
-    for place in theorem.places(delays(topology, collective)):
+    facts, best = delays(topology, collective), None
+    for place in theorem.places(facts) if theorem.applies(facts) else ():
         time = theorem.stated(topology, collective, size, place).latest(low)
         if time:
             low, best = time, place
