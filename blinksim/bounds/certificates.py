@@ -144,7 +144,7 @@ class Cut(Certificate):
             # From the side with fewer ranks: a rank that receives most is as common as one that sends most.
             names, does = (inside, "send out") if len(inside) <= len(outside) else (outside, "take in")
             limit = f"{listed(names)} can {does} at most {format_rate(self.capacity)}"
-            return f"{limit}; {share_of_traffic(self.crossing)} must cross"
+            return f"{limit}; {float(self.crossing):.4g} times the largest buffer of any rank must cross"
         limit = f"{listed(inside or self.side)} can send out at most {format_rate(self.capacity)}"
         return f"{limit}; {part_of(self.crossing, topology.ranks, bool(self.shares))} must cross"
 
@@ -403,11 +403,6 @@ def listed(names: Sequence[str], most: int = 6) -> str:
             alike.setdefault(", ".join(_grouped(inner)), []).append(int(node))
     texts = [f"{inner} of n{_runs(numbers)}" for inner, numbers in alike.items()] + _grouped(nodes.get("", []))
     return ", ".join(texts[:most]) + (f" and {count(len(texts) - most, 'more group')}" if len(texts) > most else "")
-
-
-def share_of_traffic(crossing: Fraction) -> str:
-    """What must cross in an alltoallv: the size is the largest buffer of any rank."""
-    return f"{float(crossing):.4g} times the largest buffer of any rank"
 
 
 def part_of(crossing: Fraction, ranks: int, weighted: bool = False) -> str:

@@ -40,7 +40,13 @@ def certificate_from_dict(
     stated = {key: value for key, value in _object(entry).items() if key != "shares"}
     reasons = differing(stated, {key: value for key, value in found.to_dict().items() if key != "shares"})
     own = _object(entry).get("shares", [])
-    if _blocks(own) != check_shares(collective, topology.ranks, shares):
+    # Weights in lowest terms, empty where they are equal.
+    stated_shares = _list(own, "shares")
+    if not all(type(share) is int and share >= 0 for share in stated_shares):
+        raise InputError("certificate: shares is not a list of whole numbers")
+    common = gcd(*stated_shares)
+    blocks = () if len(set(stated_shares)) <= 1 else tuple(share // common for share in stated_shares)
+    if blocks != check_shares(collective, topology.ranks, shares):
         reasons.append(f"its shares {shown(own)} are those of another problem")
     if reasons:
         raise InputError("; ".join(reasons))
@@ -63,7 +69,13 @@ def proved(entry: object, topology: Topology, collective: Collective, shares: Se
                 parts = [names(group, "parts") for group in _list(fields["parts"], "parts")]
                 return Partition.of(topology, collective, parts, names(fields.get("limits", []), "limits"))
             case "phases":
-                return Phases.of(topology, collective, _phases(fields["phases"], topology))
+                phases = []
+                for phase in _list(fields["phases"], "phases"):
+                    name = _object(phase)["collective"]
+                    if not isinstance(name, str):
+                        raise InputError("certificate: the collective of a phase is not a name")
+                    phases.append((name, proved(phase, topology, Collective(name))))
+                return Phases.of(topology, collective, phases)
             case "lengths":
                 grants = names(fields.get("grants", []), "grants")
                 return Lengths.of(topology, collective, _lengths(fields["lengths"]), shares, grants)
@@ -84,31 +96,12 @@ def _list(value: object, what: str) -> list[Any]:
     return value
 
 
-def _blocks(value: object) -> tuple[int, ...]:
-    """Weights in lowest terms, empty where they are equal."""
-    shares = _list(value, "shares")
-    if not all(type(share) is int and share >= 0 for share in shares):
-        raise InputError("certificate: shares is not a list of whole numbers")
-    common = gcd(*shares)
-    return () if len(set(shares)) <= 1 else tuple(share // common for share in shares)
-
-
 def names(value: object, what: str) -> tuple[str, ...]:
     """A list of names in a certificate."""
     found = _list(value, what)
     if not all(isinstance(name, str) for name in found):
         raise InputError(f"certificate: {what} is not a list of names")
     return tuple(found)
-
-
-def _phases(value: object, topology: Topology) -> list[tuple[str, Certificate]]:
-    phases = []
-    for phase in _list(value, "phases"):
-        name = _object(phase)["collective"]
-        if not isinstance(name, str):
-            raise InputError("certificate: the collective of a phase is not a name")
-        phases.append((name, proved(phase, topology, Collective(name))))
-    return phases
 
 
 def _lengths(value: object) -> dict[str, Fraction]:
@@ -157,7 +150,11 @@ def judge(
     if kind not in _ATTAINED:
         return Judgement(None, (f"kind is {shown(kind)}, and must be exact or upper",))
     if "certificate" not in claim:
-        return Judgement(None, _wrong_rate(claim), _keys(claim, "not proved, as there is no certificate"))
+        rate = claim.get("rate_exact", "0")
+        wrong_rate = f"rate_exact is {shown(rate)}, not a fraction like '342/7'"
+        return Judgement(
+            None, (wrong_rate,) if _exact(rate) is None else (), _keys(claim, "not proved, as there is no certificate")
+        )
     try:
         certificate = certificate_from_dict(claim["certificate"], topology, collective, shares)
     except InputError as error:
@@ -230,12 +227,6 @@ def judge_schedule(
     if sure is not None and sure.exact and not (rate == sure.rate and keeps(sure.assumes)):
         unproved.append(f"not proved: that some schedule attains {exact_GBps(sure.rate)} GB/s; this one does not")
     return Judgement(found.bound, tuple(wrong), tuple(unproved))
-
-
-def _wrong_rate(claim: Mapping[str, Any]) -> tuple[str, ...]:
-    if "rate_exact" in claim and _exact(claim["rate_exact"]) is None:
-        return (f"rate_exact is {shown(claim['rate_exact'])}, not a fraction like '342/7'",)
-    return ()
 
 
 def _exact(value: object) -> Fraction | None:

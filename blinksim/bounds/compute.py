@@ -6,6 +6,7 @@ Every rate is recomputed from its certificate, so anyone who checks it gets what
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -171,11 +172,6 @@ class _Question:
         # Traffic tells ranks apart that the machine does not.
         return single_orbits(self.net) if self.collective.traffic else network_orbits(self.topology, self.net)
 
-    @cached_property
-    def trees_apply(self) -> bool:
-        """True if devices without a rank only forward, so that trees between members suffice."""
-        return not more_than_forwards(self.topology)
-
     def of(self, certificate: Certificate, exact: bool = False) -> Bound:
         """The bound that `certificate` proves."""
         return Bound.of(certificate, self.collective, exact)
@@ -334,7 +330,9 @@ class _Question:
         reached: a rate that trees are known to attain.
         """
         best = min(entry.rate for entry in bounds)
-        lengths, attained = self._trees(best, reached) if self.trees_apply else (None, None)
+        # Trees between members suffice if devices without a rank only forward.
+        relays = more_than_forwards(self.topology)
+        lengths, attained = (None, None) if relays else self._trees(best, reached)
         if attained is not None:
             bounds = [replace(entry, exact=entry.exact or entry.rate <= attained) for entry in bounds]
         if lengths is not None and lengths.rate < best:
@@ -358,16 +356,14 @@ class _Question:
         plain = not self.collective.rooted and not self.shares
         alike = self.alike if plain else single_orbits(self.net)
         found = None
-        try:
-            for solution, attained in best_trees(self.net, self.collective, shared, alike, self.shares):
-                if attained and agree(best, solution.value * float(self.net.unit)):
+        # If the solver gives up, the other bounds stand, as upper bounds.
+        with suppress(InfeasibleError):
+            for solution in best_trees(self.net, self.collective, shared, alike, self.shares):
+                if solution.attained and agree(best, solution.value * float(self.net.unit)):
                     return None, best
                 found = certify(self.topology, self.collective, self.net, shared, solution, self.shares)
-                if found and found[1] and attained:
+                if found and found[1] and solution.attained:
                     return found[0], found[0].rate
-        except InfeasibleError:
-            # The solver gave up; the other bounds stand, as upper bounds.
-            pass
         return (found[0] if found else guess), None
 
 

@@ -96,7 +96,7 @@ class Lengths(Certificate):
     distance: Fraction
     shares: tuple[int, ...] = ()
     grants: tuple[str, ...] = ()
-    even: EvenUse | None = field(default=None, compare=False, repr=False)
+    even: str | None = field(default=None, compare=False, repr=False)
     kind = "lengths"
 
     @classmethod
@@ -155,24 +155,15 @@ class Lengths(Certificate):
         """One sentence that a reader can check: what must carry each byte how often, and what that allows."""
         allowed = format_rate(self.rate)
         even = self.even or even_use(topology, dict(self.lengths), self.distance)
-        if even is None:
-            adders = sum(name.endswith(f" {SUMS}") for name, _ in self.lengths)
-            what = f"{len(self.lengths) - adders} links"
-            if adders:
-                what += f" and the adders of {'a switch' if adders == 1 else f'{adders} switches'}"
-            return (
-                f"weighed by the certificate's lengths, {what} carry {format_rate(self.price)} "
-                f"together and every byte uses {self.distance}: {allowed}"
-            )
-        if even.port is None:
-            return (
-                f"every byte crosses {even.links} {even.times} times, and together they carry "
-                f"{format_rate(even.capacity)}: {allowed}"
-            )
-        often = _times(even.times, topology.ranks)
+        if even is not None:
+            return f"{even} {allowed}"
+        adders = sum(name.endswith(f" {SUMS}") for name, _ in self.lengths)
+        what = f"{len(self.lengths) - adders} links"
+        if adders:
+            what += f" and the adders of {'a switch' if adders == 1 else f'{adders} switches'}"
         return (
-            f"each GPU's {even.port} must carry every byte {often} each way, on average: "
-            f"{format_rate(even.capacity)} allow {allowed}"
+            f"weighed by the certificate's lengths, {what} carry {format_rate(self.price)} together and every byte "
+            f"uses {self.distance}: {allowed}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -187,22 +178,11 @@ class Lengths(Certificate):
         return entry | {key: list(value) for key, value in (("shares", self.shares), ("grants", self.grants)) if value}
 
 
-@dataclass(frozen=True, slots=True)
-class EvenUse:
-    """Lengths that are all alike, read as a count: how often every byte crosses the links that have one.
+def even_use(topology: Topology, lengths: Mapping[str, Fraction], distance: Fraction) -> str | None:
+    """What lengths that are all alike say, in words: how often every byte crosses the links that have one.
 
-    port: what each GPU has of them, None if GPUs differ. times: per GPU and direction, else of all links together.
-    capacity: bytes/s, of the same.
+    None where they differ, or where buses share.
     """
-
-    links: str
-    port: str | None
-    times: Fraction
-    capacity: Fraction
-
-
-def even_use(topology: Topology, lengths: Mapping[str, Fraction], distance: Fraction) -> EvenUse | None:
-    """What lengths say where all links that have one have the same; None where they differ, or where buses share."""
     counted = [link for link in topology.links if link.name in lengths]
     different = set({id(length): length for length in lengths.values()}.values())
     if len(counted) < len(lengths) or len(different) > 1 or any(link.bus for link in counted):
@@ -214,7 +194,7 @@ def even_use(topology: Topology, lengths: Mapping[str, Fraction], distance: Frac
     if len(touching) != len(counted) or not all(link.src in members or link.dst in members for link in counted):
         nodes = {device.name: device.node for device in topology.devices}
         between = all(nodes[link.src] != nodes[link.dst] for link in counted)
-        return EvenUse(even_words(len(counted), between=between), None, times, total)
+        return even_words(f"{len(counted)} links", times, total, between=between)
     leaving, entering = dict.fromkeys(members, Fraction(0)), dict.fromkeys(members, Fraction(0))
     for link in counted:
         if link.src in members:
@@ -225,22 +205,17 @@ def even_use(topology: Topology, lengths: Mapping[str, Fraction], distance: Frac
     # A link between two GPUs is the way out of one and the way into the other, but has one length.
     inner = sum(link.src in members and link.dst in members for link in counted)
     if len(own) != 1 or inner not in (0, len(counted)):
-        return EvenUse(f"the {len(counted)} links of GPUs", None, times, total)
-    ways = 1 if inner else 2
-    return EvenUse("", "links" if inner else "port", times / (ways * len(members)), own.pop())
+        return even_words(f"the {len(counted)} links of GPUs", times, total)
+    each, n = times / ((1 if inner else 2) * len(members)), len(members)
+    known = {Fraction(1): "once", Fraction(n - 1, n): "(n-1)/n times", Fraction(2 * (n - 1), n): "2(n-1)/n times"}
+    port, often = "links" if inner else "port", known.get(each, f"{each} times")
+    return f"each GPU's {port} must carry every byte {often} each way, on average: {format_rate(own.pop())} allow"
 
 
-def even_words(links: int, *, between: bool) -> str:
-    """So many links in words; between: all of them join nodes."""
-    return f"the {links} links between nodes" if between else f"{links} links"
-
-
-def _times(times: Fraction, ranks: int) -> str:
-    """How often, with the formula that a reader may know."""
-    for formula, value in (("2(n-1)/n", Fraction(2 * (ranks - 1), ranks)), ("(n-1)/n", Fraction(ranks - 1, ranks))):
-        if times == value:
-            return f"{formula} times"
-    return "once" if times == 1 else f"{times} times"
+def even_words(links: str, times: Fraction, carried: Fraction, *, between: bool = False) -> str:
+    """How often every byte crosses links, and what these carry; between: all of them join nodes."""
+    links = f"the {links} between nodes" if between else links
+    return f"every byte crosses {links} {times} times, and together they carry {format_rate(carried)}:"
 
 
 def more_than_forwards(topology: Topology) -> list[str]:

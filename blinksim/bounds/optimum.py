@@ -34,6 +34,7 @@ from blinksim.graphs.programs import (
     Commodity,
     SharedCapacity,
     Solution,
+    TreeSolution,
     agree,
     flow_variables,
     solve_flows,
@@ -57,8 +58,8 @@ def best_trees(
     shared: Sequence[SharedCapacity],
     orbits: NetworkOrbits,
     shares: Sequence[int] = (),
-) -> Iterator[tuple[Solution, bool]]:
-    """Rates in units of `net` with link lengths, the best last, and true for those that trees attain.
+) -> Iterator[TreeSolution]:
+    """Rates in units of `net` with link lengths, the best last.
 
     allreduce: roots may hold any shares, in the first answer one holds everything; allgather and reducescatter: as
     `shares` (default: equal); broadcast, reduce: all at the root. orbits: equivalent arcs and ranks; they must respect
@@ -67,15 +68,13 @@ def best_trees(
     members = net.members.tolist()
     if collective.name == "allreduce":
         if len(orbits.first) == len(members):
-            one = solve_trees(net, shared, {widest(net): 1}, both=True)
-            yield Solution(one.value, one.duals), one.attained
-        solution = solve_trees(net, shared, None, both=True, orbits=orbits)
+            yield solve_trees(net, shared, {widest(net): 1}, both=True)
+        yield solve_trees(net, shared, None, both=True, orbits=orbits)
     else:
         held = [int(rank == collective.root) for rank in range(len(members))] if collective.rooted else shares
         weights = dict(zip(members, held or [1] * len(members), strict=True))
         way = net.reversed() if collective.collects else net
-        solution = solve_trees(way, shared, weights, orbits=orbits)
-    yield Solution(solution.value, solution.duals), solution.attained
+        yield solve_trees(way, shared, weights, orbits=orbits)
 
 
 def best_flows(
@@ -127,7 +126,7 @@ def certify(
     collective: Collective,
     net: Network,
     shared: Sequence[SharedCapacity],
-    solution: Solution,
+    solution: Solution | TreeSolution,
     shares: Sequence[int] = (),
 ) -> tuple[Lengths, bool] | None:
     """`shortest_lengths` of a solution."""

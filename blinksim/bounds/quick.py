@@ -24,7 +24,7 @@ import numpy as np
 from blinksim.bounds.bound_result import Bound, BoundResult
 from blinksim.bounds.certificates import Certificate, Cut, Partition
 from blinksim.bounds.groups import crossing_sums, cut_around, groupings, nodes, whole_widths
-from blinksim.bounds.lengths import MOST_WORK, EvenUse, Lengths, checked_grants, even_words, more_than_forwards
+from blinksim.bounds.lengths import MOST_WORK, Lengths, checked_grants, even_words, more_than_forwards
 from blinksim.collective import EVERY, OWN, ROOT, Collective
 from blinksim.errors import InputError
 from blinksim.graphs.arrays import distinct, per_topology
@@ -382,14 +382,14 @@ def even_lengths(
     names = sorted(topology.links[number].name for number in np.flatnonzero(chosen).tolist())
     held = np.zeros(len(topology.devices), dtype=np.bool_)
     held[places] = True
-    use = None
+    words = None
     # Where they are just the links of the members, `even_use` must look at them.
     if not np.array_equal(held[columns.src] | held[columns.dst], chosen):
         node = topology.device_nodes
         between = bool((node[columns.src[chosen]] != node[columns.dst[chosen]]).all())
-        use = EvenUse(even_words(int(chosen.sum()), between=between), None, distance, carried)
+        words = even_words(f"{int(chosen.sum())} links", distance, carried, between=between)
     lengths = tuple((name, one) for name in names)
-    return Lengths(lengths, carried, distance, grants=checked_grants(topology, grants), even=use)
+    return Lengths(lengths, carried, distance, grants=checked_grants(topology, grants), even=words)
 
 
 def least_even_tree(topology: Topology, chosen: Bools) -> int | None:

@@ -119,7 +119,9 @@ def spread_time(rails: Rails, traffic: Traffic, enough: float = 0.0) -> float:
     parts = place_parts(rails, there.by_node)
     # Over the receivers' places, over the senders', and over all.
     quick = [(there.at_places(2), there.by_receiver), (there.at_places(0), there.by_sender.swapaxes(1, 2))]
-    quick = [flow for flow in quick if _possible(rails, flow[1])]
+    # Nothing may cross at a place without a way.
+    closed = ~rails.open
+    quick = [flow for flow in quick if not any(flow[1].sum(axis=end)[closed].any() for end in (0, 1))]
     if parts is not None:
         moved = np.einsum("aib,abk->aik", there.by_sender, parts) + np.einsum("abj,abk->bkj", there.by_receiver, parts)
         quick.append((moved, there.by_node[:, :, None] * parts))
@@ -172,11 +174,6 @@ def _own_first(apart: Floats, parts: Floats) -> _Flow:
         for own, onward in zip(sent, over, strict=True):
             moved[a] += transport(own, onward).sum(axis=0)
     return moved, across
-
-
-def _possible(rails: Rails, across: Floats) -> bool:
-    """True if nothing crosses at a place without a way."""
-    return not across.sum(axis=1)[~rails.open].any() and not across.sum(axis=0)[~rails.open].any()
 
 
 def place_parts(rails: Rails, by_node: Floats) -> Floats | None:

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, pairwise, product, repeat
 from typing import overload
-from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.arrays import per_topology
 from blinksim.schedule.loads import Resources, resources
 from blinksim.schedule.symmetric import Pool
 from blinksim.topology.cluster import nodes_of
@@ -392,12 +392,7 @@ class TurnedRails(Rails):
     def equal_blocks_time(self) -> float:
         """Seconds for a byte from every rank to every other, over the places of the receivers."""
         pool, shared = Pool.of(self.turns), self.resources
-        each = np.repeat(self._first_loads(), np.diff(shared.starts))
-        together = np.bincount(pool.orbit[shared.members], each, len(pool.size)) * self.nodes
-        return float((together / pool.shared.rates).max())
-
-    def _first_loads(self) -> Floats:
-        """Bytes on every link of what the first node sends."""
+        # Bytes on every link of what the first node sends.
         nodes, local = self.ranks.shape
         count = self.exit.shape[2]
         found = np.zeros(len(self.topology.links))
@@ -415,7 +410,9 @@ class TurnedRails(Rails):
         assert isinstance(self.down, Images)
         for rows in self.down.all_ways():
             np.add.at(found, rows[1:].ravel(), local / count)
-        return found
+        each = np.repeat(found, np.diff(shared.starts))
+        together = np.bincount(pool.orbit[shared.members], each, len(pool.size)) * self.nodes
+        return float((together / pool.shared.rates).max())
 
 
 class Images(Sequence[Sequence[Route]]):
@@ -469,21 +466,12 @@ def _images(turns: CommutingGroup, elements: Ints, way: Route) -> Ints:
     return turns.along(np.repeat(elements, len(way), axis=0), links, links=True).reshape(len(elements), len(way))
 
 
-# Those of the last topology: the bound and the schedule ask for them.
-_last: list[tuple[ref[Topology], TurnedRails | None]] = []
-
-
+@per_topology
 def turned_rails(topology: Topology) -> TurnedRails | None:
     """The cluster as rails by symmetry; None unless turns take one node to every other, by one element each.
 
     None as well where members of a node reach each other only through others, or not all have ways to the fabric.
     """
-    if not _last or _last[0][0]() is not topology:
-        _last[:] = [(ref(topology), _read(topology))]
-    return _last[0][1]
-
-
-def _read(topology: Topology) -> TurnedRails | None:
     turns = node_turns(topology) if topology.nodes > 1 else None
     if turns is None:
         return None

@@ -13,6 +13,7 @@ Losses are computed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import lcm
@@ -261,11 +262,27 @@ def level_bounds(found: BoundResult, loads: Sequence[Fraction] | None = None) ->
 
     loads (link): what a schedule has every link carry, as multiples of the size.
     """
-    topology, collective = found.topology, found.collective
+    topology, collective, least = found.topology, found.collective, found.rate
     rows: dict[str, LevelBound] = {}
     for name, parts in levels(topology):
-        rates = _of_level(name, parts, topology, collective, found.rate)
-        tightest = min(rates, key=lambda row: row.bound.rate, default=None)
+        count, groups = len(distinct(parts.label[topology.member_places])), len(parts.keys)
+        tried = list[LevelBound]()
+        cut = min(_cuts(parts, topology, collective), key=lambda cut: cut.rate, default=None)
+        if cut is not None:
+            made = Bound.of(cut, collective)
+            tried.append(LevelBound(name, count, cut.capacity, cut.crossing, made, cut.rate == least))
+        # Every link around a part has a length of 1: what all trees together must cross, for a part and a direction.
+        a, b = (parts.label[ends] for ends in topology.ends)
+        # A cut is all that is known where nothing must cross, or a relay does more than forward.
+        with suppress(InputError):
+            proof = None if collective.personalized else unit_lengths(topology, collective, a != b)
+            if proof is not None:
+                # A link between two parts leaves one and enters another; one to a switch above touches one part only.
+                ends = int((a[a != b] < groups).sum() + (b[a != b] < groups).sum())
+                each, made = Fraction(ends, len(proof.lengths) * 2 * count), Bound.of(proof, collective)
+                capacity, crosses = proof.price * each, proof.distance * each
+                tried.append(LevelBound(name, count, capacity, crosses, made, proof.rate == least))
+        tightest = min(tried, key=lambda row: row.bound.rate, default=None)
         if tightest is not None and (name not in rows or tightest.bound.rate < rows[name].bound.rate):
             rows[name] = tightest if loads is None else replace(tightest, carried=_carried(parts, topology, loads))
     return list(rows.values())
@@ -297,29 +314,6 @@ def _carried(parts: Grouping, topology: Topology, loads: Sequence[Fraction]) -> 
     values = np.array([whole[id(value)] for value in loads], dtype=object)
     both = crossing_sums(topology, parts.label, values)
     return Fraction(max((int(total) for way in both for total in way[: len(parts.keys)]), default=0), scale)
-
-
-def _of_level(
-    name: str, parts: Grouping, topology: Topology, collective: Collective, least: Fraction
-) -> Iterator[LevelBound]:
-    count, groups = len(distinct(parts.label[topology.member_places])), len(parts.keys)
-    cut = min(_cuts(parts, topology, collective), key=lambda cut: cut.rate, default=None)
-    if cut is not None:
-        yield LevelBound(name, count, cut.capacity, cut.crossing, Bound.of(cut, collective), cut.rate == least)
-    if collective.personalized:
-        return
-    # Every link around a part has a length of 1: what all trees together must cross, for a part and a direction.
-    a, b = (parts.label[ends] for ends in topology.ends)
-    try:
-        proof = unit_lengths(topology, collective, a != b)
-    except InputError:
-        # Nothing must cross, or a relay does more than forward: a cut is all that is known.
-        return
-    # A link between two parts leaves one and enters another; one to a switch above touches one part only.
-    ends = int((a[a != b] < groups).sum() + (b[a != b] < groups).sum())
-    each = Fraction(ends, len(proof.lengths) * 2 * count)
-    made = Bound.of(proof, collective)
-    yield LevelBound(name, count, proof.price * each, proof.distance * each, made, proof.rate == least)
 
 
 def _cuts(parts: Grouping, topology: Topology, collective: Collective) -> Iterator[Cut]:

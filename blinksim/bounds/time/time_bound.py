@@ -134,34 +134,34 @@ def time_certificate_from_dict(entry: object, topology: Topology, collective: Co
     """
     if not isinstance(entry, Mapping):
         raise InputError("certificate: it is not an object")
-    found = _proved(entry, topology, collective, size)
-    reasons = differing(entry, found.to_dict())
-    if reasons:
-        raise InputError("; ".join(reasons))
-    return found
-
-
-def _proved(entry: Mapping[str, Any], topology: Topology, collective: Collective, size: int) -> TimeCertificate:
     kind = entry.get("kind")
     if kind not in KINDS:
         raise unknown("kind of certificate", shown(kind).strip("'"), KINDS)
     try:
         time = from_microseconds(entry["time_us"], "time_us")
         if kind == "windows":
-            return Windows.of(topology, collective, size, proved(entry["proof"], topology, collective), time)
-        if kind == "clock":
+            found: TimeCertificate = Windows.of(
+                topology, collective, size, proved(entry["proof"], topology, collective), time
+            )
+        elif kind == "clock":
             clocks = entry["clocks_us"]
             if not isinstance(clocks, Mapping):
                 raise InputError("certificate: clocks_us is not an object")
             shows = {str(name): from_microseconds(text, f"the clock of {name}") for name, text in clocks.items()}
             sources, sinks = names(entry["sources"], "sources"), names(entry["sinks"], "sinks")
-            return Clock.of(topology, collective, size, sources, sinks, shows, time)
-        where = entry["where"]
-        if not isinstance(where, list):
-            raise InputError("certificate: where is not a list")
-        return Stated.of(_THEOREMS[kind], topology, collective, size, [names(part, "where") for part in where], time)
+            found = Clock.of(topology, collective, size, sources, sinks, shows, time)
+        else:
+            where = entry["where"]
+            if not isinstance(where, list):
+                raise InputError("certificate: where is not a list")
+            places = [names(part, "where") for part in where]
+            found = Stated.of(_THEOREMS[kind], topology, collective, size, places, time)
     except KeyError as missing:
         raise InputError(f"certificate: the {kind} has no {missing.args[0]!r}") from None
+    reasons = differing(entry, found.to_dict())
+    if reasons:
+        raise InputError("; ".join(reasons))
+    return found
 
 
 @dataclass(frozen=True, repr=False)
