@@ -5,11 +5,11 @@ Every rate is recomputed from its certificate, so anyone who checks it gets what
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING
 
 from blinksim import budget
@@ -24,6 +24,7 @@ from blinksim.topology.selection import require_served
 
 if TYPE_CHECKING:
     from blinksim.graphs.network import Array, Network, NetworkOrbits
+    from blinksim.graphs.programs import SharedCapacity, Solution, TreeSolution
 
 # Questions whose bounds are kept in the process.
 _KEPT = 64
@@ -288,7 +289,7 @@ class _Question:
 
     def with_flows(self, cut: Bound) -> list[Bound]:
         """`cut` and the lengths that a linear program of flows finds; marks those that flows attain."""
-        from blinksim.bounds.optimum import best_flows, certify
+        from blinksim.bounds.optimum import best_flows
         from blinksim.graphs.programs import agree, shared_capacities
 
         if self.collective.exchanges and (self.collective.traffic or self.topology.ranks > _LENGTHS):
@@ -308,7 +309,7 @@ class _Question:
             cut = replace(cut, exact=True)
             if self.topology.ranks > _LENGTHS or self.collective.rooted:
                 return [cut]
-        found = certify(self.topology, self.collective, self.net, shared, solution, self.shares)
+        found = self.lengths(shared, solution)
         if found is None:
             return [cut]
         lengths, exact = found
@@ -341,7 +342,6 @@ class _Question:
 
     def _trees(self, best: Fraction, reached: Fraction | None) -> tuple[Lengths | None, Fraction | None]:
         """Lengths that trees cannot beat, and the rate that trees attain; either may be unknown."""
-        from blinksim.bounds.optimum import best_trees, certify
         from blinksim.bounds.quick import guessed_lengths
         from blinksim.graphs.network import single_orbits
         from blinksim.graphs.programs import agree, shared_capacities
@@ -358,13 +358,48 @@ class _Question:
         found = None
         # If the solver gives up, the other bounds stand, as upper bounds.
         with suppress(InfeasibleError):
-            for solution in best_trees(self.net, self.collective, shared, alike, self.shares):
+            for solution in self.best_trees(shared, alike):
                 if solution.attained and agree(best, solution.value * float(self.net.unit)):
                     return None, best
-                found = certify(self.topology, self.collective, self.net, shared, solution, self.shares)
+                found = self.lengths(shared, solution)
                 if found and found[1] and solution.attained:
                     return found[0], found[0].rate
         return (found[0] if found else guess), None
+
+    def best_trees(self, shared: Sequence[SharedCapacity], orbits: NetworkOrbits) -> Iterator[TreeSolution]:
+        """The best trees by linear programs, the best last: first with one root of an allreduce, then with any.
+
+        Allgather and broadcast send along out-trees, reducescatter and reduce along in-trees, which are out-trees of
+        the transposed network; allreduce along both, with the same roots.
+
+        orbits: equivalent arcs and ranks; they must respect root and shares.
+        """
+        from blinksim.graphs.programs import solve_trees, widest
+
+        net, collective, members = self.net, self.collective, self.net.members.tolist()
+        if collective.name == "allreduce":
+            if len(orbits.first) == len(members):
+                yield solve_trees(net, shared, {widest(net): 1}, both=True)
+            yield solve_trees(net, shared, None, both=True, orbits=orbits)
+        else:
+            held = [int(rank == collective.root) for rank in range(len(members))] if collective.rooted else self.shares
+            weights = dict(zip(members, held or [1] * len(members), strict=True))
+            yield solve_trees(net.reversed() if collective.collects else net, shared, weights, orbits=orbits)
+
+    def lengths(
+        self, shared: Sequence[SharedCapacity], solution: Solution | TreeSolution
+    ) -> tuple[Lengths, bool] | None:
+        """The tightest lengths from the duals of a program, and whether they prove its value; None if none do."""
+        from blinksim.bounds.optimum import shortest_lengths
+
+        names = [link.name for link in self.topology.links] + list(self.net.limits)
+        duals = {
+            names[arc]: max(value, 0.0) * part
+            for resource, value in zip(shared, solution.duals, strict=True)
+            for arc, part in resource.uses
+        }
+        proved = partial(Lengths.of, self.topology, self.collective, shares=self.shares)
+        return shortest_lengths(duals, solution.value * float(self.net.unit), proved)
 
 
 def _order(entry: Bound) -> tuple[Fraction, int]:

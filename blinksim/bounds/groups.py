@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,6 @@ from blinksim.graphs.arrays import distinct, per_topology
 from blinksim.graphs.connectivity import joined_labels
 from blinksim.graphs.network import Network, whole
 from blinksim.topology.graph import Topology
-from blinksim.traffic import Traffic
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -199,7 +199,7 @@ def tight_cut(topology: Topology, net: Network, first: Sequence[int]) -> tuple[l
 
 
 def _tightest_side(
-    topology: Topology, net: Network, sides: Iterable[tuple[Sequence[int], int]]
+    topology: Topology, net: Network, sides: Iterable[tuple[Sequence[int], Fraction | int]]
 ) -> tuple[list[str], list[str]]:
     """The side, and the device capacities, of the cut with the least capacity over what must cross it.
 
@@ -252,45 +252,35 @@ def _sides(net: Network, first: Sequence[int]) -> Iterator[list[int]]:
             yield sorted(set(range(ranks)) - set(side))
 
 
-@dataclass(frozen=True, eq=False)
-class _Group:
-    """ratio: bytes/s out over what must leave, in units of the size. devices: (D), those inside."""
-
-    ratio: float
-    devices: Bools
-
-
 def traffic_cuts(topology: Topology, collective: Collective, sorts: Iterable[Grouping]) -> Iterator[Cut]:
     """The tightest cuts around single groups, and around all but one, for a traffic matrix. sorts: of groups."""
-    different = {group.devices.tobytes(): group for group in reversed(_tightest(topology, _traffic(collective), sorts))}
-    for group in reversed(different.values()):
-        yield cut_around(topology, collective, group.devices, limited=True)
+    different = {devices.tobytes(): devices for _, devices in reversed(_tightest(topology, collective, sorts))}
+    for devices in reversed(different.values()):
+        yield cut_around(topology, collective, devices, limited=True)
 
 
 def tight_traffic_cut(topology: Topology, collective: Collective, net: Network, sorts: Sequence[Grouping]) -> Cut:
     """The tightest cut found: around subsets where ranks are few, else around groups, with the other devices placed."""
-    traffic, ranks = _traffic(collective), topology.ranks
-    groups = _tightest(topology, traffic, sorts)
+    ranks, groups = topology.ranks, _tightest(topology, collective, sorts)
     if ranks <= _SUBSETS:
         inside: Sequence[Bools] = list((np.arange(1, 2**ranks - 1)[:, None] >> np.arange(ranks)) & 1 == 1)
     else:
-        inside = [group.devices[topology.member_places] for group in groups[:_FLOWS]]
+        inside = [devices[topology.member_places] for _, devices in groups[:_FLOWS]]
     ends = [(np.flatnonzero(within).tolist(), np.flatnonzero(~within).tolist()) for within in inside]
-    sides = [(here, int(traffic.between(here, there) * traffic.size)) for here, there in ends]
+    sides = [(here, collective.between(here, there, ranks)) for here, there in ends]
     side, limits = _tightest_side(topology, net, [(ranks_in, amount) for ranks_in, amount in sides if amount])
     cuts = (Cut.of(topology, collective, side, limits), *traffic_cuts(topology, collective, sorts))
     return min(cuts, key=lambda cut: cut.rate)
 
 
-def _traffic(collective: Collective) -> Traffic:
-    assert collective.traffic is not None
-    return collective.traffic
+def _tightest(topology: Topology, collective: Collective, sorts: Iterable[Grouping]) -> list[tuple[float, Bools]]:
+    """The tightest groups of every sort, and all but one of its groups, the tightest first.
 
-
-def _tightest(topology: Topology, traffic: Traffic, sorts: Iterable[Grouping]) -> list[_Group]:
-    """The tightest groups of every sort, and all but one of its groups, the tightest first."""
-    widths, unit = whole_widths(topology)
-    found = list[_Group]()
+    Each with its ratio: bytes/s out over what must leave, in units of the size.
+    """
+    (widths, unit), traffic = whole_widths(topology), collective.traffic
+    assert traffic is not None
+    found = list[tuple[float, Bools]]()
     for sort in sorts:
         # A group more for what is in none.
         count, member = len(sort.keys), sort.label[topology.member_places]
@@ -308,6 +298,5 @@ def _tightest(topology: Topology, traffic: Traffic, sorts: Iterable[Grouping]) -
             ratio = np.divide(capacity, amount[:count], out=np.full(count, np.inf), where=amount[:count] > 0)
             for place in np.argsort(ratio, kind="stable")[:_TIGHTEST_GROUPS].tolist():
                 if np.isfinite(ratio[place]):
-                    devices = (sort.label == place) != bool(outside)
-                    found.append(_Group(float(ratio[place]) * traffic.size, devices))
-    return sorted(found, key=lambda group: group.ratio)
+                    found.append((float(ratio[place]) * traffic.size, (sort.label == place) != bool(outside)))
+    return sorted(found, key=itemgetter(0))

@@ -407,11 +407,7 @@ class Branching:
 
 
 def branching(
-    topology: Topology,
-    metric: Metric,
-    grants: Sequence[str],
-    sums: Mapping[int, int],
-    most_work: int = MOST_WORK,
+    topology: Topology, metric: Metric, grants: Sequence[str], sums: Mapping[int, int], most_work: int = MOST_WORK
 ) -> tuple[Branching, Branching]:
     """Trees outwards, which multicast, and inwards, which reduce: these are trees outwards on links turned round.
 

@@ -15,7 +15,7 @@ far (column generation: Gilmore and Gomory 1961; Steiner trees: Jain, Mahdian an
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise, product
@@ -34,12 +34,9 @@ from blinksim.graphs.programs import (
     Commodity,
     SharedCapacity,
     Solution,
-    TreeSolution,
     agree,
     flow_variables,
     solve_flows,
-    solve_trees,
-    widest,
     with_adders,
 )
 from blinksim.graphs.rooted_trees import cheapest_parents, from_parents
@@ -50,31 +47,6 @@ from blinksim.traffic import Traffic
 
 # Lengths need no common denominator with anything else, so long fractions may be tried last.
 _DENOMINATORS = (*DENOMINATORS, 10**5, 10**7)
-
-
-def best_trees(
-    net: Network,
-    collective: Collective,
-    shared: Sequence[SharedCapacity],
-    orbits: NetworkOrbits,
-    shares: Sequence[int] = (),
-) -> Iterator[TreeSolution]:
-    """Rates in units of `net` with link lengths, the best last.
-
-    allreduce: roots may hold any shares, in the first answer one holds everything; allgather and reducescatter: as
-    `shares` (default: equal); broadcast, reduce: all at the root. orbits: equivalent arcs and ranks; they must respect
-    root and shares.
-    """
-    members = net.members.tolist()
-    if collective.name == "allreduce":
-        if len(orbits.first) == len(members):
-            yield solve_trees(net, shared, {widest(net): 1}, both=True)
-        yield solve_trees(net, shared, None, both=True, orbits=orbits)
-    else:
-        held = [int(rank == collective.root) for rank in range(len(members))] if collective.rooted else shares
-        weights = dict(zip(members, held or [1] * len(members), strict=True))
-        way = net.reversed() if collective.collects else net
-        yield solve_trees(way, shared, weights, orbits=orbits)
 
 
 def best_flows(
@@ -119,26 +91,6 @@ def commodities(net: Network, traffic: Traffic) -> list[Commodity]:
         if weights:
             rows.append(Commodity(source, weights))
     return rows
-
-
-def certify(
-    topology: Topology,
-    collective: Collective,
-    net: Network,
-    shared: Sequence[SharedCapacity],
-    solution: Solution | TreeSolution,
-    shares: Sequence[int] = (),
-) -> tuple[Lengths, bool] | None:
-    """`shortest_lengths` of a solution."""
-    names = [link.name for link in topology.links] + list(net.limits)
-    duals = {
-        names[arc]: max(value, 0.0) * part
-        for resource, value in zip(shared, solution.duals, strict=True)
-        for arc, part in resource.uses
-    }
-    return shortest_lengths(
-        duals, solution.value * float(net.unit), lambda lengths: Lengths.of(topology, collective, lengths, shares)
-    )
 
 
 def shortest_lengths(

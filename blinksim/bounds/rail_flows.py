@@ -214,10 +214,8 @@ def _over(amount: Floats, rates: Floats) -> Floats:
 
 def way_rates(uses: Uses, rails: Rails) -> Floats:
     """Bytes/s (N, L) of the ways of every member, 0 where there is none."""
-    nodes, local = rails.ranks.shape
-    found = np.full(nodes * local, np.inf)
-    np.minimum.at(found, uses.route, rails.rate[uses.resource] / uses.part)
-    return np.where(np.isinf(found), 0.0, found).reshape(nodes, local)
+    found = uses.rates(rails.rate, rails.ranks.size)
+    return np.where(np.isinf(found), 0.0, found).reshape(rails.ranks.shape)
 
 
 def _eased(factor: Floats, busy: Floats, aim: float) -> Floats:

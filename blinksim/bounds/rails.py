@@ -65,6 +65,12 @@ class Uses:
         """Bytes on each of `count` resources, for bytes on every route."""
         return np.asarray(np.bincount(self.resource, amounts.ravel()[self.route] * self.part, count), dtype=np.float64)
 
+    def rates(self, rate: Floats, count: int) -> Floats:
+        """Bytes/s of each of `count` routes, by the rates of resources; infinite for those that use none."""
+        found = np.full(count, np.inf)
+        np.minimum.at(found, self.route, rate[self.resource] / self.part)
+        return found
+
 
 @dataclass(frozen=True, eq=False)
 class Rails:
@@ -299,24 +305,21 @@ class _Translation:
 
         None if no pair that is asked has ways over the fabric alone.
         """
-        rows = np.flatnonzero(self.device[:, k] >= 0).tolist()
+        topology, rows = self.topology, np.flatnonzero(self.device[:, k] >= 0).tolist()
         # Every node in turn, as one that lacks a link has ways to none.
         asked = islice(dict.fromkeys((*pairwise(rows), *pairwise(reversed(rows)))), _ASKED)
         for a, b in asked:
-            ways = self.topology.router.ways(int(self.device[a, k]), int(self.device[b, k]))
-            split = [self._split(way) for way in ways]
-            if None not in split:
-                return list(dict.fromkeys(parts for parts in split if parts is not None))
+            found = dict[tuple[_Way, _Way], None]()
+            ways = topology.router.ways(int(self.device[a, k]), int(self.device[b, k]))
+            for way in ways:
+                passed = [topology.device(topology.links[link].dst) for link in way]
+                outside = [place for place, device in enumerate(passed) if device.node < 0]
+                if not outside or any(device.holds for device in passed[:-1]):
+                    break
+                found[self._keys(way[: outside[0] + 1]), self._keys(way[outside[-1] + 1 :])] = None
+            else:
+                return list(found)
         return []
-
-    def _split(self, way: Route) -> tuple[_Way, _Way] | None:
-        """The parts of a way in the node of its start and in that of its end; None if it passes no fabric."""
-        topology = self.topology
-        outside = [place for place, link in enumerate(way) if topology.device(topology.links[link].dst).node < 0]
-        inner = (topology.links[link].dst for link in way[:-1])
-        if not outside or any(topology.device(name).holds for name in inner):
-            return None
-        return self._keys(way[: outside[0] + 1]), self._keys(way[outside[-1] + 1 :])
 
     def _inside(self) -> list[Sequence[Route]]:
         """The ways between members of every node: as in the first two, or its own where a link is missing."""
@@ -380,13 +383,8 @@ class TurnedRails(Rails):
     @cached_property
     def alike(self) -> bool:
         """True if all members' ways to the fabric have the same rate, and those from it."""
-        for ways in (self.up, self.down):
-            uses = Uses.of([ways[k] for k in range(self.local)], self.resources)
-            rate = np.full(self.local, np.inf)
-            np.minimum.at(rate, uses.route, self.resources.rates[uses.resource] / uses.part)
-            if len(np.unique(rate)) > 1:
-                return False
-        return True
+        first = (Uses.of([ways[k] for k in range(self.local)], self.resources) for ways in (self.up, self.down))
+        return all(len(np.unique(uses.rates(self.resources.rates, self.local))) == 1 for uses in first)
 
     @cached_property
     def equal_blocks_time(self) -> float:

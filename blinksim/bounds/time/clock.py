@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from heapq import heappop, heappush
 from math import ceil
 from typing import Any
@@ -223,6 +223,15 @@ class _Flow:
         # The devices of ranks whose clocks are taken to show less than when data of others can pass; at first, all.
         self.late = frozenset(device for device in self.sources if device in facts.owners)
         self._found: dict[frozenset[int], _Paths] = {}
+        # The least of the rates out of the sources and into the sinks; the least delay of anything between them.
+        inside, outside, every = (
+            {*self.sources},
+            {*self.sinks},
+            list(zip(facts.src, facts.dst, facts.rate, strict=True)),
+        )
+        out = sum(rate for src, dst, rate in every if src in inside and dst not in inside)
+        into = sum(rate for src, dst, rate in every if dst in outside and src not in outside)
+        self._narrow, self._apart = max(1, min(out, into)), min(facts.apart[a][b] for a in given for b in self.sinks)
 
     def needed(self, size: int) -> Fraction:
         """What must pass, in the unit of a rate times a femtosecond."""
@@ -231,17 +240,7 @@ class _Flow:
 
     def estimate(self, size: int) -> float:
         """A time that is about right: what must pass over the rate into the sinks, and the least delay."""
-        narrow, apart = self._narrow
-        return float(self.needed(size)) / narrow + apart
-
-    @cached_property
-    def _narrow(self) -> tuple[int, int]:
-        """The least of the rates out of the sources and into the sinks; the least delay of anything between them."""
-        inside, outside, facts = {*self.sources}, {*self.sinks}, self.facts
-        every = list(zip(facts.src, facts.dst, facts.rate, strict=True))
-        out = sum(rate for src, dst, rate in every if src in inside and dst not in inside)
-        into = sum(rate for src, dst, rate in every if dst in outside and src not in outside)
-        return max(1, min(out, into)), min(facts.apart[a][b] for a in self.given for b in self.sinks)
+        return float(self.needed(size)) / self._narrow + self._apart
 
     def _clocks(self, late: frozenset[int], needed: Fraction) -> tuple[int, list[int]]:
         if late not in self._found:
