@@ -14,9 +14,9 @@ import numpy as np
 from blinksim.gpu.jobs.backend import SharedMemoryBackend
 from blinksim.gpu.jobs.group import FolderStore, Group
 from blinksim.gpu.jobs.job_plan import JobPlan
-from blinksim.gpu.jobs.turns import Segment
+from blinksim.gpu.jobs.launches import Segment
 
-# Small: messages of a few hundred KB take several turns.
+# Small: messages of a few hundred KB take several launches.
 SEGMENT = Segment.of(2 << 20)
 Work = Callable[[int, Any], Any]
 DEAD = "no answer"

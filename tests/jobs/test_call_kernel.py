@@ -23,7 +23,7 @@ from blinksim.gpu.jobs.calls import CALLED, Call
 from blinksim.gpu.jobs.gpu_backend import STATE_WORDS, GpuBackend, call_source, call_table
 from blinksim.gpu.jobs.group import FolderStore, Group, GroupError, explain
 from blinksim.gpu.jobs.job_plan import JobPlan, Rule
-from blinksim.gpu.jobs.turns import NOTES_BYTES, Segment, Turns
+from blinksim.gpu.jobs.launches import NOTES_BYTES, Planner, Segment
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "execution"))
@@ -56,24 +56,24 @@ class Ranks:
         self.scratch = [_aligned(self.segment.scratch) for _ in range(self.count)]
         self.state = [np.zeros(STATE_WORDS, dtype=np.uint64) for _ in range(self.count)]
         self.alarm = [np.zeros(1, dtype=np.uint64) for _ in range(self.count)]
-        self.turns = [Turns(plan, rank, segment, blocks, packets) for rank in range(self.count)]
+        self.planners = [Planner(plan, rank, segment, blocks, packets) for rank in range(self.count)]
         self.names: dict[int, str] = {}
 
     def run(self, calls: list[Call], sources: list[Any], targets: list[Any], timeout_s: float = 20.0) -> None:
         def work(rank: int) -> None:
-            for turn in self.turns[rank].of(calls[rank]):
-                self.names[turn.signature] = turn.says
+            for launch in self.planners[rank].launches(calls[rank]):
+                self.names[launch.signature] = launch.says
                 own = self.scratch[rank].ctypes.data, self.alarm[rank].ctypes.data
-                table = call_table(turn, rank, [memory.ctypes.data for memory in self.memory], own, self.segment)
-                numbers = turn.signature, int(timeout_s * 1e9)
+                table = call_table(launch, rank, [memory.ctypes.data for memory in self.memory], own, self.segment)
+                numbers = launch.signature, int(timeout_s * 1e9)
                 self.library.launch_call(
                     ctypes.c_void_p(table.ctypes.data),
                     ctypes.c_int64(rank),
                     ctypes.c_int64(self.count),
                     ctypes.c_void_p(self.state[rank].ctypes.data),
                     ctypes.c_void_p(self.memory[rank].ctypes.data),
-                    ctypes.c_void_p(sources[rank].ctypes.data + turn.input_at),
-                    ctypes.c_void_p(targets[rank].ctypes.data + turn.output_at),
+                    ctypes.c_void_p(sources[rank].ctypes.data + launch.input_at),
+                    ctypes.c_void_p(targets[rank].ctypes.data + launch.output_at),
                     *(ctypes.c_uint64(number) for number in numbers),
                 )
 
@@ -151,8 +151,8 @@ def test_the_kernel_jumps_over_waves_without_work(packets: bool, tmp_path: Path)
     for collective in ("broadcast", "reduce"):
         ranks = Ranks(library, plan, packets, segment)
         call = Call(collective, 1_000_001, FLOAT, root=1)
-        turn = ranks.turns[0].of(call)[0]
-        assert packets or turn.program.pieces(call.count // 2, 0) > 2
+        launch = ranks.planners[0].launches(call)[0]
+        assert packets or launch.program.pieces(call.count // 2, 0) > 2
         data = [np.arange(call.count, dtype=np.float32) % 100 + rank for rank in range(RANKS)]
         expected = data[1].copy() if collective == "broadcast" else np.sum(data, axis=0)
         ranks.run([call] * RANKS, data, data)
@@ -179,12 +179,12 @@ def test_the_kernel_repeats_a_program_in_one_launch(
     ranks, counted = Ranks(library, plan, False, Segment.of(memory), blocks=8), 0
     for collective in CALLED * 2:
         call = Call(collective, part * RANKS, FLOAT)
-        turns = ranks.turns[0].of(call)
-        assert len(turns) <= 2  # the second one for what is left over
-        assert turns[0].rounds > 3
-        assert memory < 1 << 20 or turns[0].program.slices > 1
+        launches = ranks.planners[0].launches(call)
+        assert len(launches) <= 2  # the second one for what is left over
+        assert launches[0].rounds > 3
+        assert memory < 1 << 20 or launches[0].program.slices > 1
         carried_out(ranks, call)
-        counted += sum(turn.rounds for turn in turns)
+        counted += sum(launch.rounds for launch in launches)
     assert {int(state[3]) for state in ranks.state} == {counted}
 
 
@@ -195,7 +195,7 @@ def test_rounds_end_when_a_rank_does_not_come(tmp_path: Path) -> None:
     ranks = Ranks(library, JobPlan.for_switch(RANKS).with_rules([Rule("allreduce", None, "ring", "simple")], "rounds"),
                   False, Segment.of(256 << 10))  # fmt: skip
     calls = [Call("allreduce", 300_000 if rank else 100, FLOAT) for rank in range(RANKS)]
-    assert ranks.turns[0].of(calls[1])[0].rounds > 3
+    assert ranks.planners[0].launches(calls[1])[0].rounds > 3
     data = [np.ones(300_000, dtype=np.float32) for _ in range(RANKS)]
     ranks.run(calls, data, data, timeout_s=0.3)
     messages = [ranks.explain(rank) for rank in range(RANKS)]
@@ -273,7 +273,7 @@ def test_groups_on_gpus_do_what_those_in_shared_memory_do(
         streams = [backend.stream, *(backend.cupy.cuda.Stream() for _ in range(2))]
         for number, collective in enumerate(CALLED):
             backend.go_on(streams[number % 3].ptr)
-            part = 5000  # several turns
+            part = 5000  # several launches
             call = Call(collective, part * RANKS, FLOAT)
             given = np.arange(part if collective == "allgather" else part * RANKS, dtype=np.float32) + rank
             target = given
@@ -317,9 +317,9 @@ def test_launches_of_two_groups_fit_together(monkeypatch: pytest.MonkeyPatch, tm
             monkeypatch.setattr(gpu_backend, "keeps_lines_whole", lambda cupy, gpus: True)
             for asked in (None, 8, 10_000):
                 backend = GpuBackend(1, blocks=asked)
-                turns = Turns(JobPlan.for_switch(2), 0, Segment(), backend.blocks)
+                launches = Planner(JobPlan.for_switch(2), 0, Segment(), backend.blocks)
                 for count in (1000, 1 << 20, 1 << 26):
-                    program = turns.of(Call("allreduce", count, FLOAT))[0].program
+                    program = launches.launches(Call("allreduce", count, FLOAT))[0].program
                     grid = len(program.queues_of(0)) * program.slices
                     room = processors * (most_threads // gpu_backend.threads_of(program, grid, backend.blocks))
                     assert grid * (1 if asked == 10_000 else 2) <= room

@@ -1,4 +1,4 @@
-"""Calls, their turns and their plans."""
+"""Calls, their launches and their plans."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from blinksim.errors import InputError
 from blinksim.formats.schedule_json import write_schedule
 from blinksim.gpu.jobs.calls import CALLED, Call, signature_of
 from blinksim.gpu.jobs.job_plan import JobPlan, Rule
-from blinksim.gpu.jobs.turns import Segment, Turns, without_unread
+from blinksim.gpu.jobs.launches import Planner, Segment, without_unread
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.program import SCRATCH
@@ -59,13 +59,14 @@ def test_a_long_message_takes_one_launch_of_many_rounds(count: int) -> None:
     plan, segment = JobPlan.for_switch(4), Segment.of(1 << 20)
     for protocol in ("simple", "ll128"):
         rules = [Rule("allreduce", None, "ring", protocol)]
-        turns = Turns(plan.with_rules(rules, "one rule"), 0, segment, 8).of(Call("allreduce", count, FLOAT))
-        assert (len(turns) == 1 + (count % 47_680 > 0)) == (protocol == "simple")
-        moved = [turn.rounds * turn.step // 4 for turn in turns]
+        launches = Planner(plan.with_rules(rules, "one rule"), 0, segment, 8).launches(Call("allreduce", count, FLOAT))
+        assert (len(launches) == 1 + (count % 47_680 > 0)) == (protocol == "simple")
+        moved = [launch.rounds * launch.step // 4 for launch in launches]
         assert sum(moved) == count
-        assert [turn.written[1] // 4 for turn in turns] == moved
-        assert [turn.output_at // 4 for turn in turns] == [sum(moved[:number]) for number in range(len(turns))]
-        assert len({turn.signature for turn in turns}) == len(turns)
+        assert [launch.written[1] // 4 for launch in launches] == moved
+        begins = [sum(moved[:number]) for number in range(len(launches))]
+        assert [launch.output_at // 4 for launch in launches] == begins
+        assert len({launch.signature for launch in launches}) == len(launches)
 
 
 def test_stores_that_nobody_reads_are_left_out() -> None:
@@ -92,10 +93,10 @@ def test_unequal_parts_are_refused() -> None:
 def test_turns_fit_the_memory_and_need_nobody_elses_addresses(collective: str, packets: bool) -> None:
     segment = Segment.of(4 << 20)
     for count in (4, 4096, 1 << 22):
-        for turn in Turns(JobPlan.for_switch(4), 0, segment, 16, packets).of(Call(collective, count, FLOAT)):
-            assert segment.holds(turn.program)
-            assert turn.program.staged
-            assert packets or not turn.program.packets
+        for launch in Planner(JobPlan.for_switch(4), 0, segment, 16, packets).launches(Call(collective, count, FLOAT)):
+            assert segment.holds(launch.program)
+            assert launch.program.staged
+            assert packets or not launch.program.packets
 
 
 def test_a_plan_is_read_from_a_file(tmp_path: Path) -> None:

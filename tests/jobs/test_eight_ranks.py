@@ -13,7 +13,7 @@ from test_group import data, expected, run_call
 from blinksim.gpu.jobs.calls import CALLED, Call
 from blinksim.gpu.jobs.gpu_backend import BLOCKS, call_source, call_table
 from blinksim.gpu.jobs.job_plan import JobPlan, Rule
-from blinksim.gpu.jobs.turns import Segment, Turns
+from blinksim.gpu.jobs.launches import Planner, Segment
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "execution"))
@@ -45,19 +45,19 @@ def test_tables_of_eight_gpus_fit_the_kernel(collective: str) -> None:
     for size in (1 << 10, 1 << 20, 1 << 22, 1 << 24, 1 << 28):
         signatures = set()
         for rank in (0, 5):
-            turns = Turns(plan, rank, segment, BLOCKS).of(one_call(collective, size // 4))
-            signatures.add(tuple(turn.signature for turn in turns))
-            for turn in turns:
-                table = call_table(turn, rank, lent, (1 << 35, 1 << 36), segment)
+            launches = Planner(plan, rank, segment, BLOCKS).launches(one_call(collective, size // 4))
+            signatures.add(tuple(launch.signature for launch in launches))
+            for launch in launches:
+                table = call_table(launch, rank, lent, (1 << 35, 1 << 36), segment)
                 assert 0 < table[0] * table[1] <= BLOCKS
-            assert len(turns) == 1
-            assert (turns[0].rounds > 1) == (size == 1 << 28)
+            assert len(launches) == 1
+            assert (launches[0].rounds > 1) == (size == 1 << 28)
         assert len(signatures) == 1
 
 
 @pytest.mark.slow
 def test_eight_processes_run_every_rule(tmp_path: Path) -> None:
-    """By the NumPy interpreter, in one turn and in several."""
+    """By the NumPy interpreter, in one launch and in several."""
 
     def work(rank: int, folder: Path) -> list[str]:
         group, wrong = small_group(rank, RANKS, folder, timeout_s=60.0), []

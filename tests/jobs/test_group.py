@@ -17,7 +17,7 @@ from blinksim.gpu.jobs.backend import SharedMemoryBackend
 from blinksim.gpu.jobs.calls import CALLED, Call
 from blinksim.gpu.jobs.group import FolderStore, Group, GroupError
 from blinksim.gpu.jobs.job_plan import JobPlan, Rule
-from blinksim.gpu.jobs.turns import Segment
+from blinksim.gpu.jobs.launches import Segment
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, REDUCTIONS, fold
 
 RANKS = 3
@@ -90,7 +90,7 @@ def some_calls(ranks: int, counts: tuple[int, ...], kinds: tuple[str, ...], ops:
 
 def test_every_collective_does_what_it_promises(tmp_path: Path) -> None:
     calls = some_calls(RANKS, (1, 2001), ("float32", "bfloat16"), ("sum",))
-    # Several turns: the group's memory is smaller than the message.
+    # Several launches: the group's memory is smaller than the message.
     calls += some_calls(RANKS, (100_001,), ("int32",), ("sum",))
     assert run_ranks(check_calls, RANKS, (tmp_path, RANKS, calls)) == [[]] * RANKS
 
@@ -105,9 +105,9 @@ def test_every_type_and_reduction(tmp_path: Path, ranks: int) -> None:
 def test_long_messages_take_turns(tmp_path: Path) -> None:
     def work(rank: int, folder: Path) -> int:
         group = small_group(rank, 2, folder)
-        turns = len(group.prepare(Call("allreduce", 10**6, ELEMENT_TYPES["float32"])))
+        launches = len(group.prepare(Call("allreduce", 10**6, ELEMENT_TYPES["float32"])))
         group.close()
-        return turns
+        return launches
 
     assert run_ranks(work, 2, tmp_path)[0] > 3
 
@@ -244,7 +244,7 @@ def test_a_group_runs_what_is_predicted_to_be_quickest(tmp_path: Path) -> None:
     [("packed", "allreduce"), pytest.param("rings", "reducescatter", marks=pytest.mark.slow)],
 )
 def test_a_group_runs_on_the_lanes_of_another_machine(tmp_path: Path, algorithm: str, collective: str) -> None:
-    """In place and in several turns; every lane is a block, and what it stores goes over that lane."""
+    """In place and in several launches; every lane is a block, and what it stores goes over that lane."""
     machine = bs.load("dgx1-v100").select("0,1,4,5")
     schedule = bs.synthesize(machine, collective, algorithm).schedule
     plan = JobPlan.for_switch(4).with_rules([Rule(collective, None, schedule, "simple", 1)], "lanes")

@@ -91,7 +91,7 @@ def work(rank: int, ranks: int, folder: str, blocks: list[int], sizes: list[int]
 def scan(group: Group, sizes: list[int]) -> list[tuple[object, ...]]:
     """Everything worth a look, by one group."""
     cupy, kind, rows = require_cupy(), element_type("float32"), list[tuple[object, ...]]()
-    ranks, plan = group.ranks, group.turns.plan
+    ranks, plan = group.ranks, group.planner.plan
     for collective in CALLED:
         for size in sizes:
             count = size // kind.itemsize

@@ -25,7 +25,7 @@ import numpy as np
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ElementType
-from blinksim.gpu.programs.program import READY, SCRATCH, Longs, Program
+from blinksim.gpu.programs.program import READY, SCRATCH, Longs, Program, rows_of, starts
 from blinksim.schedule.model import Builder, Schedule
 from blinksim.topology.graph import Link, Topology
 
@@ -212,18 +212,14 @@ class _Wires:
         sizes = self.old.sizes.copy()
         sizes[:, 2] = self.scratch
         tables: dict[str, Longs] = {}
-        widths = {"source": 2, "destination": 3, "wait": 1, "signal": 2}
-        for name, width in widths.items():
-            groups: list[_Rows] = [getattr(op, name) for op in ops]
-            tables[f"{name}_start"] = np.cumsum([0, *map(len, groups)]).astype(np.int64)
-            rows = [row for group in groups for row in group]
-            tables[f"{name}s"] = np.array(rows, dtype=np.int64).reshape(-1, width)
+        for name, width in {"source": 2, "destination": 3, "wait": 1, "signal": 2}.items():
+            tables |= rows_of(name, [getattr(op, name) for op in ops], width)
         return self.old.replace(
             sizes=sizes,
             flags=np.array(self.flags, dtype=np.int64),
             order=READY,
             queue_device=np.array([name[0] for name in queues], dtype=np.int64),
-            queue_start=np.cumsum([0, *queues.values()]).astype(np.int64),
+            queue_start=starts(queues.values()),
             queue_name=tuple(map(self._name, queues)),
             key=np.array([op.key for op in ops], dtype=np.int64),
             chunk=np.array([op.chunk for op in ops], dtype=np.int64),

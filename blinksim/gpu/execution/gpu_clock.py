@@ -10,6 +10,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -24,9 +25,46 @@ from blinksim.nccl.tuner.tuner_files import MOST_BYTES, Choice, TuningRule, runs
 from blinksim.schedule.model import Schedule
 
 _KIND = ELEMENT_TYPES["float32"]
+_Vectors = tuple[int, list[Any], list[Any]]
 
 
-class GpuClock:
+class _Clock:
+    """The first GPUs of this machine, and the communicators of NCCL on them.
+
+    gpus: how many; default, all. purpose: what takes two of them at least.
+    """
+
+    def __init__(self, gpus: int | None, purpose: str) -> None:
+        self.cupy = require_cupy()
+        present = int(self.cupy.cuda.runtime.getDeviceCount())
+        self.gpus = present if gpus is None else gpus
+        if not 2 <= self.gpus <= present:
+            raise MissingError(f"{self.gpus} GPUs are wanted, and {present} are here; {purpose} two at least")
+        self.nccl: dict[Any, Nccl] = {}
+
+    def _timed(self, nccl: Nccl, vectors: _Vectors, collective: str, **how: Any) -> list[float]:
+        """Seconds of each iteration of a collective on vectors of `_vectors`."""
+        count, sent, got = vectors
+        launch = partial(nccl.launch, sent, got, count, _KIND, "sum", collective)
+        return Stopwatch(nccl.gpus, nccl.streams).time(launch, nccl.finish, **how)
+
+    def _vectors(self, nccl: Nccl, size: int) -> _Vectors:
+        """`size` bytes as elements of float32: how many, what every GPU sends, and room for what it gets."""
+        count, sent, got = size // _KIND.itemsize, [], []
+        for gpu in nccl.gpus:
+            with self.cupy.cuda.Device(gpu):
+                sent.append(self.cupy.full(count, gpu + 1, dtype=self.cupy.float32))
+                got.append(self.cupy.zeros(count, dtype=self.cupy.float32))
+                self.cupy.cuda.Device(gpu).synchronize()
+        return count, sent, got
+
+    def close(self) -> None:
+        """Ends the communicators."""
+        for nccl in self.nccl.values():
+            nccl.close()
+
+
+class GpuClock(_Clock):
     """The first GPUs of this machine, each timed by `Stopwatch`: 5 iterations to warm up, and 20 that count.
 
     gpus: how many; default, all. Raises `MissingError` without CuPy, NCCL or two GPUs.
@@ -35,16 +73,14 @@ class GpuClock:
     def __init__(self, gpus: int | None = None) -> None:
         # Switches that reduce are another machine than the one whose rings are fitted; NCCL reads this when it starts.
         os.environ["NCCL_NVLS_ENABLE"] = "0"
-        self.cupy = require_cupy()
-        runtime = self.cupy.cuda.runtime
-        present = int(runtime.getDeviceCount())
-        self.gpus = present if gpus is None else gpus
-        if not 2 <= self.gpus <= present:
-            raise MissingError(f"{self.gpus} GPUs are wanted, and {present} are here; a calibration needs two at least")
-        self.hardware = str(runtime.getDeviceProperties(0)["name"].decode())
+        super().__init__(gpus, "a calibration needs")
+        self.hardware = str(self.cupy.cuda.runtime.getDeviceProperties(0)["name"].decode())
         self.blocks = int(self.cupy.cuda.Device(0).attributes["MultiProcessorCount"])
-        self.driver = _driver()
-        self.nccl: dict[int, Nccl] = {}
+        self.driver = ""
+        with suppress(OSError, subprocess.TimeoutExpired):
+            done = subprocess.run(["nvidia-smi", "-q"], capture_output=True, text=True, check=False, timeout=60)
+            found = re.search(r"Driver Version\s*:\s*(\S+)", done.stdout)
+            self.driver = found[1] if found else ""
         self.nccl_version = self._nccl(2).version
 
     def _nccl(self, gpus: int) -> Nccl:
@@ -60,43 +96,15 @@ class GpuClock:
 
     def time_nccl(self, gpus: int, collective: str, size: int) -> Sequence[float]:
         """Seconds of each iteration of NCCL's own collective; size: bytes of float32."""
-        nccl, count = self._nccl(gpus), size // _KIND.itemsize
-        sent, got = _vectors(self.cupy, nccl, count)
-        launch = partial(nccl.launch, sent, got, count, _KIND, "sum", collective)
-        return Stopwatch(nccl.gpus, nccl.streams).time(launch, nccl.finish)
-
-    def close(self) -> None:
-        """Ends the communicators."""
-        for nccl in self.nccl.values():
-            nccl.close()
-
-
-def _vectors(cupy: Any, nccl: Nccl, count: int) -> tuple[list[Any], list[Any]]:
-    """What every GPU sends, and room for what it gets: so many elements of float32."""
-    sent, got = [], []
-    for gpu in nccl.gpus:
-        with cupy.cuda.Device(gpu):
-            sent.append(cupy.full(count, gpu + 1, dtype=cupy.float32))
-            got.append(cupy.zeros(count, dtype=cupy.float32))
-            cupy.cuda.Device(gpu).synchronize()
-    return sent, got
-
-
-def _driver() -> str:
-    """The driver's version, as nvidia-smi says it; empty if it does not."""
-    try:
-        done = subprocess.run(["nvidia-smi", "-q"], capture_output=True, text=True, check=False, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    found = re.search(r"Driver Version\s*:\s*(\S+)", done.stdout)
-    return found[1] if found else ""
+        nccl = self._nccl(gpus)
+        return self._timed(nccl, self._vectors(nccl, size), collective)
 
 
 # Long runs need fewer iterations for the same accuracy.
 _LONG, _FEW = 2**27, 6
 
 
-class ChoiceClock:
+class ChoiceClock(_Clock):
     """The first GPUs of this machine, on which NCCL runs what it is told to.
 
     The plugin is built into a folder of its own and put in force through the environment, which NCCL reads when the
@@ -107,11 +115,8 @@ class ChoiceClock:
     """
 
     def __init__(self, gpus: int | None = None, *, least_channels: int | None = None, nvls: bool = True) -> None:
-        self.cupy = require_cupy()
-        present = int(self.cupy.cuda.runtime.getDeviceCount())
-        self.gpus = present if gpus is None else gpus
-        if not 2 <= self.gpus <= present:
-            raise MissingError(f"{self.gpus} GPUs are wanted, and {present} are here; NCCL is tuned on two at least")
+        super().__init__(gpus, "NCCL is tuned on")
+        self.vectors: dict[int, _Vectors] = {}
         self.folder = tempfile.TemporaryDirectory(prefix="blinksim-tune-")
         place = Path(self.folder.name)
         self.rules = place / "rules.csv"
@@ -121,8 +126,6 @@ class ChoiceClock:
             os.environ["NCCL_MIN_NCHANNELS"] = str(least_channels)
         if not nvls:
             os.environ["NCCL_NVLS_ENABLE"] = "0"
-        self.nccl: dict[Choice | None, Nccl] = {}
-        self.buffers: dict[int, tuple[list[Any], list[Any]]] = {}
 
     def communicators(self, choice: Choice | None) -> Nccl:
         """Those that run a choice, or NCCL's own for None."""
@@ -144,18 +147,15 @@ class ChoiceClock:
 
     def measure(self, collective: str, size: int, choice: Choice | None) -> float:
         """The median of the seconds of its iterations; size: bytes of float32."""
-        nccl, count = self.communicators(choice), size // _KIND.itemsize
-        if count not in self.buffers:
-            self.buffers = {count: _vectors(self.cupy, nccl, count)}
-        sent, got = self.buffers[count]
-        launch = partial(nccl.launch, sent, got, count, _KIND, "sum", collective)
+        nccl = self.communicators(choice)
+        if size not in self.vectors:
+            self.vectors = {size: self._vectors(nccl, size)}
         iterations = _FEW if size >= _LONG else ITERATIONS
-        return median(Stopwatch(nccl.gpus, nccl.streams).time(launch, nccl.finish, iterations=iterations))
+        return median(self._timed(nccl, self.vectors[size], collective, iterations=iterations))
 
     def close(self) -> None:
         """Ends the communicators and removes the plugin."""
-        for nccl in self.nccl.values():
-            nccl.close()
+        super().close()
         self.folder.cleanup()
 
 

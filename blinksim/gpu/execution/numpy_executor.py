@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Generator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -71,6 +72,19 @@ def interpret(program: Program, inputs: Sequence[Array], op: str = "sum", seed: 
     return [memory[rank][buffer][at : at + size].copy() for rank, (buffer, at, size) in places]
 
 
+def move(program: Program, how: str, op: int, piece: int, part: int, memory: Sequence[Any]) -> None:
+    """Moves a piece of an op as the kernel does. how: one of `REDUCTIONS`. memory: the buffers of each device."""
+    targets = program.rows("destinations", op)
+    if not targets:
+        return
+    begin, end = program.span(int(program.length[op]), part, piece)
+    own = memory[program.op_device[op]]
+    sources = [own[buffer][first + begin : first + end] for buffer, first in program.rows("sources", op)]
+    values = fold(sources, how, program.kind) if sources else poison(end - begin, program.kind)
+    for target, buffer, first in targets:
+        memory[target][buffer][first + begin : first + end] = values
+
+
 class _Machine:
     def __init__(self, program: Program, memory: list[list[Array]], op: str, seed: int | None) -> None:
         self.program, self.memory, self.op = program, memory, op
@@ -117,7 +131,7 @@ class _Machine:
                 name = (device, flag, part)
                 while self.flags[name] <= piece:
                     yield [(op, piece, name)]
-            self._move(device, op, piece, part)
+            move(program, self.op, op, piece, part, self.memory)
             for target, flag in program.rows("signals", op):
                 self._signal((target, flag, part), piece)
             yield None
@@ -141,23 +155,11 @@ class _Machine:
                 yield missing
                 continue
             op = min(ready, key=lambda op: ((done[op] << 20) // count[op], op))
-            self._move(device, op, done[op], part)
+            move(program, self.op, op, done[op], part, self.memory)
             for target, flag in program.rows("signals", op):
                 self._signal((target, flag, part), done[op])
             done[op] += 1
             yield None
-
-    def _move(self, device: int, op: int, piece: int, part: int) -> None:
-        program = self.program
-        targets = program.rows("destinations", op)
-        if not targets:
-            return
-        begin, end = program.span(int(program.length[op]), part, piece)
-        rows = program.rows("sources", op)
-        sources = [self.memory[device][buffer][at + begin : at + end] for buffer, at in rows]
-        values = fold(sources, self.op, program.kind) if sources else poison(end - begin, program.kind)
-        for target, buffer, offset in targets:
-            self.memory[target][buffer][offset + begin : offset + end] = values
 
     def _signal(self, name: Flag, piece: int) -> None:
         self.flags[name] = piece + 1

@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import MissingError
-from blinksim.gpu.jobs.turns import FIRST_HERALD, GAVE_UP, MISMATCH, NOTES_BYTES, TOLD_SO, Segment, Turn
-from blinksim.gpu.programs.dtypes import POISON_BYTE, Array, fold
+from blinksim.gpu.execution.numpy_executor import move
+from blinksim.gpu.jobs.launches import FIRST_HERALD, GAVE_UP, MISMATCH, NOTES_BYTES, TOLD_SO, Launch, Segment
+from blinksim.gpu.programs.dtypes import POISON_BYTE, Array
 from blinksim.gpu.programs.program import INBOX, INPUT, OUTPUT, SCRATCH, Program, receivers
 from blinksim.units import format_size_about
 
@@ -28,7 +29,7 @@ Words = npt.NDArray[np.uint64]
 
 
 class Backend(ABC):
-    """Allocates and shares a rank's segment, and runs turns over the segments of all ranks.
+    """Allocates and shares a rank's segment, and runs launches over the segments of all ranks.
 
     name: for people. packets: True if the links of this rank keep packets whole. blocks: most blocks of a launch.
     """
@@ -52,8 +53,8 @@ class Backend(ABC):
         """Called when all ranks have connected: names that only `connect` needs can go."""
 
     @abstractmethod
-    def launch(self, turn: Turn, op: str, source: Any, target: Any, timeout_s: float) -> None:
-        """Runs a turn, or queues it. source, target: the caller's vectors, as this backend addresses memory."""
+    def launch(self, launch: Launch, op: str, source: Any, target: Any, timeout_s: float) -> None:
+        """Runs a launch, or queues it. source, target: the caller's vectors, as this backend addresses memory."""
 
     @abstractmethod
     def notes(self) -> Words:
@@ -150,32 +151,32 @@ class SharedMemoryBackend(Backend):
     def _notes(self, rank: int) -> Words:
         return self.maps[rank][:NOTES_BYTES].view(np.uint64)
 
-    def launch(self, turn: Turn, op: str, source: Array, target: Array, timeout_s: float) -> None:
+    def launch(self, launch: Launch, op: str, source: Array, target: Array, timeout_s: float) -> None:
         try:
             # Every round is begun as launches are on GPUs.
-            for number in range(turn.rounds):
-                epoch, on = self.epoch + 1, number * turn.step
+            for number in range(launch.rounds):
+                epoch, on = self.epoch + 1, number * launch.step
                 # Announces the launch, and waits until all others have begun the one before.
                 if self.alarmed():
                     raise _GaveUpError
                 for other in range(len(self.maps)):
-                    self._notes(other)[_herald(self.rank, epoch)] = epoch << 32 | turn.signature
+                    self._notes(other)[_herald(self.rank, epoch)] = epoch << 32 | launch.signature
                 for other in range(len(self.maps)) if epoch > 1 else ():
                     if other != self.rank:
                         self._has_begun(other, epoch - 1, self.before, timeout_s)
-                there = source.view(np.uint8)[turn.input_at + on :], target.view(np.uint8)[turn.output_at + on :]
-                _Interpreter(self, turn.program, op, there, epoch, timeout_s).run()
+                there = source.view(np.uint8)[launch.input_at + on :], target.view(np.uint8)[launch.output_at + on :]
+                _Interpreter(self, launch.program, op, there, epoch, timeout_s).run()
                 # Were those that sent data in the same call? They have announced it before.
-                for other, targets in enumerate(receivers(turn.program)):
+                for other, targets in enumerate(receivers(launch.program)):
                     if self.rank in targets:
-                        self._has_begun(other, epoch, turn.signature, timeout_s)
-                self.epoch, self.before = epoch, turn.signature
+                        self._has_begun(other, epoch, launch.signature, timeout_s)
+                self.epoch, self.before = epoch, launch.signature
         except _GaveUpError:
             # Spoils the output and tells the others.
-            parts, length, stride = turn.written
+            parts, length, stride = launch.written
             out = target.view(np.uint8)
             for part in range(parts):
-                at = turn.output_at + part * stride
+                at = launch.output_at + part * stride
                 out[at : at + length] = POISON_BYTE
             for other in range(len(self.maps)):
                 notes = self._notes(other)
@@ -200,7 +201,7 @@ class _Patience:
 
     def __init__(self, backend: SharedMemoryBackend, timeout_s: float) -> None:
         self.backend, self.end = backend, time.monotonic() + timeout_s
-        self.turns = 0
+        self.tries = 0
 
     def wait(self) -> None:
         """Lets others work for a moment; raises `_GaveUpError` in the end."""
@@ -209,8 +210,8 @@ class _Patience:
         if time.monotonic() > self.end:
             self.backend.own[:8].view(np.uint64)[0] = GAVE_UP
             raise _GaveUpError
-        self.turns += 1
-        time.sleep(0 if self.turns < 100 else 5e-5)
+        self.tries += 1
+        time.sleep(0 if self.tries < 100 else 5e-5)
 
 
 class _Interpreter:
@@ -235,13 +236,10 @@ class _Interpreter:
         flags = slice(segment.flags_at + half * segment.flags, segment.flags_at + (half + 1) * segment.flags)
         there = slice(inbox + half * nbytes, inbox + (half + 1) * nbytes)
         self.flags = [memory[flags].view(np.uint64) for memory in backend.maps]
-        self.inboxes = [memory[there].view(kind.storage) for memory in backend.maps]
-        self.own = {
-            INPUT: vectors[0].view(kind.storage),
-            OUTPUT: vectors[1].view(kind.storage),
-            SCRATCH: backend.scratch.view(kind.storage),
-            INBOX: self.inboxes[self.rank],
-        }
+        # Of the others their inboxes are mapped.
+        self.memory = [{INBOX: memory[there].view(kind.storage)} for memory in backend.maps]
+        own = {INPUT: vectors[0], OUTPUT: vectors[1], SCRATCH: backend.scratch}
+        self.memory[self.rank] |= {buffer: array.view(kind.storage) for buffer, array in own.items()}
 
     def run(self) -> None:
         program = self.program
@@ -256,7 +254,7 @@ class _Interpreter:
             if blocks and not any(state for _, state in going):
                 self.patience.wait()
             else:
-                self.patience.turns = 0
+                self.patience.tries = 0
 
     def _block(self, program: Program, queue: int, part: int) -> Generator[bool]:
         """Yields True after a piece, and False when it has to wait."""
@@ -265,21 +263,10 @@ class _Interpreter:
             for (flag,) in program.rows("waits", op):
                 while int(self.flags[self.rank][flag * program.slices + part]) < value:
                     yield False
-            self._move(program, op, piece, part)
+            move(program, self.op, op, piece, part, self.memory)
             for target, flag in program.rows("signals", op):
                 self.flags[target][flag * program.slices + part] = value
             yield True
-
-    def _move(self, program: Program, op: int, piece: int, part: int) -> None:
-        targets = program.rows("destinations", op)
-        if not targets:
-            return
-        begin, end = program.span(int(program.length[op]), part, piece)
-        rows = program.rows("sources", op)
-        values = fold([self.own[buffer][at + begin : at + end] for buffer, at in rows], self.op, program.kind)
-        for target, buffer, offset in targets:
-            place = self.inboxes[target] if buffer == INBOX else self.own[buffer]
-            place[offset + begin : offset + end] = values
 
 
 def _herald(rank: int, epoch: int) -> int:

@@ -1,7 +1,4 @@
-"""Calls of a group, and the parts that a large message is moved in.
-
-Calls of a group, and the turns that a large message is moved in.
-"""
+"""Calls of a group, and the launches that a large message is moved in."""
 
 from __future__ import annotations
 
@@ -81,17 +78,17 @@ class Call:
         return ranks
 
     def stretches(self, ranks: int, most_bytes: int) -> Iterator[tuple[int, int]]:
-        """(first, length): the elements of every part that one turn moves, so that turns have at most `most_bytes`.
+        """(first, length): the elements of every part that one launch moves, at most `most_bytes` in all.
 
-        Turns have equal lengths but for the last one, and begin at multiples of 128 bytes where they are long enough.
+        Launches have equal lengths but for the last one, and begin at multiples of 128 bytes where that is possible.
         """
         parts = self.parts(ranks)
         whole = self.count // parts
         most = max(1, most_bytes // parts // self.kind.itemsize)
-        turns = -(-whole // most)
+        launches = -(-whole // most)
         line = 128 // self.kind.itemsize
-        length = -(-whole // turns)
-        if turns > 1 and length >= line:
+        length = -(-whole // launches)
+        if launches > 1 and length >= line:
             length = min(-(-length // line) * line, max(line, most // line * line))
         for first in range(0, whole, length):
             yield first, min(length, whole - first)
@@ -104,7 +101,7 @@ def call_of(collective: str, count: int, kind: ElementType, op: str = "sum", roo
 
 
 def signature_of(call: Call, first: int, length: int, program: bytes = b"") -> int:
-    """32 bits, never 0, that stand for one turn of a call: ranks whose calls or programs differ have different ones."""
+    """32 bits, never 0, that stand for a launch of a call: ranks whose calls or programs differ have different ones."""
     digest = hashlib.blake2b(f"{call}; {first}+{length}".encode() + program, digest_size=4).digest()
     return int.from_bytes(digest, "little") or 1
 

@@ -27,7 +27,7 @@ from blinksim.errors import InfeasibleError, InputError, MissingError
 from blinksim.gpu.execution.gpu_devices import THREADS, keeps_lines_whole, load_kernel, require_cupy
 from blinksim.gpu.execution.tables import CACHE_WORDS, HEAD_WORDS, STRIDE, kernel_source, pack
 from blinksim.gpu.jobs.backend import Backend, Words
-from blinksim.gpu.jobs.turns import NOTES_BYTES, Segment, Turn
+from blinksim.gpu.jobs.launches import NOTES_BYTES, Launch, Segment
 from blinksim.gpu.programs.dtypes import POISON_BYTE, ElementType
 from blinksim.gpu.programs.program import READY, Longs, Program, receivers
 from blinksim.textio import text_files
@@ -39,13 +39,13 @@ STATE_WORDS = 4
 _INBOX_BYTES = 8
 
 
-def call_table(turn: Turn, rank: int, segments: Sequence[int], own: tuple[int, int], segment: Segment) -> Longs:
+def call_table(launch: Launch, rank: int, segments: Sequence[int], own: tuple[int, int], segment: Segment) -> Longs:
     """The table of a rank.
 
     segments: where this rank sees every rank's segment. own: addresses of its scratch memory and its alarm.
     Raises `InfeasibleError` if a queue is too long for the kernel.
     """
-    program = turn.program
+    program = launch.program
     inbox, half = segment.inbox(program.packets)
     scratch, alarm = own
     buffers = [[IN_INPUT, IN_OUTPUT, scratch, at + inbox] for at in segments]
@@ -53,18 +53,29 @@ def call_table(turn: Turn, rank: int, segments: Sequence[int], own: tuple[int, i
     ranks = len(segments)
     table = pack(program, buffers, flags, [0] * ranks)[rank]
     if table[STRIDE] > CACHE_WORDS:
-        raise InfeasibleError(f"{turn.says}: a queue has {table[STRIDE]} words, and the kernel holds {CACHE_WORDS}")
+        raise InfeasibleError(f"{launch.says}: a queue has {table[STRIDE]} words, and the kernel holds {CACHE_WORDS}")
     table[_INBOX_BYTES] = half
     end = HEAD_WORDS + int(table[0] * table[STRIDE])
     senders = sum(1 << device for device, targets in enumerate(receivers(program)) if rank in targets)
-    gates, posts = _announcements(turn, rank, segments, segment) if turn.rounds > 1 else ([], [])
-    tail = [segment.flags, senders, alarm, *turn.written, turn.rounds, turn.step, len(gates), *segments, *gates, *posts]
+    gates, posts = _announcements(launch, rank, segments, segment) if launch.rounds > 1 else ([], [])
+    tail = [
+        segment.flags,
+        senders,
+        alarm,
+        *launch.written,
+        launch.rounds,
+        launch.step,
+        len(gates),
+        *segments,
+        *gates,
+        *posts,
+    ]
     return np.concatenate([table[:end], np.array(tail, dtype=np.int64)])
 
 
-def _announcements(turn: Turn, rank: int, segments: Sequence[int], segment: Segment) -> tuple[list[int], list[int]]:
+def _announcements(launch: Launch, rank: int, segments: Sequence[int], segment: Segment) -> tuple[list[int], list[int]]:
     """Addresses of the words for slice 0 in which all queues announce rounds to this rank, and its queues to all."""
-    program = turn.program
+    program = launch.program
     queues = [len(program.queues_of(device)) for device in range(len(program.devices))]
 
     def word(at: int, device: int, queue: int) -> int:
@@ -95,10 +106,10 @@ _DEFAULT = 0
 class GpuBackend(Backend):
     """The GPU of this process.
 
-    gpu: its number in CUDA. stream: the address of a stream for turns, or 0 for a new one; they are queued there, or as
-    `go_on` says, and run one after another. `launch` takes addresses in the GPU's memory. blocks: of a launch, at most;
-    by default one for each processor, up to `BLOCKS`, which leaves room for another group's. Raises `MissingError`
-    without CuPy or a GPU.
+    gpu: its number in CUDA. stream: the address of a stream for launches, or 0 for a new one; they are queued there, or
+    as `go_on` says, and run one after another. `launch` takes addresses in the GPU's memory. blocks: of a launch, at
+    most; by default one for each processor, up to `BLOCKS`, which leaves room for another group's. Raises
+    `MissingError` without CuPy or a GPU.
     """
 
     def __init__(self, gpu: int, stream: int = 0, blocks: int | None = None) -> None:
@@ -115,7 +126,7 @@ class GpuBackend(Backend):
             self.stream = streams.ExternalStream(stream) if stream else streams.Stream(non_blocking=True)
             self.watch = streams.Stream(non_blocking=True)
             self.before, self.done = (streams.Event(block=False, disable_timing=True) for _ in range(2))
-        # Where turns are queued now, and whether the last one went into a graph.
+        # Where launches are queued now, and whether the last one went into a graph.
         self.own_stream = self.at = self.stream.ptr
         self.in_graph = False
         self.runtime, self.spare = runtime, list[Any]()
@@ -167,14 +178,14 @@ class GpuBackend(Backend):
                     ) from None
                 self.opened.append(self.segments[-1])
 
-    def launch(self, turn: Turn, op: str, source: int, target: int, timeout_s: float) -> None:
+    def launch(self, launch: Launch, op: str, source: int, target: int, timeout_s: float) -> None:
         if self.runtime.getDevice() != self.gpu:
             with self.device():
-                self.launch(turn, op, source, target, timeout_s)
+                self.launch(launch, op, source, target, timeout_s)
         else:
             at = self.at
-            given = source + turn.input_at, target + turn.output_at, int(timeout_s * 1e9)
-            self.prepared(turn, op).launch(*given, at)
+            given = source + launch.input_at, target + launch.output_at, int(timeout_s * 1e9)
+            self.prepared(launch, op).launch(*given, at)
             if at not in (self.own_stream, _DEFAULT):
                 self.runtime.eventRecord(self.done.ptr, at)
 
@@ -209,7 +220,7 @@ class GpuBackend(Backend):
         return bool(self.runtime.streamIsCapturing(stream))
 
     def mark(self, stream: int | None = None) -> Any:
-        """An event that stands for the end of everything queued on a stream so far; default, that of turns."""
+        """An event that stands for the end of everything queued on a stream so far; default, that of launches."""
         if self.runtime.getDevice() != self.gpu:
             with self.device():
                 return self.mark(stream)
@@ -225,23 +236,23 @@ class GpuBackend(Backend):
         """Lets another stream, given by its address, wait for an event of `mark`."""
         self.runtime.streamWaitEvent(stream, event.ptr)
 
-    def prepared(self, turn: Turn, op: str) -> _Prepared:
-        """A turn's table on the GPU, and the kernel that runs it; both are made once.
+    def prepared(self, launch: Launch, op: str) -> _Prepared:
+        """A launch's table on the GPU, and the kernel that runs it; both are made once.
 
         Raises `InputError` if they would have to be made while the stream is captured.
         """
-        key, capturing = id(turn), self._captured(self.at)
+        key, capturing = id(launch), self._captured(self.at)
         self.in_graph = capturing
         entry = self.tables.get(key)
         if entry is None:
             if capturing:
-                raise InputError(f"run {turn.says} once before you capture it in a CUDA graph")
+                raise InputError(f"run {launch.says} once before you capture it in a CUDA graph")
             if len(self.tables) >= _MOST_TABLES:
                 self.finish()  # its memory may be in use
                 self.tables.popitem(last=False)
-            words = call_table(turn, self.rank, self.segments, self.own, self.segment)
-            kernel = load_kernel(self.gpu, call_source(turn.program.kind, op, turn.program.packets), "run_call")
-            entry = self.tables[key] = _Prepared(self, turn, words, kernel)
+            words = call_table(launch, self.rank, self.segments, self.own, self.segment)
+            kernel = load_kernel(self.gpu, call_source(launch.program.kind, op, launch.program.packets), "run_call")
+            entry = self.tables[key] = _Prepared(self, launch, words, kernel)
         self.tables.move_to_end(key)
         if capturing:
             # A graph may be replayed at any time.
@@ -260,7 +271,7 @@ class GpuBackend(Backend):
 
     def finish(self) -> None:
         with self.device() as device:
-            device.synchronize()  # turns may be on several streams
+            device.synchronize()  # launches may be on several streams
 
     def disconnect(self) -> None:
         with self.device():
@@ -287,24 +298,24 @@ def threads_of(program: Program, grid: int, blocks: int) -> int:
 
 
 class _Prepared:
-    """What launches of a turn need: its table on the GPU, and the arguments of the kernel in this computer's memory.
+    """What a launch needs: its table on the GPU, and the arguments of the kernel in this computer's memory.
 
     CuPy would check and convert eleven arguments anew each time, so the driver's own call is used.
     """
 
-    def __init__(self, backend: GpuBackend, turn: Turn, words: Longs, kernel: Any) -> None:
+    def __init__(self, backend: GpuBackend, launch: Launch, words: Longs, kernel: Any) -> None:
         cupy = backend.cupy
-        self.turn, self.kernel, self.launcher = turn, kernel, cupy.cuda.driver.launchKernel
+        self.what, self.kernel, self.launcher = launch, kernel, cupy.cuda.driver.launchKernel
         self.words = cupy.asarray(words)
         cupy.cuda.get_current_stream().synchronize()  # it is read on another stream
         own = backend.state.data.ptr, backend.lent
-        given = (self.words.data.ptr, words[0], words[STRIDE], *backend.who, *own, 0, 0, turn.signature, 0)
+        given = (self.words.data.ptr, words[0], words[STRIDE], *backend.who, *own, 0, 0, launch.signature, 0)
         self.arguments = (ctypes.c_uint64 * len(given))(*map(int, given))
         first = ctypes.addressof(self.arguments)
         self.places = (ctypes.c_void_p * len(given))(*range(first, first + 8 * len(given), 8))
         self.at, self.function = ctypes.addressof(self.places), kernel.kernel.ptr
         self.grid = max(1, int(words[0] * words[1]))
-        self.threads = threads_of(turn.program, self.grid, backend.blocks)
+        self.threads = threads_of(launch.program, self.grid, backend.blocks)
 
     def launch(self, source: int, target: int, timeout_ns: int, stream: int) -> None:
         """Queues the kernel on a stream, on the current GPU; the driver copies the arguments before it returns."""

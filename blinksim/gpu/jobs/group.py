@@ -23,7 +23,7 @@ from blinksim.errors import BlinksimError, InputError
 from blinksim.gpu.jobs.backend import Backend, Words
 from blinksim.gpu.jobs.calls import Call
 from blinksim.gpu.jobs.job_plan import JobPlan
-from blinksim.gpu.jobs.turns import FIRST_HERALD, GAVE_UP, MISMATCH, MOST_RANKS, Segment, Turn, Turns
+from blinksim.gpu.jobs.launches import FIRST_HERALD, GAVE_UP, MISMATCH, MOST_RANKS, Launch, Planner, Segment
 from blinksim.textio import text_files
 from blinksim.textio.strict_json import parse
 from blinksim.units import format_size_about
@@ -238,7 +238,7 @@ class Group:
     >>> from blinksim.gpu.jobs.group import FolderStore
     >>> from blinksim.gpu.jobs.backend import SharedMemoryBackend
     >>> from blinksim.gpu.programs.dtypes import element_type
-    >>> from blinksim.gpu.jobs.turns import Segment
+    >>> from blinksim.gpu.jobs.launches import Segment
     >>> folder, small = tempfile.mkdtemp(), Segment.of(1 << 20)
     >>> def work(rank):
     ...     group = Group(FolderStore(folder), rank, JobPlan.for_switch(2), SharedMemoryBackend(), small)
@@ -272,10 +272,10 @@ class Group:
         self.failure = ""
         self.closed = False
         self._names: dict[int, str] = {}
-        self._calls: OrderedDict[Call, list[Turn]] = OrderedDict()
+        self._calls: OrderedDict[Call, list[Launch]] = OrderedDict()
         handle = backend.allocate(self.segment)
         packets, blocks, handles = self._agree(plan, handle)
-        self.turns = Turns(plan, rank, self.segment, blocks, packets)
+        self.planner = Planner(plan, rank, self.segment, blocks, packets)
         backend.connect(rank, handles)
         self._meet("connected")
         backend.settle()
@@ -324,33 +324,33 @@ class Group:
         NaN or -1.
         """
         self.check()
-        for turn in self.prepare(call):
-            self.backend.launch(turn, call.op, source, target, self.timeout_s)
+        for launch in self.prepare(call):
+            self.backend.launch(launch, call.op, source, target, self.timeout_s)
 
     def choose_by(self, plan: JobPlan) -> None:
         """Takes other rules from now on, on all ranks alike."""
-        self.turns.plan = plan
+        self.planner.plan = plan
         self._calls.clear()
 
-    def prepare(self, call: Call) -> list[Turn]:
-        """The turns of a call; compiled once."""
-        turns = self._calls.get(call)
-        if turns is None:
-            turns = self.turns.of(call)
-            for turn in turns:
+    def prepare(self, call: Call) -> list[Launch]:
+        """The launches of a call; compiled once."""
+        launches = self._calls.get(call)
+        if launches is None:
+            launches = self.planner.launches(call)
+            for launch in launches:
                 # Lets others look up what a signature stands for.
-                if turn.signature not in self._names:
-                    self._names[turn.signature] = turn.says
+                if launch.signature not in self._names:
+                    self._names[launch.signature] = launch.says
                     with suppress(*_STORE_GONE):
-                        self.store.set(f"call/{self.rank}/{turn.signature}", turn.says)
-            self._calls[call] = turns
-            blocks = max(1, len(turns[0].program.queues_of(self.rank)) * turns[0].program.slices)
-            launches = f"{len(turns)} launch{'es' * (len(turns) > 1)} of {blocks} block{'s' * (blocks > 1)}"
-            self._say(f"{call} ({format_size_about(call.nbytes)}): {turns[0].by}, {launches}")
+                        self.store.set(f"call/{self.rank}/{launch.signature}", launch.says)
+            self._calls[call] = launches
+            blocks = max(1, len(launches[0].program.queues_of(self.rank)) * launches[0].program.slices)
+            times = f"{len(launches)} launch{'es' * (len(launches) > 1)} of {blocks} block{'s' * (blocks > 1)}"
+            self._say(f"{call} ({format_size_about(call.nbytes)}): {launches[0].by}, {times}")
             if len(self._calls) > _MOST_CALLS:
                 self._calls.popitem(last=False)
         self._calls.move_to_end(call)
-        return turns
+        return launches
 
     def _say(self, line: str) -> None:
         if self.report is not None:

@@ -1,7 +1,4 @@
-"""Rules of a group: the schedule for each call, by collective and size, from a file or built in.
-
-Rules of a group: which schedule runs for which call, by collective and size, from a file or built in.
-"""
+"""Rules of a group: the schedule for each call, by collective and size, from a file or built in."""
 
 from __future__ import annotations
 

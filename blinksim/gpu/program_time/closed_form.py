@@ -17,7 +17,6 @@ pipeline fills up to 35 % too long (benchmarks/bench_closed_form.py).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import mean
 
 from blinksim.cost.execution_rates import ExecutionRates
 from blinksim.gpu.program_time import run_time as timing
@@ -343,14 +342,14 @@ class ClosedForm:
             self.shapes[most] = shape_of(merge_queues(self.program, most))
         shape = self.shapes[most]
         unit = program.unit * program.kind.itemsize
-        found = _Launches(shape, [sized(kind, shape, rates, size, slices, piece, unit) for kind in shape.kinds], rates)
-        if calls == "apart":
-            found.run(1)
-            time_s, looks_s = max(found.ends[0]) + rates.launch_s, max(found.looks[0])
-        else:
-            launches, counted = timing.LARGE_LAUNCHES if size > timing.LARGE else timing.LAUNCHES
+        sizes = [sized(kind, shape, rates, size, slices, piece, unit) for kind in shape.kinds]
+
+        def run(launches: int) -> tuple[list[list[float]], list[list[float]]]:
+            found = _Launches(shape, sizes, rates)
             found.run(launches)
-            time_s, looks_s = timing.usual(timing.periods(found.ends), launches - 1, counted), mean(found.looks[-1])
+            return found.ends, found.looks
+
+        time_s, looks_s = timing.timed(run, size, calls, rates.launch_s)
         scale = size * (wire(rates.packets) if program.packets else 1.0)
         port = timing.busiest([scale * x for x in shape.out], [scale * x for x in shape.into], shape.receivers, rates)
         return timing.parts(time_s, looks_s, port, rates, program.devices)
@@ -392,11 +391,8 @@ class ScheduleTimes:
     def estimate(self, schedule: Schedule, size: int, protocol: ProtocolName) -> Run:
         """By the closed form: at once, once the schedule is known."""
         asked = id(schedule), protocol, size
-        if asked not in self._estimates:
-            self._estimates[asked] = self._estimated(schedule, size, protocol)
-        return self._estimates[asked]
-
-    def _estimated(self, schedule: Schedule, size: int, protocol: ProtocolName) -> Run:
+        if asked in self._estimates:
+            return self._estimates[asked]
         packets, staged = _handed_on(schedule, size, protocol)
         key = id(schedule), packets, staged
         if key not in self._forms:
@@ -404,7 +400,9 @@ class ScheduleTimes:
             self._forms[key] = schedule, ClosedForm(program, self.rates)
         form = self._forms[key][1]
         slices, piece = form.cut(size)
-        return Run(protocol, form.program.staged, slices, piece, form.run_time(size, self.calls))
+        run = Run(protocol, form.program.staged, slices, piece, form.run_time(size, self.calls))
+        self._estimates[asked] = run
+        return run
 
     def simulate(self, schedule: Schedule, size: int, protocol: ProtocolName) -> Run:
         """Block by block."""

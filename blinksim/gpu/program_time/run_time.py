@@ -7,7 +7,7 @@ the time between a GPU's ends, the mean over the GPUs, as `blinksim.gpu.executio
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import mean, median
@@ -101,25 +101,14 @@ def run_time(program: Program, rates: ExecutionRates, calls: CallsName = "succes
     pieces = program.pieces(longest, program.slices - 1)
     most = MOST_PIECES.get(program.order, pieces)
     most = max(min(most, LEAST_PIECES), min(most, MOST_TURNS // max(1, program.ops)))
+    nbytes = program.layout.count * program.kind.itemsize
     if pieces <= most:
-        return _known(program, rates, calls, _nbytes(program))
+        return _known(program, rates, calls, nbytes)
     # Further pieces take as long as the ones before them.
-    few, more = (_known(_shortened(program, part), rates, calls, _nbytes(program)) for part in (most // 2, most))
-    return few.beyond(more, (longest / _elements(program, 1) - most // 2) / (most - most // 2))
-
-
-def _nbytes(program: Program) -> int:
-    return program.layout.count * program.kind.itemsize
-
-
-def _elements(program: Program, pieces: int) -> int:
-    """Elements of a chunk that has so many pieces in every slice."""
-    return pieces * program.slices * program.piece_units * program.unit
-
-
-def _shortened(program: Program, pieces: int) -> Program:
-    """The same program with so many pieces of its longest chunk; its buffers stay as large."""
-    return program.replace(length=program.length * _elements(program, pieces) // int(program.length.max()))
+    piece = program.slices * program.piece_units * program.unit  # elements of a piece in every slice
+    short = [program.replace(length=program.length * part * piece // longest) for part in (most // 2, most)]
+    few, more = (_known(part, rates, calls, nbytes) for part in short)
+    return few.beyond(more, (longest / piece - most // 2) / (most - most // 2))
 
 
 # What was simulated last, by all that a time depends on.
@@ -155,7 +144,17 @@ def _known(program: Program, rates: ExecutionRates, calls: CallsName, nbytes: in
     )  # fmt: skip
     key = (b"".join(table.tobytes() for table in content), program.devices, share, calls, nbytes > LARGE, rates)
     found = _times.pop(key, None)
-    _times[key] = found = found or _simulated(program, rates, calls, nbytes)
+    if found is None:
+        blocks = blocks_of(program, rates)
+
+        def run(launches: int) -> tuple[list[list[float]], list[list[float]]]:
+            events = Launches(blocks, rates, launches)
+            events.run()
+            return events.ends, events.looks
+
+        time_s, looks_s = timed(run, nbytes, calls, rates.launch_s)
+        found = parts(time_s, looks_s, busiest_port(program, rates), rates, program.devices)
+    _times[key] = found
     if len(_times) > _MOST_TIMES:
         _times.popitem(last=False)
     return found
@@ -167,18 +166,24 @@ def _first_of(first: Longs, then: Longs) -> Longs:
     return numbers[label.ravel()]
 
 
-def _simulated(program: Program, rates: ExecutionRates, calls: CallsName, nbytes: int) -> RunTime:
-    blocks = blocks_of(program, rates)
+def timed(
+    run: Callable[[int], tuple[Sequence[Sequence[float]], Sequence[Sequence[float]]]],
+    nbytes: int,
+    calls: CallsName,
+    launch_s: float,
+) -> tuple[float, float]:
+    """Seconds of a call of `nbytes` bytes, and of looking at ops, from a run of as many launches as it takes.
+
+    run: for a number of launches, when each GPU has ended each of them, and what it looked until then. Of successive
+    launches that were not simulated, all take as long as the last one that was.
+    """
     if calls == "apart":
-        found = Launches(blocks, rates, 1)
-        found.run()
-        time_s, looks_s = max(found.ends[0]) + rates.launch_s, max(found.looks[0])
-    else:
-        launches, counted = LARGE_LAUNCHES if nbytes > LARGE else LAUNCHES
-        found = Launches(blocks, rates, launches)
-        found.run()
-        time_s, looks_s = usual(periods(found.ends), launches - 1, counted), mean(found.looks[-1])
-    return parts(time_s, looks_s, busiest_port(program, rates), rates, program.devices)
+        ends, looks = run(1)
+        return max(ends[0]) + launch_s, max(looks[0])
+    launches, counted = LARGE_LAUNCHES if nbytes > LARGE else LAUNCHES
+    ends, looks = run(launches)
+    times = [mean(b - a for a, b in zip(before, after, strict=True)) for before, after in pairwise(ends)]
+    return median([*times, *times[-1:] * (launches - 1 - len(times))][-counted:]), mean(looks[-1])
 
 
 def parts(
@@ -193,16 +198,6 @@ def parts(
     ports_s = min(busy_s, within_s)
     looking_s = min(looks_s, within_s - ports_s)
     return RunTime(rates.launch_s, looking_s, ports_s, within_s - ports_s - looking_s, f"{way} {devices[device]}")
-
-
-def usual(times: list[float], launches: int, counted: int) -> float:
-    """The median of the last launches; where they were not simulated, they take as long as the last one that was."""
-    return median([*times, *times[-1:] * (launches - len(times))][-counted:])
-
-
-def periods(ends: Sequence[Sequence[float]]) -> list[float]:
-    """The times between the ends of successive launches, each the mean over the GPUs."""
-    return [mean(b - a for a, b in zip(before, after, strict=True)) for before, after in pairwise(ends)]
 
 
 def busiest_port(program: Program, rates: ExecutionRates) -> tuple[str, int, float]:

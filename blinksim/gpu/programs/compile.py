@@ -21,7 +21,20 @@ import numpy as np
 
 from blinksim.errors import InputError
 from blinksim.gpu.programs.dtypes import ElementType
-from blinksim.gpu.programs.program import BY_KEY, INBOX, SCRATCH, WAVES, Layout, Longs, Place, Program, lay_out, unit_of
+from blinksim.gpu.programs.program import (
+    BY_KEY,
+    INBOX,
+    SCRATCH,
+    WAVES,
+    Layout,
+    Longs,
+    Place,
+    Program,
+    lay_out,
+    rows_of,
+    starts,
+    unit_of,
+)
 from blinksim.schedule.model import COPY, Schedule
 from blinksim.schedule.switch_work import repeated_reads
 
@@ -148,7 +161,7 @@ class _Compiler:
             piece_units=max(1, FIRST_PIECE // (self.unit * self.kind.itemsize)),
             order=WAVES if waves else BY_KEY,
             queue_device=np.array([device for device, _, _ in queues], dtype=np.int64),
-            queue_start=_starts([len(queue) for queue in queues.values()]),
+            queue_start=starts([len(queue) for queue in queues.values()]),
             queue_name=tuple(
                 f"{devices[d]} to {', '.join(devices[x] for x in away) or 'itself'}, channel {channel}"
                 for d, channel, away in queues
@@ -157,8 +170,8 @@ class _Compiler:
             key=np.array([keys[ops[i].key] for i in line], dtype=np.int64),
             chunk=np.array([ops[i].chunk for i in line], dtype=np.int64),
             length=np.array([layout.length[ops[i].chunk] for i in line], dtype=np.int64),
-            **_table("source", [[list(value.place) for value in ops[i].sources] for i in line], 2),
-            **_table("destination", [[list(row) for row in ops[i].destinations] for i in line], 3),
+            **rows_of("source", [[list(value.place) for value in ops[i].sources] for i in line], 2),
+            **rows_of("destination", [[list(row) for row in ops[i].destinations] for i in line], 3),
             **self._flag_tables(line),
         )
 
@@ -194,8 +207,8 @@ class _Compiler:
         signals = [[[device, flag[i, device]] for device in sorted(waiters[i])] for i in line]
         return {
             "flags": np.array(flags, dtype=np.int64),
-            **_table("wait", waits, 1),
-            **_table("signal", signals, 2),
+            **rows_of("wait", waits, 1),
+            **rows_of("signal", signals, 2),
         }
 
     def _sizes(self) -> Longs:
@@ -205,18 +218,6 @@ class _Compiler:
             for d in range(len(self.order))
         ]
         return np.array(rows, dtype=np.int64).reshape(-1, 4)
-
-
-def _starts(lengths: list[int]) -> Longs:
-    return np.cumsum([0, *lengths]).astype(np.int64)
-
-
-def _table(name: str, rows: list[list[list[int]]], width: int) -> dict[str, Longs]:
-    flat = [row for group in rows for row in group]
-    return {
-        f"{name}_start": _starts([len(group) for group in rows]),
-        f"{name}s": np.array(flat, dtype=np.int64).reshape(-1, width),
-    }
 
 
 _Send = tuple[int, int, int, int, int]

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from blinksim.errors import InputError
-from blinksim.gpu.programs.program import BY_KEY, READY, WAVES, Longs, Program
+from blinksim.gpu.programs.program import BY_KEY, READY, WAVES, Longs, Program, starts
 from blinksim.schedule.model import Schedule
 
 # Chosen from scans on two to eight H200 (validate/results/full-speed-*-tuning.json).
@@ -83,12 +83,12 @@ def merge_queues(program: Program, most: int) -> Program:
         rows: Longs = getattr(program, f"{table}s")
         lengths = np.diff(start)[order]
         which = np.concatenate([np.arange(start[op], start[op + 1]) for op in order] or [np.zeros(0, np.int64)])
-        changes[f"{table}_start"] = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+        changes[f"{table}_start"] = starts(lengths)
         changes[f"{table}s"] = rows[which.astype(np.int64)]
     return replace(
         program,
         queue_device=labels // most,
-        queue_start=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+        queue_start=starts(counts),
         queue_name=tuple(names[int(x)] for x in labels),
         key=program.key[order],
         chunk=program.chunk[order],

@@ -32,7 +32,7 @@ know nothing of packets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -218,6 +218,17 @@ END = -1
 def unit_of(kind: ElementType, packets: bool = False) -> int:
     """Elements of one unit."""
     return (PACKET_BYTES if packets else LINE_BYTES) // kind.itemsize
+
+
+def starts(lengths: Iterable[int]) -> Longs:
+    """Where each of some lists begins that follow each other, and where the last one ends."""
+    return np.cumsum([0, *lengths]).astype(np.int64)
+
+
+def rows_of(name: str, rows: Sequence[Sequence[Sequence[int]]], width: int) -> dict[str, Longs]:
+    """The table `name` of a program, such as ``source``, from the rows of each op."""
+    flat = np.array([row for group in rows for row in group], dtype=np.int64)
+    return {f"{name}_start": starts(map(len, rows)), f"{name}s": flat.reshape(-1, width)}
 
 
 class ExecutionError(BlinksimError):

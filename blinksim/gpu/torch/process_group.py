@@ -36,7 +36,7 @@ from blinksim.gpu.jobs.calls import Call, call_of
 from blinksim.gpu.jobs.gpu_backend import GpuBackend
 from blinksim.gpu.jobs.group import TIMEOUT_S, Group, Hosts, Section
 from blinksim.gpu.jobs.job_plan import JobPlan
-from blinksim.gpu.jobs.turns import Segment
+from blinksim.gpu.jobs.launches import Segment
 from blinksim.gpu.torch import works
 from blinksim.topology.shapes import one_switch
 from blinksim.units import size_of
@@ -133,16 +133,15 @@ class BlinksimProcessGroup(dist.ProcessGroup):
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Any:
         opts = opts or dist.AllreduceOptions()
-        return self._reduced("allreduce", tensors, opts, lambda other: other.allreduce(tensors, opts))
+        return self._reduced("allreduce", tensors, opts, "allreduce", tensors, opts)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
         opts = opts or dist.AllreduceCoalescedOptions()
-        return self._reduced("allreduce", tensors, opts, lambda other: other.allreduce_coalesced(tensors, opts))
+        return self._reduced("allreduce", tensors, opts, "allreduce_coalesced", tensors, opts)
 
     def reduce(self, tensors: Tensors, opts: Any = None) -> Any:
         opts = opts or dist.ReduceOptions()
-        root = opts.rootRank
-        return self._reduced("reduce", tensors, opts, lambda other: other.reduce(tensors, opts), root)
+        return self._reduced("reduce", tensors, opts, "reduce", tensors, opts, root=opts.rootRank)
 
     def broadcast(self, tensors: Tensors, opts: Any = None) -> Any:
         opts = opts or dist.BroadcastOptions()
@@ -154,13 +153,12 @@ class BlinksimProcessGroup(dist.ProcessGroup):
                 self._run(group, call_of("broadcast", count, kind, root=opts.rootRank), vector, vector)
                 works.put_back(tensor, vector)
 
-        return self._do(tensors, "", work, tensors, lambda other: other.broadcast(tensors, opts), opts)
+        return self._do(tensors, "", work, tensors, opts, False, "broadcast", tensors, opts)
 
     def allgather(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Any:
         opts = opts or AllgatherOptions()
         flat = [tensor for tensors in output_lists for tensor in tensors]
-        shapes = {(tensor.numel(), tensor.dtype) for tensor in (*flat, *inputs)}
-        why = "" if len(shapes) == len(inputs) == 1 else "an allgather of tensors of different sizes or types"
+        why = works.uneven("an allgather", flat, inputs)
 
         def work(group: Group) -> None:
             for outputs, given in zip(output_lists, inputs, strict=True):
@@ -169,13 +167,11 @@ class BlinksimProcessGroup(dist.ProcessGroup):
                 for output, part in zip(outputs, joint.chunk(self.ranks), strict=True):
                     output.copy_(part.view(output.shape))
 
-        def elsewhere(other: Any) -> Any:
-            return other.allgather(output_lists, inputs, opts)
-
-        return self._do((*inputs, *flat), why, work, flat, elsewhere, opts, True)
+        return self._do((*inputs, *flat), why, work, flat, opts, True, "allgather", output_lists, inputs, opts)
 
     def allgather_into_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         opts = opts or AllgatherOptions()
+        why, name = works.unequal(outputs, inputs, self.ranks), "allgather_into_tensor_coalesced"
 
         def work(group: Group) -> None:
             for output, given in zip(outputs, inputs, strict=True):
@@ -183,46 +179,19 @@ class BlinksimProcessGroup(dist.ProcessGroup):
                 self._gather(group, joint, given)
                 works.put_back(output, joint)
 
-        def elsewhere(other: Any) -> Any:
-            return other.allgather_into_tensor_coalesced(outputs, inputs, opts)
-
-        return self._do((*inputs, *outputs), works.unequal(outputs, inputs, self.ranks), work, outputs, elsewhere, opts)
+        return self._do((*inputs, *outputs), why, work, outputs, opts, False, name, outputs, inputs, opts)
 
     def _allgather_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
         return self.allgather_into_tensor_coalesced([output], [given], opts)
 
     def reduce_scatter(self, outputs: Tensors, input_lists: Sequence[Tensors], opts: Any = None) -> Any:
-        opts = opts or dist.ReduceScatterOptions()
         flat = [tensor for tensors in input_lists for tensor in tensors]
-        alike = len({(tensor.numel(), tensor.dtype) for tensor in (*flat, *outputs)}) == len(outputs) == 1
-        why = "" if alike else "a reduce_scatter of tensors of different sizes or types"
-        known = works.reduction(opts.reduceOp)
-        how = known or ("sum", False)
-
-        def work(group: Group) -> None:
-            for output, given in zip(outputs, input_lists, strict=True):
-                self._scatter(group, output, works.stacked(given), how)
-
-        def elsewhere(other: Any) -> Any:
-            return other.reduce_scatter(outputs, input_lists, opts)
-
-        why = why or works.cannot_reduce(outputs, opts.reduceOp, known)
-        return self._do((*flat, *outputs), why, work, outputs, elsewhere, opts, True)
+        why = works.uneven("a reduce_scatter", flat, outputs)
+        return self._scattered("reduce_scatter", why, outputs, input_lists, flat, opts)
 
     def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
-        opts = opts or dist.ReduceScatterOptions()
-        known = works.reduction(opts.reduceOp)
-        how = known or ("sum", False)
-
-        def work(group: Group) -> None:
-            for output, given in zip(outputs, inputs, strict=True):
-                self._scatter(group, output, works.dense(given), how)
-
-        def elsewhere(other: Any) -> Any:
-            return other.reduce_scatter_tensor_coalesced(outputs, inputs, opts)
-
-        why = works.unequal(inputs, outputs, self.ranks) or works.cannot_reduce(outputs, opts.reduceOp, known)
-        return self._do((*inputs, *outputs), why, work, outputs, elsewhere, opts, how[1])
+        why = works.unequal(inputs, outputs, self.ranks)
+        return self._scattered("reduce_scatter_tensor_coalesced", why, outputs, inputs, inputs, opts)
 
     def _reduce_scatter_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
         return self.reduce_scatter_tensor_coalesced([output], [given], opts)
@@ -234,7 +203,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         if not self.cpu and (self.group is None or ids):
             device = torch.device("cuda", ids[0] if ids else torch.cuda.current_device())
         token = torch.zeros(1, device=device)
-        work = self._reduced("allreduce", [token], dist.AllreduceOptions(), lambda other: other.barrier(opts))
+        work = self._reduced("allreduce", [token], dist.AllreduceOptions(), "barrier", opts)
         if isinstance(work, works.GroupWork):
             work.blocking = True
         return work
@@ -247,7 +216,8 @@ class BlinksimProcessGroup(dist.ProcessGroup):
     # --- what goes to NCCL or Gloo --------------------------------------------------------------------------------
 
     def _pass_on(self, name: str, tensor: torch.Tensor, *arguments: Any) -> Any:
-        return getattr(self._elsewhere(tensor, f"no schedule is run for {name}"), name)(*arguments)
+        other = self.fallback.group(tensor.device.type, f"no schedule is run for {name}")
+        return getattr(other, name)(*arguments)
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         opts = opts or AllgatherOptions()
@@ -277,7 +247,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         """Calls are queued one after another anyway."""
 
     def _end_coalescing(self, device: Any) -> Any:
-        return self._do([torch.zeros(1, device=device)], "", lambda group: None, [], lambda other: None)
+        return self._do([torch.zeros(1, device=device)], "", lambda group: None, [], None, False, "")
 
     # --- the end --------------------------------------------------------------------------------------------------
 
@@ -292,12 +262,9 @@ class BlinksimProcessGroup(dist.ProcessGroup):
 
     # --- how ------------------------------------------------------------------------------------------------------
 
-    def _reduced(
-        self, collective: str, tensors: Tensors, opts: Any, elsewhere: Callable[[Any], Any], root: int = 0
-    ) -> Any:
+    def _reduced(self, collective: str, tensors: Tensors, opts: Any, *elsewhere: Any, root: int = 0) -> Any:
         """An allreduce or reduce, in place."""
-        known = works.reduction(opts.reduceOp)
-        name, average = known or ("sum", False)
+        why, name, average = works.reduction(tensors, opts.reduceOp)
 
         def work(group: Group) -> None:
             for tensor in tensors:
@@ -309,22 +276,30 @@ class BlinksimProcessGroup(dist.ProcessGroup):
                     works.divide(vector, self.ranks)
                 works.put_back(tensor, vector)
 
-        return self._do(
-            tensors, works.cannot_reduce(tensors, opts.reduceOp, known), work, tensors, elsewhere, opts, average
-        )
+        return self._do(tensors, why, work, tensors, opts, average, *elsewhere)
 
     def _gather(self, group: Group, joint: torch.Tensor, given: torch.Tensor) -> None:
         kind, count = works.kind_to_move(given)
         self._run(group, call_of("allgather", count * self.ranks, kind), works.dense(given), joint)
 
-    def _scatter(self, group: Group, output: torch.Tensor, given: torch.Tensor, how: tuple[str, bool]) -> None:
-        kind, (name, average) = works.kind_to_reduce(given), how
-        assert kind is not None
-        target = works.dense(output)
-        self._run(group, call_of("reducescatter", given.numel(), kind, name), given, target)
-        if average:
-            works.divide(target, self.ranks)
-        works.put_back(output, target)
+    def _scattered(self, form: str, why: str, outputs: Tensors, inputs: Sequence[Any], flat: Tensors, opts: Any) -> Any:
+        """A reduce-scatter into each of `outputs` from a tensor of `inputs`, or a list of them. form: torch's name."""
+        opts = opts or dist.ReduceScatterOptions()
+        unknown, name, average = works.reduction(outputs, opts.reduceOp)
+        lists = form == "reduce_scatter"
+
+        def work(group: Group) -> None:
+            for output, given in zip(outputs, inputs, strict=True):
+                kind = works.kind_to_reduce(output)
+                assert kind is not None
+                source, target = works.stacked(given) if lists else works.dense(given), works.dense(output)
+                self._run(group, call_of("reducescatter", source.numel(), kind, name), source, target)
+                if average:
+                    works.divide(target, self.ranks)
+                works.put_back(output, target)
+
+        computes = lists or average
+        return self._do((*flat, *outputs), why or unknown, work, outputs, opts, computes, form, outputs, inputs, opts)
 
     def _run(self, group: Group, call: Call, source: torch.Tensor, target: torch.Tensor) -> None:
         if self.cpu:
@@ -338,14 +313,15 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         why: str,
         work: Callable[[Group], None],
         results: Tensors,
-        elsewhere: Callable[[Any], Any],
-        opts: Any = None,
-        computes: bool = False,
+        opts: Any,
+        computes: bool,
+        name: str,
+        *arguments: Any,
     ) -> Any:
-        """Queues `work`, or has it done elsewhere if `why` says so or if the tensors are not ours.
+        """Queues `work`, or has a call of torch do it if `why` says so or if the tensors are not ours.
 
         tensors: all that take part. results: those that the call gives. opts: of the call; who does not wait for it at
-        once says so there. computes: True if torch has a part in it.
+        once says so there. computes: True if torch has a part in it. name, arguments: of the call.
         """
         first, plain = tensors[0], not computes
         if first.is_cuda == self.cpu:
@@ -355,14 +331,14 @@ class BlinksimProcessGroup(dist.ProcessGroup):
                 why = "no schedule moves sparse tensors"
             elif plain and not tensor.is_contiguous():
                 plain = False
+        if not why and not first.numel():
+            return works.GroupWork(results, None, lambda: None)
+        if not why and self.ranks == 1:
+            why = "a group of one rank needs no schedule"
+        why = why or self.hosts.several
         if why:
-            return elsewhere(self._elsewhere(first, why))
-        if self.ranks == 1 or not first.numel():
-            if not first.numel():
-                return works.GroupWork(results, None, lambda: None)
-            return elsewhere(self._elsewhere(first, "a group of one rank needs no schedule"))
-        if self.hosts.several:
-            return elsewhere(self._elsewhere(first, self.hosts.several))
+            other = self.fallback.group(first.device.type, why)
+            return getattr(other, name)(*arguments) if name else None
         group = self._group_on(first.device)
         if self.cpu:
             with torch.no_grad():
@@ -371,26 +347,18 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         backend, current = self.backend, works.current_stream(self.gpu)
         assert isinstance(backend, GpuBackend)
         queued: works.QueuedOn | works.RanOn
-        if not getattr(opts, "asyncOp", True):
+        waited = not getattr(opts, "asyncOp", True)
+        if waited:
             backend.go_on(current)
-            if plain:
-                work(group)  # launches alone: torch has no part in them
-            else:
-                with torch.no_grad():
-                    work(group)
-            queued = works.RanOn(backend, current)
         else:
             backend.follow(current)
-            if plain:
+        if plain:
+            work(group)  # launches alone: torch has no part in them
+        else:
+            with torch.cuda.stream(None if waited else self.stream), torch.no_grad():
                 work(group)
-            else:
-                with torch.cuda.stream(self.stream), torch.no_grad():
-                    work(group)
-            queued = works.QueuedOn(backend, self.stream, tensors)
+        queued = works.RanOn(backend, current) if waited else works.QueuedOn(backend, self.stream, tensors)
         return works.GroupWork(results, queued, group.check, self.blocking)
-
-    def _elsewhere(self, tensor: torch.Tensor, why: str) -> Any:
-        return self.fallback.group(tensor.device.type, why)
 
     def _group_on(self, device: torch.device) -> Group:
         """The group, made with the first call."""

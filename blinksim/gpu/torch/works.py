@@ -47,14 +47,6 @@ def kind_to_move(tensor: torch.Tensor) -> tuple[ElementType, int]:
     return (kind, tensor.numel()) if kind else (ELEMENT_TYPES["uint8"], tensor.numel() * tensor.element_size())
 
 
-def reduction(op: Any) -> tuple[str, bool] | None:
-    """The reduction for one of torch, and whether the sum is divided by the number of ranks; None if there is none."""
-    for known, name in _OPS.items():
-        if op == known:
-            return name, known == dist.ReduceOp.AVG
-    return None
-
-
 def dense(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, or a copy of it whose elements follow each other in memory."""
     return tensor if tensor.is_contiguous() else tensor.contiguous()
@@ -85,12 +77,19 @@ def put_back(tensor: torch.Tensor, vector: torch.Tensor) -> None:
         tensor.copy_(vector)
 
 
-def cannot_reduce(tensors: Sequence[torch.Tensor], op: Any, known: tuple[str, bool] | None) -> str:
-    """Why no schedule reduces the tensors, or "". known: what `reduction` says of the op."""
-    if known is None:
-        return f"no schedule is run with {op}"
+def reduction(tensors: Sequence[torch.Tensor], op: Any) -> tuple[str, str, bool]:
+    """How a schedule reduces tensors by an op of torch: why it does not, or ""; the reduction, and True for a mean."""
+    name = next((name for known, name in _OPS.items() if op == known), None)
+    if name is None:
+        return f"no schedule is run with {op}", "sum", False
     kinds = [tensor.dtype for tensor in tensors if kind_to_reduce(tensor) is None]
-    return f"no schedule reduces {kinds[0]}" if kinds else ""
+    return f"no schedule reduces {kinds[0]}" if kinds else "", name, op == dist.ReduceOp.AVG
+
+
+def uneven(call: str, lists: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> str:
+    """Why a call on lists of tensors is not that of a group, or ""."""
+    alike = len({(tensor.numel(), tensor.dtype) for tensor in (*lists, *others)}) == len(others) == 1
+    return "" if alike else f"{call} of tensors of different sizes or types"
 
 
 def unequal(wholes: Sequence[torch.Tensor], parts: Sequence[torch.Tensor], ranks: int) -> str:
@@ -232,7 +231,7 @@ class Fallback:
         """The one for ``cuda`` or ``cpu``."""
         name = "NCCL" if device == "cuda" else "Gloo"
         if why not in self.said and self.rank == 0:
-            warnings.warn(f"blinksim: {why}; {name} does it", stacklevel=4)
+            warnings.warn(f"blinksim: {why}; {name} does it", stacklevel=3)
         self.said.add(why)
         if name not in self.made:
             store = dist.PrefixStore(name, self.store)

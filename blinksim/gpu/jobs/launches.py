@@ -1,7 +1,7 @@
 """Collective calls compiled for the fixed memory of a group: segments, and the parts a long call moves in.
 
-A segment is the memory that a rank lends to the others: of fixed size, used by every program in turn. Each
-part of a call (`Turn`) is a staged program of one rank's view, fitted to it.
+A segment is the memory that a rank lends to the others: of fixed size, used by every program in its turn. Each
+part of a call (`Launch`) is a staged program of one rank's view, fitted to it.
 
 A segment has notes (what went wrong, and the heralds: two words per rank for the launches that it has begun
 and what it called), flags, the rounds that blocks have begun, inboxes for packets and inboxes for data with
@@ -109,7 +109,7 @@ class Segment:
         return free and words <= CACHE_WORDS // 2 and announced <= self.rounds
 
 
-# A vector is tried in as many turns as this at most.
+# A vector is tried in as many launches as this at most.
 _MOST_TURNS = 1 << 20
 # What training calls while it computes. On four H200 half of the blocks reach NCCL's rate in long rings, and leave more
 # of the GPU: a step of FSDP takes 0.8 % longer than with NCCL, and with all blocks 2.3 %.
@@ -117,7 +117,7 @@ _BESIDE_COMPUTING = ("allreduce", "allgather", "reducescatter")
 
 
 @dataclass(frozen=True)
-class Turn:
+class Launch:
     """What one launch does.
 
     program: with the places of INPUT and OUTPUT where they are in the caller's vectors. by: the algorithm and the
@@ -137,8 +137,8 @@ class Turn:
     step: int = 0
 
 
-class Turns:
-    """Makes the turns of calls for one rank.
+class Planner:
+    """Makes the launches of calls for one rank.
 
     blocks: how many thread blocks a launch has at most, long ones beside computing and those of wires half as many.
     packets: False if the links may split the lines of packets.
@@ -147,8 +147,8 @@ class Turns:
     def __init__(self, plan: JobPlan, rank: int, segment: Segment, blocks: int, packets: bool = True) -> None:
         self.plan, self.rank, self.segment, self.blocks, self.packets = plan, rank, segment, blocks, packets
 
-    def of(self, call: Call) -> list[Turn]:
-        """The turns of a call, the same on all ranks but for the addresses.
+    def launches(self, call: Call) -> list[Launch]:
+        """The launches of a call, the same on all ranks but for the addresses.
 
         Raises `InputError` for a call that cannot be, `InfeasibleError` if its schedule does not fit the memory.
         """
@@ -166,13 +166,13 @@ class Turns:
         programs = {longest: program}
         for length in {length for _, length in stretches} - {longest}:
             programs[length] = self._program(call, length, parts)
-        turns = []
+        launches = []
         for length, alike in groupby(stretches, key=itemgetter(1)):
             firsts = [first for first, _ in alike]
             rounds = len(firsts) if self.segment.repeats(programs[length]) else 1
             for first in firsts[::rounds]:
-                turns.append(self._turn(call, programs[length], first, length, parts, rounds))
-        return turns
+                launches.append(self._launch(call, programs[length], first, length, parts, rounds))
+        return launches
 
     def _program(self, call: Call, length: int, parts: int) -> Program:
         choice = self.plan.choose(call)
@@ -205,7 +205,7 @@ class Turns:
             raise InfeasibleError(f"{call}: {choice.schedule.algorithm} moves nothing between the ranks")
         return fitted
 
-    def _turn(self, call: Call, program: Program, first: int, length: int, parts: int, rounds: int) -> Turn:
+    def _launch(self, call: Call, program: Program, first: int, length: int, parts: int, rounds: int) -> Launch:
         size = call.kind.itemsize
         whole = call.count // parts
         spread = _spread(program, call.collective, length, whole)
@@ -228,7 +228,7 @@ class Turns:
         content = b"".join(array.tobytes() for array in (*(getattr(program, name) for name in names), cut))
         signature = signature_of(call, first, moved, content)
         at, step = first * size, length * size
-        return Turn(spread, by, says, signature, at, at, written, rounds, step)
+        return Launch(spread, by, says, signature, at, at, written, rounds, step)
 
 
 def split_queues(program: Program) -> Program:
