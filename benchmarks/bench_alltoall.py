@@ -28,7 +28,7 @@ import numpy as np
 import blinksim as bs
 from blinksim.algorithms.registry import candidates
 from blinksim.collective import Collective
-from blinksim.cost.candidate_cost import cost_of
+from blinksim.timing.candidate_cost import cost_of
 from blinksim.timing.candidates import said_once
 from blinksim.traffic import Traffic
 from blinksim.units import format_time, size_of

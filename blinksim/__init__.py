@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from blinksim.bounds.sensitivity import Change as Change
     from blinksim.bounds.time.time_bound import TimeBound as TimeBound
     from blinksim.collective import Collective as Collective
-    from blinksim.cost.terms import Term as Term
     from blinksim.errors import BlinksimError as BlinksimError
     from blinksim.errors import FileError as FileError
     from blinksim.errors import InfeasibleError as InfeasibleError
@@ -88,6 +87,7 @@ if TYPE_CHECKING:
     from blinksim.timing.model_registry import register_model as register_model
     from blinksim.timing.projection_result import Projection as Projection
     from blinksim.timing.simulator import simulate as simulate
+    from blinksim.timing.terms import Term as Term
     from blinksim.timing.timeline import Timeline as Timeline
     from blinksim.timing.timing_model import Breakdown as Breakdown
     from blinksim.timing.timing_model import ScheduleModel as ScheduleModel
@@ -138,7 +138,7 @@ else:
         "Series": "blinksim.answers.logs.series",
         "Sweep": "blinksim.answers.sweep",
         "Synthesis": "blinksim.answers.synthesize",
-        "Term": "blinksim.cost.terms",
+        "Term": "blinksim.timing.terms",
         "TimeBound": "blinksim.bounds.time.time_bound",
         "Timeline": "blinksim.timing.timeline",
         "Topology": "blinksim.topology.graph",

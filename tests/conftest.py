@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from blinksim.algorithms.registry import REGISTRY
-from blinksim.cost import presets
+from blinksim.timing import presets
 from blinksim.timing.model_registry import MODELS
 
 # `make test` takes the quick profile, `make test-all` the other.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from blinksim.cost.execution_rates import ExecutionRates, FlagRates, PacketRates, PortRates
-from blinksim.cost.origin import Origin
+from blinksim.timing.execution_rates import ExecutionRates, FlagRates, PacketRates, PortRates
+from blinksim.timing.origin import Origin
 
 US = 1e-6
 H200 = ExecutionRates(

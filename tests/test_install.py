@@ -31,7 +31,7 @@ LOAD_EVERYTHING = """
 import json
 from blinksim import machines
 from blinksim.formats.shipped import machine_names
-from blinksim.cost import presets
+from blinksim.timing import presets
 print(json.dumps({
     "ranks": {name: machines.load(name).ranks for name in machine_names.names()},
     "presets": [presets.load_preset(name).name for name in presets.preset_names()],

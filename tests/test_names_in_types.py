@@ -13,11 +13,10 @@ import blinksim as bs
 from blinksim import exports, machines
 from blinksim.algorithms.registry import REGISTRY, AlgorithmName
 from blinksim.collective import COLLECTIVES, CollectiveName
-from blinksim.cost import protocols
 from blinksim.formats.shipped import machine_names
 from blinksim.gpu.execution import run
 from blinksim.gpu.programs import dtypes, program
-from blinksim.timing import model_registry, simulation_options
+from blinksim.timing import model_registry, protocols, simulation_options
 
 TABLES: dict[str, tuple[Any, Iterable[str]]] = {
     "collectives": (CollectiveName, COLLECTIVES),

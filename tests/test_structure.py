@@ -32,7 +32,9 @@ ROWS = (
     ("bounds",),
     ("packing",),
     ("algorithms",),
-    ("cost", "nccl", "gpu.programs"),
+    ("timing.terms", "timing.protocols", "timing.fitted_line", "timing.origin"),
+    ("timing.execution_rates", "timing.nccl_rates", "timing.pipelines"),
+    ("timing.execution_section", "timing.alpha_beta", "nccl", "gpu.programs"),
     ("gpu.program_time",),
     ("formats",),
     ("machines",),
@@ -124,11 +126,11 @@ def test_imports_follow_the_direction() -> None:
         ("bounds/cuts.py", "from blinksim.algorithms import ring", "bounds imports algorithms"),
         ("packing/x.py", "def f():\n    from blinksim.algorithms.ring import build", "packing imports algorithms"),
         ("bounds/x.py", "from ..packing import x", "bounds imports packing"),
-        ("cost/x.py", "import blinksim.nccl.tuner.tuner", "cost imports nccl"),
+        ("formats/x.py", "import blinksim.timing.x", "formats imports timing"),
         ("machines.py", "from blinksim import cli", "machines imports cli"),
         ("formats/x.py", "LAZY = {'a': 'blinksim.machines:load'}", "formats imports machines"),
         ("units.py", "from blinksim.topology import graph", "units imports topology"),
-        ("cost/x.py", "import cupy as cp", "only gpu.execution imports CuPy"),
+        ("timing/x.py", "import cupy as cp", "only gpu.execution imports CuPy"),
         ("answers/x.py", "from blinksim import load", "imports from the public interface"),
         ("oddity.py", "", "oddity has no row"),
     ],
@@ -157,11 +159,11 @@ def test_right_imports_are_left_alone(tmp_path: Path) -> None:
             "topology/graph.py": "def check(t):\n    from blinksim.topology import rules\n    return rules.check(t)",
             "topology/rules.py": "from . import graph\nfrom ..units import parse_rate",
             "algorithms/ring.py": (
-                "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from blinksim.cost import rates\n"
+                "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from blinksim.timing import rates\n"
                 "else:\n    from blinksim.topology import graph"
             ),
-            "cost/rates.py": "",
-            "cli/main.py": "from blinksim import load\nGROUPS = ['blinksim.cost.rates']",
+            "timing/rates.py": "",
+            "cli/main.py": "from blinksim import load\nGROUPS = ['blinksim.timing.rates']",
         },
     )
     assert wrong_imports(tmp_path) == []

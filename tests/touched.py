@@ -12,7 +12,7 @@ import sys
 from source_tree import ROOT
 
 ALWAYS = ("test_structure.py", "test_code_rules.py", "test_code_size.py", "test_lazy_imports.py", "test_api.py")
-ELSEWHERE = {"gpu": ("execution", "jobs"), "cost": ("cost", "timing"), "topologies": ("topology", "test_machines.py")}
+ELSEWHERE = {"gpu": ("execution", "jobs"), "topologies": ("topology", "test_machines.py")}
 
 
 def changed(base: str) -> list[str]:

@@ -19,7 +19,6 @@ from blinksim.answers.project import contest
 from blinksim.answers.quickest import best_made
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveName, busbw_factor
-from blinksim.cost.nccl_rates import NVLS
 from blinksim.errors import BlinksimError, InfeasibleError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.question import Question, preferring
@@ -29,6 +28,7 @@ from blinksim.schedule.loads import MOST_SENDS, rate
 from blinksim.schedule.verify import verify
 from blinksim.timing.contest import ON_LINKS, with_least_time
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName, schedule_model
+from blinksim.timing.nccl_rates import NVLS
 from blinksim.timing.projection_result import OF_RUNS
 from blinksim.topology.cluster import nodes_of
 from blinksim.units import exact_GBps, format_rate, format_size, format_time, in_GBps, size_of

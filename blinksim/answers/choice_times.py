@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from blinksim.cost.nccl_rates import NcclRates
 from blinksim.errors import FileError, InputError
 from blinksim.nccl.tuner.prediction import Prediction
 from blinksim.nccl.tuner.tuner_files import DEFAULT, Choice, runs
 from blinksim.textio.text_files import MIB, read_text, shown
+from blinksim.timing.nccl_rates import NcclRates
 
 # Octaves around a measured size in which channels that NCCL would not take by itself keep their factor: how
 # many channels are best depends on the size.

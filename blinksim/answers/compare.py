@@ -15,7 +15,6 @@ from blinksim.algorithms.registry import REGISTRY, AlgorithmName
 from blinksim.answers.project import contest
 from blinksim.answers.quickest import by_simulation, made_for
 from blinksim.collective import Collective, CollectiveName
-from blinksim.cost.nccl_rates import NVLS
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result, keyed
@@ -24,6 +23,7 @@ from blinksim.timing import model_registry
 from blinksim.timing.candidates import Entrant, each
 from blinksim.timing.contest import Answer, Contest
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName
+from blinksim.timing.nccl_rates import NVLS
 from blinksim.timing.projection_result import Projection, left_out_words, rates_words
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
 from blinksim.topology.graph import Topology

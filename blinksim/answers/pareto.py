@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from blinksim.answers.compare import Comparison, compared
 from blinksim.budget import asked_to_stop, stoppable
 from blinksim.collective import Collective, CollectiveName
-from blinksim.cost.candidate_cost import cost_of
 from blinksim.errors import BlinksimError, InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result, keyed
 from blinksim.schedule.candidate import Candidate
 from blinksim.textio.text_table import count, names, refused_words, table
 from blinksim.timing.alpha_beta_model import AlphaBeta
+from blinksim.timing.candidate_cost import cost_of
 from blinksim.timing.candidates import Entrant, named
 from blinksim.timing.projection_result import Ceiling, labelled, left_out_words
 from blinksim.units import SIZES, Sizes, format_rate, format_size, format_size_about, format_time, size_of, sizes_of

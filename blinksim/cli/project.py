@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from blinksim.answers.compare import Comparison, Models
     from blinksim.cli.commands import Compare, ModelOptions, Project
     from blinksim.collective import Collective
-    from blinksim.cost.projection import Change
     from blinksim.question import Question
     from blinksim.timing.contest import Answer
+    from blinksim.timing.projection import Change
     from blinksim.timing.projection_result import Projection
     from blinksim.timing.timing_model import TimingModel
     from blinksim.topology.graph import Topology
@@ -62,7 +62,7 @@ def nccl_settings(given: ModelOptions, takes: Collection[str], cure: str) -> dic
 def project(options: Project) -> None:
     """The time of one collective, its terms and its bottleneck."""
     from blinksim.answers.project import rank
-    from blinksim.cost.projection import bottlenecks
+    from blinksim.timing.projection import bottlenecks
 
     question = question_of(options.machine, options.where)
     unedited(question, options.before)

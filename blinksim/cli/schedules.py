@@ -235,7 +235,7 @@ def simulate(options: Simulate) -> None:
 
 
 def _show_timeline(timeline: Timeline) -> None:
-    from blinksim.cost.alpha_beta import cost
+    from blinksim.timing.alpha_beta import cost
 
     click.echo(timeline.sentence())
     over = 100 * (timeline.time_s / timeline.bound_s - 1) if timeline.bound_s else 0.0

@@ -20,11 +20,11 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from blinksim.cost import execution_section
 from blinksim.errors import FileError, InputError, unknown
 from blinksim.formats.rate_tables import LINK_EXAMPLE, LinkClass, Outline, RateTable, read_link_class
 from blinksim.textio import name_ranges, text_files, yaml_nodes
 from blinksim.textio.yaml_nodes import Entry, decimal_text, dump, rate_text, time_text
+from blinksim.timing import execution_section
 from blinksim.topology.fabric import SHAPES, Fabric, Level
 from blinksim.topology.graph import ABILITIES, DEVICE_KINDS, Device, Link, Topology
 

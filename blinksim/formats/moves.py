@@ -20,10 +20,10 @@ from math import gcd, lcm
 
 import numpy as np
 
-from blinksim.cost.alpha_beta import cost
 from blinksim.errors import InfeasibleError
 from blinksim.schedule import chunk_ends
 from blinksim.schedule.model import COPY, REDUCE, Schedule
+from blinksim.timing.alpha_beta import cost
 
 MOST_UNITS = 32767
 # By which part of the time of large messages rounding may slow a schedule down, if fewer parts are to do.

@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from blinksim.collective import EVERY, OWN, ROOT, Collective
-from blinksim.cost.alpha_beta import cost
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
+from blinksim.timing.alpha_beta import cost
 from blinksim.topology.graph import Topology
 
 BlockId = tuple[int, int]

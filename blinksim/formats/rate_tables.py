@@ -5,7 +5,7 @@ machine: dgx1-v100            # optional: refuse the table for any other machine
 source: nccl-tests on our second box
 classes:
   nvlink: {bandwidth: 22.9GB/s, latency: 1us, overhead: 1us}    # of one lane, one direction; each optional
-execution: {…}                # optional: what it takes to run collectives (`blinksim.cost.execution_section`)
+execution: {…}                # optional: what it takes to run collectives (`blinksim.timing.execution_section`)
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from blinksim.cost import execution_section
-from blinksim.cost.execution_rates import ExecutionRates
-from blinksim.cost.nccl_rates import NcclRates
 from blinksim.errors import InputError, unknown
 from blinksim.textio import text_files, yaml_nodes
 from blinksim.textio.yaml_nodes import Entry, dump, rate_text, time_text
+from blinksim.timing import execution_section
+from blinksim.timing.execution_rates import ExecutionRates
+from blinksim.timing.nccl_rates import NcclRates
 from blinksim.topology.graph import Link, Topology
 
 _EXAMPLE = "name: measured, classes: {nvlink: {bandwidth: 22.9GB/s}}"

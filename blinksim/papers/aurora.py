@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from blinksim.answers.measurements.measured import ProjectedCell, projected_cells
-from blinksim.cost.presets import load_preset
-from blinksim.cost.projection import equations
-from blinksim.cost.terms import total
 from blinksim.papers.tables import Figure, Table
 from blinksim.textio.text_table import count
+from blinksim.timing.presets import load_preset
+from blinksim.timing.projection import equations
+from blinksim.timing.terms import total
 
 TITLE = "Aurora allreduce projection, 2025"
 SLIPS = (

@@ -13,13 +13,13 @@ from statistics import geometric_mean
 
 from blinksim.algorithms import blinkplus
 from blinksim.collective import Collective
-from blinksim.cost.fitted_line import fit_line
 from blinksim.errors import InputError
 from blinksim.machines import load
 from blinksim.papers.contention import with_cap
 from blinksim.papers.tables import Figure, Table, published_rows
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
+from blinksim.timing.fitted_line import fit_line
 from blinksim.timing.simulator import simulate
 
 TITLE = "Blink+, 2022"

@@ -14,9 +14,9 @@ from fractions import Fraction
 from math import ceil
 
 from blinksim.collective import busbw_factor
-from blinksim.cost.protocols import efficiency
 from blinksim.errors import InputError, unknown
 from blinksim.papers.tables import Figure, Table, published_rows
+from blinksim.timing.protocols import efficiency
 
 TITLE = "SISCI-NCCL thesis, 2021"
 SLIPS = (

@@ -13,10 +13,10 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.cost.alpha_beta import cost
 from blinksim.errors import BlinksimError, InputError
 from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.model import Schedule
+from blinksim.timing.alpha_beta import cost
 from blinksim.timing.event_graph import (
     EventGraph,
     Run,

@@ -1,11 +1,11 @@
-"""Alpha-beta as a timing model: sums of loads and latencies of a schedule (`blinksim.cost.alpha_beta`)."""
+"""Alpha-beta as a timing model: sums of loads and latencies of a schedule (`blinksim.timing.alpha_beta`)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blinksim.cost.candidate_cost import cost_of
 from blinksim.schedule.candidate import Candidate
+from blinksim.timing.candidate_cost import cost_of
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
 
 if TYPE_CHECKING:

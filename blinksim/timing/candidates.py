@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from blinksim import budget
 from blinksim.algorithms.registry import REGISTRY, Algorithm, algorithm, candidates
 from blinksim.bounds.best_known import best_known
-from blinksim.cost.candidate_cost import cost_of, least_of_messages, least_of_outline, least_of_steps, least_of_tree
 from blinksim.errors import BlinksimError, InfeasibleError, PluginError
+from blinksim.timing.candidate_cost import cost_of, least_of_messages, least_of_outline, least_of_steps, least_of_tree
 from blinksim.timing.projection_result import left_out_words
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import NOTHING, assumed_by, granted_to_switches, granting
-from blinksim.cost.terms import Term
 from blinksim.errors import InputError
 from blinksim.results import Tabular
 from blinksim.timing.projection_result import Ceiling, LeastTime, Projection
+from blinksim.timing.terms import Term
 from blinksim.topology.elements import BRANCHING
 
 if TYPE_CHECKING:

@@ -12,23 +12,23 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from blinksim.collective import Collective
-from blinksim.cost.execution_rates import uncovered
-from blinksim.cost.nccl_rates import NVLS
-from blinksim.cost.terms import Term, total
 from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.schedule.switch_work import refuse
+from blinksim.timing.execution_rates import uncovered
+from blinksim.timing.nccl_rates import NVLS
 from blinksim.timing.projection_result import Projection
+from blinksim.timing.terms import Term, total
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
 from blinksim.units import format_rate, format_size, format_size_about
 
 if TYPE_CHECKING:
-    from blinksim.cost.execution_rates import ExecutionRates
     from blinksim.gpu.program_time.closed_form import Run, ScheduleTimes
     from blinksim.gpu.program_time.run_time import CallsName, RunTime
     from blinksim.gpu.programs.program import ProtocolName
     from blinksim.schedule.candidate import Candidate
     from blinksim.schedule.model import Schedule
     from blinksim.timing.contest import Contest
+    from blinksim.timing.execution_rates import ExecutionRates
     from blinksim.topology.graph import Topology
 
 ENTRIES = (

@@ -79,7 +79,7 @@ def schedule_models() -> tuple[str, ...]:
 
 def preset_names() -> tuple[str, ...]:
     """The names of the presets in models/, each of which is a model."""
-    from blinksim.cost import presets
+    from blinksim.timing import presets
 
     return presets.preset_names()
 
@@ -99,7 +99,7 @@ def known_as(name: str) -> str:
         return name
     path, inside = in_file
     if path.suffix in YAML:
-        from blinksim.cost import presets
+        from blinksim.timing import presets
 
         return presets.read_file(path, inside)
     plugins.run(path)
@@ -120,7 +120,7 @@ def is_preset(name: str) -> bool:
 
 def has_equations(name: str) -> bool:
     """True if `name` is a preset whose equations can be asked what a change would do."""
-    from blinksim.cost import presets
+    from blinksim.timing import presets
 
     return is_preset(name) and presets.load_preset(name).constants is not None
 

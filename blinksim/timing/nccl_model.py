@@ -2,7 +2,7 @@
 
 The time is the one that NCCL's tuner predicts for itself (`blinksim.nccl.tuner.tuner`): a model that NCCL
 chooses by, with measured times within a few per cent of it for large sizes. Where constants were measured
-(`blinksim.cost.nccl_rates`), the time that they give for NCCL's choice stands beside it.
+(`blinksim.timing.nccl_rates`), the time that they give for NCCL's choice stands beside it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ from blinksim.bounds.bound_result import (
     with_wide_fabric,
 )
 from blinksim.collective import Collective, busbw_factor
-from blinksim.cost.nccl_rates import NVLS
-from blinksim.cost.terms import Term
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.files.graph_file import Graph
@@ -37,7 +35,9 @@ from blinksim.nccl.tuner.tuner import Timing
 from blinksim.textio.text_table import count
 from blinksim.timing.contest import ceiling_of
 from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, library_time, nccl_time
+from blinksim.timing.nccl_rates import NVLS
 from blinksim.timing.projection_result import Ceiling, NcclProjection, Projection, reduces_in_switches
+from blinksim.timing.terms import Term
 from blinksim.timing.timing_model import TimingModel
 from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology

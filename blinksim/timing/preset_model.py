@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from blinksim.cost import projection
-from blinksim.cost.presets import load_preset
 from blinksim.errors import InputError
+from blinksim.timing import projection
+from blinksim.timing.presets import load_preset
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import TimingModel
 from blinksim.topology.cluster import nodes_of, place
@@ -24,7 +24,7 @@ CHAIN = "chain"
 
 
 class PresetModel(TimingModel):
-    """The scale-up + scale-out time by a preset of models/ (`blinksim.cost.projection.project`).
+    """The scale-up + scale-out time by a preset of models/ (`blinksim.timing.projection.project`).
 
     nodes, ranks_per_node: of the cluster, where the topology given is one node with its fabric. Default: as many as the
     topology has. The terms need one node and its fabric only, so that a thousand nodes cost no more than one.

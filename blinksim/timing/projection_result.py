@@ -9,10 +9,10 @@ from typing import Any
 
 from blinksim.bounds.bound_result import BY_SUMS
 from blinksim.collective import Collective, busbw_factor
-from blinksim.cost.origin import FitError
-from blinksim.cost.terms import Term
 from blinksim.results import Rates, Result, paragraph
 from blinksim.textio.text_table import count, names, table
+from blinksim.timing.origin import FitError
+from blinksim.timing.terms import Term
 from blinksim.units import exact_GBps, format_rate, format_size, format_time, in_GBps
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, get_args
 
-from blinksim.cost.protocols import efficiency
 from blinksim.errors import InputError, unknown
+from blinksim.timing.protocols import efficiency
 
 ServiceName = Literal["fifo", "static", "ordered"]
 OfferName = Literal["turns", "burst"]

@@ -10,11 +10,11 @@ from numbers import Real
 from operator import index
 
 from blinksim.budget import most_events
-from blinksim.cost.alpha_beta import cost
 from blinksim.errors import BlinksimError, InputError
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
 from blinksim.schedule.pipeline import MOST_PIECES, climbed
+from blinksim.timing.alpha_beta import cost
 from blinksim.timing.evaluation import evaluated
 from blinksim.timing.event_graph import ScheduleGraph, event_graph, timed
 from blinksim.timing.simulation_options import (

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.collective import busbw_factor
-from blinksim.cost.terms import Term
 from blinksim.graphs.arrays import distinct
 from blinksim.results import Rates, Result, paragraph
 from blinksim.schedule.model import Schedule
@@ -21,6 +20,7 @@ from blinksim.textio.text_table import count
 from blinksim.timing.evaluation import evaluated
 from blinksim.timing.event_graph import Run, ScheduleGraph, Ticks, Work
 from blinksim.timing.simulation_options import Options
+from blinksim.timing.terms import Term
 from blinksim.units import format_rate, format_size, format_time
 
 Whole = npt.NDArray[np.int64]

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from blinksim import plugins
 from blinksim.algorithms.registry import candidates
-from blinksim.cost.terms import Term
 from blinksim.errors import InputError
 from blinksim.timing.candidates import Entrants, enter_best, enter_named
 from blinksim.timing.contest import Contest, able_of, ceiling_of
 from blinksim.timing.projection_result import Projection
+from blinksim.timing.terms import Term
 
 if TYPE_CHECKING:
     from blinksim.collective import Collective
@@ -131,7 +131,7 @@ class ScheduleModel(TimingModel):
 
     @property
     def by_alpha_and_beta(self) -> bool:
-        """True if its times are those of `blinksim.cost.candidate_cost.cost_of`, without a gamma."""
+        """True if its times are those of `blinksim.timing.candidate_cost.cost_of`, without a gamma."""
         return False
 
     @abstractmethod

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from blinksim.collective import Collective
-    from blinksim.cost.execution_rates import ExecutionRates
-    from blinksim.cost.nccl_rates import NcclRates
+    from blinksim.timing.execution_rates import ExecutionRates
+    from blinksim.timing.nccl_rates import NcclRates
     from blinksim.topology.fabric import Fabric
     from blinksim.topology.link_columns import LinkColumns
     from blinksim.topology.routes import Router

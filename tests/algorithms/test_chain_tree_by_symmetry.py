@@ -7,9 +7,9 @@ import pytest
 import blinksim as bs
 from blinksim.algorithms import chain_tree
 from blinksim.collective import Collective
-from blinksim.cost.candidate_cost import cost_of
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.loads import link_loads
+from blinksim.timing.candidate_cost import cost_of
 from blinksim.topology.group import place_turn
 
 ALLREDUCE = Collective("allreduce")

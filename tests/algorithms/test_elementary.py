@@ -18,11 +18,11 @@ from blinksim.algorithms.building import orders
 from blinksim.algorithms.building.plan import log2_ranks
 from blinksim.algorithms.registry import REGISTRY, algorithm, candidates
 from blinksim.collective import COLLECTIVES, Collective
-from blinksim.cost.alpha_beta import cost
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.schedule.loads import link_loads, rate
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.schedule.pipeline import best_pieces
+from blinksim.timing.alpha_beta import cost
 from blinksim.topology import shapes
 from blinksim.topology.graph import Device, Link, Topology
 

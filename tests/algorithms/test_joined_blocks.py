@@ -15,10 +15,10 @@ from blinksim.algorithms.building.joined_schedule import Course, Delays, divisor
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.bounds.rails import Ints
 from blinksim.collective import Collective
-from blinksim.cost.candidate_cost import cost_of, loads_cost
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.symmetric import step_loads
+from blinksim.timing.candidate_cost import cost_of, loads_cost
 
 ALLTOALL = Collective("alltoall")
 NVLINK, RAIL = (1.9e-6, 1.3e-6), (5.6e-6, 0.9e-6)

@@ -12,11 +12,11 @@ from blinksim.algorithms import rail_joined
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.bounds.rails import read_rails
 from blinksim.collective import Collective
-from blinksim.cost.candidate_cost import cost_of
 from blinksim.errors import InfeasibleError
 from blinksim.packing.rails import choose_places, place_sums
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.step_loads import StepLoads
+from blinksim.timing.candidate_cost import cost_of
 from blinksim.timing.candidates import said_once
 from blinksim.topology.graph import Topology
 from blinksim.traffic import Traffic

@@ -20,7 +20,6 @@ from blinksim.bounds.optimum import best_flows
 from blinksim.bounds.rail_flows import NodeTraffic, attained_rate, cheapest, place_parts, spread_time
 from blinksim.bounds.rails import read_rails, turned_rails
 from blinksim.collective import Collective
-from blinksim.cost.candidate_cost import cost_of
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import transport
 from blinksim.graphs.network import network, single_orbits
@@ -28,6 +27,7 @@ from blinksim.graphs.programs import shared_capacities
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.symmetric import SymmetricSchedule
+from blinksim.timing.candidate_cost import cost_of
 from blinksim.topology.graph import Topology
 from blinksim.traffic import Traffic
 

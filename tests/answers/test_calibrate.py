@@ -20,12 +20,12 @@ from blinksim.answers.logs.calibrate import calibrate
 from blinksim.answers.logs.expectation import RingModel
 from blinksim.answers.logs.series import Sample, Series, members_of
 from blinksim.collective import Collective
-from blinksim.cost.alpha_beta import cost
 from blinksim.errors import InputError
 from blinksim.formats import rate_tables
 from blinksim.machines import load
 from blinksim.nccl.logs.tests_log import read
 from blinksim.schedule.loads import rate
+from blinksim.timing.alpha_beta import cost
 from blinksim.topology.graph import Topology
 
 TESTS = Path(__file__).resolve().parents[1]

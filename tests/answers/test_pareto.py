@@ -15,8 +15,8 @@ import pytest
 import blinksim as bs
 from blinksim.answers import pareto as study
 from blinksim.cli.main import run
-from blinksim.cost.alpha_beta import cost
 from blinksim.schedule.candidate import Candidate
+from blinksim.timing.alpha_beta import cost
 
 SIZES = [2**power for power in range(10, 31, 2)]
 

@@ -17,13 +17,13 @@ from blinksim.answers.quickest import candidates
 from blinksim.answers.synthesize import Synthesis
 from blinksim.cli.main import run
 from blinksim.collective import Collective
-from blinksim.cost.alpha_beta import cost
-from blinksim.cost.candidate_cost import symmetric_cost
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.gpu.execution.emulate import lane_links
 from blinksim.schedule.model import as_schedule
 from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.schedule.verify import verify
+from blinksim.timing.alpha_beta import cost
+from blinksim.timing.candidate_cost import symmetric_cost
 from blinksim.timing.simulation_options import ServiceName
 
 RESULTS = Path(__file__).resolve().parents[2] / "validate" / "results"

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from strategies import mutations, seconds, topologies, yaml_texts
 
 from blinksim import data_files
-from blinksim.cost import execution_section
 from blinksim.errors import BlinksimError, FileError, InputError
 from blinksim.formats import machine_yaml
 from blinksim.formats.rate_tables import LinkClass
 from blinksim.textio import name_ranges
+from blinksim.timing import execution_section
 from blinksim.topology.fabric import SHAPES, Fabric, Level
 from blinksim.topology.graph import Device, Link, Topology
 

@@ -15,13 +15,13 @@ from test_msccl_xml import CASES, HAND, IN_PLACE, QUAD
 import blinksim as bs
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
-from blinksim.cost.alpha_beta import cost
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats.runtimes import msccl_xml, mscclpp_json
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.verify import verify
+from blinksim.timing.alpha_beta import cost
 
 EIGHT = bs.load("dgx1-v100").select()
 H100 = bs.load("hgx-h100").select()

@@ -19,10 +19,10 @@ import blinksim as bs
 from blinksim import data_files
 from blinksim.answers.pool import Journal
 from blinksim.cli import main
-from blinksim.cost.presets import read_presets
 from blinksim.formats import machine_yaml
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.logs import tests_log
+from blinksim.timing.presets import read_presets
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 

@@ -9,10 +9,10 @@ import pytest
 
 from blinksim import machines
 from blinksim.answers.measurements.measured import ProjectedCell, projected_cells
-from blinksim.cost import projection
-from blinksim.cost.terms import total
 from blinksim.errors import FileError
 from blinksim.textio.csv_rows import read_rows
+from blinksim.timing import projection
+from blinksim.timing.terms import total
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 GB = 10**9

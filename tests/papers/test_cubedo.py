@@ -16,7 +16,6 @@ from timed_patterns import gpus, machine
 import blinksim as bs
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective, busbw_factor
-from blinksim.cost.protocols import efficiency
 from blinksim.errors import InputError
 from blinksim.papers.cubedo import (
     CONSTANTS,
@@ -38,6 +37,7 @@ from blinksim.papers.cubedo import (
 )
 from blinksim.papers.together import slotted
 from blinksim.schedule.model import Schedule
+from blinksim.timing.protocols import efficiency
 from blinksim.topology.graph import Device, Link
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"

@@ -11,12 +11,12 @@ import pytest
 import blinksim as bs
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
-from blinksim.cost.alpha_beta import cost
-from blinksim.cost.candidate_cost import cost_of, loads_cost
 from blinksim.errors import BlinksimError, InfeasibleError
 from blinksim.schedule import step_loads
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.step_loads import Outline
+from blinksim.timing.alpha_beta import cost
+from blinksim.timing.candidate_cost import cost_of, loads_cost
 from blinksim.topology import group
 
 OUTLINED = [entry.name for entry in REGISTRY.values() if entry.outlined]

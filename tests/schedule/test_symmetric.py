@@ -17,8 +17,6 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.building.symmetric_trees import symmetric_host_trees, symmetric_turned_trees
 from blinksim.algorithms.packed import from_hosts
 from blinksim.collective import Collective
-from blinksim.cost.alpha_beta import cost
-from blinksim.cost.candidate_cost import symmetric_cost
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats import schedule_json
 from blinksim.formats.columns import symmetric_json
@@ -27,6 +25,8 @@ from blinksim.schedule.loads import rate, resource_loads, resources
 from blinksim.schedule.model import COPY
 from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.schedule.verify import overwritten_in_place, verify, wrong_exchange
+from blinksim.timing.alpha_beta import cost
+from blinksim.timing.candidate_cost import symmetric_cost
 from blinksim.topology.group import find_turns
 
 SLOW = "degrade n2.nic3-fabric3 bandwidth=20GB/s"

@@ -15,12 +15,12 @@ from strategies import NicCluster, clusters_with_nics, nic_clusters, split_lanes
 from blinksim.algorithms.registry import REGISTRY, candidates
 from blinksim.bounds import bound
 from blinksim.collective import Collective
-from blinksim.cost.alpha_beta import cost
 from blinksim.errors import BlinksimError
 from blinksim.question import Question
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.loads import one_way, rate, resource_loads, resources
 from blinksim.schedule.verify import verify
+from blinksim.timing.alpha_beta import cost
 from blinksim.timing.simulator import simulate
 from blinksim.topology.graph import Device, Link, Topology
 

@@ -14,9 +14,9 @@ import pytest
 import blinksim as bs
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
-from blinksim.cost import aurora
-from blinksim.cost.presets import load_preset
 from blinksim.errors import InfeasibleError
+from blinksim.timing import aurora
+from blinksim.timing.presets import load_preset
 from blinksim.topology.graph import Topology
 
 SIZE = 2 * 10**9

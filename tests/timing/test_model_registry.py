@@ -13,12 +13,12 @@ from h200_rates import H200
 
 import blinksim as bs
 from blinksim.collective import Collective
-from blinksim.cost.terms import Term
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.question import Question
 from blinksim.schedule.model import Schedule
 from blinksim.timing import model_registry as models
 from blinksim.timing.nccl_model import NcclTuner
+from blinksim.timing.terms import Term
 from blinksim.timing.timing_model import Breakdown, Report, ScheduleModel, TimingModel
 from blinksim.topology.graph import Topology
 
@@ -131,7 +131,7 @@ class Fixed(TimingModel):
 
 
 DROPPED = """
-from blinksim.cost.terms import Term
+from blinksim.timing.terms import Term
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
 
 ENTRIES = ({"name": "dropped", "class": "Dropped", "schedules": True},)

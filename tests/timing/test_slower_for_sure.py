@@ -13,7 +13,11 @@ import blinksim as bs
 from blinksim.algorithms.building.plan import Sketch
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import COLLECTIVES, ROOTED, Collective
-from blinksim.cost.candidate_cost import (
+from blinksim.errors import BlinksimError
+from blinksim.schedule import step_loads
+from blinksim.schedule.step_loads import Outline
+from blinksim.timing import candidates
+from blinksim.timing.candidate_cost import (
     cost_of,
     least_of_messages,
     least_of_outline,
@@ -21,10 +25,6 @@ from blinksim.cost.candidate_cost import (
     least_of_tree,
     loads_cost,
 )
-from blinksim.errors import BlinksimError
-from blinksim.schedule import step_loads
-from blinksim.schedule.step_loads import Outline
-from blinksim.timing import candidates
 from blinksim.topology.graph import Topology
 
 SIZES = (1, 2**20, 2**33)

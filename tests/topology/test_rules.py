@@ -13,9 +13,9 @@ from strategies import topologies
 
 from blinksim import machines
 from blinksim.cli.main import run
-from blinksim.cost.origin import FitError
 from blinksim.formats.shipped.machine_names import catalogue_file
 from blinksim.machines import load
+from blinksim.timing.origin import FitError
 from blinksim.topology import shapes
 from blinksim.topology.fabric import Fabric
 from blinksim.topology.graph import Device, Link, Topology

@@ -24,7 +24,6 @@ from typing import Any
 from blinksim import machines
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
-from blinksim.cost.execution_rates import ExecutionRates
 from blinksim.errors import InputError
 from blinksim.gpu.program_time.run_time import run_time
 from blinksim.gpu.programs.compile import compile_schedule
@@ -33,6 +32,7 @@ from blinksim.gpu.programs.fit import fit, worth_staging
 from blinksim.gpu.programs.program import Program
 from blinksim.schedule.model import Schedule
 from blinksim.textio.text_table import table
+from blinksim.timing.execution_rates import ExecutionRates
 from blinksim.topology.shapes import fully_connected, one_switch
 from validate.recipes.arguments import arguments, script
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from blinksim.answers.measurements.execution_fit import GIB, KIB, MIB, Case
-from blinksim.cost.execution_rates import ExecutionRates, FlagRates, PacketRates, PortRates
-from blinksim.cost.origin import Origin
+from blinksim.timing.execution_rates import ExecutionRates, FlagRates, PacketRates, PortRates
+from blinksim.timing.origin import Origin
 
 US = 1e-6
 GUESSES = ExecutionRates(

@@ -18,12 +18,12 @@ from typing import Any
 
 from blinksim.answers.measurements.calibrate_gpus import calibrate_gpus
 from blinksim.answers.measurements.execution_fit import Case, Question, predict, processes
-from blinksim.cost.nccl_rates import NcclRates
 from blinksim.formats import rate_tables
 from blinksim.gpu.execution.gpu_clock import GpuClock
 from blinksim.gpu.execution.run import execute
 from blinksim.machines import load
 from blinksim.nccl.tuner.prediction import predict as choice
+from blinksim.timing.nccl_rates import NcclRates
 from blinksim.topology.graph import Topology
 from validate.recipes.arguments import arguments, script
 from validate.recipes.notes import Notebook, provenance

@@ -19,7 +19,6 @@ from functools import cache
 from statistics import median
 
 from blinksim.answers.measurements.public import Jobs, MeasuredCell, with_places
-from blinksim.cost.nccl_rates import NVLS, NcclRates
 from blinksim.errors import BlinksimError
 from blinksim.machines import load
 from blinksim.nccl.tuner.constants import nearest
@@ -27,6 +26,7 @@ from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.textio.text_table import table
 from blinksim.timing.measured import public_tables
 from blinksim.timing.measured.library_time import relative_of
+from blinksim.timing.nccl_rates import NVLS, NcclRates
 from blinksim.units import format_size, format_time, size_of
 from validate.recipes.arguments import arguments, script
 

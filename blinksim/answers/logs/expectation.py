@@ -27,8 +27,6 @@ from blinksim.bounds import bound
 from blinksim.bounds.bound_result import Bound, BoundResult
 from blinksim.bounds.rails import turned_rails
 from blinksim.collective import Collective
-from blinksim.cost.alpha_beta import Counts, Floats, Ints, Starts, busiest, route_alphas, step_kinds
-from blinksim.cost.nccl_rates import NVLS
 from blinksim.errors import BlinksimError, InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.nccl.files.graph_file import GraphFile, graphs_of
@@ -38,7 +36,9 @@ from blinksim.nccl.tuner.tuner import COLLECTIVES
 from blinksim.question import Question, preferring
 from blinksim.schedule.loads import Resources, RouteUses, one_way, resource_loads, resources
 from blinksim.schedule.model import Schedule
+from blinksim.timing.alpha_beta import Counts, Floats, Ints, Starts, busiest, route_alphas, step_kinds
 from blinksim.timing.nccl_model import choice, measured_details, projections
+from blinksim.timing.nccl_rates import NVLS
 from blinksim.topology.elements import NCCL, RCCL
 from blinksim.topology.graph import Topology
 
@@ -50,7 +50,7 @@ _NEAR = 1.1
 RATES = "nccl"
 # What reaches less of the rate of NVLS is no more like it than like rings.
 _REACHED = 0.8
-# The constants of NCCL's measured time that are about bytes (`blinksim.cost.nccl_rates`).
+# The constants of NCCL's measured time that are about bytes (`blinksim.timing.nccl_rates`).
 _BANDWIDTH = (".byte", ".turn")
 
 
@@ -130,7 +130,7 @@ class RingModel:
 
     @cached_property
     def _kinds(self) -> tuple[list[tuple[Ints, Floats, Counts]], list[int]]:
-        """The steps that differ (`blinksim.cost.alpha_beta.step_kinds`), and how many there are of each; none for a
+        """The steps that differ (`blinksim.timing.alpha_beta.step_kinds`), and how many there are of each; none for a
         pipeline."""
         if self.schedule.form != "steps":
             return [], []

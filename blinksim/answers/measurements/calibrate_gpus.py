@@ -14,12 +14,12 @@ from blinksim.answers.logs.nccl_fit import NcclFit, fit_nccl, stand_in_machine
 from blinksim.answers.logs.series import Sample, Series
 from blinksim.answers.measurements.execution_fit import Case, ExecutionFit, Map, fit_execution, here, plan
 from blinksim.collective import Collective
-from blinksim.cost.execution_rates import ExecutionRates, FlagRates, PacketRates
-from blinksim.cost.origin import Origin
 from blinksim.errors import InputError
 from blinksim.formats.rate_tables import RateTable
 from blinksim.results import Result, keyed
 from blinksim.schedule.model import Schedule
+from blinksim.timing.execution_rates import ExecutionRates, FlagRates, PacketRates
+from blinksim.timing.origin import Origin
 from blinksim.topology.graph import Topology
 from blinksim.units import format_size, format_time
 

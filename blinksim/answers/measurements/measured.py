@@ -7,15 +7,15 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from blinksim import data_files
-from blinksim.cost.presets import load_preset
-from blinksim.cost.projection import equations
-from blinksim.cost.terms import total
 from blinksim.errors import InputError, unknown
 from blinksim.formats.shipped.machine_names import catalogue_file
 from blinksim.results import Result, keyed
 from blinksim.textio.csv_rows import read_rows
 from blinksim.textio.text_table import table
 from blinksim.timing.measured import library_rates, public_tables
+from blinksim.timing.presets import load_preset
+from blinksim.timing.projection import equations
+from blinksim.timing.terms import total
 from blinksim.units import format_size, parse_size
 
 if TYPE_CHECKING:

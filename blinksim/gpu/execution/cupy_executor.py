@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from blinksim.cost.execution_rates import uncovered
 from blinksim.errors import InfeasibleError, InputError, MissingError
 from blinksim.formats.shipped.known_gpus import execution_rates
 from blinksim.gpu.execution import gpu_devices
@@ -28,6 +27,7 @@ from blinksim.gpu.programs.program import INBOX, ExecutionError, Program
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.switch_work import refuse
 from blinksim.timing.execution_model import MOST_SENDS, Executed
+from blinksim.timing.execution_rates import uncovered
 from blinksim.units import format_size
 
 _NO_MEMORY = 2

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
-from blinksim.cost.execution_rates import uncovered
 from blinksim.errors import FileError, InputError, unknown
 from blinksim.gpu.jobs.calls import CALLED, Call
 from blinksim.gpu.programs.fit import quicker_protocol
@@ -18,6 +17,7 @@ from blinksim.schedule.model import Schedule
 from blinksim.textio import text_files
 from blinksim.textio.strict_json import Entry, parse
 from blinksim.timing.execution_model import Executed
+from blinksim.timing.execution_rates import uncovered
 from blinksim.timing.model_registry import DEFAULT
 from blinksim.topology.graph import Topology
 from blinksim.topology.shapes import one_switch

@@ -17,10 +17,10 @@ from itertools import count, pairwise
 from operator import attrgetter
 from typing import Any
 
-from blinksim.cost.execution_rates import ExecutionRates
 from blinksim.gpu.program_time.block_rounds import Blocks, Round
 from blinksim.gpu.program_time.program_shape import HERE, NONE
 from blinksim.gpu.programs.program import ExecutionError
+from blinksim.timing.execution_rates import ExecutionRates
 
 # Launches that differ less, as a share, go on alike.
 _ALIKE = 1e-4

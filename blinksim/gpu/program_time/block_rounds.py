@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import NamedTuple
 
-from blinksim.cost.execution_rates import ExecutionRates
 from blinksim.errors import InputError
 from blinksim.gpu.program_time import program_shape
 from blinksim.gpu.programs.program import END, READY, Program
+from blinksim.timing.execution_rates import ExecutionRates
 
 
 class Round(NamedTuple):

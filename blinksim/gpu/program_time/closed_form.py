@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from blinksim.cost.execution_rates import ExecutionRates
 from blinksim.gpu.program_time import run_time as timing
 from blinksim.gpu.program_time.program_shape import HERE, Moment, Op, Shape, Sized, shape_of, sized, wire
 from blinksim.gpu.programs.compile import compile_schedule
@@ -26,6 +25,7 @@ from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, merge_queues, usual_piece, usual_slices, worth_staging
 from blinksim.gpu.programs.program import Program, ProtocolName
 from blinksim.schedule.model import Schedule
+from blinksim.timing.execution_rates import ExecutionRates
 
 # Launches that differ less, as a share, go on alike.
 _ALIKE = 1e-4

@@ -12,7 +12,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from blinksim.cost.execution_rates import ExecutionRates, FlagRates, PacketRates
 from blinksim.gpu.programs.program import (
     INBOX,
     LINE_BYTES,
@@ -24,6 +23,7 @@ from blinksim.gpu.programs.program import (
     by_flag,
     receivers,
 )
+from blinksim.timing.execution_rates import ExecutionRates, FlagRates, PacketRates
 
 # Bytes of data that the threads of a block move at once, a cell of a packet or a line of 16 bytes each; without packets
 # a warp of the sixteen moves none.

@@ -15,12 +15,12 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from blinksim.cost.execution_rates import ExecutionRates
 from blinksim.errors import unknown
 from blinksim.gpu.program_time.block_events import Launches
 from blinksim.gpu.program_time.block_rounds import blocks_of
 from blinksim.gpu.program_time.program_shape import cached_share, wire
 from blinksim.gpu.programs.program import BY_KEY, INBOX, WAVES, Longs, Program, receivers
+from blinksim.timing.execution_rates import ExecutionRates
 
 CallsName = Literal["successive", "apart"]
 CALLS: tuple[CallsName, ...] = get_args(CallsName)

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from blinksim import data_files
-from blinksim.cost.origin import FitError
-from blinksim.cost.terms import Term, total
 from blinksim.textio.csv_rows import read_rows
 from blinksim.timing.measured.public_tables import Cell
+from blinksim.timing.origin import FitError
+from blinksim.timing.terms import Term, total
 
 Made = TypeVar("Made")
 

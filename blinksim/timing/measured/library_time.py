@@ -1,6 +1,6 @@
 """The real time of a collective by a library, and the interval around a prediction where measurements lie.
 
-In this order: NCCL's constants of one node in the machine's file (`blinksim.cost.nccl_rates`), constants
+In this order: NCCL's constants of one node in the machine's file (`blinksim.timing.nccl_rates`), constants
 fitted to published tables of the machine (`blinksim.timing.measured.library_rates`), and the same two of its
 nearest relative.
 """
@@ -11,9 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from blinksim.cost.nccl_rates import NVLS, NcclRates
-from blinksim.cost.origin import FitError
-from blinksim.cost.terms import Term, total
 from blinksim.errors import InputError
 from blinksim.formats.shipped.machine_names import catalogue_file
 from blinksim.machines import NOMINAL, load
@@ -29,7 +26,10 @@ from blinksim.timing.measured.library_rates import (
     scope_of,
     step_counts,
 )
+from blinksim.timing.nccl_rates import NVLS, NcclRates
+from blinksim.timing.origin import FitError
 from blinksim.timing.projection_result import Projection
+from blinksim.timing.terms import Term, total
 from blinksim.topology.graph import Topology
 from blinksim.units import format_time
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from blinksim.cost.origin import FitError, Origin
+from blinksim.timing.origin import FitError, Origin
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from blinksim.cost.terms import Term
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.timing.terms import Term
 
 BANDWIDTHS = ("mdfi", "xe", "device_to_host", "host_to_switch", "switch_to_nic", "pcie", "nic", "memory")
 

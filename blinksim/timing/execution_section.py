@@ -23,7 +23,7 @@ execution:
     error: {median: 2.7 %, p90: 8.4 %, points: 183}
 
 Constants of our programs (from `blocks` to `error`), those of NCCL, or both; `nccl` may name an origin of its
-own. The keys are the fields of `blinksim.cost.execution_rates` and `blinksim.cost.nccl_rates` without their
+own. The keys are the fields of `blinksim.timing.execution_rates` and `blinksim.timing.nccl_rates` without their
 units.
 """
 
@@ -36,10 +36,10 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, TypeVar
 
-from blinksim.cost.execution_rates import ExecutionRates, FlagRates, PacketRates, PortRates
-from blinksim.cost.nccl_rates import LINES, NcclLine, NcclRates, NvlsLine
-from blinksim.cost.origin import FitError, Origin
 from blinksim.textio.yaml_nodes import Entry, rate_text, time_text
+from blinksim.timing.execution_rates import ExecutionRates, FlagRates, PacketRates, PortRates
+from blinksim.timing.nccl_rates import LINES, NcclLine, NcclRates, NvlsLine
+from blinksim.timing.origin import FitError, Origin
 
 Rates = TypeVar("Rates", PortRates, PacketRates, FlagRates, NcclLine, NvlsLine, FitError)
 Both = tuple[ExecutionRates | None, NcclRates | None]

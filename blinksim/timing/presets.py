@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from blinksim import data_files
-from blinksim.cost.aurora import BANDWIDTHS, Constants
 from blinksim.errors import FileError, unknown
+from blinksim.timing.aurora import BANDWIDTHS, Constants
 
 if TYPE_CHECKING:
     from blinksim.textio.yaml_nodes import Entry
@@ -43,7 +43,7 @@ class Preset:
     reading: one of `READINGS`. rates: the rate table to load the machine with, None for the caller's. uses: names of
     the bandwidths that its terms can have. classes: link class that stands for a bandwidth (`FABRIC`: whatever joins
     the nodes). constants: None for a derived reading, which has only `nic_efficiency`. pcie, hide_mdfi: see
-    `blinksim.cost.aurora.exact_reading`. what_if: the changes that the source document discusses.
+    `blinksim.timing.aurora.exact_reading`. what_if: the changes that the source document discusses.
     """
 
     name: str

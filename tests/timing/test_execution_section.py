@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from strategies import seconds
 
 from blinksim import machines
-from blinksim.cost import execution_section
-from blinksim.cost.execution_rates import ExecutionRates, FlagRates, PacketRates, PortRates
-from blinksim.cost.nccl_rates import NcclLine, NcclRates, NvlsLine
-from blinksim.cost.origin import FitError, Origin
 from blinksim.errors import FileError
 from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import RateTable
 from blinksim.textio import yaml_nodes
 from blinksim.textio.yaml_nodes import dump
+from blinksim.timing import execution_section
+from blinksim.timing.execution_rates import ExecutionRates, FlagRates, PacketRates, PortRates
+from blinksim.timing.nccl_rates import NcclLine, NcclRates, NvlsLine
+from blinksim.timing.origin import FitError, Origin
 
 ROOT = Path(__file__).resolve().parents[2]
 H200 = (ROOT / "topologies" / "hgx-h200.yaml").read_text(encoding="utf-8")

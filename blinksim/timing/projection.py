@@ -1,8 +1,8 @@
 """Projected time of a collective as scale-up and scale-out terms, on a machine and by a preset.
 
-The presets of the Aurora allreduce projection (2025) follow its equations (`blinksim.cost.aurora`) with the
+The presets of the Aurora allreduce projection (2025) follow its equations (`blinksim.timing.aurora`) with the
 bandwidths of the machine's link classes; the preset `projection` derives its levels from any link graph
-(`blinksim.cost.hierarchy`).
+(`blinksim.timing.hierarchy`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from blinksim.cost import aurora, hierarchy
-from blinksim.cost.presets import FABRIC, Preset, changed, load_preset
-from blinksim.cost.terms import Term, total
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.timing import aurora, hierarchy
+from blinksim.timing.presets import FABRIC, Preset, changed, load_preset
+from blinksim.timing.terms import Term, total
 from blinksim.topology.cluster import nodes_of, place
 from blinksim.topology.graph import Topology
 

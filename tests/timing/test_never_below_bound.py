@@ -17,9 +17,9 @@ from blinksim.answers.project import contest
 from blinksim.bounds import bound
 from blinksim.bounds.quick import quick_bound
 from blinksim.collective import Collective
-from blinksim.cost import presets, projection
-from blinksim.cost.terms import total
 from blinksim.errors import BlinksimError
+from blinksim.timing import presets, projection
+from blinksim.timing.terms import total
 from blinksim.topology.cluster import place
 from blinksim.topology.graph import Topology
 

@@ -78,7 +78,7 @@ def test_the_others_are_near(
 
 def test_steps_of_whole_messages_add_up() -> None:
     """On links of their own, without pieces the steps follow each other, and in pieces they overlap."""
-    from blinksim.cost.alpha_beta import cost
+    from blinksim.timing.alpha_beta import cost
 
     schedule = bs.synthesize(part_of("dgx1-v100", 1), "allreduce", "recursive_doubling").schedule
     whole, best = cost(schedule, 2**28, whole_messages=True), cost(schedule, 2**28)

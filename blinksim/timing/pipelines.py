@@ -18,10 +18,10 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.cost.terms import Term
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.pipeline import climbed
 from blinksim.textio.text_table import count as counted
+from blinksim.timing.terms import Term
 
 Floats = npt.NDArray[np.float64]
 FURTHER = "overhead of further messages"

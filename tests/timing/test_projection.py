@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from blinksim import machines
-from blinksim.cost import aurora, hierarchy, presets, projection
-from blinksim.cost.terms import Term, total
 from blinksim.errors import FileError, InfeasibleError, InputError
+from blinksim.timing import aurora, hierarchy, presets, projection
+from blinksim.timing.terms import Term, total
 from blinksim.topology.fabric import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.units import parse_rate

@@ -3,7 +3,7 @@
 A message over a route costs alpha, the route's latencies plus the sender's overhead, and beta per byte
 (Hockney's model; Thakur et al., IJHPCA 2005, section 3). Concurrent sends share the links, buses and device
 capacities that their routes cross. In steps form a step takes as long as its slowest resource, and steps on
-other resources overlap in pieces (`blinksim.cost.pipelines.paced`). A forest is a pipeline: its busiest
+other resources overlap in pieces (`blinksim.timing.pipelines.paced`). A forest is a pipeline: its busiest
 resource passes all of its load, and one piece follows the longest path to or from there.
 
 Messages that start on the same link start one after the other: each further one, and each further piece, adds
@@ -22,13 +22,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.cost.pipelines import FURTHER, Paths, Step, paced
-from blinksim.cost.terms import Term
 from blinksim.graphs.arrays import expand
 from blinksim.schedule.loads import Resources, RouteUses, Spread, chunk_parts, one_way, resources, whole_loads
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.schedule.pipeline import best_pieces
 from blinksim.textio.text_table import count as counted
+from blinksim.timing.pipelines import FURTHER, Paths, Step, paced
+from blinksim.timing.terms import Term
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]

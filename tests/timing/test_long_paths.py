@@ -10,8 +10,8 @@ from strategies import topologies
 
 from blinksim.algorithms.building.plan import Plan
 from blinksim.collective import Collective
-from blinksim.cost import pipelines
 from blinksim.schedule.model import Schedule
+from blinksim.timing import pipelines
 from blinksim.topology.graph import Topology
 
 

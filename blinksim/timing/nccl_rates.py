@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from blinksim.cost.origin import FitError, Origin
-from blinksim.cost.terms import Term, total
 from blinksim.textio.text_table import count
+from blinksim.timing.origin import FitError, Origin
+from blinksim.timing.terms import Term, total
 
 LINES = ("ll", "ll128", "simple")
 """The protocols of rings, as constants name them."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import blinksim as bs
-from blinksim.cost.alpha_beta import cost
+from blinksim.timing.alpha_beta import cost
 
 
 @pytest.mark.parametrize("gamma", [0.0, 1e-9])

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from blinksim.cost.terms import Term
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.connectivity import UnionFind
+from blinksim.timing.terms import Term
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Link, Topology
 

@@ -16,9 +16,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.cost.alpha_beta import Cost, Floats, Work, cost, in_turn, pipelined, route_alphas, slowest
-from blinksim.cost.pipelines import Paths, Step, paced
-from blinksim.cost.terms import Term
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import distinct, per_topology
 from blinksim.schedule.candidate import Candidate
@@ -26,6 +23,9 @@ from blinksim.schedule.loads import RouteUses, alike_routes, one_way, resources,
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.schedule.step_loads import Outline, StepLoads
 from blinksim.schedule.symmetric import SymmetricSchedule, step_loads
+from blinksim.timing.alpha_beta import Cost, Floats, Work, cost, in_turn, pipelined, route_alphas, slowest
+from blinksim.timing.pipelines import Paths, Step, paced
+from blinksim.timing.terms import Term
 from blinksim.topology.graph import Topology
 
 Ints = npt.NDArray[np.int64]
@@ -35,7 +35,7 @@ _MOST_A_RANK = 64
 
 
 def cost_of(candidate: Candidate, size: int, gamma: float = 0.0) -> Cost:
-    """As `blinksim.cost.alpha_beta.cost`, in whatever form a schedule is.
+    """As `blinksim.timing.alpha_beta.cost`, in whatever form a schedule is.
 
     What is asked again of the same candidate is not worked out again.
     """

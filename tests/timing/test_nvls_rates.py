@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blinksim.cost.nccl_rates import NvlsLine, chunk_bytes
 from blinksim.machines import load
 from blinksim.timing.measured.public_tables import Cell, cells
+from blinksim.timing.nccl_rates import NvlsLine, chunk_bytes
 
 MIB = 2**20
 
