@@ -28,7 +28,7 @@ import numpy as np
 import blinksim as bs
 from blinksim.algorithms.registry import candidates
 from blinksim.collective import Collective
-from blinksim.timing.candidate_cost import cost_of
+from blinksim.timing.alpha_beta import cost
 from blinksim.timing.candidates import said_once
 from blinksim.traffic import Traffic
 from blinksim.units import format_time, size_of
@@ -91,7 +91,7 @@ def few_messages(machine: str, nodes: int) -> None:
     print(f"\n{nodes} nodes  {'bound':>10}", *(f"{name:>14}" for name in entrants))
     for text in SIZES:
         size = size_of(text)
-        times = (format_time(cost_of(entrant, size).time_s) for entrant in entrants.values())
+        times = (format_time(cost(entrant, size).time_s) for entrant in entrants.values())
         print(f"{text:>9}  {format_time(size / rate):>10}", *(f"{time:>14}" for time in times), flush=True)
 
 

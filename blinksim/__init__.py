@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from blinksim.papers.tables import Reproduction as Reproduction
     from blinksim.papers.tables import reproduce as reproduce
     from blinksim.question import Question as Question
+    from blinksim.results import Term as Term
     from blinksim.schedule.model import Schedule as Schedule
     from blinksim.schedule.verify import Verdict as Verdict
     from blinksim.textio.whole_files import Exported as Exported
@@ -87,7 +88,6 @@ if TYPE_CHECKING:
     from blinksim.timing.model_registry import register_model as register_model
     from blinksim.timing.projection_result import Projection as Projection
     from blinksim.timing.simulator import simulate as simulate
-    from blinksim.timing.terms import Term as Term
     from blinksim.timing.timeline import Timeline as Timeline
     from blinksim.timing.timing_model import Breakdown as Breakdown
     from blinksim.timing.timing_model import ScheduleModel as ScheduleModel
@@ -138,7 +138,7 @@ else:
         "Series": "blinksim.answers.logs.series",
         "Sweep": "blinksim.answers.sweep",
         "Synthesis": "blinksim.answers.synthesize",
-        "Term": "blinksim.timing.terms",
+        "Term": "blinksim.results",
         "TimeBound": "blinksim.bounds.time.time_bound",
         "Timeline": "blinksim.timing.timeline",
         "Topology": "blinksim.topology.graph",

@@ -1,8 +1,10 @@
-"""Common base of all answers: a table for pandas and notebooks, JSON, one line, and rates in GB/s."""
+"""Common base of all answers: a table for pandas and notebooks, JSON, one line, rates in GB/s, and terms of a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from html import escape
@@ -126,3 +128,33 @@ class Rates:
     def busbw_GBps(self) -> float:  # noqa: N802
         """busbw in GB/s."""
         return in_GBps(self.busbw)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One addend of a time.
+
+    Parameters
+    ----------
+    name : str
+        What takes it.
+    time_s : float
+        How long, in seconds.
+    limit : str
+        The link class or constant that sets it.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> [term.name for term in bs.project("dgx1-v100", "allreduce", "1GiB").terms]
+    ['latency of 14 steps', 'overhead of further messages', 'bandwidth of nvlink']
+    """
+
+    name: str
+    time_s: float
+    limit: str = ""
+
+
+def total(terms: Iterable[Term]) -> float:
+    """The time in seconds that the terms add up to, rounded once."""
+    return math.fsum(term.time_s for term in terms)

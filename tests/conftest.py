@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from blinksim.algorithms.registry import REGISTRY
-from blinksim.timing import presets
+from blinksim.timing import projection
 from blinksim.timing.model_registry import MODELS
 
 # `make test` takes the quick profile, `make test-all` the other.
@@ -25,7 +25,7 @@ settings.load_profile("quick")
 @pytest.fixture(autouse=True)
 def _registries_stay_as_they_are() -> Iterator[None]:
     """What a test, or an example in a docstring, registers is forgotten after it."""
-    tables: tuple[dict, ...] = (REGISTRY, MODELS, presets._read)  # type: ignore[type-arg]
+    tables: tuple[dict, ...] = (REGISTRY, MODELS, projection._read)  # type: ignore[type-arg]
     before = [dict(table) for table in tables]
     yield
     for table, entries in zip(tables, before, strict=True):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from blinksim.timing.execution_rates import ExecutionRates, FlagRates, PacketRates, PortRates
-from blinksim.timing.origin import Origin
+from blinksim.timing.constants import ExecutionRates, FlagRates, Origin, PacketRates, PortRates
 
 US = 1e-6
 H200 = ExecutionRates(

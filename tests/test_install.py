@@ -31,10 +31,10 @@ LOAD_EVERYTHING = """
 import json
 from blinksim import machines
 from blinksim.formats.shipped import machine_names
-from blinksim.timing import presets
+from blinksim.timing import projection
 print(json.dumps({
     "ranks": {name: machines.load(name).ranks for name in machine_names.names()},
-    "presets": [presets.load_preset(name).name for name in presets.preset_names()],
+    "presets": [projection.load_preset(name).name for name in projection.preset_names()],
 }))
 """
 

@@ -16,7 +16,7 @@ from blinksim.collective import COLLECTIVES, CollectiveName
 from blinksim.formats.shipped import machine_names
 from blinksim.gpu.execution import run
 from blinksim.gpu.programs import dtypes, program
-from blinksim.timing import model_registry, protocols, simulation_options
+from blinksim.timing import model_registry, simulation_options
 
 TABLES: dict[str, tuple[Any, Iterable[str]]] = {
     "collectives": (CollectiveName, COLLECTIVES),
@@ -25,7 +25,7 @@ TABLES: dict[str, tuple[Any, Iterable[str]]] = {
     "element types": (dtypes.DtypeName, dtypes.ELEMENT_TYPES),
     "reductions": (dtypes.ReductionName, dtypes.REDUCTIONS),
     "machines": (machine_names.MachineName, machine_names.names()),
-    "protocols": (simulation_options.ProtocolName, protocols.PROTOCOLS),
+    "protocols": (simulation_options.ProtocolName, simulation_options.PROTOCOLS),
     "protocols of GPUs": (program.ProtocolName, program.PROTOCOLS),
     "formats of machines": (exports.MachineFormatName, ("nccl-topo",)),
     "formats": (exports.FormatName, exports.FORMATS),

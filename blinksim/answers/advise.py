@@ -26,9 +26,9 @@ from blinksim.results import Result, keyed
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.loads import MOST_SENDS, rate
 from blinksim.schedule.verify import verify
+from blinksim.timing.constants import NVLS
 from blinksim.timing.contest import ON_LINKS, with_least_time
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName, schedule_model
-from blinksim.timing.nccl_rates import NVLS
 from blinksim.timing.projection_result import OF_RUNS
 from blinksim.topology.cluster import nodes_of
 from blinksim.units import exact_GBps, format_rate, format_size, format_time, in_GBps, size_of

@@ -16,8 +16,8 @@ from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result, keyed
 from blinksim.schedule.candidate import Candidate
 from blinksim.textio.text_table import count, names, refused_words, table
+from blinksim.timing.alpha_beta import cost
 from blinksim.timing.alpha_beta_model import AlphaBeta
-from blinksim.timing.candidate_cost import cost_of
 from blinksim.timing.candidates import Entrant, named
 from blinksim.timing.projection_result import Ceiling, labelled, left_out_words
 from blinksim.units import SIZES, Sizes, format_rate, format_size, format_size_about, format_time, size_of, sizes_of
@@ -85,7 +85,7 @@ class Tradeoff:
 
     def time_s(self, size: int | float | str) -> float:
         """The alpha-beta time for a size."""
-        return cost_of(self.entrant, size_of(size)).time_s
+        return cost(self.entrant, size_of(size)).time_s
 
     def row(self) -> dict[str, Any]:
         """The point as a row of the table."""
@@ -294,7 +294,7 @@ def pareto(
 
 def _terms(entrant: Candidate) -> tuple[float, float]:
     """Seconds of latency alone, and bytes/s where bandwidth alone counts."""
-    small, large = cost_of(entrant, _SMALL), cost_of(entrant, _LARGE)
+    small, large = cost(entrant, _SMALL), cost(entrant, _LARGE)
     latency = sum(term.time_s for term in small.terms if term.limit == "alpha")
     return latency, _LARGE / sum(term.time_s for term in large.terms if term.name.startswith("bandwidth"))
 
@@ -304,7 +304,7 @@ def _front(candidates: dict[str, Candidate], sizes: Sequence[int]) -> tuple[list
     times: dict[str, list[float]] = {}
     for name, entrant in candidates.items():
         latency, bandwidth = _terms(entrant)
-        times[name] = [latency, 1 / bandwidth, *(cost_of(entrant, size).time_s for size in sizes)]
+        times[name] = [latency, 1 / bandwidth, *(cost(entrant, size).time_s for size in sizes)]
     kept, dominated = list[str](), list[str]()
     for name in sorted(times, key=times.__getitem__):
         # What betters it comes before it.

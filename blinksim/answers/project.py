@@ -336,7 +336,7 @@ def rank(
 
 def _launched(entrants: Contest, best: Projection) -> str:
     """How long the same schedule takes as a program; empty where nobody knows."""
-    from blinksim.timing.execution_rates import uncovered
+    from blinksim.timing.constants import uncovered
 
     part = entrants.topology
     if part.execution is None or uncovered(part):

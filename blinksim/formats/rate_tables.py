@@ -20,8 +20,7 @@ from blinksim.errors import InputError, unknown
 from blinksim.textio import text_files, yaml_nodes
 from blinksim.textio.yaml_nodes import Entry, dump, rate_text, time_text
 from blinksim.timing import execution_section
-from blinksim.timing.execution_rates import ExecutionRates
-from blinksim.timing.nccl_rates import NcclRates
+from blinksim.timing.constants import ExecutionRates, NcclRates
 from blinksim.topology.graph import Link, Topology
 
 _EXAMPLE = "name: measured, classes: {nvlink: {bandwidth: 22.9GB/s}}"

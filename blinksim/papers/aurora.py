@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 from blinksim.answers.measurements.measured import ProjectedCell, projected_cells
 from blinksim.papers.tables import Figure, Table
+from blinksim.results import total
 from blinksim.textio.text_table import count
-from blinksim.timing.presets import load_preset
-from blinksim.timing.projection import equations
-from blinksim.timing.terms import total
+from blinksim.timing.projection import equations, load_preset
 
 TITLE = "Aurora allreduce projection, 2025"
 SLIPS = (

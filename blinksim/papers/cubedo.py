@@ -16,7 +16,7 @@ from math import ceil
 from blinksim.collective import busbw_factor
 from blinksim.errors import InputError, unknown
 from blinksim.papers.tables import Figure, Table, published_rows
-from blinksim.timing.protocols import efficiency
+from blinksim.timing.simulation_options import efficiency
 
 TITLE = "SISCI-NCCL thesis, 2021"
 SLIPS = (

@@ -25,9 +25,9 @@ from blinksim.schedule.symmetric import SymmetricSchedule
 class Candidate:
     """A schedule in the form that its time follows from; what needs its sends has them written.
 
-    timed: with all sends, by symmetry, or the loads of its steps. parallel: the routes that the sends of a `Schedule`
-    are divided among, None if every send takes the one route that it has. build: what writes the sends that loads leave
-    out, and images: whether that gives a schedule by symmetry.
+    timed: with all sends, by symmetry, or the loads of its steps. parallel: the routes that the sends of a
+    `Schedule` are divided among, None if every send takes the one route that it has. build: what writes the
+    sends that loads leave out, and images: whether that gives a schedule by symmetry.
     """
 
     timed: Schedule | SymmetricSchedule | Outline | StepLoads

@@ -58,10 +58,10 @@ def end_rank(schedule: Schedule) -> Ints:
 def wrong_chunks(schedule: Schedule, shares: Sequence[Fraction] | None = None) -> Iterator[str]:
     """What is wrong with the chunks' origins, targets and shares, in sentences.
 
-    shares: the part of the size that each rank's block has, in rank order; None for 1/n each. They bind allgather and
-    gather (by origin), reducescatter and scatter (by target); the blocks of an alltoall are equal, and those of an
-    alltoallv are what its traffic says. Raises `InputError` unless there is one share for every rank and they add up
-    to 1.
+    shares: the part of the size that each rank's block has, in rank order; None for 1/n each. They bind
+    allgather and gather (by origin), reducescatter and scatter (by target); the blocks of an alltoall are
+    equal, and those of an alltoallv are what its traffic says. Raises `InputError` unless there is one share
+    for every rank and they add up to 1.
     """
     n = schedule.topology.ranks
     if shares is not None and (len(shares) != n or sum(shares) != 1 or min(shares) < 0):
@@ -146,8 +146,9 @@ def overwritten(
 ) -> str | None:
     """The first chunk of an exchange that another overwrites before it is sent, as a sentence; None if there is none.
 
-    block, last_read, first_write, times (chunks): the block that a chunk is part of, its `reads_and_writes`, and how
-    many pieces in a row it stands for (one each if None). twin (blocks): the block that arrives on top of each.
+    block, last_read, first_write, times (chunks): the block that a chunk is part of, its `reads_and_writes`,
+    and how many pieces in a row it stands for (one each if None). twin (blocks): the block that arrives on
+    top of each.
     """
     read, write = np.full(len(twin), -1, dtype=np.int64), np.full(len(twin), np.iinfo(np.int64).max)
     np.maximum.at(read, block, last_read)

@@ -286,7 +286,8 @@ def _circle(schedule: Schedule, sends: Indices, connection: Indices, slots: int)
     both = distinct(read[among(read, written)])
     if not len(both):
         return []
-    # Events: send k is put (k), taken (m + k); all reads of a place that is also written are done (2 m + its number).
+    # Events: send k is put (k), taken (m + k); all reads of a place that is also written are done (2 m + its
+    # number).
     order = np.argsort(connection, kind="stable")
     mates = connection[order]
     next_one = np.flatnonzero(mates[1:] == mates[:-1])

@@ -34,9 +34,9 @@ class Resources:
     Each is counted by link and name. Flows and programs divide the capacities of arcs instead
     (`blinksim.graphs.programs`).
 
-    names and kinds (resource): for people. rate (resource): bytes/s, exact. starts and members: the resource numbers
-    of each link; link i uses members[starts[i]:starts[i + 1]]. adders: the resource number of the adders of a switch,
-    by device.
+    names and kinds (resource): for people. rate (resource): bytes/s, exact. starts and members: the resource
+    numbers of each link; link i uses members[starts[i]:starts[i + 1]]. adders: the resource number of the
+    adders of a switch, by device.
     """
 
     names: Sequence[str]
@@ -227,7 +227,8 @@ def equal_ways(schedule: Schedule) -> Spread | None:
     if turns is None:
         found = ways_of_routes(topology, start, links)
         return Spread.of(found) if any(len(alternatives) > 1 for alternatives in found) else None
-    # One route stands for all that symmetries take it to; those of data between switches stand for themselves.
+    # One route stands for all that symmetries take it to; those of data between switches stand for
+    # themselves.
     own, first, which, exponents = alike_routes(turns, start, links)
     lengths = np.diff(start)[first]
     found = ways_of_routes(topology, np.concatenate([[0], np.cumsum(lengths)]), expand(start, own, first)[1])
@@ -261,8 +262,8 @@ def ways_of_routes(topology: Topology, start: Indices, links: Indices) -> list[W
 def alike_routes(group: Group, start: Indices, links: Indices) -> tuple[Indices, ...]:
     """Routes by what a group takes to each other.
 
-    That is, of every route the links of its image between the pair of devices that stands for its ends; one route of
-    each different image; for every route the number of its image; and what takes that image to it.
+    That is, of every route the links of its image between the pair of devices that stands for its ends; one
+    route of each different image; for every route the number of its image; and what takes that image to it.
     """
     tail, head = group.topology.ends
     _, _, elements = group.between(tail[links[start[:-1]]], head[links[start[1:] - 1]])
@@ -301,7 +302,8 @@ def one_way(schedule: Schedule) -> Spread:
 class RouteUses:
     """What each route of a schedule occupies, all of its ways together.
 
-    Entry i: `route` passes `resource` with `times` of its `count` ways. Route r has the entries from start[r] on.
+    Entry i: `route` passes `resource` with `times` of its `count` ways. Route r has the entries from start[r]
+    on.
     """
 
     start: npt.NDArray[np.int64]
@@ -309,6 +311,16 @@ class RouteUses:
     resource: npt.NDArray[np.int64]
     times: npt.NDArray[np.int64]
     count: npt.NDArray[np.int64]
+
+    @cached_property
+    def part(self) -> npt.NDArray[np.float64]:
+        """The part of what the route carries that passes, entry by entry."""
+        return np.asarray(self.times / self.count[self.route])
+
+    @cached_property
+    def entries(self) -> npt.NDArray[np.int64]:
+        """The numbers of the entries."""
+        return np.arange(len(self.times))
 
     @classmethod
     def of(cls, spread: Spread, shared: Resources) -> RouteUses:

@@ -67,8 +67,9 @@ class Schedule(Tabular):
     form : {"forest", "steps"}
         Chunks on trees of their own, or steps one after another.
     share_num, share_den : array of int64 (C), int
-        The share of the size in each chunk is share_num / share_den. They add up to 1, or for alltoall, where every
-        rank has a vector of that size, to the number of ranks; for alltoallv to all bytes over the size.
+        The share of the size in each chunk is share_num / share_den. They add up to 1, or for alltoall, where
+        every rank has a vector of that size, to the number of ranks; for alltoallv to all bytes over the
+        size.
     origin, target : array (C)
         The rank that a chunk starts from, or must end at; -1 where that is every rank (or the root).
     chunk, src, dst : array (M)
@@ -208,7 +209,8 @@ class Schedule(Tabular):
     def parts(self) -> str:
         """The parts that the data is cut into, in words: ``6 trees``, ``1 path``, ``8 chunks``.
 
-        What goes from one rank to another only takes a path; what stays where it is takes none and is not counted.
+        What goes from one rank to another only takes a path; what stays where it is takes none and is not
+        counted.
         """
         moved = len(distinct(self.chunk))
         if self.form != "forest":
@@ -265,8 +267,8 @@ class Builder:
     def add_chunk(self, share: Fraction | int | str, origin: int = -1, target: int = -1) -> int:
         """A chunk with a share of the size, exact: ``Fraction(1, 8)``, ``1`` or ``"1/8"``; returns its number.
 
-        origin, target: the rank that it starts from or must end at, where the collective gives every rank a part of its
-        own (`blinksim.collective.Collective.labels` says where); -1 where it does not.
+        origin, target: the rank that it starts from or must end at, where the collective gives every rank a
+        part of its own (`blinksim.collective.Collective.labels` says where); -1 where it does not.
         """
         if isinstance(share, float):
             raise InputError(f"a share of {share} is not exact; give Fraction(1, 3), or text such as '1/3'")
@@ -384,10 +386,10 @@ def as_schedule(thing: ScheduleLike) -> Schedule:
 def rebase(schedule: Schedule, topology: Topology) -> Schedule | tuple[str, ...]:
     """`schedule` on `topology`, or what is missing there, in sentences that name the device or link and the sends.
 
-    `topology` may have more devices and links than the schedule uses. The schedule's members and relays stay what they
-    are, with what its relays can do. Links are found by their ends and class; their bandwidths, latencies and buses
-    are those of `topology`. A bound that comes with the schedule is kept only if nothing has changed: its figures are
-    those of its machine.
+    `topology` may have more devices and links than the schedule uses. The schedule's members and relays stay
+    what they are, with what its relays can do. Links are found by their ends and class; their bandwidths,
+    latencies and buses are those of `topology`. A bound that comes with the schedule is kept only if nothing
+    has changed: its figures are those of its machine.
     """
     old = schedule.topology
     number = {link.key: position for position, link in enumerate(topology.links)}

@@ -31,10 +31,10 @@ Indices = npt.NDArray[np.int64]
 def cut(schedule: Schedule, pieces: int) -> Schedule:
     """`schedule` in steps form, every chunk in `pieces` equal pieces that follow each other (wave form).
 
-    Chunk c becomes the pieces c * pieces + p, each with 1/pieces of its share; a send of step s moves piece p in step
-    s + p. The result keeps the promises of the schedule, since the pieces do not depend on each other and each keeps
-    the order of its chunk. Raises `InputError` for less than one piece, or more sends, chunks or steps than arrays
-    hold.
+    Chunk c becomes the pieces c * pieces + p, each with 1/pieces of its share; a send of step s moves piece p
+    in step s + p. The result keeps the promises of the schedule, since the pieces do not depend on each other
+    and each keeps the order of its chunk. Raises `InputError` for less than one piece, or more sends, chunks
+    or steps than arrays hold.
     """
     if pieces < 1:
         raise InputError(f"{pieces} pieces: a chunk needs at least 1")
@@ -71,8 +71,8 @@ def best_pieces(tail: float, alpha: float, rest: float) -> tuple[int, ...]:
 
     Where pieces cost nothing, as many as halve what is left of the time to below 0.1 %.
 
-    tail: seconds that the whole message needs on all hops of its path but one; alpha: seconds per further piece; rest:
-    seconds that do not depend on the pieces.
+    tail: seconds that the whole message needs on all hops of its path but one; alpha: seconds per further
+    piece; rest: seconds that do not depend on the pieces.
     """
     if alpha <= 0 < tail:
         return (max(1, min(MOST_PIECES, ceil(500 * tail / rest))),)
@@ -94,8 +94,8 @@ def climbed(time: Callable[[int], float], count: int, factor: float, most: int =
 class Scratch:
     """What one device needs beside its rank's input and output buffers.
 
-    share: the most that it holds at once, as a share of the size. slots: the pieces of one chunk that are there at
-    once, added up over the chunks: the room when each chunk has a circular buffer of its own.
+    share: the most that it holds at once, as a share of the size. slots: the pieces of one chunk that are
+    there at once, added up over the chunks: the room when each chunk has a circular buffer of its own.
     """
 
     share: Fraction
@@ -107,12 +107,13 @@ def scratch(
 ) -> dict[str, Scratch]:
     """The scratch space of every device that needs any, by name, if the chunks are cut into `pieces` (wave form).
 
-    Data needs scratch from the step in which it arrives to the last one in which it is sent on, both included, unless
-    it belongs in the output of the device's rank; so a relay, a partial sum that ends elsewhere, a gathered block on
-    its way. A piece that arrives does not take the place of one that leaves in the same step.
+    Data needs scratch from the step in which it arrives to the last one in which it is sent on, both
+    included, unless it belongs in the output of the device's rank; so a relay, a partial sum that ends
+    elsewhere, a gathered block on its way. A piece that arrives does not take the place of one that leaves in
+    the same step.
 
-    times (chunks), orbit (devices): of the base of a schedule by symmetry, how many images each chunk has, and which
-    devices hold the same: together all that the images hold at any of them.
+    times (chunks), orbit (devices): of the base of a schedule by symmetry, how many images each chunk has,
+    and which devices hold the same: together all that the images hold at any of them.
     """
     devices = schedule.topology.devices
     device, chunk, first, last = stays(schedule)
@@ -128,7 +129,8 @@ def scratch(
             continue  # data passes switches, which keep none of it
         alike, a, n = many[chunk[rows]], first[rows], length[rows]
         held = most_held(schedule.share_num[chunk[rows]] * alike, a, n, pieces)
-        # A chunk that comes to a device again and again needs one place there, for as many as are there at once.
+        # A chunk that comes to a device again and again needs one place there, for as many as are there at
+        # once.
         _, where, count = np.unique(chunk[rows] * len(devices) + device[rows], return_inverse=True, return_counts=True)
         slots = int((alike * np.minimum(n, pieces))[count[where] == 1].sum())
         for again in np.flatnonzero(count > 1):
@@ -142,8 +144,8 @@ def scratch(
 
 def most_held(weight: Indices, first: Indices, length: Indices, pieces: int) -> int:
     """The largest sum, over time, of the weights of the pieces in residence; each piece of a chunk stays `length`."""
-    # One chunk's pieces in residence rise from 0 by one a step, stay, and fall: four kinks, and between kinks the
-    # sum is linear, so its maximum is at one of them.
+    # One chunk's pieces in residence rise from 0 by one a step, stay, and fall: four kinks, and between kinks
+    # the sum is linear, so its maximum is at one of them.
     kink = np.concatenate((first, first + pieces, first + length, first + length + pieces))
     bend = np.concatenate((weight, -weight, -weight, weight))
     when, where = np.unique(kink, return_inverse=True)
@@ -157,8 +159,8 @@ def most_held(weight: Indices, first: Indices, length: Indices, pieces: int) -> 
 def stays(schedule: Schedule) -> tuple[Indices, Indices, Indices, Indices]:
     """(device, chunk, first step, last step) of every stay of data in scratch space.
 
-    A stay begins with the first arrival, or with a copy that replaces what was there, and lasts until the last send of
-    it; what leaves before anything arrived is the rank's own input.
+    A stay begins with the first arrival, or with a copy that replaces what was there, and lasts until the
+    last send of it; what leaves before anything arrived is the rank's own input.
     """
     devices = len(schedule.topology.devices)
     reads = schedule.chunk.astype(np.int64) * devices + schedule.src

@@ -53,8 +53,8 @@ class Exchange:
 class Round:
     """Steps that are alike, one after another: `times` of them.
 
-    share: of the size, of a chunk. chunks: how many go with each message. op: ``COPY`` or ``REDUCE``. channels: into
-    how many parts the messages fall that do not wait for each other, such as rings.
+    share: of the size, of a chunk. chunks: how many go with each message. op: ``COPY`` or ``REDUCE``.
+    channels: into how many parts the messages fall that do not wait for each other, such as rings.
     """
 
     exchange: Exchange
@@ -74,13 +74,13 @@ class Round:
 class StepLoads:
     """Load per step and resource: enough to time S steps on K resources of which nothing else is known.
 
-    collective, sends: of the schedule. names, kinds, rates (K): of the resources, bytes/s. load (S, K): the share of
-    the size that passes. alpha (S, K): seconds of the slowest message across it. each, longest (S, K): seconds of
-    overhead of all messages that start there, and of the longest of these. limit: algbw in bytes/s that the loads
-    allow, where it is known exactly. times, channels (S): how many times in a row a step comes, and into how many parts
-    its messages fall that do not wait for each other; 1 where they are empty. total (K): the share of the size that
-    passes in all steps, None for the sum of `load`. reduced: how many times a share of the size is reduced by the
-    device that reduces most, and how often in a row.
+    collective, sends: of the schedule. names, kinds, rates (K): of the resources, bytes/s. load (S, K): the
+    share of the size that passes. alpha (S, K): seconds of the slowest message across it. each, longest (S,
+    K): seconds of overhead of all messages that start there, and of the longest of these. limit: algbw in
+    bytes/s that the loads allow, where it is known exactly. times, channels (S): how many times in a row a
+    step comes, and into how many parts its messages fall that do not wait for each other; 1 where they are
+    empty. total (K): the share of the size that passes in all steps, None for the sum of `load`. reduced: how
+    many times a share of the size is reduced by the device that reduces most, and how often in a row.
     """
 
     collective: Collective
@@ -193,8 +193,8 @@ class Outline:
                 # A ring that gathers what it has reduced goes on with the same step.
                 times[-1] += one.times
             else:
-                # A chunk is divided into as many parts as its most divided way needs. Chunks of an alltoall go one way
-                # only, all others go every sort of way.
+                # A chunk is divided into as many parts as its most divided way needs. Chunks of an alltoall
+                # go one way only, all others go every sort of way.
                 messages = use.started if self.collective.name == "alltoall" else use.pieces * (parts // use.parts)
                 alpha, most, started = np.zeros(count), np.zeros(count), np.flatnonzero(messages)
                 np.maximum.at(alpha, shared.members, np.repeat(use.alpha, np.diff(shared.starts)))
@@ -244,8 +244,9 @@ _MOST_PAIRS = 20_000
 class LinkUse:
     """What messages that run together put on links.
 
-    units (L): on every link, where a message has `parts` of them. started (L): how many start there. pieces (L): how
-    many of their `parts` do. alpha (L): seconds of latency and overhead of the slowest that crosses it.
+    units (L): on every link, where a message has `parts` of them. started (L): how many start there. pieces
+    (L): how many of their `parts` do. alpha (L): seconds of latency and overhead of the slowest that crosses
+    it.
     """
 
     units: Ints
@@ -285,7 +286,8 @@ def uses_of_messages(topology: Topology, src: Ints, dst: Ints) -> tuple[LinkUse,
 def uses_of_every_pair(topology: Topology) -> tuple[LinkUse, LinkUse]:
     """The same where every member sends to every other.
 
-    Raises `InfeasibleError` for very many of them, unless all nodes are alike and may be exchanged as one likes.
+    Raises `InfeasibleError` for very many of them, unless all nodes are alike and may be exchanged as one
+    likes.
     """
     members = topology.member_places
     ranks = len(members)
@@ -294,8 +296,8 @@ def uses_of_every_pair(topology: Topology) -> tuple[LinkUse, LinkUse]:
         if ranks * (ranks - 1) > _MOST_PAIRS:
             raise InfeasibleError(f"a route for each of {ranks * (ranks - 1):,} pairs of ranks")
         return uses_of_messages(topology, *_grid(members, members))
-    # Of two nodes, the earlier one does what the first does with the second; node k is the earlier one of as many
-    # pairs of nodes as nodes come after it.
+    # Of two nodes, the earlier one does what the first does with the second; node k is the earlier one of as
+    # many pairs of nodes as nodes come after it.
     node, nodes = alike.node, len(alike.table)
     first, second = members[node[members] == 0], members[node[members] == 1]
     grids = (_grid(first, first), _grid(first, second), _grid(second, first))

@@ -1,10 +1,11 @@
 """Work of switches in a schedule: the sends into one and out of it, and whether it can do them.
 
-A switch that multicasts or reduces is an end of sends, like a relay that reduces. One that reduces in flight has the
-sum of what arrived, and gives it out. One that reduces into readers carries out operations, and keeps nothing: in a
-*read*, GPUs send their copies to be reduced, in one step, and the sum goes to one of them as a copy; in a *store*, a
-GPU sends a copy, and it goes to GPUs among which the sender is. So the reader's and the writer's own copies are sends,
-and count. Both may pass further switches of this sort. Several GPUs may read at once: every copy is sent once for each.
+A switch that multicasts or reduces is an end of sends, like a relay that reduces. One that reduces in flight
+has the sum of what arrived, and gives it out. One that reduces into readers carries out operations, and keeps
+nothing: in a *read*, GPUs send their copies to be reduced, in one step, and the sum goes to one of them as a
+copy; in a *store*, a GPU sends a copy, and it goes to GPUs among which the sender is. So the reader's and the
+writer's own copies are sends, and count. Both may pass further switches of this sort. Several GPUs may read
+at once: every copy is sent once for each.
 """
 
 from __future__ import annotations
@@ -83,8 +84,9 @@ def refuse(schedule: Schedule, why: str) -> None:
 class _Events:
     """The sends of switches that reduce into readers (E), chunk by chunk and switch by switch, in the order of steps.
 
-    Of one step, what leaves was there before, and what arrives comes after it. start (P + 1): where a run of arrivals
-    or of departures begins. away, owner, switch (P): which of the two it is, and its chunk and switch as one number.
+    Of one step, what leaves was there before, and what arrives comes after it. start (P + 1): where a run of
+    arrivals or of departures begins. away, owner, switch (P): which of the two it is, and its chunk and
+    switch as one number.
     """
 
     send: Ints
@@ -210,7 +212,8 @@ def repeated_reads(schedule: Schedule) -> npt.NDArray[np.bool_]:
 def sums_at(schedule: Schedule, adding: Collection[int]) -> Iterator[tuple[int, int]]:
     """For every sum that these switches form: a send that brings a part of it, the last, and the switch.
 
-    One that reduces in flight forms one sum of a chunk. One that reduces into readers forms one for each of them.
+    One that reduces in flight forms one sum of a chunk. One that reduces into readers forms one for each of
+    them.
     """
     devices = schedule.topology.devices
     for switch in adding:

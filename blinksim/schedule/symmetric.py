@@ -233,8 +233,8 @@ def as_compact(thing: ScheduleLike) -> Schedule | SymmetricSchedule:
 class Pool:
     """The resources of a machine (`blinksim.schedule.loads.Resources`), each orbit under a group as one.
 
-    shared: with the rates of whole orbits, named after their first ones. size: how many there are in each. orbit: of
-    every resource of the machine.
+    shared: with the rates of whole orbits, named after their first ones. size: how many there are in each.
+    orbit: of every resource of the machine.
     """
 
     shared: Resources
@@ -375,8 +375,8 @@ def loads_of_messages(
     """Load per step of M messages, each what one connection carries in a step, and its images; an orbit is a resource.
 
     sends: of the schedule. step (M): never decreases. routes: their start (M + 1) and links; message m takes
-    links[start[m]:start[m + 1]]. total (M): what all images carry, where `whole` stands for the size. times (M): how
-    many images there are.
+    links[start[m]:start[m + 1]]. total (M): what all images carry, where `whole` stands for the size. times
+    (M): how many images there are.
     """
     pool, columns, (start, links) = Pool.of(turns), turns.topology.link_columns, routes
     shared, count, steps = pool.shared, len(pool.size), int(step.max(initial=-1)) + 1

@@ -69,8 +69,8 @@ def trees_of(schedule: Schedule) -> list[Tree]:
 def moves_along_trees(schedule: Schedule, besides: Sequence[int] = ()) -> bool:
     """True if every device passes a chunk on for reduction at most once, and takes a copy of it at most once.
 
-    In a schedule that is right, the sends of a chunk are then a tree towards some rank and a tree away from it.
-    besides: sends that do not count, such as own copies.
+    In a schedule that is right, the sends of a chunk are then a tree towards some rank and a tree away from
+    it. besides: sends that do not count, such as own copies.
     """
     reduces = schedule.op != COPY
     ends = np.where(reduces, schedule.src, schedule.dst).astype(np.int64)

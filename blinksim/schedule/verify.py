@@ -43,12 +43,13 @@ Ints = npt.NDArray[np.int64]
 class Facts:
     """What was counted on the way.
 
-    rate: algbw in bytes/s that the loads allow, exact; None if nothing is sent. busiest: the resource that limits it
-    (a link, a bus, or a way into or out of a device), its load as a share of the size, and how many resources have the
-    same load/rate. in_flight: the most sends of one connection in one step; with that many slots no sender ever waits.
-    scratch: for each device that needs any, the most that it holds beside its rank's own buffers. in_place: true if
-    input and output may be one buffer (`chunk_ends.overwritten_in_place`). bound: what the certificate that comes with
-    the schedule proves to be the most, bytes/s, and gap: 1 - rate/bound; None without a proof.
+    rate: algbw in bytes/s that the loads allow, exact; None if nothing is sent. busiest: the resource that
+    limits it (a link, a bus, or a way into or out of a device), its load as a share of the size, and how many
+    resources have the same load/rate. in_flight: the most sends of one connection in one step; with that many
+    slots no sender ever waits. scratch: for each device that needs any, the most that it holds beside its
+    rank's own buffers. in_place: true if input and output may be one buffer
+    (`chunk_ends.overwritten_in_place`). bound: what the certificate that comes with the schedule proves to be
+    the most, bytes/s, and gap: 1 - rate/bound; None without a proof.
     """
 
     rate: Fraction | None
@@ -133,10 +134,11 @@ def verify(
 ) -> Verdict:
     """Check that `schedule` does what its collective promises on its topology.
 
-    slots: buffers of each connection (`contents`). in_place: true if input and output are one buffer. shares: the part
-    of the size in the block of each rank, if not 1/n (`chunk_ends.wrong_chunks`). One by symmetry is verified in time
-    and memory of its `base`. Raises `InputError` for slots below 1, shares that do not fit the ranks, and a share
-    denominator too large to add loads up exactly; every fault of the schedule itself is in the verdict.
+    slots: buffers of each connection (`contents`). in_place: true if input and output are one buffer. shares:
+    the part of the size in the block of each rank, if not 1/n (`chunk_ends.wrong_chunks`). One by symmetry is
+    verified in time and memory of its `base`. Raises `InputError` for slots below 1, shares that do not fit
+    the ranks, and a share denominator too large to add loads up exactly; every fault of the schedule itself
+    is in the verdict.
     """
     if slots < 1:
         raise InputError(f"{slots} slots: a connection needs at least 1")
@@ -344,8 +346,8 @@ def most_in_flight(whole: SymmetricSchedule) -> int:
 class Blocks:
     """The orbits of blocks that the chunks of `base` belong to, B of them.
 
-    of (chunks): which one. twin (B): the orbit of the blocks that go the other way, -1 if no chunk belongs to it. size
-    (B): how many blocks each has. first (B, 2): the ranks of one of them.
+    of (chunks): which one. twin (B): the orbit of the blocks that go the other way, -1 if no chunk belongs to
+    it. size (B): how many blocks each has. first (B, 2): the ranks of one of them.
     """
 
     of: Ints
@@ -398,10 +400,11 @@ def wrong_exchange(whole: SymmetricSchedule) -> Iterator[str]:
 def overwritten_in_place(schedule: Schedule | SymmetricSchedule) -> str | None:
     """The first original contribution that an in-place run overwrites before it is sent, as a sentence; None if safe.
 
-    Only alltoall can go wrong: everywhere else a chunk has one place in the buffer, and what arrives there is what the
-    schedule reads from then on. In an in-place alltoall block j of a rank's buffer holds what goes to rank j, and in
-    the end what came from rank j, so what goes out must be read in no later step than that in which anything arrives
-    on top of it. (Sends of one step read what was there when it began, and a symmetry keeps the steps.)
+    Only alltoall can go wrong: everywhere else a chunk has one place in the buffer, and what arrives there is
+    what the schedule reads from then on. In an in-place alltoall block j of a rank's buffer holds what goes
+    to rank j, and in the end what came from rank j, so what goes out must be read in no later step than that
+    in which anything arrives on top of it. (Sends of one step read what was there when it began, and a
+    symmetry keeps the steps.)
     """
     base = schedule.base if isinstance(schedule, SymmetricSchedule) else schedule
     if not base.collective.exchanges or not base.sends:

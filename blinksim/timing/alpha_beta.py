@@ -2,45 +2,76 @@
 
 A message over a route costs alpha, the route's latencies plus the sender's overhead, and beta per byte
 (Hockney's model; Thakur et al., IJHPCA 2005, section 3). Concurrent sends share the links, buses and device
-capacities that their routes cross. In steps form a step takes as long as its slowest resource, and steps on
-other resources overlap in pieces (`blinksim.timing.pipelines.paced`). A forest is a pipeline: its busiest
-resource passes all of its load, and one piece follows the longest path to or from there.
+capacities that their routes cross. Messages that start on the same link start one after the other: each
+further one, and each further piece, adds its overhead, while the latency passes meanwhile (LogP: Culler et
+al., PPoPP 1993). Without overheads a rank could send to all others at once through one port, and times would
+fall below the lower bounds of `blinksim.bounds.time`.
 
-Messages that start on the same link start one after the other: each further one, and each further piece, adds
-its overhead, while the latency passes meanwhile (LogP: Culler et al., PPoPP 1993). Without overheads a rank
-could send to all others at once through one port, and times would fall below the lower bounds of
-`blinksim.bounds.time`.
+**Steps.** A step takes as long as its slowest resource: the alpha of a message across it, its bytes, and the
+overheads of further messages that start there. Cut into pieces, a step begins as soon as the first piece of
+the step before it has arrived and its links are free, and ends a piece after that step at the earliest. Steps
+that share their links, as those of a ring, gain nothing but latency; those on other links, such as NVLinks
+inside nodes and adapters between them, overlap. This is how a simulation serves steps (``fifo``, in bursts):
+a link first passes all pieces of one step, then those of the next.
+
+**Forests** are pipelines: the busiest resource passes all of its load, and one piece follows the longest path
+to or from there.
+
+**Symmetric schedules.** All images of a chunk take as long as it does. What they occupy together follows from
+orbits: an orbit of links is one resource with the bandwidth of all, and messages that start on any of them
+are counted on all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.graphs.arrays import expand
-from blinksim.schedule.loads import Resources, RouteUses, Spread, chunk_parts, one_way, resources, whole_loads
+from blinksim.errors import InfeasibleError
+from blinksim.graphs.arrays import distinct, expand
+from blinksim.results import Term
+from blinksim.schedule.candidate import Candidate
+from blinksim.schedule.loads import (
+    Resources,
+    RouteUses,
+    Spread,
+    alike_routes,
+    chunk_parts,
+    one_way,
+    resources,
+    whole_loads,
+)
 from blinksim.schedule.model import REDUCE, Schedule
-from blinksim.schedule.pipeline import best_pieces
+from blinksim.schedule.pipeline import best_pieces, climbed
+from blinksim.schedule.step_loads import Outline, StepLoads
+from blinksim.schedule.symmetric import SymmetricSchedule, step_loads
 from blinksim.textio.text_table import count as counted
-from blinksim.timing.pipelines import FURTHER, Paths, Step, paced
-from blinksim.timing.terms import Term
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 Counts = npt.NDArray[np.int64]
+Timed = Schedule | SymmetricSchedule | Outline | StepLoads
+
+FURTHER = "overhead of further messages"
+# The most pieces that overheads are weighed for.
+_MOST_PIECES = 65536
+# Messages of one sort of trees on a link, for every rank, above which trees are taken to send together.
+_MOST_A_RANK = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
     """What a schedule takes for one size.
 
-    terms: in seconds, they add up to the time. bottleneck: the resource that is busy longest. busy: the share of the
-    time that it is. steps: dependent sends on the longest path. pieces: how many each chunk is cut into.
+    terms: in seconds, they add up to the time. bottleneck: the resource that is busy longest. busy: the share
+    of the time that it is. steps: dependent sends on the longest path. pieces: how many each chunk is cut
+    into.
     """
 
     terms: tuple[Term, ...]
@@ -54,61 +85,67 @@ class Cost:
         return sum(term.time_s for term in self.terms)
 
 
-_known: WeakKeyDictionary[Schedule, dict[tuple[int, float, Spread | None, bool], Cost]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Timed, dict[tuple[int, float, Spread | None, bool], Cost]] = WeakKeyDictionary()
 
 
 def cost(
-    schedule: Schedule, size: int, gamma: float = 0.0, spread: Spread | None = None, *, whole_messages: bool = False
+    given: Candidate | Timed,
+    size: int,
+    gamma: float = 0.0,
+    spread: Spread | None = None,
+    *,
+    whole_messages: bool = False,
 ) -> Cost:
-    """The alpha-beta time of `schedule` for `size` bytes; gamma is seconds per byte that a rank reduces.
+    """The alpha-beta time of a schedule for `size` bytes; gamma is seconds per byte that a rank reduces.
 
-    spread: the ways that sends are divided among (`blinksim.schedule.loads`); the time is that of the divided schedule.
-    whole_messages: True if messages of steps are not cut into pieces, so that no step begins before the one before it
-    is over, as textbooks add them up. What is asked again of the same schedule is not worked out again.
+    spread: the routes that the sends of a `Schedule` are divided among (`blinksim.schedule.loads`); the time
+    is that of the divided schedule. whole_messages: True if messages of steps are not cut into pieces, so
+    that no step begins before the one before it is over, as textbooks add them up. What is asked again is not
+    worked out again. Raises `InfeasibleError` for symmetric steps that reduce.
     """
-    known = _known.setdefault(schedule, {})
-    key = size, gamma, spread, whole_messages
+    timed, spread = (given.timed, given.parallel) if isinstance(given, Candidate) else (given, spread)
+    known, key = _known.setdefault(timed, {}), (size, gamma, spread, whole_messages)
     if key not in known:
-        known[key] = _cost(schedule, size, gamma, spread, whole_messages)
+        known[key] = _cost(timed, size, gamma, spread, whole_messages)
     return known[key]
 
 
-def _cost(schedule: Schedule, size: int, gamma: float, spread: Spread | None, whole_messages: bool) -> Cost:
-    if not schedule.sends:
-        return Cost((Term("nothing to send", 0.0),), "nothing", 0.0, 0)
-    ways, shared = spread or one_way(schedule), resources(schedule.topology)
-    seconds, occupied, count = size / shared.rates, RouteUses.of(ways, shared), len(shared.names)
-    carried, whole = whole_loads(schedule, ways, shared, occupied)
-    busy = np.array([value / whole for value in carried]) * seconds
-    worst = int(np.argmax(busy))
-    kind, alphas, starts = shared.kinds[worst], route_alphas(schedule, ways), Starts.of(schedule, ways, shared)
-    if schedule.form == "steps":
-        kinds, numbers = step_kinds(schedule, ways)
-        channels = int(schedule.channel.max(initial=0)) + 1
-        steps, crossing = [], _crossing(occupied, seconds, alphas)
-        for used, share, messages in kinds:
-            load, alpha = crossing(used, share)
-            each, longest = starts.occupied(used, count, messages), starts.one(used, count)
-            steps.append(Step.of(load, alpha, each, longest, channels))
-        # The steps, and how often each follows itself.
-        changes = np.flatnonzero(np.diff(numbers, prepend=-1))
-        times = np.diff(changes, append=len(numbers)).tolist()
-        runs = [(steps[number], many) for number, many in zip(numbers[changes].tolist(), times, strict=True)]
-        drain = Term(f"bandwidth of {kind}", float(busy[worst]), kind)
-        terms, pieces = paced(runs, shared.kinds, drain, schedule.steps, whole_messages)
-        terms += _reductions(schedule, gamma * size) if gamma else ()
+def _cost(timed: Timed, size: int, gamma: float, spread: Spread | None, whole_messages: bool) -> Cost:
+    if isinstance(timed, Outline):
+        timed = timed.step_loads
+    elif not isinstance(timed, StepLoads):
+        base = timed.base if isinstance(timed, SymmetricSchedule) else timed
+        if not base.sends:
+            return Cost((Term("nothing to send", 0.0),), "nothing", 0.0, 0)
+        if base.form == "forest":
+            return _forest_cost(timed, spread, size, gamma)
+        if isinstance(timed, SymmetricSchedule):
+            if (base.op == REDUCE).any():
+                raise InfeasibleError(
+                    f"{base.algorithm} by symmetry has steps that reduce; only forests that do are timed"
+                )
+            timed = step_loads(timed)
+    if isinstance(timed, StepLoads):
+        seconds = size / timed.rates
+        load, names, kinds = timed.load * seconds, timed.names, timed.kinds
+        busy = load.sum(axis=0) if timed.total is None else timed.total * seconds
+        times, channels = (listed or (1,) * len(load) for listed in (timed.times, timed.channels))
+        runs = [
+            (Step.of(load[row], timed.alpha[row], timed.each[row], timed.longest[row], channels[row]), times[row])
+            for row in np.flatnonzero(load.any(axis=1)).tolist()
+        ]
+        reduced = sum(many * share * into for many, share, into in timed.reduced)
     else:
-        # Every tree sends messages of its own, as a simulation and a program of the schedule do.
-        used, messages = np.unique(schedule.route, return_counts=True)
-        each, longest = starts.occupied(used, count, messages), starts.one(used, count)
-        share, reduces = _shares(schedule), schedule.op == REDUCE
-        reduced = np.bincount(schedule.dst[reduces], share[reduces]).max(initial=0.0)
-        behind, waits = in_turn(schedule, ways, shared, seconds)
-        transfer = slowest(occupied, seconds)[schedule.route] * share + behind
-        work = Work(alphas[schedule.route], transfer, waits, busy, each, longest)
-        terms, pieces = pipelined(schedule, work, kind, gamma * size * float(reduced))
+        shared = resources(timed.topology)
+        names, kinds = shared.names, shared.kinds
+        runs, busy = _step_runs(timed, spread, shared, size)
+        reduced = _reduced_in_steps(timed) if gamma else 0.0
+    worst = int(np.argmax(busy))
+    drain = Term(f"bandwidth of {kinds[worst]}", float(busy[worst]), kinds[worst])
+    terms, pieces = _paced(runs, kinds, drain, timed.steps, whole_messages)
+    terms += (Term("reduction", gamma * size * reduced, "gamma"),) if gamma * reduced else ()
     time = sum(term.time_s for term in terms)
-    return Cost(terms, shared.names[worst], float(busy[worst] / time), schedule.steps, pieces)
+    return Cost(terms, names[worst], float(busy[worst] / time), timed.steps, pieces)
 
 
 def route_alphas(schedule: Schedule, spread: Spread | None = None, scale: Floats | float = 1.0) -> Floats:
@@ -135,41 +172,76 @@ class Starts:
     def of(cls, schedule: Schedule, ways: Spread, shared: Resources) -> Starts:
         """What the messages on every route of a schedule occupy, besides their bytes."""
         first = ways.links[ways.start[:-1]]
-        overhead = schedule.topology.link_columns.overhead[first]
-        return cls(ways.first, shared.of_link[first], overhead)
+        return cls(ways.first, shared.of_link[first], schedule.topology.link_columns.overhead[first])
 
-    def occupied(self, routes: Ints, resources: int, times: Counts | None = None) -> Floats:
-        """Seconds of overhead on each resource for a message on each of `routes`, or for `times` of them."""
+    def overheads(self, routes: Ints, resources: int, times: Counts | None = None) -> tuple[Floats, Floats]:
+        """Seconds of overhead on each resource for a message on each of `routes`, or for `times` of them.
+
+        And the longest overhead of a single one there.
+        """
         place, way = expand(self.start, np.arange(len(self.resource), dtype=np.int32), routes)
-        weight = self.overhead[way] if times is None else self.overhead[way] * times[place]
-        return np.asarray(np.bincount(self.resource[way], weight, resources))
-
-    def one(self, routes: Ints, resources: int) -> Floats:
-        """The longest overhead of a message on each resource, of those on `routes`."""
-        _, way = expand(self.start, np.arange(len(self.resource), dtype=np.int32), routes)
+        resource, overhead = self.resource[way], self.overhead[way]
         longest = np.zeros(resources)
-        np.maximum.at(longest, self.resource[way], self.overhead[way])
-        return longest
+        np.maximum.at(longest, resource, overhead)
+        weight = overhead if times is None else overhead * times[place]
+        return np.asarray(np.bincount(resource, weight, resources)), longest
 
 
 def _shares(schedule: Schedule) -> Floats:
     return (schedule.share_num / schedule.share_den)[schedule.chunk]
 
 
-def _reductions(schedule: Schedule, gamma: float) -> tuple[Term, ...]:
-    """What the rank takes in every step that reduces most in it; gamma: seconds for the whole size."""
-    reduces = schedule.op == REDUCE
-    # Steps without a send, of which a file may have any number, take no time.
-    used, step = np.unique(schedule.step, return_inverse=True)
-    devices = len(schedule.topology.devices)
-    key = step.astype(np.int64) * devices + schedule.dst
-    found, where = np.unique(key[reduces], return_inverse=True)
-    if not len(found):
-        return ()
-    reduced = np.zeros(len(used))
-    amounts = np.bincount(where, _shares(schedule)[reduces]) * gamma
-    np.maximum.at(reduced, found // devices, amounts)
-    return (Term("reduction", float(reduced.sum()), "gamma"),)
+# --- steps ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What one step has its resources do, in seconds; arrays (K) over the resources that it uses.
+
+    resource: their numbers. load: all bytes. alpha: of the slowest message across it. each: the overheads of
+    one piece of all messages that start there. longest: the longest of these. channels: into how many parts
+    the messages fall that do not wait for each other if the step follows itself, such as rings.
+    """
+
+    resource: npt.NDArray[np.int64]
+    load: Floats
+    alpha: Floats
+    each: Floats
+    longest: Floats
+    channels: int
+
+    @classmethod
+    def of(cls, load: Floats, alpha: Floats, each: Floats, longest: Floats, channels: int = 1) -> Step:
+        """From arrays over all resources."""
+        used = np.flatnonzero(load)
+        return cls(used, load[used], alpha[used], each[used], longest[used], channels)
+
+    def first(self, pieces: int) -> float:
+        """Seconds until the first piece of everything has arrived."""
+        return float((self.alpha + self.load / pieces + self.each - self.longest).max())
+
+    def next(self, pieces: int) -> float:
+        """Seconds until the first piece has arrived that the step can follow itself with: that of one channel."""
+        if self.channels == 1:
+            return self.first(pieces)
+        messages = np.divide(self.each, self.longest, out=np.ones(len(self.load)), where=self.longest > 0)
+        return float((self.alpha + self.load / (pieces * np.minimum(self.channels, messages))).max())
+
+    def hold(self, pieces: int) -> Floats:
+        """Seconds that it keeps each of its resources busy."""
+        return self.load + pieces * self.each
+
+    def again(self, pieces: int) -> float:
+        """Seconds until the step may follow itself: the first piece is there, and its links are free."""
+        return max(self.next(pieces), float(self.hold(pieces).max()))
+
+    def whole(self, pieces: int) -> Floats:
+        """Seconds until all pieces have arrived across each resource."""
+        return self.alpha + self.load + pieces * self.each - self.longest
+
+
+Runs = Sequence[tuple[Step, int]]
+"""Steps, and how often each follows itself."""
 
 
 def step_kinds(schedule: Schedule, spread: Spread | None = None) -> tuple[list[tuple[Ints, Floats, Counts]], Counts]:
@@ -200,54 +272,205 @@ def step_kinds(schedule: Schedule, spread: Spread | None = None) -> tuple[list[t
     return found, np.array(numbers, dtype=np.int64)
 
 
-def busiest(
-    kinds: list[tuple[Ints, Floats, Counts]], occupied: RouteUses, seconds: Floats, starts: Starts, alphas: Floats
-) -> list[tuple[int, float, float]]:
-    """For each kind of step the resource that is busy longest, how long with bytes, and the alpha of what crosses it.
+def crossed(occupied: RouteUses, alphas: Floats, used: Ints, carried: Floats, resources: int) -> tuple[Floats, Floats]:
+    """What routes carry across each resource, and the alpha of the slowest message there.
 
-    seconds: of the size, by resource. starts: where messages start; what a route carries in a step is one message, and
-    all others that start there add their overheads. alphas: of each route.
+    alphas: of all routes. used, carried: the routes of a step, and the share of the size that each of them
+    carries.
     """
-    found, crossing = [], _crossing(occupied, seconds, alphas)
-    for used, carried, _ in kinds:
-        load, alpha = crossing(used, carried)
-        alpha += starts.occupied(used, len(load)) - starts.one(used, len(load))
-        both = load + alpha
-        worst = len(load) - 1 - int(np.argmax(both[::-1]))
-        found.append((worst, float(load[worst]), float(alpha[worst])))
-    return found
+    place, entry = expand(occupied.start, occupied.entries, used)
+    resource = occupied.resource[entry]
+    alpha = np.zeros(resources)
+    np.maximum.at(alpha, resource, alphas[used][place])
+    load = np.bincount(resource, carried[place] * occupied.part[entry], resources)
+    return np.asarray(load, dtype=np.float64), alpha
 
 
-def _crossing(occupied: RouteUses, seconds: Floats, alphas: Floats) -> Callable[[Ints, Floats], tuple[Floats, Floats]]:
-    """Of the routes that a step uses, with the shares of the size that they carry: seconds of bytes on each resource,
-    and the alpha of the slowest message across it."""
-    weight = occupied.times / occupied.count[occupied.route]
-    entries, start = np.arange(len(weight), dtype=np.int32), occupied.start.astype(np.int32)
+def _step_runs(
+    schedule: Schedule, spread: Spread | None, shared: Resources, size: int
+) -> tuple[list[tuple[Step, int]], Floats]:
+    """The steps of a schedule, each with how often it follows itself, and the seconds that each resource is busy."""
+    ways, seconds = spread or one_way(schedule), size / shared.rates
+    occupied, alphas, starts = (
+        RouteUses.of(ways, shared),
+        route_alphas(schedule, ways),
+        Starts.of(schedule, ways, shared),
+    )
+    carried, whole = whole_loads(schedule, ways, shared, occupied)
+    kinds, numbers = step_kinds(schedule, ways)
+    channels, steps = int(schedule.channel.max(initial=0)) + 1, list[Step]()
+    for used, share, messages in kinds:
+        load, alpha = crossed(occupied, alphas, used, share, len(seconds))
+        each, longest = starts.overheads(used, len(seconds), messages)
+        steps.append(Step.of(load * seconds, alpha, each, longest, channels))
+    changes = np.flatnonzero(np.diff(numbers, prepend=-1))
+    times = np.diff(changes, append=len(numbers)).tolist()
+    runs = [(steps[number], many) for number, many in zip(numbers[changes].tolist(), times, strict=True)]
+    return runs, np.array([value / whole for value in carried]) * seconds
 
-    def of(used: Ints, carried: Floats) -> tuple[Floats, Floats]:
-        place, entry = expand(start, entries, used)
-        crossed = occupied.resource[entry]
-        load = np.bincount(crossed, carried[place] * weight[entry], len(seconds)) * seconds
-        alpha = np.zeros(len(seconds))
-        np.maximum.at(alpha, crossed, alphas[used][place])
-        return load, alpha
 
-    return of
+def _reduced_in_steps(schedule: Schedule) -> float:
+    """The share of the size that is reduced one after another: in every step by the rank that reduces most in it."""
+    reduces = schedule.op == REDUCE
+    # Steps without a send, of which a file may have any number, take no time.
+    used, step = np.unique(schedule.step, return_inverse=True)
+    devices = len(schedule.topology.devices)
+    found, where = np.unique((step.astype(np.int64) * devices + schedule.dst)[reduces], return_inverse=True)
+    reduced = np.zeros(len(used))
+    np.maximum.at(reduced, found // devices, np.bincount(where, _shares(schedule)[reduces], len(found)))
+    return float(reduced.sum())
 
 
-def slowest(occupied: RouteUses, seconds: Floats) -> Floats:
-    """Seconds of the whole size on the slowest resource of every route."""
-    found = np.zeros(len(occupied.count))
-    part = occupied.times / occupied.count[occupied.route]
-    np.maximum.at(found, occupied.route, seconds[occupied.resource] * part)
-    return found
+def _paced(
+    runs: Runs, kinds: Sequence[str], drain: Term, steps: int, whole: bool = False
+) -> tuple[tuple[Term, ...], int]:
+    """The terms of steps in as many pieces as are best, and how many these are.
+
+    kinds: of the resources. drain: what passing all bytes takes the busiest resource. steps: how many there
+    are. whole: True for one piece.
+    """
+
+    @cache
+    def time(pieces: int) -> float:
+        """Seconds until the last piece of the last step has arrived."""
+        free = np.zeros(len(kinds))
+        begin = first = done = 0.0
+        for step, times in runs:
+            begin = max(begin + first, float(free[step.resource].max()))
+            first = step.first(pieces)
+            begin += (times - 1) * step.again(pieces)
+            free[step.resource] = begin + step.hold(pieces)
+            done = max(done + (times - 1) * step.next(pieces) + first, begin + float(step.whole(pieces).max()))
+        return done
+
+    pieces = 1
+    if not (whole or (len(runs) == 1 and runs[0][1] == 1)):
+        pieces = climbed(time, 1, 2)
+        if pieces > 1:
+            pieces = min(pieces, pieces * 3 // 4, pieces * 3 // 2, key=lambda count: (time(count), count))
+    alpha = further = 0.0
+    by_kind: dict[str, float] = {}
+    for step, times in runs:
+        # The resource that a step of whole messages waits for longest; of equal ones the last.
+        waits = step.whole(1)
+        place = len(waits) - 1 - int(np.argmax(waits[::-1]))
+        latency = times * float(step.alpha[place])
+        if pieces == 1:
+            load, longest = times * float(step.load[place]), float(waits[place])
+            # Where a step follows itself, its latency may pass while other messages are sent.
+            rest = (times - 1) * min(step.again(1), longest) + longest - load
+            latency = min(latency, rest)
+            further += rest - latency
+            kind = kinds[step.resource[place]]
+            by_kind[kind] = by_kind.get(kind, 0.0) + load
+        alpha += latency
+    name = f"latency of {counted(steps, 'step')}"
+    if pieces == 1:
+        waiting = [Term(FURTHER, further, "alpha")] if further > 1e-9 * alpha else []
+        passing = (Term(f"bandwidth of {kind}", seconds, kind) for kind, seconds in by_kind.items())
+        return (Term(name, alpha, "alpha"), *waiting, *passing), 1
+    rest = time(pieces) - drain.time_s
+    latency = min(alpha, rest)
+    apart = Term("bandwidth of steps that do not overlap", rest - latency, drain.limit)
+    return tuple(term for term in (Term(name, latency, "alpha"), apart, drain) if term.time_s > 0), pieces
+
+
+# --- forests --------------------------------------------------------------------------------------------------------
+
+
+def _forest_cost(timed: Schedule | SymmetricSchedule, spread: Spread | None, size: int, gamma: float) -> Cost:
+    """The time of a pipeline along trees, in as many pieces as are best; of a symmetric one by orbits."""
+    own = resources(timed.topology)
+    if isinstance(timed, SymmetricSchedule):
+        base, weighted, shared = timed.base, timed.weighted, timed.pooled.shared
+        orbit, images, many = timed.turns.orbit, timed.times, timed.pooled.size
+        routes, messages = _symmetric_messages(timed)
+    else:
+        base, weighted, shared, orbit = timed, timed, own, np.arange(len(timed.topology.devices))
+        images, many = np.ones(timed.chunks, dtype=np.int64), np.ones(len(own.names), dtype=np.int64)
+        # Every tree sends messages of its own, as a simulation and a program of the schedule do.
+        routes, messages = np.unique(timed.route, return_counts=True)
+    ways, seconds, share = spread or one_way(base), size / own.rates, _shares(base)
+    occupied = RouteUses.of(ways, own)
+    carried, whole = whole_loads(weighted, ways, shared, occupied if shared is own else None)
+    busy = np.array([value / whole for value in carried]) * (size / shared.rates)
+    each, longest = Starts.of(base, ways, shared).overheads(routes, len(shared.names), messages)
+    each = each / many
+
+    # A send takes its latencies and overhead, its whole chunk on the slowest resource of its route behind
+    # what its sender sends before it, and the overheads of that for every piece.
+    slowest = np.zeros(len(occupied.count))
+    np.maximum.at(slowest, occupied.route, seconds[occupied.resource] * occupied.part)
+    behind, waits = in_turn(base, ways, own, seconds)
+    transfer = slowest[base.route] * share + behind
+    paths = Paths(base, route_alphas(base, ways)[base.route], transfer, waits)
+
+    # The longest path depends on the number of pieces, and that on the longest path; a few rounds settle it.
+    drain, piece, moved, waited = float(busy.max()), float(each.max()), float(transfer.sum()), float(waits.sum())
+    # The most pieces whose overheads fit in while the busiest resource passes its bytes.
+    room = (drain - busy[each > 0] + longest[each > 0]) / each[each > 0]
+    most = int(min(_MOST_PIECES, room.min(initial=_MOST_PIECES)))
+    covered = {most, min(_MOST_PIECES, most + 1)} if most and len(room) else set[int]()
+    best: tuple[float, int, float, float, float] | None = None
+    tried, wanted = set[int](), {1}
+    while wanted - tried:
+        for count in sorted(wanted - tried):
+            tried.add(count)
+            lag, tail = paths.longest(count)
+            further = float((busy + count * each - longest).max()) - drain
+            time = lag + further + tail / count
+            # Of the tail, the part that gets shorter with more pieces.
+            by_bytes = tail * moved / (moved + count * waited) if moved else 0.0
+            wanted |= {*best_pieces(by_bytes, piece, lag + drain), *covered}
+            if best is None or time < best[0]:
+                best = (time, count, lag, tail, further)
+    assert best is not None
+    _, count, lag, tail, further = best
+
+    # The device that reduces most.
+    reduces = base.op == REDUCE
+    amounts = np.bincount(orbit[base.dst[reduces]], (share * images[base.chunk])[reduces], int(orbit.max()) + 1)
+    reduction = gamma * size * float((amounts / np.bincount(orbit)).max())
+    worst = int(np.argmax(busy))
+    kind, first = shared.kinds[worst], "first piece" if count == 1 else f"first of {count} pieces"
+    terms = (
+        Term(f"latency of {counted(base.steps, 'hop')}", lag, "alpha"),
+        *([Term(FURTHER, further, "alpha")] if further > 0 else []),
+        Term(f"{first} on its way", tail / count, kind),
+        Term(f"bandwidth of {kind}", drain, kind),
+        *([Term("reduction", reduction, "gamma")] if reduction else []),
+    )
+    total = sum(term.time_s for term in terms)
+    return Cost(terms, shared.names[worst], float(busy[worst] / total), base.steps, count)
+
+
+def _symmetric_messages(whole: SymmetricSchedule) -> tuple[Ints, Counts]:
+    """The routes that messages of a symmetric forest take, and how many take each image of it together.
+
+    Every tree sends messages of its own. Turned by all symmetries of several levels of switches, a few trees
+    stand for more than anything could send one by one: there what sends over the same route in the same step
+    sends together.
+    """
+    base, pool = whole.base, whole.pooled
+    table, start = base.route_links.astype(np.int64), base.route_start.astype(np.int64)
+    times, first_link = whole.times[base.chunk], table[start[:-1][base.route]]
+    if (times / pool.size[pool.shared.of_link[first_link]]).max(initial=0) <= _MOST_A_RANK * base.topology.ranks:
+        routes, where = np.unique(base.route, return_inverse=True)
+        return routes, np.bincount(where, times).astype(np.int64)
+    _, first, which, _ = alike_routes(whole.turns, start, table)
+    messages = distinct(base.step.astype(np.int64) * len(first) + which[base.route]) % len(first)
+    used, counts = np.unique(messages, return_counts=True)
+    route, (tail, head) = first[used], base.topology.ends
+    return route.astype(np.int32), counts * whole.turns.images(
+        tail[table[start[route]]], head[table[start[route + 1] - 1]]
+    )
 
 
 def in_turn(schedule: Schedule, ways: Spread, shared: Resources, seconds: Floats) -> tuple[Floats, Floats]:
     """Seconds that a send waits for others of its chunk that begin on the same link, or end there to be reduced.
 
-    The bytes of the whole chunk that pass before, and the overheads of one piece of each. A binary tree, for example,
-    takes two messages for each level (Pjesivac-Grbovic et al., Cluster Computing 2007).
+    The bytes of the whole chunk that pass before, and the overheads of one piece of each. A binary tree, for
+    example, takes two messages for each level (Pjesivac-Grbovic et al., Cluster Computing 2007).
     """
     way = ways.first[:-1]
     first, last = ways.links[ways.start[way]], ways.links[ways.start[way + 1] - 1]
@@ -264,64 +487,90 @@ def in_turn(schedule: Schedule, ways: Spread, shared: Resources, seconds: Floats
     return place * part * seconds[resource], np.asarray(place * overhead)
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What a forest has its machine do, in seconds.
+# Step, place of the sender, place of the receiver, alpha and transfer.
+Hop = tuple[int, int, int, float, float]
+# Places (a chunk on a device) per send from which on those that are passed are numbered.
+_SPARSE = 16
+# Steps from which on few sends in each, fewer than these on average, are followed one by one.
+_LONG, _FEW = 500, 8
 
-    alphas, transfer: of every send, the latter of its whole chunk on the slowest resource of its route, behind what its
-    sender sends before it. waits: of every send, the overheads of those. busy: of every resource, for the size. each,
-    longest: of every resource, the overheads of one piece of every chunk, and the longest of them.
+
+class Paths:
+    """The hops of a forest, for the longest path at any number of pieces.
+
+    alphas, transfer, waits: of every send, seconds of its latencies and its own overhead, of its whole chunk,
+    and of what else costs as much for every piece. source, target: places, each a chunk on a device, of every
+    send. bounds: the first send of every step, and the end.
     """
 
-    alphas: Floats
-    transfer: Floats
-    waits: Floats
-    busy: Floats
-    each: Floats
-    longest: Floats
+    def __init__(self, schedule: Schedule, alphas: Floats, transfer: Floats, waits: Floats) -> None:
+        busy = np.zeros(len(schedule.topology.devices), dtype=bool)
+        busy[schedule.src] = busy[schedule.dst] = True
+        # Most devices of a large cluster, such as its NICs, hold no data: number those that do.
+        number = np.cumsum(busy) - 1
+        width = int(number[-1]) + 1
+        self.step, self.alphas, self.transfer, self.waits = schedule.step, alphas, transfer, waits
+        self.source = schedule.chunk.astype(np.int64) * width + number[schedule.src]
+        self.target = schedule.chunk.astype(np.int64) * width + number[schedule.dst]
+        self.places = schedule.chunks * width
+        if self.places > _SPARSE * schedule.sends:
+            # Most chunks of an alltoall pass a few devices only: number the places that are passed.
+            passed, numbers = np.unique(np.concatenate((self.source, self.target)), return_inverse=True)
+            self.places, self.source, self.target = len(passed), numbers[: schedule.sends], numbers[schedule.sends :]
+        bounds = np.append(np.flatnonzero(np.diff(schedule.step, prepend=-1)), schedule.sends)
+        self.bounds: list[int] = bounds.tolist()
+        self.long = len(bounds) > _LONG and schedule.sends < _FEW * len(bounds)
+        # A chain: every send goes on from where the one before it arrived.
+        self.single = len(bounds) == schedule.sends + 1 and np.array_equal(self.source[1:], self.target[:-1])
+
+    def longest(self, pieces: int) -> tuple[float, float]:
+        """The path that one piece of any chunk takes longest on.
+
+        Returns the sum of its alphas, and the time of the whole chunk on all of its hops but the slowest
+        (seconds). What it waits for each piece counts for all pieces.
+        """
+        transfer = self.transfer + pieces * self.waits
+        if self.single:
+            return float(np.cumsum(self.alphas)[-1]), float(np.cumsum(transfer)[-1] - transfer.max())
+        if self.long:
+            columns = self.step, self.source, self.target, self.alphas, transfer
+            hops = zip(*(column.tolist() for column in columns), strict=True)
+            return _longest_of_long(hops, self.places, pieces)
+        times, lags, fills, slowest = (np.zeros(self.places) for _ in range(4))
+        for first, end in pairwise(self.bounds):
+            came, reached = self.source[first:end], self.target[first:end]
+            lag = lags[came] + self.alphas[first:end]
+            fill = fills[came] + transfer[first:end]
+            peak = np.maximum(slowest[came], transfer[first:end])
+            # Of several arrivals at one place the latest counts, and of equal ones the last.
+            time, before = lag + fill / pieces, times[reached]
+            np.maximum.at(times, reached, time)
+            later = np.flatnonzero((time > before) & (time == times[reached]))
+            there = reached[later]
+            lags[there], fills[there], slowest[there] = lag[later], fill[later], peak[later]
+        tails = fills - slowest
+        latest = int(np.argmax(lags + tails / pieces))
+        return float(lags[latest]), float(tails[latest])
 
 
-def pipelined(schedule: Schedule, work: Work, kind: str, reduction: float) -> tuple[tuple[Term, ...], int]:
-    """The terms of a forest, in as many pieces as are best, and how many these are.
+def _longest_of_long(hops: Iterable[Hop], places: int, pieces: int) -> tuple[float, float]:
+    """As `Paths.longest`, hop by hop, for many steps with few sends in each, as those of a chain.
 
-    kind: of the busiest resource. reduction: seconds of the rank that reduces most.
+    hops: step, place of the sender, place of the receiver, alpha and transfer, by step.
     """
-    alphas, transfer, busy, each, longest = work.alphas, work.transfer, work.busy, work.each, work.longest
-    drain, piece = float(busy.max()), float(each.max())
-    covered, moved, waited = _covered(busy, each, longest), float(transfer.sum()), float(work.waits.sum())
-
-    # The longest path depends on the number of pieces, and that on the longest path; a few rounds settle it.
-    best: tuple[float, int, float, float, float] | None = None
-    paths = Paths(schedule, alphas, transfer, work.waits)
-    tried, wanted = set[int](), {1}
-    while wanted - tried:
-        for count in sorted(wanted - tried):
-            tried.add(count)
-            lag, tail = paths.longest(count)
-            further = float((busy + count * each - longest).max()) - drain
-            time = lag + further + tail / count
-            # Of the tail, the part that gets shorter with more pieces.
-            by_bytes = tail * moved / (moved + count * waited) if moved else 0.0
-            wanted |= {*best_pieces(by_bytes, piece, lag + drain), *covered}
-            if best is None or time < best[0]:
-                best = (time, count, lag, tail, further)
-    assert best is not None
-    _, count, lag, tail, further = best
-    first = "first piece" if count == 1 else f"first of {count} pieces"
-    terms = [
-        Term(f"latency of {counted(schedule.steps, 'hop')}", lag, "alpha"),
-        *([Term(FURTHER, further, "alpha")] if further > 0 else []),
-        Term(f"{first} on its way", tail / count, kind),
-        Term(f"bandwidth of {kind}", drain, kind),
-    ]
-    if reduction:
-        terms.append(Term("reduction", reduction, "gamma"))
-    return tuple(terms), count
-
-
-def _covered(busy: Floats, each: Floats, longest: Floats) -> tuple[int, ...]:
-    """The most pieces whose overheads fit in while the busiest resource passes its bytes; none if not even one."""
-    sends = each > 0
-    room = (float(busy.max()) - busy[sends] + longest[sends]) / each[sends]
-    most = int(min(65536.0, room.min(initial=65536.0)))
-    return (most, min(65536, most + 1)) if most and len(room) else ()
+    here: list[tuple[float, float, float, float]] = [(0.0, 0.0, 0.0, 0.0)] * places
+    arrived: dict[int, tuple[float, float, float, float]] = {}
+    now = -1
+    for step, came, reached, alpha, transfer in (*hops, (-1, 0, 0, 0.0, 0.0)):
+        if step != now:
+            # Sends of a step read what was there when it began; what arrived stays where it is the latest.
+            for place, found in arrived.items():
+                here[place] = found if found[0] > here[place][0] else here[place]
+            arrived, now = {}, step
+        _, lag, fill, slowest = here[came]
+        lag, fill = lag + alpha, fill + transfer
+        time = lag + fill / pieces
+        if reached not in arrived or time >= arrived[reached][0]:
+            arrived[reached] = time, lag, fill, max(slowest, transfer)
+    tails = [(lag, fill - slowest) for _, lag, fill, slowest in here]
+    return max(tails, key=lambda ends: ends[0] + ends[1] / pieces)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from blinksim.schedule.candidate import Candidate
-from blinksim.timing.candidate_cost import cost_of
+from blinksim.timing.alpha_beta import cost
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
 
 if TYPE_CHECKING:
@@ -35,6 +35,6 @@ class AlphaBeta(ScheduleModel):
 
 
 def _broken_down(entrant: Candidate, size: int, gamma: float) -> Breakdown:
-    found = cost_of(entrant, size, gamma)
+    found = cost(entrant, size, gamma)
     details = {"bottleneck_busy": found.busy, "steps": found.steps, "pieces": found.pieces}
     return Breakdown(found.terms, found.bottleneck, details)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from blinksim.gpu.program_time.run_time import CallsName
     from blinksim.gpu.programs.program import ProtocolName
     from blinksim.schedule.model import Schedule
-    from blinksim.timing.execution_rates import ExecutionRates
+    from blinksim.timing.constants import ExecutionRates
     from blinksim.topology.graph import Topology
 
 ENTRIES = ({"name": "auto", "class": "Auto", "schedules": True, "place": 0},)
@@ -45,7 +45,7 @@ class Auto(ScheduleModel):
 
     def on(self, part: Topology) -> ScheduleModel:
         if part.execution is not None and not self.gamma and _at_measured_rates(part, part.execution):
-            from blinksim.timing.execution_rates import uncovered
+            from blinksim.timing.constants import uncovered
 
             if not uncovered(part):
                 from blinksim.timing.execution_model import Executed

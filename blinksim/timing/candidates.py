@@ -22,7 +22,8 @@ from blinksim import budget
 from blinksim.algorithms.registry import REGISTRY, Algorithm, algorithm, candidates
 from blinksim.bounds.best_known import best_known
 from blinksim.errors import BlinksimError, InfeasibleError, PluginError
-from blinksim.timing.candidate_cost import cost_of, least_of_messages, least_of_outline, least_of_steps, least_of_tree
+from blinksim.timing.alpha_beta import cost
+from blinksim.timing.lower_bounds import least_of_messages, least_of_outline, least_of_steps, least_of_tree
 from blinksim.timing.projection_result import left_out_words
 
 if TYPE_CHECKING:
@@ -100,9 +101,9 @@ def named(
 ) -> tuple[str, Callable[[], Candidate]]:
     """What the answer calls an entrant, and how to build its schedule.
 
-    Algorithms go by their name in the registry, files by their path, schedules by their algorithm. sizes: in bytes, for
-    which it is to be built; building what serves one size raises `InfeasibleError` for several. Raises `InputError` for
-    text that is neither an algorithm nor a file by its ending.
+    Algorithms go by their name in the registry, files by their path, schedules by their algorithm. sizes: in
+    bytes, for which it is to be built; building what serves one size raises `InfeasibleError` for several.
+    Raises `InputError` for text that is neither an algorithm nor a file by its ending.
     """
     from blinksim.formats import schedule_files
     from blinksim.schedule.model import as_schedule
@@ -142,7 +143,7 @@ def packed_for(entry: Algorithm, part: Topology, collective: Collective, sizes: 
     ready = from_hosts(part, collective, best.rate * (1 - _LESS))
     if ready is None:
         return best
-    return min(best, Candidate(ready), key=lambda entrant: cost_of(entrant, max(sizes)).time_s)
+    return min(best, Candidate(ready), key=lambda entrant: cost(entrant, max(sizes)).time_s)
 
 
 def symmetric(
@@ -186,7 +187,8 @@ def said_once(entry: Algorithm, part: Topology, collective: Collective, few: int
 def enter_best(contest: Contest, sizes: Collection[int], say: Say, *, only_best: bool = False) -> None:
     """Enters what ``best`` considers at these sizes; raises `InfeasibleError` if no algorithm is left.
 
-    only_best: of thousands of ranks, only what may be the quickest by alpha and beta is built; the rest is `slower`.
+    only_best: of thousands of ranks, only what may be the quickest by alpha and beta is built; the rest is
+    `slower`.
     """
     part, collective, entrants = contest.topology, contest.collective, contest.entrants
     brief, rate, smallest = only_best and part.ranks > _MOST_TIMED, float(contest.bound.rate), min(sizes)
@@ -216,8 +218,9 @@ def _enter_elementary(
 ) -> None:
     """Enters all that need no solver; last those of which it is known how long they take at least, the quickest first.
 
-    leader: an algorithm that leaves nothing to gain, empty if there is none. floor: seconds that packed trees take at
-    least besides passing all bytes, 0 if they are timed. brief: what loses by its least time is not built.
+    leader: an algorithm that leaves nothing to gain, empty if there is none. floor: seconds that packed trees
+    take at least besides passing all bytes, 0 if they are timed. brief: what loses by its least time is not
+    built.
     """
     part, collective, smallest, rate = contest.topology, contest.collective, min(sizes), float(contest.bound.rate)
     entries = candidates(collective.name)
@@ -335,7 +338,7 @@ def _loses(contest: Contest, least: Callable[[int], float], sizes: Collection[in
     """
     rate, ends = float(contest.bound.rate), (min(sizes), max(sizes))
     timed = [entrant for name, entrant in contest.entrants.items() if name != "packed" or not floor]
-    quickest = {size: min((cost_of(other, size).time_s for other in timed), default=inf) for size in sizes}
+    quickest = {size: min((cost(other, size).time_s for other in timed), default=inf) for size in sizes}
     return all(least(size) > time for size, time in quickest.items()) and any(
         NEARLY * least(size) > size / rate for size in ends
     )
@@ -365,6 +368,6 @@ def _leader(contest: Contest, sizes: Collection[int]) -> str:
     """The algorithm whose time nearly is the least that any could take, for all sizes; empty if there is none."""
     rate, ends = float(contest.bound.rate), {min(sizes), max(sizes)}
     for name, entrant in contest.entrants.items():
-        if all(size / rate >= NEARLY * cost_of(entrant, size).time_s for size in ends):
+        if all(size / rate >= NEARLY * cost(entrant, size).time_s for size in ends):
             return name
     return ""

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import NOTHING, assumed_by, granted_to_switches, granting
 from blinksim.errors import InputError
-from blinksim.results import Tabular
+from blinksim.results import Tabular, Term
 from blinksim.timing.projection_result import Ceiling, LeastTime, Projection
-from blinksim.timing.terms import Term
 from blinksim.topology.elements import BRANCHING
 
 if TYPE_CHECKING:
@@ -46,8 +45,8 @@ class Contest(Tabular):
     bound : Ceiling
         What no algorithm exceeds here.
     entrants : dict
-        The schedules by the name that the answer gives them, with the parallel routes that their sends are divided
-        among.
+        The schedules by the name that the answer gives them, with the parallel routes that their sends are
+        divided among.
     refused, left_out : dict
         The reasons of those that cannot run here, and of those that were not tried.
     slower : list of str
@@ -112,8 +111,8 @@ class Contest(Tabular):
     def answers(self, size: int, best: bool = False) -> list[Projection]:
         """As `projections`, with a lower bound on the time if the model counts the links alone.
 
-        The sums of alpha-beta leave out that messages wait for each other. Where that makes a time less than any
-        schedule takes, the rest is added as a term of its own, so that no answer is below a proved bound.
+        The sums of alpha-beta leave out that messages wait for each other. Where that makes a time less than
+        any schedule takes, the rest is added as a term of its own, so that no answer is below a proved bound.
         """
         found = (with_least_time(self.topology, projection) for projection in self.projections(size, best))
         return sorted(found, key=lambda projection: projection.time_s)
@@ -155,8 +154,8 @@ def ceiling_of(
 ) -> Ceiling:
     """What no algorithm exceeds on a selected topology.
 
-    granted: what the topology may do beyond the description of its machine, in words for the answer. grants: what its
-    switches may do, of what they can.
+    granted: what the topology may do beyond the description of its machine, in words for the answer. grants:
+    what its switches may do, of what they can.
     """
     known = best_known(part, collective, tuple(grants))
     certificate = known.certificate

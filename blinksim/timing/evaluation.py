@@ -21,11 +21,11 @@ def evaluated(
     """The run of `pieces` of everything: by a formula where the pattern has one, in arrays where the order of service
     is known, event by event otherwise. All agree to the tick, so the choice only affects the running time.
 
-    In rounds, once the pipe is full, every further piece adds the load of one piece on the busiest server, unless
-    latencies are longer than rounds (max-plus linear systems become periodic: Baccelli et al., "Synchronization and
-    linearity", 1992, theorem 3.109); such runs are cut short as soon as that is certain. First come, first served is
-    not linear: there the growth can settle at that value for dozens of pieces and leave it again, so nothing is cut
-    short.
+    In rounds, once the pipe is full, every further piece adds the load of one piece on the busiest server,
+    unless latencies are longer than rounds (max-plus linear systems become periodic: Baccelli et al.,
+    "Synchronization and linearity", 1992, theorem 3.109); such runs are cut short as soon as that is certain.
+    First come, first served is not linear: there the growth can settle at that value for dozens of pieces and
+    leave it again, so nothing is cut short.
 
     tail: True if ``static`` rounds may stop where the growth is certain. record: True to keep the starts.
     """
@@ -75,8 +75,8 @@ def _cut_short(work: Work, pieces: int, record: bool) -> Run | None:
 def makespan(work: Work, pieces: int, *, turns: bool = False) -> int | None:
     """Ticks of `pieces` of everything first come, first served, by a formula; None where the pattern has none.
 
-    With pieces of equal size (P. Fraigniaud and E. Lazard, "Methods and problems of communication in usual networks",
-    1994, and common practice):
+    With pieces of equal size (P. Fraigniaud and E. Lazard, "Methods and problems of communication in usual
+    networks", 1994, and common practice):
 
     - every server has one stage: a pipeline; piece after piece leaves a path at the pace of its slowest stage, so the
       time is the largest of (longest path through a stage) + (C - 1) hold of the stage;

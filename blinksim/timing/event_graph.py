@@ -53,8 +53,8 @@ _PASSED = {"out": 0, "into": 2}
 class EventGraph:
     """Stages of one piece of everything, E of them, joints last.
 
-    resource (E): what is occupied; a joint has one of its own. timeless (E): joints, which collect arrivals, occupy
-    nothing and take no time. before, after: stage after[i] waits for before[i].
+    resource (E): what is occupied; a joint has one of its own. timeless (E): joints, which collect arrivals,
+    occupy nothing and take no time. before, after: stage after[i] waits for before[i].
     """
 
     resource: Ticks
@@ -112,9 +112,10 @@ class EventGraph:
 class ScheduleGraph(EventGraph):
     """Event graph of one piece of every chunk of a schedule, in the order of sends, of trees by chunk.
 
-    shared: the resources that are numbered first; one reducer for each device follows. send (E): index of the send, -1
-    for joints. share (E): numerator of the share of the size, over schedule.share_den; 0 for joints. latency, overhead
-    (E): seconds. cut (E): True if the next stage of the send may begin before this one has passed the whole piece.
+    shared: the resources that are numbered first; one reducer for each device follows. send (E): index of the
+    send, -1 for joints. share (E): numerator of the share of the size, over schedule.share_den; 0 for joints.
+    latency, overhead (E): seconds. cut (E): True if the next stage of the send may begin before this one has
+    passed the whole piece.
     """
 
     schedule: Schedule
@@ -256,16 +257,18 @@ def _messages(schedule: Schedule, order: Ticks, options: Options) -> tuple[Ticks
 def _waits(schedule: Schedule, head: Ticks, tail: Ticks, message: Ticks, stages: int) -> tuple[Ticks, Ticks, int]:
     """(before, after) of all waits between sends, by their first and last stages, and how many joints they need.
 
-    message (sends): the number of the message of each send, -1 for one of its own. Joints get numbers from `stages`.
+    message (sends): the number of the message of each send, -1 for one of its own. Joints get numbers from
+    `stages`.
 
-    The events at a place (a chunk at a device), in the order of steps and with the reads of a step before its writes,
+    The events at a place (a chunk at a device), in the order of steps and with the reads of a step before its
+    writes,
     form runs of writes and runs of reads. A run of writes that is read afterwards is a version of the place::
 
         write write | read | write read | read          time ->
         version 0          | version 1
 
-    The readers of a version wait for its writes, and for the version before it unless the writes replace that with a
-    copy. Joints save waits and collect messages, whose sends start together and arrive together.
+    The readers of a version wait for its writes, and for the version before it unless the writes replace that
+    with a copy. Joints save waits and collect messages, whose sends start together and arrive together.
     """
     nothing = np.zeros(0, dtype=np.int64)
     if not schedule.sends:
@@ -324,7 +327,8 @@ def _waits(schedule: Schedule, head: Ticks, tail: Ticks, message: Ticks, stages:
         (joint_of[read[past] - 1], entry[reader[past]]),
     ]
     before, after = (np.concatenate(column).astype(np.int64) for column in zip(*table, strict=True))
-    # A message that waits for nothing, or is not waited for, needs no joint there: number those that are used.
+    # A message that waits for nothing, or is not waited for, needs no joint there: number those that are
+    # used.
     used = np.arange(stages + 2 * messages + int(joint.sum())) < stages
     used[before] = used[after] = True
     numbers = np.cumsum(used) - 1
@@ -338,9 +342,9 @@ def _waits(schedule: Schedule, head: Ticks, tail: Ticks, message: Ticks, stages:
 class Work:
     """Event graph with times, all in ticks.
 
-    hold (E): for how long a piece occupies each stage's resource. lag (E): from its start until what waits for it may
-    start (the next stage, or whoever needs the delivered piece). release (E): when the stages that wait for nothing
-    may start. ticks_per_second: the unit, exact.
+    hold (E): for how long a piece occupies each stage's resource. lag (E): from its start until what waits
+    for it may start (the next stage, or whoever needs the delivered piece). release (E): when the stages that
+    wait for nothing may start. ticks_per_second: the unit, exact.
     """
 
     graph: EventGraph
@@ -394,9 +398,10 @@ class Work:
 class Run:
     """What an evaluator found, in ticks.
 
-    finish: when the last piece is delivered. start (pieces, E): when each stage began, if recorded, -1 for joints.
-    settled: True if more pieces certainly add no more than the busiest resource's load each. engine: ``closed-form``,
-    ``waves`` or ``heap``, by which it was found. pieces: how many it ran before the affine tail took over (0: none).
+    finish: when the last piece is delivered. start (pieces, E): when each stage began, if recorded, -1 for
+    joints. settled: True if more pieces certainly add no more than the busiest resource's load each. engine:
+    ``closed-form``, ``waves`` or ``heap``, by which it was found. pieces: how many it ran before the affine
+    tail took over (0: none).
     """
 
     finish: int

@@ -7,19 +7,20 @@ speed.
 
 **Ties.** Of events at one time the one with the lower piece comes first, then the one with the lower stage.
 
-**Events** are single integers that sort like the tuple (time, piece, stage). The low bits of an event are its item
+**Events** are single integers that sort like the tuple (time, piece, stage). The low bits of an event are its
+item
 (piece and stage), and an item without its stage is the base of its piece::
 
     | time | piece | stage |        event >> time_shift    the time
            |     item      |        event & item_mask      the item
                    | stage |        item & stage_mask      the stage; item - stage is the base
 
-**Turns or bursts.** The order in which pieces queue matters more than the service of links. If all ready pieces
-queue at once (a burst), other traffic through a link waits for the last of them, links further down stand
-idle meanwhile, and a packed forest never reaches its rate: on a DGX-1V it stays 8 to 45 % above the bound at
-any number of pieces, the more the deeper its trees are. If only the sources are paced, deep chains still lose
-a third. In turns, every stream (a send of one chunk) has one piece queued at each server, like a thread block
-that copies piece after piece; then the excess falls with the number of pieces.
+**Turns or bursts.** The order in which pieces queue matters more than the service of links. If all ready
+pieces queue at once (a burst), other traffic through a link waits for the last of them, links further down
+stand idle meanwhile, and a packed forest never reaches its rate: on a DGX-1V it stays 8 to 45 % above the
+bound at any number of pieces, the more the deeper its trees are. If only the sources are paced, deep chains
+still lose a third. In turns, every stream (a send of one chunk) has one piece queued at each server, like a
+thread block that copies piece after piece; then the excess falls with the number of pieces.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ def first_come(
 ) -> Run:
     """Runs `pieces` of everything (or a number for each stage), first come, first served, ties by piece, then stage.
 
-    turns: True if a stage puts its next piece in line when the one before has left, False if when the piece is there;
-    for all stages or for each. record: True to return when each stage began (8 bytes for each piece of each stage).
+    turns: True if a stage puts its next piece in line when the one before has left, False if when the piece
+    is there; for all stages or for each. record: True to return when each stage began (8 bytes for each piece
+    of each stage).
     """
     graph, stages = work.graph, work.count
     if not stages:
@@ -62,7 +64,8 @@ def first_come(
     is_source = (graph.fan_in == 0).tolist()
     heap = [(int(work.release[s]) << time_shift) | s for s in np.flatnonzero(graph.fan_in == 0).tolist()]
     heapify(heap)
-    # By stage, in turns: True while a piece stands in line; when the last one left; events of pieces behind it.
+    # By stage, in turns: True while a piece stands in line; when the last one left; events of pieces behind
+    # it.
     in_line, left_at = list(is_source), [0] * stages
     behind: defaultdict[int, deque[int]] = defaultdict(deque)
     finish, event = 0, heappop(heap)

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
+from blinksim.results import Term, total
 from blinksim.schedule.switch_work import refuse
-from blinksim.timing.execution_rates import uncovered
-from blinksim.timing.nccl_rates import NVLS
+from blinksim.timing.constants import NVLS, uncovered
 from blinksim.timing.projection_result import Projection
-from blinksim.timing.terms import Term, total
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
 from blinksim.units import format_rate, format_size, format_size_about
 
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
     from blinksim.gpu.programs.program import ProtocolName
     from blinksim.schedule.candidate import Candidate
     from blinksim.schedule.model import Schedule
+    from blinksim.timing.constants import ExecutionRates
     from blinksim.timing.contest import Contest
-    from blinksim.timing.execution_rates import ExecutionRates
     from blinksim.topology.graph import Topology
 
 ENTRIES = (
@@ -40,11 +39,12 @@ ENTRIES = (
 MOST_SENDS = 2000
 # Packets move 16 bytes for 15: beyond this many bytes they were never quicker, and are not tried.
 MOST_PACKETS = 64 << 20
-# The closed form overstates a time by less than this factor (benchmarks/bench_closed_form.py), by the form of the
-# schedule, up to 32 and 128 MiB and beyond: most where a pipeline fills.
+# The closed form overstates a time by less than this factor (benchmarks/bench_closed_form.py), by the form of
+# the schedule, up to 32 and 128 MiB and beyond: most where a pipeline fills.
 OVERSTATED: Mapping[str, tuple[float, float, float]] = {"steps": (1.4, 1.2, 1.1), "forest": (1.4, 1.3, 1.1)}
-# No program is quicker than its busiest port. A simulation follows some pieces and takes the rest to go on in a line,
-# which may say otherwise by a few percent: nothing is to win by that. Within this factor programs are simulated.
+# No program is quicker than its busiest port. A simulation follows some pieces and takes the rest to go on in
+# a line, which may say otherwise by a few percent: nothing is to win by that. Within this factor programs are
+# simulated.
 SHORT_OF_PORTS = 1.01
 
 

@@ -17,7 +17,7 @@ from fractions import Fraction
 
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.connectivity import UnionFind
-from blinksim.timing.terms import Term
+from blinksim.results import Term
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Link, Topology
 
@@ -184,7 +184,8 @@ def hierarchical(
 
     Broadcast and reduce pass the vector on between the nodes as a pipeline of small chunks; the others are
     bandwidth-optimal between the nodes too. Ranks drive the ports nearest to them, and at least one each.
-    Raises `InfeasibleError` for a collective that does not have this structure, and as `levels` and `ports` do.
+    Raises `InfeasibleError` for a collective that does not have this structure, and as `levels` and `ports`
+    do.
     """
     if collective not in _STRUCTURES:
         raise InfeasibleError(
@@ -216,8 +217,8 @@ def hierarchical(
 def _own_ports(topology: Topology, members: Sequence[str], bandwidth: Fraction) -> Fraction:
     """Bytes/s through the ports that the members of one node have to themselves, `bandwidth` each.
 
-    A port is a member's own if no other member is as near; all own ports that lie behind the same link out of the
-    member get no more than the way there carries.
+    A port is a member's own if no other member is as near; all own ports that lie behind the same link out of
+    the member get no more than the way there carries.
     """
     home = topology.device(members[0]).node
     if topology.nodes == 1:

@@ -41,8 +41,8 @@ Model = TypeVar("Model", bound="type[TimingModel]")
 class Entry:
     """A model. home: module and class. schedules: it times schedules. chooses: the name of a choice of its own.
 
-    place: among the names, the first ones first. From outside the package, home is the class, and file the one that
-    registered it.
+    place: among the names, the first ones first. From outside the package, home is the class, and file the
+    one that registered it.
     """
 
     name: str
@@ -56,8 +56,8 @@ class Entry:
 def discovered() -> dict[str, Entry]:
     """The entries of all modules ``*_model`` of this package by name, read from their texts.
 
-    A module states ``ENTRIES``, a tuple of mappings without anything to compute: ``class`` is the name of the class,
-    the others are the fields of `Entry`.
+    A module states ``ENTRIES``, a tuple of mappings without anything to compute: ``class`` is the name of the
+    class, the others are the fields of `Entry`.
     """
     found = []
     for path in sorted(path for folder in timing.__path__ for path in Path(folder).glob("*_model.py")):
@@ -79,9 +79,9 @@ def schedule_models() -> tuple[str, ...]:
 
 def preset_names() -> tuple[str, ...]:
     """The names of the presets in models/, each of which is a model."""
-    from blinksim.timing import presets
+    from blinksim.timing import projection
 
-    return presets.preset_names()
+    return projection.preset_names()
 
 
 def names() -> tuple[str, ...]:
@@ -99,9 +99,9 @@ def known_as(name: str) -> str:
         return name
     path, inside = in_file
     if path.suffix in YAML:
-        from blinksim.timing import presets
+        from blinksim.timing import projection
 
-        return presets.read_file(path, inside)
+        return projection.read_file(path, inside)
     plugins.run(path)
     return plugins.named(_files(), inside, path, "timing model", "@bs.register_model")
 
@@ -120,9 +120,9 @@ def is_preset(name: str) -> bool:
 
 def has_equations(name: str) -> bool:
     """True if `name` is a preset whose equations can be asked what a change would do."""
-    from blinksim.timing import presets
+    from blinksim.timing import projection
 
-    return is_preset(name) and presets.load_preset(name).constants is not None
+    return is_preset(name) and projection.load_preset(name).constants is not None
 
 
 def _short(name: str) -> str:
@@ -226,8 +226,8 @@ def register_model(model: Model) -> Model:
     Parameters
     ----------
     model : type
-        A subclass of `ScheduleModel` with a ``breakdown``, or of `TimingModel`. One that was registered before is
-        replaced.
+        A subclass of `ScheduleModel` with a ``breakdown``, or of `TimingModel`. One that was registered
+        before is replaced.
 
     Returns
     -------

@@ -2,7 +2,7 @@
 
 The time is the one that NCCL's tuner predicts for itself (`blinksim.nccl.tuner.tuner`): a model that NCCL
 chooses by, with measured times within a few per cent of it for large sizes. Where constants were measured
-(`blinksim.timing.nccl_rates`), the time that they give for NCCL's choice stands beside it.
+(`blinksim.timing.constants`), the time that they give for NCCL's choice stands beside it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.tuner.constants import DEFAULT_VERSION
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import Timing
+from blinksim.results import Term
 from blinksim.textio.text_table import count
+from blinksim.timing.constants import NVLS
 from blinksim.timing.contest import ceiling_of
 from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, library_time, nccl_time
-from blinksim.timing.nccl_rates import NVLS
 from blinksim.timing.projection_result import Ceiling, NcclProjection, Projection, reduces_in_switches
-from blinksim.timing.terms import Term
 from blinksim.timing.timing_model import TimingModel
 from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology
@@ -59,8 +59,8 @@ _SAME = {"ring": "ring", "double_binary": "tree"}
 _MOST_CHANNELS = 64
 # Ranks up to which a bound stands beside the prediction: a larger cluster is not built for it.
 MOST_RANKS = 8192
-# What NCCL calls paths over the links that a machine file means for collectives: inside a node, where NVB is by way of
-# another GPU, and to the adapters.
+# What NCCL calls paths over the links that a machine file means for collectives: inside a node, where NVB is
+# by way of another GPU, and to the adapters.
 _DIRECT = frozenset({"LOC", "NVL"})
 _NEAR = _DIRECT | {"NVB"}
 _NEAR_ADAPTERS = _NEAR | {"PIX", "PXB", "PXN"}
@@ -105,10 +105,11 @@ def predict_with(
 class NcclTuner(TimingModel):
     """NCCL's own model, for the channels that NCCL would search or that a graph file gives.
 
-    machine: the whole machine, its members those that take part, where `times` is asked for a selection: NCCL searches
-    over PCIe and CPUs too. nodes: how many nodes like this one there are, for a machine of one node with its fabric.
-    version, multicast, graph_file: as in `predict_with`. channels: how many NCCL is made to use (NCCL_MIN_NCHANNELS and
-    NCCL_MAX_NCHANNELS), after it has chosen; only the time by measured constants depends on them.
+    machine: the whole machine, its members those that take part, where `times` is asked for a selection: NCCL
+    searches over PCIe and CPUs too. nodes: how many nodes like this one there are, for a machine of one node
+    with its fabric. version, multicast, graph_file: as in `predict_with`. channels: how many NCCL is made to
+    use (NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS), after it has chosen; only the time by measured constants
+    depends on them.
     """
 
     name = MODEL
@@ -139,7 +140,8 @@ class NcclTuner(TimingModel):
     def at(self, question: Question) -> tuple[NcclTuner, Topology]:
         """The model of the machine that the question asks about, and that machine with its members.
 
-        NCCL plans for one node, so that a thousand nodes cost no more than one, unless a setting names one of them.
+        NCCL plans for one node, so that a thousand nodes cost no more than one, unless a setting names one of
+        them.
         """
         nodes: int | None = None
         named = any("n0." in edit or "fabric" in edit for edit in question.edits)
@@ -202,8 +204,8 @@ class NcclTuner(TimingModel):
     ) -> list[Projection]:
         """As `TimingModel.times`; by default everything that NCCL could take, by its own names (``ring/Simple``).
 
-        topology: the whole machine, unless the model knows it already. algorithms: NCCL's words or names of the
-        registry, which stand for their best protocol, and ``nccl`` for what NCCL chooses.
+        topology: the whole machine, unless the model knows it already. algorithms: NCCL's words or names of
+        the registry, which stand for their best protocol, and ``nccl`` for what NCCL chooses.
         """
         whole, found = self.machine or topology, self.prediction(topology)
         answers: list[Projection] = []
@@ -257,8 +259,8 @@ class NcclTuner(TimingModel):
 def projections(prediction: Prediction, whole: Topology, collective: Collective, size: int) -> list[Projection]:
     """Everything that NCCL could take for a collective of `size` bytes, by its own model, quickest first.
 
-    algorithm is NCCL's own word, such as ``ring/Simple``. Raises `InfeasibleError` for a collective that NCCL's tuner
-    does not time.
+    algorithm is NCCL's own word, such as ``ring/Simple``. Raises `InfeasibleError` for a collective that
+    NCCL's tuner does not time.
     """
     collective.check_ranks(prediction.job.ranks)
     timed = prediction.times(collective.name, size)
@@ -288,7 +290,8 @@ def measured_details(
 ) -> dict[str, Any]:
     """What an answer says beside NCCL's own figure: its time by constants that were measured; empty where none hold.
 
-    channels: as in `NcclTuner`. published: also by constants from published tables, and by those of a relative.
+    channels: as in `NcclTuner`. published: also by constants from published tables, and by those of a
+    relative.
     """
     details, collective, job = projection.details, projection.collective.name, prediction.job
     latency, size = projection.terms[0].time_s, projection.size
@@ -370,9 +373,9 @@ def _ceiling(
 ) -> Ceiling:
     """What no algorithm exceeds on a machine as NCCL takes it.
 
-    reduces: the switches add (NVLS). far: some paths leave the links that are meant for collectives. direct: none leads
-    by way of another GPU. network: bytes/s that NCCL takes adapters to carry, None for what they do. To NCCL's model
-    the switches between nodes are never too narrow, and links share nothing.
+    reduces: the switches add (NVLS). far: some paths leave the links that are meant for collectives. direct:
+    none leads by way of another GPU. network: bytes/s that NCCL takes adapters to carry, None for what they
+    do. To NCCL's model the switches between nodes are never too narrow, and links share nothing.
     """
     granted = []
     part = (

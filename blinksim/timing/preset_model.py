@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from blinksim.errors import InputError
 from blinksim.timing import projection
-from blinksim.timing.presets import load_preset
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import TimingModel
 from blinksim.topology.cluster import nodes_of, place
@@ -26,12 +25,13 @@ CHAIN = "chain"
 class PresetModel(TimingModel):
     """The scale-up + scale-out time by a preset of models/ (`blinksim.timing.projection.project`).
 
-    nodes, ranks_per_node: of the cluster, where the topology given is one node with its fabric. Default: as many as the
-    topology has. The terms need one node and its fabric only, so that a thousand nodes cost no more than one.
+    nodes, ranks_per_node: of the cluster, where the topology given is one node with its fabric. Default: as
+    many as the topology has. The terms need one node and its fabric only, so that a thousand nodes cost no
+    more than one.
     """
 
     def __init__(self, preset: str, nodes: int | None = None, ranks_per_node: int | None = None) -> None:
-        self.preset = load_preset(preset)
+        self.preset = projection.load_preset(preset)
         self.name = self.preset.name
         self.rates = self.preset.rates
         self.pins_rates = self.rates is not None

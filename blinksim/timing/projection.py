@@ -1,22 +1,347 @@
-"""Projected time of a collective as scale-up and scale-out terms, on a machine and by a preset.
+"""Projections as data: the presets of `models/*projection.yaml`, and the times that they give.
 
-The presets of the Aurora allreduce projection (2025) follow its equations (`blinksim.timing.aurora`) with the
-bandwidths of the machine's link classes; the preset `projection` derives its levels from any link graph
-(`blinksim.timing.hierarchy`).
+A preset says which reading of the equations runs, which bandwidths it uses, which link class of a machine
+stands for each of them, and which table of rates it pins. The preset `projection` derives its levels from any
+link graph (`blinksim.timing.hierarchy`); the others follow equations 1 to 10 of the Aurora allreduce
+projection (2025) with the bandwidths of the machine's link classes. There a large allreduce is a
+reduce-scatter inside the node, an allreduce between the nodes and an allgather inside the node; each part
+takes its bytes over the bandwidth of the links that carry them, without latency and arithmetic (section 3.1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from blinksim.errors import InfeasibleError, InputError
-from blinksim.timing import aurora, hierarchy
-from blinksim.timing.presets import FABRIC, Preset, changed, load_preset
-from blinksim.timing.terms import Term, total
+from blinksim import data_files
+from blinksim.errors import FileError, InfeasibleError, InputError, unknown
+from blinksim.results import Term, total
+from blinksim.timing import hierarchy
 from blinksim.topology.cluster import nodes_of, place
-from blinksim.topology.graph import Topology
+
+if TYPE_CHECKING:
+    from blinksim.textio.yaml_nodes import Entry
+    from blinksim.topology.graph import Topology
+
+BANDWIDTHS = ("mdfi", "xe", "device_to_host", "host_to_switch", "switch_to_nic", "pcie", "nic", "memory")
+READINGS = ("exact", "as-written", "chain", "derived")
+_CONSTANT = "{nic_efficiency: {value: 4/5, source: section 3}}"
+_VALUE = {True: "{bandwidth: 25GB/s, source: data sheet}", False: "{value: 4/5, source: section 3}"}
+FABRIC = "fabric"
+_PHASES = ("reduce-scatter", "allgather")
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """The variables of section 2, bandwidths in bytes/s of one link and direction.
+
+    mdfi: between the two tiles of a card. xe: between two cards. device_to_host, host_to_switch,
+    switch_to_nic: the hops of the chain model (switch_to_nic is listed in section 2 and used in no equation).
+    pcie: the host copies of equation 6. nic: one NIC. memory: GPU memory, which bounds the additions.
+    nics_per_node and nic_efficiency (the share of their joint bandwidth that can be had): equation 4.
+    parallel_links: n_l of equations 1 and 7.
+    """
+
+    mdfi: Fraction
+    xe: Fraction
+    device_to_host: Fraction
+    host_to_switch: Fraction
+    switch_to_nic: Fraction
+    pcie: Fraction
+    nic: Fraction
+    memory: Fraction
+    nics_per_node: int
+    nic_efficiency: Fraction
+    parallel_links: int
+
+
+_CONSTANTS = tuple(field.name for field in fields(Constants))
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """A change of some constants: what it stands for, the new values (bytes/s, or a share), where they come from."""
+
+    title: str
+    changes: Mapping[str, Fraction]
+    source: str
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One way to project a time.
+
+    reading: one of `READINGS`. rates: the rate table to load the machine with, None for the caller's. uses:
+    names of the bandwidths that its terms can have. classes: link class that stands for a bandwidth
+    (`FABRIC`: whatever joins the nodes). constants: None for a derived reading, which has only
+    `nic_efficiency`. pcie, hide_mdfi: see `equations`. what_if: the changes that the source document
+    discusses.
+    """
+
+    name: str
+    title: str
+    reading: str
+    rates: str | None
+    uses: tuple[str, ...]
+    classes: Mapping[str, str]
+    constants: Constants | None
+    nic_efficiency: Fraction
+    what_if: tuple[WhatIf, ...] = ()
+    pcie: bool = False
+    hide_mdfi: bool = True
+    source: str = ""
+
+
+# --- presets in files -----------------------------------------------------------------------------------------------
+
+# The presets of other files that have been read.
+_read: dict[str, Preset] = {}
+
+
+def preset_names() -> tuple[str, ...]:
+    """The names that `load_preset` knows."""
+    return (*_presets(), *_read)
+
+
+def read_file(path: Path, name: str = "") -> str:
+    """The name by which `load_preset` knows a preset of a file from anywhere; name: which, if there are several.
+
+    Raises `FileError` if there is no such preset in the file.
+    """
+    found = {preset.name: preset for preset in read_presets(path)}
+    if not found:
+        raise FileError(path, "holds no preset")
+    if name and name not in found:
+        raise FileError(path, str(unknown("preset", name, found)))
+    if not name and len(found) > 1:
+        raise FileError(path, f"holds the presets {', '.join(found)}; say which, as in {path}:{next(iter(found))}")
+    wanted = name or next(iter(found))
+    if wanted in _presets() and _presets()[wanted] != found[wanted]:
+        raise FileError(path, f"{wanted!r} is a preset of models/ already; give it another name")
+    if wanted not in _presets():
+        _read[wanted] = found[wanted]
+    return wanted
+
+
+def load_preset(name: str) -> Preset:
+    """The preset called `name`, also written ``projection:name``.
+
+    Raises `InputError` for an unknown name and `FileError` for a model file that cannot be used.
+    """
+    known = _presets() | _read
+    short = name.removeprefix("projection:")
+    if short not in known:
+        raise unknown("projection", short, known)
+    return known[short]
+
+
+@cache
+def _presets() -> dict[str, Preset]:
+    found: dict[str, Preset] = {}
+    for path in data_files.files("models", "*projection.yaml"):
+        for preset in read_presets(path):
+            if preset.name in found:
+                raise FileError(path, f"a second preset is called {preset.name!r}; give it another name")
+            found[preset.name] = preset
+    return found
+
+
+def read_presets(path: Path) -> list[Preset]:
+    """The presets of one model file; raises `FileError` with the line of the key which cannot be used."""
+    from blinksim.textio import text_files, yaml_nodes
+
+    root = yaml_nodes.load(path, text_files.read_text(path, what="model file"), "model file")
+    root.what = "the file"
+    parts = root.mapping(
+        ("title", "source", "constants", "presets", "what_if"),
+        ("source", "constants", "presets"),
+        example="{source: …, constants: {…}, presets: {…}}",
+    )
+    values: dict[str, Fraction] = {}
+    classes: dict[str, str] = {}
+    for name, entry in parts["constants"].mapping(_CONSTANTS, example=_CONSTANT).items():
+        entry.what, rate = f"constant {name}", name in BANDWIDTHS
+        given = "bandwidth" if rate else "value"
+        known = (given, "source", "assumed", *(("class",) if rate else ()))
+        stated = entry.mapping(known, (given, "source"), example=_VALUE[rate])
+        # `assumed: true` marks what no document prints; the source then says why it is taken to be so.
+        _flag(stated, "assumed", False)
+        stated["source"].text()
+        values[name] = _value(name, stated[given])
+        if "class" in stated:
+            classes[name] = stated["class"].text()
+    what_if = [_what_if(entry, values) for entry in _items(parts, "what_if", "[{title: …, set: {nic: 25GB/s}}]")]
+    source, missing = parts["source"].text(), sorted(set(_CONSTANTS) - values.keys())
+    constants = None
+    if not missing:
+        counts = {name: int(values[name]) for name in ("nics_per_node", "parallel_links")}
+        constants = Constants(**{**values, **counts})  # type: ignore[arg-type]  # values of three kinds
+    found = list[Preset]()
+    for name, (_, entry) in parts["presets"].named(example="{mine: {title: …, reading: derived}}").items():
+        entry.what = f"preset {name}"
+        keys = ("title", "reading", "pcie", "hide_mdfi", "rates", "uses")
+        stated = entry.mapping(keys, ("title", "reading"), example="{title: …, reading: derived}")
+        reading = stated["reading"].choice(READINGS, "reading")
+        if reading != "derived" and missing:
+            raise stated["reading"].error(f"the reading {reading!r} also needs constants: {', '.join(missing)}")
+        uses = _items(stated, "uses", "[xe, nic]")
+        for role in uses:
+            if role.text() not in values or role.text() not in BANDWIDTHS:
+                raise role.error(f"{entry.what} uses {role.text()!r}, which is not a bandwidth under constants")
+        preset = Preset(
+            name=name,
+            title=stated["title"].text(),
+            reading=reading,
+            rates=stated["rates"].text() if "rates" in stated else None,
+            uses=tuple(role.text() for role in uses),
+            classes=classes,
+            constants=constants,
+            nic_efficiency=values.get("nic_efficiency", Fraction(1)),
+            what_if=tuple(what_if),
+            pcie=_flag(stated, "pcie", False),
+            hide_mdfi=_flag(stated, "hide_mdfi", True),
+            source=source,
+        )
+        found.append(preset)
+    return found
+
+
+def _what_if(entry: Entry, known: Mapping[str, Fraction]) -> WhatIf:
+    keys = ("title", "set", "source")
+    parts = entry.mapping(keys, keys, example="{title: …, set: {nic: 25GB/s}, source: …}")
+    changeable = [name for name in known if name in (*BANDWIDTHS, "nic_efficiency")]
+    changes = parts["set"].mapping(changeable, example="{nic: 25GB/s}")
+    values = {name: _value(name, value) for name, value in changes.items()}
+    return WhatIf(parts["title"].text(), values, parts["source"].text())
+
+
+def _items(parts: Mapping[str, Entry], key: str, example: str) -> list[Entry]:
+    return parts[key].items(example=example) if key in parts else []
+
+
+def _flag(parts: Mapping[str, Entry], key: str, default: bool) -> bool:
+    if key not in parts:
+        return default
+    text = parts[key].text()
+    if text not in ("true", "false"):
+        raise parts[key].error(f"{parts[key].what} must be true or false, not {text!r:.40}")
+    return text == "true"
+
+
+def _value(name: str, entry: Entry) -> Fraction:
+    value = entry.rate() if name in BANDWIDTHS else entry.ratio("1 or 4/5")
+    if name == "nic_efficiency" and value > 1:
+        raise entry.error(f"{entry.what}: {value} is out of range: a share is at most 1")
+    if name in ("nics_per_node", "parallel_links") and value.denominator != 1:
+        raise entry.error(f"{entry.what}: {value} is not a whole number")
+    return value
+
+
+# --- the equations --------------------------------------------------------------------------------------------------
+
+
+def equations(
+    preset: Preset, size: int, nodes: int, ranks_per_node: int, constants: Constants | None = None
+) -> tuple[Term, ...]:
+    """The terms of one of the Aurora presets without a machine: `size` bytes, `constants` (default: the preset's).
+
+    ``chain``: the whole vector goes from GPU to GPU, 2(n - 1)/n_l times, with n ranks and n_l parallel links:
+    on one node over Xe links (equations 7 to 9), on several through hosts and NICs (equations 1 to 3, n
+    counts all ranks; the fourth term is the copy back to the device, which the paper writes with the
+    device-to-host bandwidth).
+
+    The other readings take equation 10 on one node, and on N of them equation 4: half the vector over n_Xe Xe
+    links, 2Z(N-1)/N over the NICs that the R ranks of a node can drive (one each; the paper does not print
+    the count), and back. ``as-written`` does so to the letter, with n_Xe = R/2 and at least 1. This is not
+    how the tables were made: it charges Xe links to a rank that is alone in its node, and to two ranks that
+    share a card.
+
+    ``exact`` gives the published tables. N = 1: with R = 2 the ranks sit on two cards and the MDFI terms fall
+    away. N >= 2, R = 1: the scale-up terms fall away. R = 2: both ranks share a card, and MDFI takes the
+    place of the Xe links. R >= 4 and even: n_Xe = R/2 (each tile spreads its half over as many links as there
+    are cards), MDFI hidden behind the Xe links, or added in front and behind if not `Preset.hide_mdfi`
+    (section 3.1: it can matter for small sizes). `Preset.pcie`: equation 6 besides, which the paper gives
+    between nodes only: each rank copies its share to the host and back, in both phases.
+
+    Raises `InfeasibleError` for a preset that has no equations, for an odd R above 1, which leaves a card
+    half used, and for `pcie` on one node: the paper covers neither; `InputError` for a single rank.
+    """
+    known = constants or preset.constants
+    if known is None:
+        raise InfeasibleError(f"{preset.name} has no equations of its own; it needs a machine")
+    _check_ranks(nodes, ranks_per_node)
+    if preset.reading == "chain":
+        return _chain(known, size, nodes, ranks_per_node)
+    exact = preset.reading == "exact"
+    if exact and ranks_per_node > 1 and ranks_per_node % 2:
+        raise InfeasibleError(
+            f"{ranks_per_node} ranks per node leave a card half used, which the projection does not cover; "
+            f"take {ranks_per_node - 1} or {ranks_per_node + 1}"
+        )
+    if nodes == 1:
+        if exact and preset.pcie:
+            raise InfeasibleError("equation 6, with copies to the host, is for 2 nodes or more; use aurora-projection")
+        share = Fraction(size, ranks_per_node)
+        cards = _there_and_back(known, "between cards", share, "xe")
+        alone = exact and ranks_per_node == 2
+        return cards if alone else (*cards, *_there_and_back(known, "in the card", share, "mdfi"))
+    return _on_nodes(known, preset, size, nodes, ranks_per_node)
+
+
+def _on_nodes(known: Constants, preset: Preset, size: int, nodes: int, ranks_per_node: int) -> tuple[Term, ...]:
+    """Equation 4 on two nodes or more, as `equations` says."""
+    exact = preset.reading == "exact"
+    driven = known.nic_efficiency * min(ranks_per_node, known.nics_per_node)
+    between = _term(known, "allreduce between nodes", Fraction(2 * size * (nodes - 1), nodes), "nic", driven)
+    terms: tuple[Term, ...] = (between,)
+    if not exact or ranks_per_node > 2:
+        links = max(Fraction(1), Fraction(ranks_per_node, 2))
+        before, after = _there_and_back(known, "between cards", Fraction(size, 2), "xe", links)
+        terms = (before, *terms, after)
+    if exact and (ranks_per_node == 2 or (ranks_per_node > 2 and not preset.hide_mdfi)):
+        before, after = _there_and_back(known, "in the card", Fraction(size, 2), "mdfi")
+        terms = (before, *terms, after)
+    if exact and preset.pcie:
+        both_ways = Fraction(2 * size, ranks_per_node)
+        copies = (f"copies to the host and back, {phase}" for phase in _PHASES)
+        terms += tuple(_term(known, name, both_ways, "pcie") for name in copies)
+    return terms
+
+
+def _chain(constants: Constants, size: int, nodes: int, ranks_per_node: int) -> tuple[Term, ...]:
+    ranks = ranks_per_node if nodes == 1 else nodes * ranks_per_node
+    moved = size * Fraction(2 * (ranks - 1), constants.parallel_links)
+    hops = [("from card to card", "xe")]
+    if nodes > 1:
+        hops = [("device to host", "device_to_host"), ("host to switch", "host_to_switch")]
+        hops += [("through the NIC", "nic"), ("host to device", "device_to_host")]
+    return tuple(_term(constants, name, moved, role) for name, role in (*hops, ("additions", "memory")))
+
+
+def _term(constants: Constants, name: str, amount: Fraction | int, role: str, times: Fraction | int = 1) -> Term:
+    """What `amount` bytes take on `times` links of a role."""
+    return Term(name, float(amount / (times * getattr(constants, role))), role)
+
+
+def _there_and_back(
+    constants: Constants, where: str, amount: Fraction, role: str, times: Fraction | int = 1
+) -> tuple[Term, ...]:
+    return tuple(_term(constants, f"{phase} {where}", amount, role, times) for phase in _PHASES)
+
+
+def _check_ranks(nodes: int, ranks_per_node: int) -> None:
+    """Raises `InputError` unless there are two ranks or more to combine."""
+    if nodes < 1 or ranks_per_node < 1:
+        raise InputError(f"{nodes} nodes with {ranks_per_node} ranks each; give at least 1 of both")
+    if nodes * ranks_per_node == 1:
+        raise InputError("a collective needs at least two ranks; give nodes=2 or ranks_per_node=2")
+
+
+# --- on a machine ---------------------------------------------------------------------------------------------------
 
 
 def project(
@@ -29,87 +354,15 @@ def project(
 ) -> tuple[Term, ...]:
     """The terms that a collective's time is the sum of.
 
-    topology: the machine with the rates that the preset pins (`Preset.rates`) and all of its link classes, either as a
-    cluster of `nodes` nodes or as one node whose `fabric` joins them. ranks_per_node: how many members of every node
-    take part, the first ones; None for all. size: bytes, as `blinksim.collective` defines it.
+    topology: the machine with the rates that the preset pins (`Preset.rates`) and all of its link classes,
+    either as a cluster of `nodes` nodes or as one node whose `fabric` joins them. ranks_per_node: how many
+    members of every node take part, the first ones; None for all. size: bytes, as `blinksim.collective`
+    defines it.
 
-    Raises `InputError` for counts that the machine does not have and `InfeasibleError` for a collective, a number of
-    ranks or a machine that the preset does not cover.
+    Raises `InputError` for counts that the machine does not have and `InfeasibleError` for a collective, a
+    number of ranks or a machine that the preset does not cover.
     """
     preset = load_preset(preset) if isinstance(preset, str) else preset
-    members = _members(topology, nodes, ranks_per_node)
-    ranks = len(members) // topology.nodes
-    aurora.check_ranks(nodes, ranks)
-    if preset.reading == "derived":
-        return hierarchy.hierarchical(topology, members, nodes, size, collective, preset.nic_efficiency)
-    if collective != "allreduce":
-        raise InfeasibleError(f"{preset.name} is for allreduce; the model 'projection' also covers {collective}")
-    constants = machine_constants(topology, members, nodes, preset)
-    return tuple(
-        replace(term, limit=_limit(topology, nodes, preset, term.limit))
-        for term in equations(preset, size, nodes, ranks, constants)
-    )
-
-
-def equations(
-    preset: Preset, size: int, nodes: int, ranks_per_node: int, constants: aurora.Constants | None = None
-) -> tuple[Term, ...]:
-    """The terms of one of the Aurora presets without a machine: `size` bytes, `constants` (default: the preset's).
-
-    Raises `InfeasibleError` for a preset that has no equations and for counts that they do not cover.
-    """
-    constants = constants or preset.constants
-    if constants is None:
-        raise InfeasibleError(f"{preset.name} has no equations of its own; it needs a machine")
-    match preset.reading:
-        case "chain":
-            return aurora.chain(size, nodes, ranks_per_node, constants)
-        case "as-written":
-            return aurora.as_written(size, nodes, ranks_per_node, constants)
-        case _:
-            return aurora.exact_reading(
-                size, nodes, ranks_per_node, constants, pcie=preset.pcie, hide_mdfi=preset.hide_mdfi
-            )
-
-
-def machine_constants(topology: Topology, members: Sequence[str], nodes: int, preset: Preset) -> aurora.Constants:
-    """The preset's constants with the machine's bandwidths, bytes/s, where a link class stands for one.
-
-    Raises `InfeasibleError` if the machine lacks such a class.
-    """
-    assert preset.constants is not None
-    changes: dict[str, Fraction] = {}
-    count = preset.constants.nics_per_node
-    for role in preset.uses:
-        kind = preset.classes.get(role)
-        if kind == FABRIC:
-            if nodes > 1:
-                out = hierarchy.ports(topology)
-                changes[role], count = out.bandwidth, out.count
-        elif kind is not None:
-            changes[role] = _class_bandwidth(topology, kind, members, preset)
-    return replace(changed(preset.constants, changes), nics_per_node=count)
-
-
-def _class_bandwidth(topology: Topology, kind: str, members: Sequence[str], preset: Preset) -> Fraction:
-    """Bytes/s of the slowest link of a class among those that idle GPUs do not end: all ranks work in step."""
-    if kind not in topology.link_classes:
-        raise InfeasibleError(
-            f"{preset.name} needs links of class {kind!r}, and {topology.name} has {', '.join(topology.link_classes)}; "
-            "the model 'projection' derives its levels from the machine"
-        )
-    idle = {device.name for device in topology.devices if device.holds} - set(members)
-    links = [link for link in topology.links if link.kind == kind]
-    used = [link for link in links if link.src not in idle and link.dst not in idle]
-    return min(link.bandwidth for link in used or links)
-
-
-def _limit(topology: Topology, nodes: int, preset: Preset, role: str) -> str:
-    kind = preset.classes.get(role, role)
-    return hierarchy.ports(topology).kind if kind == FABRIC and nodes > 1 else kind
-
-
-def _members(topology: Topology, nodes: int, ranks_per_node: int | None) -> tuple[str, ...]:
     if nodes < 1:
         raise InputError(f"{nodes} nodes; give at least 1")
     if topology.nodes not in (1, nodes):
@@ -120,7 +373,53 @@ def _members(topology: Topology, nodes: int, ranks_per_node: int | None) -> tupl
         raise InfeasibleError(
             f"the nodes have {' and '.join(map(str, counts))} ranks; a projection needs the same number on every node"
         )
-    return members
+    ranks = len(members) // topology.nodes
+    _check_ranks(nodes, ranks)
+    if preset.reading == "derived":
+        return hierarchy.hierarchical(topology, members, nodes, size, collective, preset.nic_efficiency)
+    if collective != "allreduce":
+        raise InfeasibleError(f"{preset.name} is for allreduce; the model 'projection' also covers {collective}")
+    constants = machine_constants(topology, members, nodes, preset)
+
+    def link_class(role: str) -> str:
+        kind = preset.classes.get(role, role)
+        return hierarchy.ports(topology).kind if kind == FABRIC and nodes > 1 else kind
+
+    terms = equations(preset, size, nodes, ranks, constants)
+    return tuple(replace(term, limit=link_class(term.limit)) for term in terms)
+
+
+def machine_constants(topology: Topology, members: Sequence[str], nodes: int, preset: Preset) -> Constants:
+    """The preset's constants with the machine's bandwidths, bytes/s, where a link class stands for one.
+
+    That is the slowest link of the class among those that idle GPUs do not end: all ranks work in step.
+    Raises `InfeasibleError` if the machine lacks such a class.
+    """
+    assert preset.constants is not None
+    changes: dict[str, Fraction] = {}
+    count = preset.constants.nics_per_node
+    idle = {device.name for device in topology.devices if device.holds} - set(members)
+    for role in preset.uses:
+        kind = preset.classes.get(role)
+        if kind == FABRIC:
+            if nodes > 1:
+                out = hierarchy.ports(topology)
+                changes[role], count = out.bandwidth, out.count
+        elif kind is not None:
+            if kind not in topology.link_classes:
+                raise InfeasibleError(
+                    f"{preset.name} needs links of class {kind!r}, and {topology.name} has "
+                    f"{', '.join(topology.link_classes)}; the model 'projection' derives its levels from the machine"
+                )
+            links = [link for link in topology.links if link.kind == kind]
+            used = [link for link in links if link.src not in idle and link.dst not in idle]
+            changes[role] = min(link.bandwidth for link in used or links)
+    return replace(changed(preset.constants, changes), nics_per_node=count)
+
+
+def changed(constants: Constants, changes: Mapping[str, Fraction]) -> Constants:
+    """`constants` with other values for some of its bandwidths (bytes/s) or its NIC efficiency."""
+    return replace(constants, **changes)  # type: ignore[arg-type]
 
 
 # --- section 5 as a table -------------------------------------------------------------------------------------------
@@ -130,8 +429,8 @@ def _members(topology: Topology, nodes: int, ranks_per_node: int | None) -> tupl
 class Change:
     """A row of the bottleneck table.
 
-    change: what is different (empty in the first row, the projection as it is). time_s and terms: the new time.
-    saved_s: how much less than the first row. ratio: first row's time over the new one.
+    change: what is different (empty in the first row, the projection as it is). time_s and terms: the new
+    time. saved_s: how much less than the first row. ratio: first row's time over the new one.
     """
 
     change: str
@@ -144,32 +443,31 @@ class Change:
 
 
 def bottlenecks(
-    preset: Preset | str, size: int, nodes: int, ranks_per_node: int, constants: aurora.Constants | None = None
+    preset: Preset | str, size: int, nodes: int, ranks_per_node: int, constants: Constants | None = None
 ) -> tuple[Change, ...]:
     """What each change that section 5 of the source discusses would do, one at a time, largest gain first.
 
-    size: bytes. constants: where to start from (default: the preset's). Changes to what the preset does not use are
-    left out. Raises as `equations` does.
+    size: bytes. constants: where to start from (default: the preset's). Changes to what the preset does not
+    use are left out. Raises as `equations` does.
     """
     preset = load_preset(preset) if isinstance(preset, str) else preset
     base = equations(preset, size, nodes, ranks_per_node, constants)
     start = constants or preset.constants
     assert start is not None
     before = total(base)
+
+    def text(name: str, value: Fraction) -> str:
+        return f"{float(value / 10**9):g} GB/s" if name in BANDWIDTHS else f"{float(value):g}"
+
     rows = []
     for entry in preset.what_if:
-        if not {name for name in entry.changes if name in aurora.BANDWIDTHS} <= {*preset.uses}:
+        if not {name for name in entry.changes if name in BANDWIDTHS} <= {*preset.uses}:
             continue
         terms = equations(preset, size, nodes, ranks_per_node, changed(start, entry.changes))
         after = total(terms)
         settings = ", ".join(
-            f"{name} {_text(name, getattr(start, name))} -> {_text(name, value)}"
-            for name, value in entry.changes.items()
+            f"{name} {text(name, getattr(start, name))} -> {text(name, value)}" for name, value in entry.changes.items()
         )
         rows.append(Change(entry.title, settings, after, before - after, before / after, terms, entry.source))
     rows.sort(key=lambda row: row.time_s)
     return (Change("", "", before, 0.0, 1.0, base, preset.source), *rows)
-
-
-def _text(name: str, value: Fraction) -> str:
-    return f"{float(value / 10**9):g} GB/s" if name in aurora.BANDWIDTHS else f"{float(value):g}"

@@ -9,10 +9,9 @@ from typing import Any
 
 from blinksim.bounds.bound_result import BY_SUMS
 from blinksim.collective import Collective, busbw_factor
-from blinksim.results import Rates, Result, paragraph
+from blinksim.results import Rates, Result, Term, paragraph
 from blinksim.textio.text_table import count, names, table
-from blinksim.timing.origin import FitError
-from blinksim.timing.terms import Term
+from blinksim.timing.constants import FitError
 from blinksim.units import exact_GBps, format_rate, format_size, format_time, in_GBps
 
 
@@ -20,10 +19,10 @@ from blinksim.units import exact_GBps, format_rate, format_size, format_time, in
 class Ceiling:
     """An upper bound on algbw, bytes/s (`blinksim.bounds.best_known`): why it holds, and for what.
 
-    assumes: what schedules and switches may do; empty if it holds for every schedule. scope: the kind of certificate.
-    granted: what the bound lets the machine do beyond its description, because the answer beside it takes it so.
-    in_network: what no algorithm exceeds that has switches do what they can, if that is more; and what they then may.
-    searched: false if sums alone gave it, so that a search might find a tighter one.
+    assumes: what schedules and switches may do; empty if it holds for every schedule. scope: the kind of
+    certificate. granted: what the bound lets the machine do beyond its description, because the answer beside
+    it takes it so. in_network: what no algorithm exceeds that has switches do what they can, if that is more;
+    and what they then may. searched: false if sums alone gave it, so that a search might find a tighter one.
     """
 
     rate: Fraction
@@ -256,8 +255,8 @@ class Projection(Rates, Result):
     ) -> list[tuple[str, str]]:
         """The lines below the table of terms, as labels and texts.
 
-        edits: of the machine. rivals: how many algorithms were compared to find this one, None if it was named.
-        left_out: the reasons of those that were not.
+        edits: of the machine. rivals: how many algorithms were compared to find this one, None if it was
+        named. left_out: the reasons of those that were not.
         """
         lines = [("bottleneck", self.bottleneck_words), *self._at_most(), *self.floor()]
         lines.append(("ranks", f"{len(self.members)}: {names(self.members)}"))

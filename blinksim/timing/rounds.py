@@ -30,9 +30,9 @@ _PADDED = 4096
 class _Table:
     """Stages laid out server by server, padded to powers of two within classes of servers.
 
-    place (E): position of each stage in the table. groups: (slice, servers, width) of each class. width: of the whole
-    table. sources (F, width), gaps (F, width): for each place the places of the stages it waits for, padded with
-    `width`, where a zero stands, and how many rounds earlier they were served.
+    place (E): position of each stage in the table. groups: (slice, servers, width) of each class. width: of
+    the whole table. sources (F, width), gaps (F, width): for each place the places of the stages it waits
+    for, padded with `width`, where a zero stands, and how many rounds earlier they were served.
     """
 
     place: Ticks
@@ -70,9 +70,10 @@ def _table(graph: EventGraph) -> _Table:
 def in_rounds(work: Work, pieces: int, *, record: bool = False, watch: bool = False) -> Run:
     """Runs `pieces` of everything in rounds.
 
-    record: True to return when each stage began. watch: True to find out whether the run is settled: in the last whole
-    rounds nothing has grown by more than the load of a round on the busiest server. As the rounds are one monotone map
-    that commutes with adding a constant, nothing ever will again (Baccelli et al., section 3.7).
+    record: True to return when each stage began. watch: True to find out whether the run is settled: in the
+    last whole rounds nothing has grown by more than the load of a round on the busiest server. As the rounds
+    are one monotone map that commutes with adding a constant, nothing ever will again (Baccelli et al.,
+    section 3.7).
     """
     graph = work.graph
     if not graph.count:
@@ -161,9 +162,10 @@ def _scan(ready: Ticks, prefix: Ticks, hold: Ticks, free: list[Ticks], table: _T
 class _Level:
     """Stages in the order of servers, where their arrivals come from, which levels no later one needs.
 
-    servers (rows): one per row; row and slot (stages): where each stage stands at its server, slots: places of a row.
-    waits: level, stages, the stages of that level that they wait for, and where those of each begin. straight (stages):
-    the only stage that each waits for, if all are of the level before. forget: levels that no later one needs.
+    servers (rows): one per row; row and slot (stages): where each stage stands at its server, slots: places
+    of a row. waits: level, stages, the stages of that level that they wait for, and where those of each
+    begin. straight (stages): the only stage that each waits for, if all are of the level before. forget:
+    levels that no later one needs.
     """
 
     stages: Ticks
@@ -210,8 +212,9 @@ def _levels(graph: EventGraph) -> list[_Level]:
 def in_levels(work: Work, pieces: int, *, record: bool = False, check: bool = True) -> tuple[Run, bool]:
     """Runs `pieces` of everything level by level, and whether every server then served first come, first served.
 
-    If it was, this is what FIFO service gives, start by start: the order of service and of arrival are the same.
-    record: True to return when each stage began. check: False skips that test; the answer is then False.
+    If it was, this is what FIFO service gives, start by start: the order of service and of arrival are the
+    same. record: True to return when each stage began. check: False skips that test; the answer is then
+    False.
     """
     graph = work.graph
     if not graph.count:
@@ -222,7 +225,8 @@ def in_levels(work: Work, pieces: int, *, record: bool = False, check: bool = Tr
     finish, turn = 0, np.arange(pieces, dtype=np.int64)[None, :, None]
     spare = np.zeros((0, pieces), dtype=np.int64)
     for number, plan in enumerate(graph.once(_levels)):
-        # (stages, pieces): when each piece is ready for each stage, and from the end of the loop on is delivered.
+        # (stages, pieces): when each piece is ready for each stage, and from the end of the loop on is
+        # delivered.
         ready = _arrived(plan, delivered, number, pieces, spare)
         if number == 0 and work.release.any():
             np.maximum(ready, work.release[plan.stages][:, None], out=ready)

@@ -23,7 +23,8 @@ class Simulated(ScheduleModel):
     """A discrete-event simulation of the schedule, with the piece size that takes the least time."""
 
     name = "simulate"
-    # Each step of the search for a crossover costs two simulations, and their times jump with the number of pieces.
+    # Each step of the search for a crossover costs two simulations, and their times jump with the number of
+    # pieces.
     crossover_precision: ClassVar[int | None] = 50
 
     def check_schedule(self, entrant: Candidate) -> None:

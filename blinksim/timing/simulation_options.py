@@ -1,13 +1,19 @@
-"""Options of a simulation: the order in which links serve, and the behaviour of sends."""
+"""Options of a simulation: the order in which links serve, the behaviour of sends, and the protocols of NCCL.
+
+A protocol sets the share of traffic that is data (SISCI-NCCL thesis, Cubedo 2021, section 3.3.3). Simple
+sends plain data and a flag for the whole piece. LL sends 4 bytes of data and 4 of flag in every 8-byte store,
+so the receiver needs no barrier; LL128 sends 120 bytes of data in 128, and needs links that keep stores in
+order.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, get_args
 
 from blinksim.errors import InputError, unknown
-from blinksim.timing.protocols import efficiency
 
 ServiceName = Literal["fifo", "static", "ordered"]
 OfferName = Literal["turns", "burst"]
@@ -15,19 +21,30 @@ SwitchingName = Literal["cut-through", "store-and-forward"]
 ProtocolName = Literal["simple", "ll", "ll128"]
 MessagesName = Literal["joined", "single"]
 
+PROTOCOLS: Mapping[str, Fraction] = {"simple": Fraction(1), "ll": Fraction(4, 8), "ll128": Fraction(120, 128)}
+"""Data bytes per byte sent."""
+
+
+def efficiency(name: str) -> Fraction:
+    """The share of data of the protocol called `name`, in any case; raises `InputError` for another name."""
+    if name.lower() not in PROTOCOLS:
+        raise unknown("protocol", name, PROTOCOLS)
+    return PROTOCOLS[name.lower()]
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """How links serve and sends behave.
 
-    service: ``fifo`` (ties by piece, then chunk), ``static`` (in rounds for a forest, level by level for steps), or
-    ``ordered`` (step by step at every link, as channels do). offer: how pieces stand in line under ``fifo``: in
-    ``turns`` (default for forests), one of each send and chunk at a time, or as a ``burst`` (default for steps),
-    everything that is there. protocol: ``simple``, ``ll`` or ``ll128``, which sets the share of what is sent that is
-    data. gamma: seconds per byte that a rank reduces. launch: seconds before anything starts. switching:
-    ``cut-through``, where devices inside a route pass a piece on while it arrives, or ``store-and-forward``, where they
-    wait for all of it. messages: ``joined``, where the chunks that one connection carries in one step are one message,
-    or ``single``, where each is a message of its own with an overhead of its own; trees of a forest always are.
+    service: ``fifo`` (ties by piece, then chunk), ``static`` (in rounds for a forest, level by level for
+    steps), or ``ordered`` (step by step at every link, as channels do). offer: how pieces stand in line under
+    ``fifo``: in ``turns`` (default for forests), one of each send and chunk at a time, or as a ``burst``
+    (default for steps), everything that is there. protocol: ``simple``, ``ll`` or ``ll128``, which sets the
+    share of what is sent that is data. gamma: seconds per byte that a rank reduces. launch: seconds before
+    anything starts. switching: ``cut-through``, where devices inside a route pass a piece on while it
+    arrives, or ``store-and-forward``, where they wait for all of it. messages: ``joined``, where the chunks
+    that one connection carries in one step are one message, or ``single``, where each is a message of its own
+    with an overhead of its own; trees of a forest always are.
     """
 
     service: ServiceName = "fifo"

@@ -49,8 +49,8 @@ def simulate(
 ) -> Timeline:
     """Simulate `schedule` for `size` bytes on the links, buses and capacities of its machine.
 
-    A link is busy with a piece for its bytes over the bandwidth, and the first link of a route for the sender's
-    overhead too; the latency passes afterwards, while the next piece is sent.
+    A link is busy with a piece for its bytes over the bandwidth, and the first link of a route for the
+    sender's overhead too; the latency passes afterwards, while the next piece is sent.
 
     Parameters
     ----------
@@ -65,8 +65,8 @@ def simulate(
     service : {"fifo", "static", "ordered"}
         How links serve: what came first; in rounds, or level by level; or step by step.
     offer : {"turns", "burst"}, optional
-        How pieces stand in line under ``fifo``: one of each send and chunk at a time (default for forests), or all that
-        are there (default for steps).
+        How pieces stand in line under ``fifo``: one of each send and chunk at a time (default for forests),
+        or all that are there (default for steps).
     protocol : {"simple", "ll", "ll128"}
         What share of the traffic is data.
     gamma : float
@@ -155,8 +155,8 @@ def pieces_of(schedule: Schedule, size: int, chunk: int) -> int:
 def _best_pieces(graph: ScheduleGraph, size: int, options: Options, most: int | None, tried: dict[int, float]) -> int:
     """The number of pieces with the least time: powers of two near a guess, then in between.
 
-    Where latency only overlaps, more pieces are always better: the search stops when they no longer gain 0.1 %. most:
-    events of a run. tried: gets the seconds of every number that was tried.
+    Where latency only overlaps, more pieces are always better: the search stops when they no longer gain 0.1
+    %. most: events of a run. tried: gets the seconds of every number that was tried.
     """
     schedule, most = graph.schedule, most_events("heap") if most is None else most
     if options.service == "static":

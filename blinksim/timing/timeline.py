@@ -14,19 +14,19 @@ import numpy.typing as npt
 
 from blinksim.collective import busbw_factor
 from blinksim.graphs.arrays import distinct
-from blinksim.results import Rates, Result, paragraph
+from blinksim.results import Rates, Result, Term, paragraph
 from blinksim.schedule.model import Schedule
 from blinksim.textio.text_table import count
 from blinksim.timing.evaluation import evaluated
 from blinksim.timing.event_graph import Run, ScheduleGraph, Ticks, Work
 from blinksim.timing.simulation_options import Options
-from blinksim.timing.terms import Term
 from blinksim.units import format_rate, format_size, format_time
 
 Whole = npt.NDArray[np.int64]
 Real = npt.NDArray[np.float64]
 
-# Transfers that are recorded to find the critical path; beyond that, a run with fewer pieces of the same size.
+# Transfers that are recorded to find the critical path; beyond that, a run with fewer pieces of the same
+# size.
 _MOST_RECORDED = 3_000_000
 
 
@@ -72,9 +72,9 @@ class Transfer:
 class Leg:
     """A stretch of the critical path at one server.
 
-    place: the link, bus, device or reducer, or what else took the time. kind: its link class. start_s, time_s: seconds.
-    pieces: passed one after another. travel_s: the part of time_s in which the last of them was on its way (latency,
-    and what a slower stage behind it took).
+    place: the link, bus, device or reducer, or what else took the time. kind: its link class. start_s,
+    time_s: seconds. pieces: passed one after another. travel_s: the part of time_s in which the last of them
+    was on its way (latency, and what a slower stage behind it took).
     """
 
     place: str
@@ -269,8 +269,8 @@ class Timeline(Rates, Result):
     def transfers(self, most: int | None = None) -> Iterator[Transfer]:
         """Every piece at every server in the order of time; of more than `most` a sample from the whole run.
 
-        The sample takes whole pieces, evenly spaced, so that the way of a piece can be followed; where not even two
-        fit, it takes evenly spaced transfers.
+        The sample takes whole pieces, evenly spaced, so that the way of a piece can be followed; where not
+        even two fit, it takes evenly spaced transfers.
         """
         start, seconds = self.starts(), self.work.seconds
         names = [device.name for device in self.schedule.topology.devices]
@@ -393,8 +393,9 @@ def exact_time(timeline: Timeline) -> Fraction:
 def _critical_path(graph: ScheduleGraph, work: Work, start: Ticks) -> list[Leg]:
     """The chain of busy servers and journeys that ends with the last delivery, first leg first.
 
-    Walking back from there, a piece either waited for its server, which was then busy with the piece before it, or
-    started as soon as its data was there. The pieces passed on the way add up to the whole time, without gaps.
+    Walking back from there, a piece either waited for its server, which was then busy with the piece before
+    it, or started as soon as its data was there. The pieces passed on the way add up to the whole time,
+    without gaps.
 
     start (pieces, E): of a run.
     """
@@ -428,8 +429,8 @@ def _critical_path(graph: ScheduleGraph, work: Work, start: Ticks) -> list[Leg]:
     while True:
         server, end = int(graph.resource[stage]), int(start[piece, stage] + work.lag[stage])
         travel = int(work.lag[stage] - work.hold[stage])
-        # How many pieces the server passed without a break up to this one. A server that is free takes what is there:
-        # so the first of them came just then.
+        # How many pieces the server passed without a break up to this one. A server that is free takes what
+        # is there: so the first of them came just then.
         pieces, stages, begun, first = line(server)
         low, high = (int(np.searchsorted(begun, start[piece, stage], side)) for side in ("left", "right"))
         at = next(k for k in range(low, high) if (pieces[k], stages[k]) == (piece, stage))
@@ -448,7 +449,8 @@ def _critical_path(graph: ScheduleGraph, work: Work, start: Ticks) -> list[Leg]:
     legs = []
     visits.reverse()
     for number, (name, kind, begin, end, passed, travel) in enumerate(visits):
-        # A piece may start at the next server before it has left this one: the leg then ends where the next begins.
+        # A piece may start at the next server before it has left this one: the leg then ends where the next
+        # begins.
         stop = visits[number + 1][2] if number + 1 < len(visits) else end
         onward = work.seconds(max(0, min(travel, stop - begin)))
         legs.append(Leg(name, kind, work.seconds(begin), work.seconds(stop - begin), passed, onward))

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from blinksim import plugins
 from blinksim.algorithms.registry import candidates
 from blinksim.errors import InputError
+from blinksim.results import Term
 from blinksim.timing.candidates import Entrants, enter_best, enter_named
 from blinksim.timing.contest import Contest, able_of, ceiling_of
 from blinksim.timing.projection_result import Projection
-from blinksim.timing.terms import Term
 
 if TYPE_CHECKING:
     from blinksim.collective import Collective
@@ -31,8 +31,9 @@ LARGE = 2**30
 class TimingModel(ABC):
     """A way to say how long a collective takes on a machine.
 
-    name: as questions give it. rates: the name of the rate table that the model wants, None for any. pins_rates: it
-    accepts no other table. best: the algorithm that ``best`` stands for, None for the quickest.
+    name: as questions give it. rates: the name of the rate table that the model wants, None for any.
+    pins_rates: it accepts no other table. best: the algorithm that ``best`` stands for, None for the
+    quickest.
     """
 
     name: str
@@ -71,9 +72,9 @@ class TimingModel(ABC):
     ) -> list[Projection]:
         """The projections for all `sizes` (bytes), in the order of the sizes, quickest first for each.
 
-        topology: what `Topology.select` returns, unless the model says that it needs more. algorithms: default, all
-        that the model can time there. report: called with a progress message. Raises `InputError` for unknown names
-        and `InfeasibleError` where the model does not cover the case.
+        topology: what `Topology.select` returns, unless the model says that it needs more. algorithms:
+        default, all that the model can time there. report: called with a progress message. Raises
+        `InputError` for unknown names and `InfeasibleError` where the model does not cover the case.
         """
 
 
@@ -131,7 +132,7 @@ class ScheduleModel(TimingModel):
 
     @property
     def by_alpha_and_beta(self) -> bool:
-        """True if its times are those of `blinksim.timing.candidate_cost.cost_of`, without a gamma."""
+        """True if its times are those of `blinksim.timing.alpha_beta.cost`, without a gamma."""
         return False
 
     @abstractmethod
@@ -174,9 +175,9 @@ class ScheduleModel(TimingModel):
     ) -> Contest:
         """The named algorithms, or all that `blinksim.timing.candidates` considers, built to be timed by this model.
 
-        names: of algorithms and of files of schedules, or schedules. One that cannot run raises; of those that are not
-        named the reason is kept. Raises `InfeasibleError` if none is left. sizes: for how many bytes they are to be
-        the best. only_best: only the quickest is asked for.
+        names: of algorithms and of files of schedules, or schedules. One that cannot run raises; of those
+        that are not named the reason is kept. Raises `InfeasibleError` if none is left. sizes: for how many
+        bytes they are to be the best. only_best: only the quickest is asked for.
         """
         collective.check_ranks(part.ranks)
         if part.ranks < 2:
@@ -198,7 +199,8 @@ class ScheduleModel(TimingModel):
         part, found = contest.topology, list[Projection]()
         for name, entrant in contest.entrants.items():
             cost = self._checked(entrant, size, self.gamma)
-            # What switches can do beside forwarding, if the schedule has them do some of it, raises the ceiling.
+            # What switches can do beside forwarding, if the schedule has them do some of it, raises the
+            # ceiling.
             forwards = isinstance(entrant.timed, Outline) or entrant.collective.personalized
             grants = () if forwards or not abilities_used(entrant.compact) else able_of(part)
             bound = contest.bound

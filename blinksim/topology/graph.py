@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from blinksim.collective import Collective
-    from blinksim.timing.execution_rates import ExecutionRates
-    from blinksim.timing.nccl_rates import NcclRates
+    from blinksim.timing.constants import ExecutionRates, NcclRates
     from blinksim.topology.fabric import Fabric
     from blinksim.topology.link_columns import LinkColumns
     from blinksim.topology.routes import Router

@@ -9,7 +9,7 @@ from blinksim.algorithms import chain_tree
 from blinksim.collective import Collective
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.loads import link_loads
-from blinksim.timing.candidate_cost import cost_of
+from blinksim.timing.alpha_beta import cost
 from blinksim.topology.group import place_turn
 
 ALLREDUCE = Collective("allreduce")
@@ -29,7 +29,7 @@ def test_images_are_the_trees_of_all_heads(machine: str, nodes: int, step: int) 
     once, all_of_them = Candidate(whole), Candidate.of(written)
     assert once.rate == all_of_them.rate
     for size in (1, 2**20, 2**32):
-        found, wanted = cost_of(once, size), cost_of(all_of_them, size)
+        found, wanted = cost(once, size), cost(all_of_them, size)
         assert found.time_s == pytest.approx(wanted.time_s, rel=1e-12)
         assert (found.bottleneck, found.steps, found.pieces) == (wanted.bottleneck, wanted.steps, wanted.pieces)
         assert [(term.name, term.limit) for term in found.terms] == [(term.name, term.limit) for term in wanted.terms]

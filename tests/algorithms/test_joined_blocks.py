@@ -18,7 +18,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.symmetric import step_loads
-from blinksim.timing.candidate_cost import cost_of, loads_cost
+from blinksim.timing.alpha_beta import cost
 
 ALLTOALL = Collective("alltoall")
 NVLINK, RAIL = (1.9e-6, 1.3e-6), (5.6e-6, 0.9e-6)
@@ -117,9 +117,9 @@ def test_one_node_and_its_turns_are_the_schedule(module: object, name: str, node
     assert (facts.facts.in_flight, facts.facts.in_place) == (written.facts.in_flight, written.facts.in_place)
     assert turned.sends == whole.sends == schedule.sends
     for size in (2**16, 2**22, 2**30):
-        times = [cost_of(one, size).time_s for one in (turned, Candidate(whole), Candidate(schedule))]
+        times = [cost(one, size).time_s for one in (turned, Candidate(whole), Candidate(schedule))]
         assert times == pytest.approx([times[0]] * 3, rel=1e-9)
-    assert loads_cost(step_loads(whole), 2**20).steps == schedule.steps
+    assert cost(step_loads(whole), 2**20).steps == schedule.steps
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_one_node_and_its_turns_are_the_schedule(module: object, name: str, node
 @pytest.mark.parametrize("algorithm", ["rail_joined", "bruck"])
 def test_a_simulation_takes_as_long(name: str, nodes: int, size: int, algorithm: str) -> None:
     schedule = REGISTRY[algorithm].build(bs.load(name, nodes=nodes).select(), ALLTOALL)
-    assert cost_of(Candidate(schedule), size).time_s == pytest.approx(bs.simulate(schedule, size).time_s, rel=0.05)
+    assert cost(Candidate(schedule), size).time_s == pytest.approx(bs.simulate(schedule, size).time_s, rel=0.05)
 
 
 @pytest.mark.parametrize("name", ["hgx-h100", "dgx-a100"])
@@ -149,9 +149,9 @@ def test_thousands_of_ranks_take_as_long_as_their_bytes() -> None:
     assert large is not None
     assert small is not None
     least = 2**30 * 8 * 255 / 256 / 400e9
-    assert least < cost_of(large, 2**30).time_s < 1.03 * least
+    assert least < cost(large, 2**30).time_s < 1.03 * least
     # A message to each of 2,040 ranks of other nodes would cost 0.9 us; these are 15 in each digit, of eight members.
-    assert cost_of(small, 2**19).time_s < 1e-4 < 2039 * 0.9e-6
+    assert cost(small, 2**19).time_s < 1e-4 < 2039 * 0.9e-6
 
 
 @pytest.mark.parametrize("algorithm", ["rail_joined", "bruck"])

@@ -16,7 +16,7 @@ from blinksim.errors import InfeasibleError
 from blinksim.packing.rails import choose_places, place_sums
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.step_loads import StepLoads
-from blinksim.timing.candidate_cost import cost_of
+from blinksim.timing.alpha_beta import cost
 from blinksim.timing.candidates import said_once
 from blinksim.topology.graph import Topology
 from blinksim.traffic import Traffic
@@ -76,8 +76,8 @@ def test_sums_take_as_long_as_the_schedule(name: str, nodes: int, edits: tuple[s
         assert isinstance(sums.timed, StepLoads)
         assert (sums.sends, sums.steps) == (schedule.sends, schedule.steps)
         for size in (2**16, 2**22, 2**28):
-            written = cost_of(Candidate(schedule), size).time_s
-            assert cost_of(sums, size).time_s == pytest.approx(written, rel=accurate)
+            written = cost(Candidate(schedule), size).time_s
+            assert cost(sums, size).time_s == pytest.approx(written, rel=accurate)
 
 
 def test_a_simulation_takes_as_long() -> None:
@@ -85,7 +85,7 @@ def test_a_simulation_takes_as_long() -> None:
     traffic = bs.expert_traffic(24, tokens=64, skew=0.8)
     schedule = REGISTRY["rail_joined"].build(part, exchange(traffic))
     for size in (2**16, 2**20):
-        assert cost_of(Candidate(schedule), size).time_s == pytest.approx(bs.simulate(schedule, size).time_s, rel=0.06)
+        assert cost(Candidate(schedule), size).time_s == pytest.approx(bs.simulate(schedule, size).time_s, rel=0.06)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -118,7 +118,7 @@ def test_thousands_of_ranks_with_a_matrix_are_timed_at_the_bound() -> None:
     assert isinstance(found.timed, StepLoads)
     size = Traffic(matrix).size
     least = 376 * 8 * 3 * 2**17 / 400e9
-    assert least < cost_of(found, size).time_s < 1.02 * least
+    assert least < cost(found, size).time_s < 1.02 * least
 
 
 def test_what_is_too_large_is_refused_before_it_is_built() -> None:

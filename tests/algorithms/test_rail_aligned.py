@@ -27,7 +27,7 @@ from blinksim.graphs.programs import shared_capacities
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.symmetric import SymmetricSchedule
-from blinksim.timing.candidate_cost import cost_of
+from blinksim.timing.alpha_beta import cost
 from blinksim.topology.graph import Topology
 from blinksim.traffic import Traffic
 
@@ -251,10 +251,10 @@ def test_one_node_and_its_turns_are_the_schedule(name: str, nodes: int, edits: t
     assert (turned.sends, turned.chunks) == (turned.schedule.sends, turned.schedule.chunks)
     assert turned.rate == bs.verify(whole).facts.rate
     for size in (2**16, 2**22, 2**30):
-        times = [cost_of(one, size).time_s for one in (Candidate(turned), Candidate(turned.schedule))]
+        times = [cost(one, size).time_s for one in (Candidate(turned), Candidate(turned.schedule))]
         assert times[0] == pytest.approx(times[1], rel=1e-12)
         if turned.sends == whole.sends:
-            assert times[0] == pytest.approx(cost_of(Candidate(whole), size).time_s, rel=1e-12)
+            assert times[0] == pytest.approx(cost(Candidate(whole), size).time_s, rel=1e-12)
 
 
 @pytest.mark.parametrize(("machine", "nodes"), [("hgx-h100", 4), ("dgx-a100", 3), ("mi300x", 3)])

@@ -23,7 +23,6 @@ from blinksim.schedule.model import as_schedule
 from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.schedule.verify import verify
 from blinksim.timing.alpha_beta import cost
-from blinksim.timing.candidate_cost import symmetric_cost
 from blinksim.timing.simulation_options import ServiceName
 
 RESULTS = Path(__file__).resolve().parents[2] / "validate" / "results"
@@ -120,7 +119,7 @@ def test_messages_are_counted_by_symmetry_too() -> None:
     made = bs.synthesize(bs.load("hgx-h100", nodes=64), "allgather").compact
     assert isinstance(made, SymmetricSchedule)
     for size in (2**20, 2**26):
-        assert symmetric_cost(made, size).time_s == pytest.approx(cost(made.schedule, size).time_s)
+        assert cost(made, size).time_s == pytest.approx(cost(made.schedule, size).time_s)
 
 
 @pytest.mark.slow

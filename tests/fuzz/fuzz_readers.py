@@ -22,7 +22,7 @@ from blinksim.cli import main
 from blinksim.formats import machine_yaml
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.logs import tests_log
-from blinksim.timing.presets import read_presets
+from blinksim.timing.projection import read_presets
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 

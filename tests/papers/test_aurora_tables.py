@@ -10,9 +10,9 @@ import pytest
 from blinksim import machines
 from blinksim.answers.measurements.measured import ProjectedCell, projected_cells
 from blinksim.errors import FileError
+from blinksim.results import total
 from blinksim.textio.csv_rows import read_rows
 from blinksim.timing import projection
-from blinksim.timing.terms import total
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 GB = 10**9

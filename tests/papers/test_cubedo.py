@@ -37,7 +37,7 @@ from blinksim.papers.cubedo import (
 )
 from blinksim.papers.together import slotted
 from blinksim.schedule.model import Schedule
-from blinksim.timing.protocols import efficiency
+from blinksim.timing.simulation_options import efficiency
 from blinksim.topology.graph import Device, Link
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"

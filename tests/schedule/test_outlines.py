@@ -16,7 +16,6 @@ from blinksim.schedule import step_loads
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.step_loads import Outline
 from blinksim.timing.alpha_beta import cost
-from blinksim.timing.candidate_cost import cost_of, loads_cost
 from blinksim.topology import group
 
 OUTLINED = [entry.name for entry in REGISTRY.values() if entry.outlined]
@@ -65,7 +64,7 @@ def test_it_takes_the_time_of_the_schedule(machine: str, by_symmetry: bool, monk
             outline = Outline(part, collective, name, module.rounds(part, collective))
             assert (outline.steps, outline.sends, outline.rate) == (full.compact.steps, full.compact.sends, full.rate)
             for size, gamma in ((2**10, 0.0), (2**30, 1e-12)):
-                brief, long = loads_cost(outline.step_loads, size, gamma), cost(full.compact, size, gamma, full.spread)
+                brief, long = cost(outline.step_loads, size, gamma), cost(full.compact, size, gamma, full.spread)
                 assert [term.name for term in brief.terms] == [term.name for term in long.terms]
                 assert [term.time_s for term in brief.terms] == pytest.approx(
                     [term.time_s for term in long.terms], rel=1e-11, abs=1e-18
@@ -95,7 +94,7 @@ def test_large_schedules_are_timed_by_their_outlines_and_written_when_asked_for(
     ring = REGISTRY["ring"].parallel(part, collective)
     assert isinstance(ring.timed, Outline)
     assert bs.verify(ring.schedule)
-    assert cost_of(ring, 2**20).time_s == pytest.approx(cost_of(Candidate(ring.schedule), 2**20).time_s, rel=1e-9)
+    assert cost(ring, 2**20).time_s == pytest.approx(cost(Candidate(ring.schedule), 2**20).time_s, rel=1e-9)
 
 
 def test_a_ring_of_hundreds_takes_what_its_formula_says() -> None:
@@ -106,5 +105,5 @@ def test_a_ring_of_hundreds_takes_what_its_formula_says() -> None:
     overhead = part.links[0].overhead
     expected = 511 * (alpha + overhead + 2**30 / 512 / 25e9)
     assert isinstance(found.timed, Outline)
-    assert loads_cost(found.timed.step_loads, 2**30, whole_messages=True).time_s == pytest.approx(expected, rel=1e-9)
-    assert expected - 511 * alpha < cost_of(found, 2**30).time_s <= expected
+    assert cost(found.timed.step_loads, 2**30, whole_messages=True).time_s == pytest.approx(expected, rel=1e-9)
+    assert expected - 511 * alpha < cost(found, 2**30).time_s <= expected

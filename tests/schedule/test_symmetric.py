@@ -26,7 +26,6 @@ from blinksim.schedule.model import COPY
 from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.schedule.verify import overwritten_in_place, verify, wrong_exchange
 from blinksim.timing.alpha_beta import cost
-from blinksim.timing.candidate_cost import symmetric_cost
 from blinksim.topology.group import find_turns
 
 SLOW = "degrade n2.nic3-fabric3 bandwidth=20GB/s"
@@ -96,7 +95,7 @@ def test_it_takes_the_time_that_it_takes_written_out(machine: str, name: str) ->
     assert whole is not None
     full = whole.schedule
     for size in (2**10, 2**20, 2**30):
-        once, all_ = symmetric_cost(whole, size, 1e-12), cost(full, size, 1e-12)
+        once, all_ = cost(whole, size, 1e-12), cost(full, size, 1e-12)
         assert once.time_s == pytest.approx(all_.time_s, rel=1e-12)
         assert [term.name for term in once.terms] == [term.name for term in all_.terms]
         assert (once.pieces, once.steps, once.bottleneck) == (all_.pieces, all_.steps, all_.bottleneck)

@@ -15,8 +15,7 @@ import blinksim as bs
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.timing import aurora
-from blinksim.timing.presets import load_preset
+from blinksim.timing.projection import equations, load_preset
 from blinksim.topology.graph import Topology
 
 SIZE = 2 * 10**9
@@ -32,9 +31,7 @@ def without_alpha(cards: int, tiles: tuple[int, ...] = (0, 1)) -> Topology:
 
 def equation_4(ranks: int) -> dict[str, float]:
     """Seconds by what sets them: the terms of two nodes, of which the graph of one has those inside."""
-    constants = load_preset("aurora-projection").constants
-    assert constants is not None
-    terms = aurora.exact_reading(SIZE, 2, ranks, constants, hide_mdfi=False)
+    terms = equations(replace(load_preset("aurora-projection"), hide_mdfi=False), SIZE, 2, ranks)
     return {kind: sum(term.time_s for term in terms if term.limit == kind) for kind in ("xe", "mdfi")}
 
 

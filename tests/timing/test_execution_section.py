@@ -17,9 +17,17 @@ from blinksim.formats.rate_tables import RateTable
 from blinksim.textio import yaml_nodes
 from blinksim.textio.yaml_nodes import dump
 from blinksim.timing import execution_section
-from blinksim.timing.execution_rates import ExecutionRates, FlagRates, PacketRates, PortRates
-from blinksim.timing.nccl_rates import NcclLine, NcclRates, NvlsLine
-from blinksim.timing.origin import FitError, Origin
+from blinksim.timing.constants import (
+    ExecutionRates,
+    FitError,
+    FlagRates,
+    NcclLine,
+    NcclRates,
+    NvlsLine,
+    Origin,
+    PacketRates,
+    PortRates,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 H200 = (ROOT / "topologies" / "hgx-h200.yaml").read_text(encoding="utf-8")

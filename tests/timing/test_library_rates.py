@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from blinksim.timing.constants import FitError
 from blinksim.timing.measured.library_rates import (
     CHOICE,
     STEPS,
@@ -17,7 +18,6 @@ from blinksim.timing.measured.library_rates import (
     scope_of,
     step_counts,
 )
-from blinksim.timing.origin import FitError
 
 ERROR = FitError(0.05, 0.1, 20)
 

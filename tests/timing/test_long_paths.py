@@ -11,7 +11,7 @@ from strategies import topologies
 from blinksim.algorithms.building.plan import Plan
 from blinksim.collective import Collective
 from blinksim.schedule.model import Schedule
-from blinksim.timing import pipelines
+from blinksim.timing import alpha_beta
 from blinksim.topology.graph import Topology
 
 
@@ -55,11 +55,11 @@ def test_hop_by_hop_is_step_by_step(schedule: Schedule, pieces: int, seed: int) 
     draw = np.random.default_rng(seed)
     alphas, transfer = draw.integers(1, 9, schedule.sends) / 8, draw.integers(1, 9, schedule.sends) / 4
     waits = draw.integers(0, 3, schedule.sends) / 8
-    by_step = pipelines.Paths(schedule, alphas, transfer, waits).longest(pieces)
+    by_step = alpha_beta.Paths(schedule, alphas, transfer, waits).longest(pieces)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipelines, "_LONG", 0)
-        patch.setattr(pipelines, "_FEW", 10**6)
-        assert pipelines.Paths(schedule, alphas, transfer, waits).longest(pieces) == by_step
+        patch.setattr(alpha_beta, "_LONG", 0)
+        patch.setattr(alpha_beta, "_FEW", 10**6)
+        assert alpha_beta.Paths(schedule, alphas, transfer, waits).longest(pieces) == by_step
     lag, tail = by_step
     assert (
         lag + tail / pieces

@@ -15,10 +15,10 @@ import blinksim as bs
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.question import Question
+from blinksim.results import Term
 from blinksim.schedule.model import Schedule
 from blinksim.timing import model_registry as models
 from blinksim.timing.nccl_model import NcclTuner
-from blinksim.timing.terms import Term
 from blinksim.timing.timing_model import Breakdown, Report, ScheduleModel, TimingModel
 from blinksim.topology.graph import Topology
 
@@ -131,7 +131,7 @@ class Fixed(TimingModel):
 
 
 DROPPED = """
-from blinksim.timing.terms import Term
+from blinksim.results import Term
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
 
 ENTRIES = ({"name": "dropped", "class": "Dropped", "schedules": True},)

@@ -18,8 +18,8 @@ from blinksim.bounds import bound
 from blinksim.bounds.quick import quick_bound
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
-from blinksim.timing import presets, projection
-from blinksim.timing.terms import total
+from blinksim.results import total
+from blinksim.timing import projection
 from blinksim.topology.cluster import place
 from blinksim.topology.graph import Topology
 
@@ -52,10 +52,10 @@ def answered() -> list[tuple[str, int, int, str]]:
     """(preset, nodes, ranks on each, collective) of what the presets project; the others they refuse at any rates."""
     collectives = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
     found = []
-    for case in product(presets.preset_names(), range(1, 6), (1, 2, 4, 6, 8, 12), collectives):
+    for case in product(projection.preset_names(), range(1, 6), (1, 2, 4, 6, 8, 12), collectives):
         name, nodes, ranks, collective = case
         try:
-            projection.project(AURORA, nodes, ranks, 2 * GB, presets.load_preset(name), collective)
+            projection.project(AURORA, nodes, ranks, 2 * GB, projection.load_preset(name), collective)
         except BlinksimError:
             continue
         found.append(case)
@@ -67,7 +67,7 @@ ANSWERED = answered()
 
 def test_the_presets_answer_more_than_allreduce() -> None:
     """Each of the six answers for all but one rank alone, or needs two nodes; one of them knows five collectives."""
-    assert {name for name, *_ in ANSWERED} == set(presets.preset_names())
+    assert {name for name, *_ in ANSWERED} == set(projection.preset_names())
     assert len(ANSWERED) == 9 * (5 * 6 - 1) + (4 * 6)
 
 
@@ -77,7 +77,7 @@ def test_presets_at_any_rates(case: tuple[str, int, int, str], rates: dict[str, 
     name, nodes, ranks, collective = case
     node = at_rates(AURORA, rates)
     size = 2 * GB
-    terms = projection.project(node, nodes, ranks, size, presets.load_preset(name), collective)
+    terms = projection.project(node, nodes, ranks, size, projection.load_preset(name), collective)
     # What a reading leaves out or calls hidden is assumed not to be in the way: those links get all the room they want.
     named = {term.limit for term in terms}
     wide = {kind: rate if kind in named else Fraction(10**6 * GB) for kind, rate in rates.items()}
@@ -86,9 +86,9 @@ def test_presets_at_any_rates(case: tuple[str, int, int, str], rates: dict[str, 
     assert total(terms) >= size / float(best.rate) * (1 - 1e-12), best.words(machine)
 
 
-@pytest.mark.parametrize("name", presets.preset_names())
+@pytest.mark.parametrize("name", projection.preset_names())
 def test_presets_at_the_rates_that_they_pin(name: str) -> None:
-    preset = presets.load_preset(name)
+    preset = projection.load_preset(name)
     seen = 0
     for nodes, ranks in product((1, 2, 3, 16), (1, 2, 4, 6, 8, 12)):
         try:

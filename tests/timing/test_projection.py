@@ -12,8 +12,8 @@ import pytest
 
 from blinksim import machines
 from blinksim.errors import FileError, InfeasibleError, InputError
-from blinksim.timing import aurora, hierarchy, presets, projection
-from blinksim.timing.terms import Term, total
+from blinksim.results import Term, total
+from blinksim.timing import hierarchy, projection
 from blinksim.topology.fabric import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.units import parse_rate
@@ -80,9 +80,8 @@ def test_cells_that_are_not_printed(size: int, nodes: int, ranks: int, expected:
 
 
 def test_scale_out_saturates() -> None:
-    constants = presets.load_preset("aurora-projection").constants
-    assert constants is not None
-    times = [1e3 * aurora.scale_out(2 * GB, n, 1, constants).time_s for n in (2, 4, 8, 16, 10**9)]
+    preset = projection.load_preset("aurora-projection")
+    times = [milliseconds(projection.equations(preset, 2 * GB, n, 1)) for n in (2, 4, 8, 16, 10**9)]
     assert times == sorted(times)
     assert times[-1] == pytest.approx(217.391, abs=5e-4)
 
@@ -90,23 +89,19 @@ def test_scale_out_saturates() -> None:
 # --- the equations as written ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def constants() -> aurora.Constants:
-    found = presets.load_preset("aurora-chain").constants
-    assert found is not None
-    return found
-
-
-def test_chain_between_nodes(constants: aurora.Constants) -> None:
-    assert milliseconds(aurora.chain_inter_node(2 * GB, 2, 1, constants)) == pytest.approx(396.0, abs=0.05)
-    faster = replace(constants, nic=Fraction(25 * GB))
-    assert milliseconds(aurora.chain_inter_node(2 * GB, 2, 1, faster)) == pytest.approx(382.1, abs=0.05)
+def test_chain_between_nodes() -> None:
+    chain = projection.load_preset("aurora-chain")
+    assert milliseconds(projection.equations(chain, 2 * GB, 2, 1)) == pytest.approx(396.0, abs=0.05)
+    assert chain.constants is not None
+    faster = replace(chain.constants, nic=Fraction(25 * GB))
+    assert milliseconds(projection.equations(chain, 2 * GB, 2, 1, faster)) == pytest.approx(382.1, abs=0.05)
     for nodes, expected in ((4, 1188), (8, 2772), (16, 5940)):
-        assert milliseconds(aurora.chain_inter_node(2 * GB, nodes, 1, constants)) == pytest.approx(expected, abs=0.5)
+        assert milliseconds(projection.equations(chain, 2 * GB, nodes, 1)) == pytest.approx(expected, abs=0.5)
 
 
-def test_chain_in_a_node(constants: aurora.Constants) -> None:
-    assert milliseconds(aurora.chain_intra_node(875 * 10**6, 2, constants)) == pytest.approx(118.4, abs=0.05)
+def test_chain_in_a_node() -> None:
+    chain = projection.load_preset("aurora-chain")
+    assert milliseconds(projection.equations(chain, 875 * 10**6, 1, 2)) == pytest.approx(118.4, abs=0.05)
 
 
 def test_chain_preset_takes_its_bandwidths_from_the_machine() -> None:
@@ -116,8 +111,8 @@ def test_chain_preset_takes_its_bandwidths_from_the_machine() -> None:
         assert milliseconds(terms) == pytest.approx(expected, abs=0.05)
 
 
-def test_equation_5_is_equation_4_for_two_nodes_of_four_ranks(constants: aurora.Constants) -> None:
-    terms = aurora.reduce_scatter_allgather(2 * GB, 2, 4, constants, xe_links=2)
+def test_equation_5_is_equation_4_for_two_nodes_of_four_ranks() -> None:
+    terms = projection.equations(projection.load_preset("aurora-as-written"), 2 * GB, 2, 4)
     by_hand = 1 / (2 * 15) + 2 * 2 / (0.8 * 4 * 23) * (2 - 1) / 2 + 1 / (2 * 15)
     assert total(terms) == pytest.approx(by_hand, rel=1e-12)
 
@@ -236,7 +231,7 @@ def test_bottleneck_of_two_tiles_is_mdfi_inside_the_node() -> None:
 @pytest.mark.parametrize("ranks", [2, 4, 6, 8, 10, 12])
 @pytest.mark.parametrize("nodes", [2, 3, 16])
 def test_derived_levels_are_the_aurora_reading_with_mdfi_added(nodes: int, ranks: int) -> None:
-    derived = replace(presets.load_preset("projection"), nic_efficiency=Fraction(4, 5))
+    derived = replace(projection.load_preset("projection"), nic_efficiency=Fraction(4, 5))
     ours = projection.project(AURORA, nodes, ranks, 2 * GB, derived)
     assert milliseconds(ours) == pytest.approx(run(nodes, ranks, 2, "aurora-projection-mdfi"), rel=1e-12)
 
@@ -301,11 +296,11 @@ def test_a_bus_gives_each_direction_half_and_a_device_its_capacity() -> None:
     ],
 )
 def test_the_machine_of_the_catalogue(nodes: int, ranks: int, size: int, preset: str, expected: float) -> None:
-    rates = presets.load_preset(preset).rates
+    rates = projection.load_preset(preset).rates
     assert rates is not None
     machine = machines.load("aurora", rates=rates)
     assert milliseconds(projection.project(machine, nodes, ranks, size, preset)) == pytest.approx(expected, abs=5e-4)
-    loaded = presets.load_preset(preset)
+    loaded = projection.load_preset(preset)
     ours = projection.machine_constants(machine, machine.members[:ranks], nodes, loaded)
     assert {role: getattr(ours, role) for role in loaded.uses} == {
         role: getattr(loaded.constants, role) for role in loaded.uses
@@ -396,18 +391,18 @@ presets:
 def test_a_broken_model_file_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
     path = tmp_path / "projection.yaml"
     path.write_text(TEXT)
-    assert [preset.name for preset in presets.read_presets(path)] == ["mine"]
+    assert [preset.name for preset in projection.read_presets(path)] == ["mine"]
     assert old in TEXT
     path.write_text(TEXT.replace(old, new))
     with pytest.raises(FileError, match=message) as caught:
-        presets.read_presets(path)
+        projection.read_presets(path)
     assert str(caught.value).startswith(str(path))
 
 
 def test_every_number_of_the_models_has_a_source() -> None:
-    known = {name: presets.load_preset(name) for name in presets.preset_names()}
+    known = {name: projection.load_preset(name) for name in projection.preset_names()}
     assert {"projection", "aurora-projection", "aurora-projection-pcie", "aurora-chain"} <= known.keys()
-    assert presets.load_preset("projection:aurora-chain") is known["aurora-chain"]
+    assert projection.load_preset("projection:aurora-chain") is known["aurora-chain"]
     for preset in known.values():
         assert preset.source
         assert all(change.source for change in preset.what_if)

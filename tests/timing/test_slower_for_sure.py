@@ -17,14 +17,8 @@ from blinksim.errors import BlinksimError
 from blinksim.schedule import step_loads
 from blinksim.schedule.step_loads import Outline
 from blinksim.timing import candidates
-from blinksim.timing.candidate_cost import (
-    cost_of,
-    least_of_messages,
-    least_of_outline,
-    least_of_steps,
-    least_of_tree,
-    loads_cost,
-)
+from blinksim.timing.alpha_beta import cost
+from blinksim.timing.lower_bounds import least_of_messages, least_of_outline, least_of_steps, least_of_tree
 from blinksim.topology.graph import Topology
 
 SIZES = (1, 2**20, 2**33)
@@ -58,7 +52,7 @@ def check_sketches(part: Topology) -> int:
             assert hops in (0, built.steps)
             for size in SIZES:
                 least = max(least_of_messages(part, sketch.messages(), size), least_of_steps(part, hops))
-                time = cost_of(built, size).time_s
+                time = cost(built, size).time_s
                 assert 0 <= least <= time, (entry.name, name, size)
                 if built.spread is None and built.rate:
                     assert least_of_tree(built.compact) + size / float(built.rate) <= time * (1 + 1e-12)
@@ -74,7 +68,7 @@ def check(part: Topology) -> int:
         hops = REGISTRY[found.algorithm].hops(part.ranks, found.collective.name)
         assert hops in (0, found.steps)
         for size in SIZES:
-            time = loads_cost(found.step_loads, size).time_s
+            time = cost(found.step_loads, size).time_s
             assert 0 <= least_of_steps(part, hops) <= least_of_outline(found, size) <= time, (found.algorithm, size)
     return count
 

@@ -32,7 +32,7 @@ from blinksim.gpu.programs.fit import fit, worth_staging
 from blinksim.gpu.programs.program import Program
 from blinksim.schedule.model import Schedule
 from blinksim.textio.text_table import table
-from blinksim.timing.execution_rates import ExecutionRates
+from blinksim.timing.constants import ExecutionRates
 from blinksim.topology.shapes import fully_connected, one_switch
 from validate.recipes.arguments import arguments, script
 

@@ -27,8 +27,7 @@ from blinksim.collective import Collective
 from blinksim.gpu.program_time.run_time import run_time
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.timing import execution_section
-from blinksim.timing.execution_rates import ExecutionRates
-from blinksim.timing.nccl_rates import NcclRates
+from blinksim.timing.constants import ExecutionRates, NcclRates
 from validate.recipes import few_points
 from validate.recipes.arguments import arguments, script
 from validate.recipes.execution_times import Point, odd_sizes, points

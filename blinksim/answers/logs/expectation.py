@@ -36,9 +36,9 @@ from blinksim.nccl.tuner.tuner import COLLECTIVES
 from blinksim.question import Question, preferring
 from blinksim.schedule.loads import Resources, RouteUses, one_way, resource_loads, resources
 from blinksim.schedule.model import Schedule
-from blinksim.timing.alpha_beta import Counts, Floats, Ints, Starts, busiest, route_alphas, step_kinds
+from blinksim.timing.alpha_beta import Counts, Floats, Ints, Starts, crossed, route_alphas, step_kinds
+from blinksim.timing.constants import NVLS
 from blinksim.timing.nccl_model import choice, measured_details, projections
-from blinksim.timing.nccl_rates import NVLS
 from blinksim.topology.elements import NCCL, RCCL
 from blinksim.topology.graph import Topology
 
@@ -50,7 +50,7 @@ _NEAR = 1.1
 RATES = "nccl"
 # What reaches less of the rate of NVLS is no more like it than like rings.
 _REACHED = 0.8
-# The constants of NCCL's measured time that are about bytes (`blinksim.timing.nccl_rates`).
+# The constants of NCCL's measured time that are about bytes (`blinksim.timing.constants`).
 _BANDWIDTH = (".byte", ".turn")
 
 
@@ -168,10 +168,14 @@ class RingModel:
             # Each step waits for the overheads of all messages on the link that is busy longest, of many
             # bytes: what a byte takes does not depend on the overheads then.
             alpha, found = 0.0, defaultdict[str, float](float)
-            longest = busiest(kinds, occupied, seconds * _MANY, starts, routes)
-            for count, (worst, time, waits) in zip(counts, longest, strict=True):
-                alpha += count * waits
-                found[shared.kinds[worst]] += count * time / _MANY
+            for count, (used, carried, _) in zip(counts, kinds, strict=True):
+                load, waits = crossed(occupied, routes, used, carried, len(seconds))
+                each, longest = starts.overheads(used, len(seconds))
+                waits += each - longest
+                time = load * seconds * _MANY + waits
+                worst = len(time) - 1 - int(np.argmax(time[::-1]))
+                alpha += count * float(waits[worst])
+                found[shared.kinds[worst]] += count * float(load[worst] * seconds[worst])
             return alpha, dict(found)
         # A send waits for what its source gets of the same chunk; sends come in the order of their steps.
         late = defaultdict[tuple[int, int], float](float)
@@ -184,10 +188,8 @@ class RingModel:
         if self.collective.exchanges:
             # The last of the blocks waits for the overheads of those that leave before it.
             used, times = np.unique(schedule.route, return_counts=True)
-            before = starts.occupied(used.astype(np.int32), len(busy), times) - starts.one(
-                used.astype(np.int32), len(busy)
-            )
-            alpha += float(before.max())
+            each, longest = starts.overheads(used.astype(np.int32), len(busy), times)
+            alpha += float((each - longest).max())
         worst = int(np.argmax(busy))
         return alpha, {shared.kinds[worst]: float(busy[worst])}
 

@@ -18,8 +18,7 @@ from blinksim.errors import InputError
 from blinksim.formats.rate_tables import RateTable
 from blinksim.results import Result, keyed
 from blinksim.schedule.model import Schedule
-from blinksim.timing.execution_rates import ExecutionRates, FlagRates, PacketRates
-from blinksim.timing.origin import Origin
+from blinksim.timing.constants import ExecutionRates, FlagRates, Origin, PacketRates
 from blinksim.topology.graph import Topology
 from blinksim.units import format_size, format_time
 

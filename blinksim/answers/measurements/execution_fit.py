@@ -1,4 +1,4 @@
-"""Fit of the model of running programs (`blinksim.timing.execution_rates`), and the runs that it needs.
+"""Fit of the model of running programs (`blinksim.timing.constants`), and the runs that it needs.
 
 Least squares on the logarithms of times with Cauchy's weights (a point that is 3 % off counts half), solved
 in a trust region on the logarithms of the constants. Some constants can hardly be told apart by few runs, so
@@ -30,8 +30,7 @@ from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, worth_staging
 from blinksim.gpu.programs.program import Program
 from blinksim.schedule.model import Schedule
-from blinksim.timing.execution_rates import ExecutionRates
-from blinksim.timing.origin import FitError
+from blinksim.timing.constants import ExecutionRates, FitError
 from blinksim.topology.shapes import one_switch
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30

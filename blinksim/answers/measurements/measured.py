@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 from blinksim import data_files
 from blinksim.errors import InputError, unknown
 from blinksim.formats.shipped.machine_names import catalogue_file
-from blinksim.results import Result, keyed
+from blinksim.results import Result, keyed, total
 from blinksim.textio.csv_rows import read_rows
 from blinksim.textio.text_table import table
 from blinksim.timing.measured import library_rates, public_tables
-from blinksim.timing.presets import load_preset
-from blinksim.timing.projection import equations
-from blinksim.timing.terms import total
+from blinksim.timing.projection import equations, load_preset
 from blinksim.units import format_size, parse_size
 
 if TYPE_CHECKING:

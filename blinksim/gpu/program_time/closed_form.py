@@ -25,7 +25,7 @@ from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, merge_queues, usual_piece, usual_slices, worth_staging
 from blinksim.gpu.programs.program import Program, ProtocolName
 from blinksim.schedule.model import Schedule
-from blinksim.timing.execution_rates import ExecutionRates
+from blinksim.timing.constants import ExecutionRates
 
 # Launches that differ less, as a share, go on alike.
 _ALIKE = 1e-4

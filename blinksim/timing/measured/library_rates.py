@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from blinksim import data_files
+from blinksim.results import Term, total
 from blinksim.textio.csv_rows import read_rows
+from blinksim.timing.constants import FitError
 from blinksim.timing.measured.public_tables import Cell
-from blinksim.timing.origin import FitError
-from blinksim.timing.terms import Term, total
 
 Made = TypeVar("Made")
 
@@ -74,8 +74,8 @@ class LibraryRates:
     ranks : tuple of int
         The smallest and the largest number of GPUs that were measured.
     constants : mapping of str to Constant
-        By the names that `choice_counts` and `step_counts` give them: factors on what NCCL says, else seconds, seconds
-        per byte, and for ``ramp`` seconds per root of a step's bytes.
+        By the names that `choice_counts` and `step_counts` give them: factors on what NCCL says, else
+        seconds, seconds per byte, and for ``ramp`` seconds per root of a step's bytes.
     error : FitError
         Of the times that they were fitted to.
 
@@ -140,8 +140,8 @@ def step_counts(collective: str, ranks: int, nodes: int, size: int) -> dict[str,
     {'rounds start': 1.0, 'rounds hop': 3.0, 'rounds bytes': 3000.0, 'rounds ramp': 94.86832980505137}
     """
     if collective in _EXCHANGES:
-        # On one node what a rank keeps takes as long as what it sends: times of 2, 4 and 8 GPUs are the same. Between
-        # nodes only what leaves them counts.
+        # On one node what a rank keeps takes as long as what it sends: times of 2, 4 and 8 GPUs are the same.
+        # Between nodes only what leaves them counts.
         key, steps, moved = "exchange", ranks - 1, size * (1.0 if nodes == 1 else 1 - 1 / nodes)
     elif collective in _ROUNDS:
         key, steps = "rounds", _ROUNDS[collective] * (ranks - 1)
@@ -190,8 +190,8 @@ def _table(name: str, make: Callable[[dict[str, str]], Made], what: str) -> list
 class Part:
     """Cells of a set that constants were fitted to.
 
-    collectives, gpus: empty for all. least: bytes of the smallest. every: each so many-th size, in their order, 1 for
-    all of them; the first of them is not the smallest size.
+    collectives, gpus: empty for all. least: bytes of the smallest. every: each so many-th size, in their
+    order, 1 for all of them; the first of them is not the smallest size.
     """
 
     set: str
@@ -215,8 +215,8 @@ class Part:
 class Spread:
     """How measured times compare to predicted ones: low, middle and high are quantiles (10, 50, 90 %) of their ratio.
 
-    Of fewer than `MANY` cells low and high are the ends. what: `EXPECTED` or `LINKS`. scope, sizes: of the cells, one
-    of `SCOPES` and of `SIZE_STEPS`.
+    Of fewer than `MANY` cells low and high are the ends. what: `EXPECTED` or `LINKS`. scope, sizes: of the
+    cells, one of `SCOPES` and of `SIZE_STEPS`.
     """
 
     machine: str

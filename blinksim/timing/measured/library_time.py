@@ -1,6 +1,6 @@
 """The real time of a collective by a library, and the interval around a prediction where measurements lie.
 
-In this order: NCCL's constants of one node in the machine's file (`blinksim.timing.nccl_rates`), constants
+In this order: NCCL's constants of one node in the machine's file (`blinksim.timing.constants`), constants
 fitted to published tables of the machine (`blinksim.timing.measured.library_rates`), and the same two of its
 nearest relative.
 """
@@ -15,6 +15,8 @@ from blinksim.errors import InputError
 from blinksim.formats.shipped.machine_names import catalogue_file
 from blinksim.machines import NOMINAL, load
 from blinksim.nccl.tuner.tuner import Timing
+from blinksim.results import Term, total
+from blinksim.timing.constants import NVLS, FitError, NcclRates
 from blinksim.timing.measured import library_rates
 from blinksim.timing.measured.library_rates import (
     CHOICE,
@@ -26,10 +28,7 @@ from blinksim.timing.measured.library_rates import (
     scope_of,
     step_counts,
 )
-from blinksim.timing.nccl_rates import NVLS, NcclRates
-from blinksim.timing.origin import FitError
 from blinksim.timing.projection_result import Projection
-from blinksim.timing.terms import Term, total
 from blinksim.topology.graph import Topology
 from blinksim.units import format_time
 
@@ -42,8 +41,8 @@ _REACH = 2
 class Interval:
     """Where measured times lie: between `low_s` and `high_s`, `share` of them.
 
-    cells: of how many published times that is known, None if not from those. machine: theirs, empty for all machines.
-    relative: True if that is not the machine that was asked about.
+    cells: of how many published times that is known, None if not from those. machine: theirs, empty for all
+    machines. relative: True if that is not the machine that was asked about.
     """
 
     low_s: float
@@ -104,8 +103,9 @@ def relative_of(name: str) -> str:
 def over_links(machine: Topology, projection: Projection) -> Interval | None:
     """Where times of libraries lie if the links alone need what a projection says.
 
-    Those of the machine go before those of its nearest relative, and these before all. None at other than nominal
-    rates, for traffic of unequal blocks, and for machines that are not in the catalogue or were edited.
+    Those of the machine go before those of its nearest relative, and these before all. None at other than
+    nominal rates, for traffic of unequal blocks, and for machines that are not in the catalogue or were
+    edited.
     """
     name = catalogued(machine)
     if not name or machine.rates != NOMINAL or projection.collective.traffic is not None:
@@ -122,7 +122,8 @@ def over_links(machine: Topology, projection: Projection) -> Interval | None:
 class LibraryJob:
     """A collective by a library.
 
-    collective: its name. channels: of NCCL's communicator. switched: True if switches inside the nodes join the GPUs.
+    collective: its name. channels: of NCCL's communicator. switched: True if switches inside the nodes join
+    the GPUs.
     """
 
     collective: str
@@ -137,8 +138,8 @@ class LibraryJob:
 class LibraryTime:
     """A time by constants.
 
-    terms: they add up to it. origin: where the constants come from, in words. machine: for which one they are taken,
-    owner: whose they are. error: of the times that they were fitted to, None where nobody said.
+    terms: they add up to it. origin: where the constants come from, in words. machine: for which one they are
+    taken, owner: whose they are. error: of the times that they were fitted to, None where nobody said.
     """
 
     terms: tuple[Term, ...]
@@ -156,8 +157,8 @@ class LibraryTime:
     def interval(self, job: LibraryJob, size: int) -> Interval | None:
         """Where measured times lie, by the published ones that were not fitted.
 
-        Those of the machine, of the one whose constants they are, and of all; where runs of NCCL were measured on the
-        machine, their error goes before the other machines.
+        Those of the machine, of the one whose constants they are, and of all; where runs of NCCL were
+        measured on the machine, their error goes before the other machines.
         """
         scope = scope_of(job.nodes, job.ranks)
         for name in (self.machine, self.owner, library_rates.EVERY):
@@ -174,8 +175,8 @@ def library_time(
 ) -> LibraryTime | None:
     """The time of a job of `size` bytes; None where no constants are near.
 
-    name: of the machine in the catalogue, empty if it is not there. nccl: the constants in its file. timing: what NCCL
-    would take, where its model says.
+    name: of the machine in the catalogue, empty if it is not there. nccl: the constants in its file. timing:
+    what NCCL would take, where its model says.
     """
     for candidate, own in ((name, nccl), *((near, _nccl_rates(near)) for near in (relative_of(name),) if near)):
         found = nccl_time(candidate, own, job, size, timing) or _by_tables(candidate, job, size, timing)

@@ -36,8 +36,8 @@ def band_of(size: int) -> str:
 class Set:
     """Where cells come from.
 
-    algorithm: what the library was told to take, empty if it chose by itself; members: the GPUs of every node that took
-    part, empty for its first ones.
+    algorithm: what the library was told to take, empty if it chose by itself; members: the GPUs of every node
+    that took part, empty for its first ones.
     """
 
     name: str
@@ -54,8 +54,8 @@ class Set:
 class Cell:
     """A measured time in seconds.
 
-    dtype: of the elements, empty if it is not published. nvls: whether switches could add: ``on``, ``off``, ``n.a.`` or
-    ``unknown``.
+    dtype: of the elements, empty if it is not published. nvls: whether switches could add: ``on``, ``off``,
+    ``n.a.`` or ``unknown``.
     """
 
     set: Set

@@ -1,10 +1,10 @@
-"""NCCL's real time for the algorithm and protocol that it chooses, from measured constants.
+"""Measured constants: of NCCL's algorithms and protocols, and of programs on GPUs behind an NVSwitch.
 
-A ring of n ranks makes 2(n-1) steps for an allreduce, n-1 for an allgather or a reduce-scatter, and sends
-size / n in each. Its time is linear in a start, a time per step and the bytes that a rank sends; the protocol
-Simple adds a term in proportion to size / n. A broadcast or reduce is a pipeline whose calls do not wait for
-the last rank: with LL it costs one step, with Simple a start of its own, for any number of ranks. The form
-was found on 183 times of 2 to 8 H200 (``validate/results``).
+**NCCL.** A ring of n ranks makes 2(n-1) steps for an allreduce, n-1 for an allgather or a reduce-scatter, and
+sends size / n in each. Its time is linear in a start, a time per step and the bytes that a rank sends; the
+protocol Simple adds a term in proportion to size / n. A broadcast or reduce is a pipeline whose calls do not
+wait for the last rank: with LL it costs one step, with Simple a start of its own, for any number of ranks.
+The form was found on 183 times of 2 to 8 H200 (``validate/results``).
 
 An NVLS allreduce has three constants. Every rank owns a share, which channels carry in chunks through three
 stages: from the user's buffer into one that all can address, the sum read by its owner and stored at all, and
@@ -13,16 +13,26 @@ channel takes one chunk per rank in and one out to all. NCCL enlarges chunks wit
 (2.28.3, enqueue.cc), so the port rate of large messages jumps where the chunk does. The form was found on a
 public table of 8 H200 (Azure's AI-benchmarking-guide, 7 sizes) and holds with the same constants for five
 further tables of H100 and H200 (validate/recipes/nvls_times.py).
+
+**Programs** (`blinksim.gpu.program_time`). A machine's file states their constants under ``execution``,
+calibrated by measurements; they say nothing about the links that alpha-beta takes into account, and hold for
+the GPUs of one node that a switch joins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from blinksim.errors import InputError
+from blinksim.results import Term, total
 from blinksim.textio.text_table import count
-from blinksim.timing.origin import FitError, Origin
-from blinksim.timing.terms import Term, total
+
+if TYPE_CHECKING:
+    from blinksim.topology.graph import Topology
 
 LINES = ("ll", "ll128", "simple")
 """The protocols of rings, as constants name them."""
@@ -39,6 +49,82 @@ _CHUNKS = ((128 << 10, 64), (64 << 10, 8), (32 << 10, 2))
 _LEAST_CHUNK = 16 << 10
 # A chunk leaves its last stage two rounds after the first.
 _STAGES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where constants come from.
+
+    Parameters
+    ----------
+    source : str
+        What was run, or what the constants were derived from.
+    date, driver : str
+        The day of the measurements (2026-11-20), and the driver; empty where they are not known.
+    band : float, optional
+        How far off constants may be that nobody measured on this hardware, as a share; None for measured
+        ones.
+    """
+
+    source: str
+    date: str = ""
+    driver: str = ""
+    band: float | None = None
+
+    def words(self, hardware: str, gpus: Sequence[int]) -> str:
+        """In one line, for constants of so many GPUs (ascending) of this name.
+
+        >>> Origin("nccl-tests", "2026-11-20").words("NVIDIA H200", (2, 4, 8))
+        'measured on 2 to 8 NVIDIA H200, 2026-11-20'
+        """
+        if self.band is not None:
+            return f"not measured on {hardware}: {self.source}, {100 * self.band:.0f} % more or less"
+        count = f"{gpus[0]} to {gpus[-1]}" if len(gpus) > 1 else str(gpus[0])
+        return f"measured on {count} {hardware}, {self.date or self.source}"
+
+
+@dataclass(frozen=True, slots=True)
+class FitError:
+    """|predicted / measured - 1| of `points` measurements: what half of them and nine in ten stay below."""
+
+    median: float
+    p90: float
+    points: int
+
+    @classmethod
+    def of(cls, predicted: Sequence[float], measured: Sequence[float]) -> FitError:
+        """The error of predicted times (any unit) against measured ones; both of one length, at least 1.
+
+        >>> FitError.of([1.0, 2.2, 3.0], [1.0, 2.0, 3.0])
+        FitError(median=0.0, p90=0.1, points=3)
+        """
+        errors = sorted(abs(time / seen - 1) for time, seen in zip(predicted, measured, strict=True))
+        # The smallest error that nine in ten do not exceed.
+        most = errors[-(-9 * len(errors) // 10) - 1]
+        return cls(round(float(errors[(len(errors) - 1) // 2]), 4), round(float(most), 4), len(errors))
+
+    def words(self) -> str:
+        """Such as ``half within 2.7 %, nine in ten within 8.3 % of 183 times``."""
+        median, p90 = 100 * self.median, 100 * self.p90
+        return f"half within {median:.2g} %, nine in ten within {p90:.2g} % of {self.points} times"
+
+
+def fit_line(points: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
+    """(alpha, beta, worst) of time = alpha + beta * size through (size, time), least squares of relative errors.
+
+    alpha is not less than 0, beta more. worst: largest |line / time - 1|. Raises `InputError` for fewer than
+    two sizes.
+    """
+    if len({size for size, _ in points}) < 2:
+        raise InputError("a line needs times of at least two sizes")
+    size, time = np.array(points, dtype=np.float64).T
+    (alpha, beta), *_ = np.linalg.lstsq(np.stack([1 / time, size / time], axis=1), np.ones(len(time)))
+    if alpha < 0 or beta <= 0:
+        alpha, beta = 0.0, float((size / time).sum() / ((size / time) ** 2).sum())
+    return float(alpha), float(beta), float(np.abs((alpha + beta * size) / time - 1).max())
+
+
+# --- NCCL -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +300,8 @@ class NcclRates:
     def terms(self, collective: str, ranks: int, size: int, line: str, channels: int) -> Iterator[Term]:
         """The addends of the time, each limited by the constant of its name.
 
-        line: what `line_of` says. channels: of the communicator, after NCCL has doubled those that it searched. size:
-        bytes, as everywhere the larger of one rank's buffers.
+        line: what `line_of` says. channels: of the communicator, after NCCL has doubled those that it
+        searched. size: bytes, as everywhere the larger of one rank's buffers.
         """
         constants = self.constants(channels)
         spent = 0.0
@@ -250,3 +336,170 @@ def addends(collective: str, ranks: int, size: int, line: str) -> Mapping[str, f
     steps = _STEPS[collective] * (ranks - 1)
     ring = {f"{line}.start": 1, f"{line}.hop": steps, f"{line}.byte": size * steps / ranks}
     return {**ring, "simple.turn": size / ranks} if line == "simple" else ring
+
+
+# --- programs ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PortRates:
+    """A GPU's way out to the switch and in from it.
+
+    Parameters
+    ----------
+    out, into : float
+        Bytes/s.
+    fan : float
+        How much longer a transfer takes the way out, as a share, for every further GPU that the sender stores
+        to.
+    queue_s : float
+        How far a receiver may be behind before it holds up what its sender has for others.
+    posted_s : float
+        How long the way out may be busy with what blocks have stored before the next one has to wait for its
+        turn.
+    uneven : float
+        By how much, as a share, half of the blocks get more of the way out than an even share, and the others
+        less.
+    turns_s : float
+        After how long it is the other half of the blocks that get more. 0: never.
+    first_s, drift : float
+        Blocks that begin together store to the same GPU at the same time, and drift apart: a receiver may be
+        `first_s` behind when a launch begins, and for every second from then on by this share of it more, up
+        to `queue_s`. drift 0: `queue_s` from the start.
+    """
+
+    out: float
+    into: float
+    fan: float
+    queue_s: float
+    posted_s: float = 0.0
+    uneven: float = 0.0
+    turns_s: float = 0.0
+    first_s: float = 0.0
+    drift: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PacketRates:
+    """Packets, which carry their flags (ll128).
+
+    Parameters
+    ----------
+    piece_s, round_s : float
+        Of a block, for the first round of a piece, and for each round.
+    local_s, inbox_s : float
+        Of a block, for 7680 bytes of a source in its own buffers, and of one in an inbox.
+    step_s, own_s : float
+        From the arrival of data until what a waiting block makes of it is stored; from the end of an op until
+        another block of the same GPU has seen its flag.
+    soft : float
+        The exponent n of (work^n + port^n)^(1/n), the time of a block that does not wait.
+    wire : float
+        How many bytes ports carry for a byte of packets.
+    far_s : float
+        Of a block, for each round once the data lie in memory instead of the cache (`FlagRates.cache_bytes`).
+    """
+
+    piece_s: float
+    round_s: float
+    local_s: float
+    inbox_s: float
+    step_s: float
+    own_s: float
+    soft: float
+    wire: float = 1.0
+    far_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class FlagRates:
+    """Flags behind the data (simple).
+
+    Parameters
+    ----------
+    before_s, piece_s, round_s : float
+        Of a block, for each piece before and after it looks at its flags, and for each round.
+    far_s, cache_bytes : float
+        Of a block, for each round once the data lie in memory instead of the cache, and bytes of that cache.
+    byte_s : float
+        Of a block, for each byte and target.
+    fence_s, flag_s, own_s : float
+        What a fence takes, and then the way of a flag to another GPU and within one.
+    soft : float
+        As in `PacketRates`.
+    look_s : float
+        Of a block, for looking at the flags of a piece, also where they are raised already; an op that only
+        waits then spends no `piece_s`. 0: `before_s` and `piece_s` hold it.
+    load : float
+        How much of a round's work, as a share, comes before its data leave: they are loaded first.
+    """
+
+    before_s: float
+    piece_s: float
+    round_s: float
+    far_s: float
+    cache_bytes: float
+    byte_s: float
+    fence_s: float
+    flag_s: float
+    own_s: float
+    soft: float
+    look_s: float = 0.0
+    load: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionRates:
+    """The constants of a machine.
+
+    Parameters
+    ----------
+    hardware : str
+        Name of the GPUs.
+    measured : Origin
+        Where the constants come from.
+    gpus : tuple of int
+        The numbers of GPUs that were measured.
+    blocks : int
+        Thread blocks that a GPU runs at once.
+    launch_s : float
+        From the end of a GPU's last block until its next launch begins.
+    announce_s : float
+        Until a GPU has heard that another has begun.
+    visit_s : float
+        What a block spends on each op that it looks at, also on one whose turn it is not.
+    ports : PortRates
+    packets : PacketRates
+    flags : FlagRates
+    error : FitError, optional
+        Of the points that were not fitted.
+    """
+
+    hardware: str
+    measured: Origin
+    gpus: tuple[int, ...]
+    blocks: int
+    launch_s: float
+    announce_s: float
+    visit_s: float
+    ports: PortRates
+    packets: PacketRates
+    flags: FlagRates
+    error: FitError | None = None
+
+
+def uncovered(part: Topology) -> str:
+    """Why these constants do not time programs on a selected topology; empty if they do."""
+    if part.execution is None:
+        return f"{part.name} at {part.rates} rates has no measured constants of running programs"
+    if part.nodes > 1:
+        return "its constants are those of one node"
+    if part.relays:
+        return "it knows no relays"
+    others = [device.name for device in part.devices if device.name not in part.members]
+    if len(others) != 1:
+        return "its constants are those of GPUs around a switch"
+    ways = {(link.lane_bandwidth, link.lanes, others[0] in (link.src, link.dst)) for link in part.links}
+    if len(part.links) != 2 * part.ranks or len(ways) != 1 or not ways.pop()[2]:
+        return "its constants are those of GPUs with equal links to a switch"
+    return ""
