@@ -305,8 +305,7 @@ def uses_of_every_pair(topology: Topology) -> tuple[LinkUse, LinkUse]:
     apart = node[src] != node[dst]
     own, of, place = alike.links
     after = np.arange(nodes)[::-1]
-    pairs = Pairs(src, dst, np.arange(len(src)))
-    several, single = _spreads(topology, pairs)
+    several, single = _spreads(topology, Pairs(src, dst, np.arange(len(src))))
 
     def use(spread: Spread) -> LinkUse:
         pair = np.repeat(np.arange(len(src)), np.diff(spread.start[spread.first]))
@@ -350,12 +349,16 @@ def _grid(a: Ints, b: Ints) -> tuple[Ints, Ints]:
 
 def _spreads(topology: Topology, pairs: Pairs) -> tuple[Spread, Spread]:
     """The ways of what stands for the pairs, and its single routes; the same object if there are no further ways."""
-    ends = list(zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True))
-    budget.check_routes("its messages", topology, ends)
-    routes = [topology.router.route(a, b) for a, b in ends]
-    single = Spread.of([(route,) for route in routes])
+    single = Spread.of([(route,) for route in searched("its messages", topology, pairs)])
     ways = ways_of_routes(topology, single.start.astype(np.int64), single.links.astype(np.int64))
     return (Spread.of(ways) if any(len(several) > 1 for several in ways) else single), single
+
+
+def searched(what: str, topology: Topology, pairs: Pairs) -> list[tuple[int, ...]]:
+    """The routes of what stands for the pairs; raises `InfeasibleError` if they would take minutes to find."""
+    ends = list(zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True))
+    budget.check_routes(what, topology, ends)
+    return [topology.router.route(a, b) for a, b in ends]
 
 
 def _weights(topology: Topology, spread: Spread) -> tuple[Ints, npt.NDArray[np.bool_], Floats]:

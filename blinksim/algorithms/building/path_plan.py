@@ -23,6 +23,7 @@ from blinksim.packing.forest import regular_group
 from blinksim.packing.hosts import read_hosts
 from blinksim.packing.hosts import straight as straight_trees
 from blinksim.schedule.loads import resources
+from blinksim.schedule.model import COPY
 from blinksim.schedule.tree import Edge, Route
 from blinksim.topology.graph import Topology
 from blinksim.topology.routes import Router
@@ -71,10 +72,11 @@ def add_paths(
             for path in paths:
                 links = tuple(arc for arc in path.links if arc < net.links)
                 edges = _rests(topology, links, set(members))
-                plan.add_chain(chunk(path.start, path.end, path.rate / rate * unit), edges)
+                plan.add_edges(chunk(path.start, path.end, path.rate / rate * unit), edges, COPY, range(len(edges)))
             return
     for start, end in pairs:
-        plan.add_chain(chunk(start, end, blocks[start, end]), _rests(topology, straight[start, end], set(members)))
+        edges = _rests(topology, straight[start, end], set(members))
+        plan.add_edges(chunk(start, end, blocks[start, end]), edges, COPY, range(len(edges)))
 
 
 def _straight(

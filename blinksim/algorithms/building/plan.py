@@ -6,10 +6,12 @@ from outside the package fills a `Plan`, and the resulting schedule is verified.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from itertools import pairwise
+from functools import reduce
+from itertools import pairwise, repeat
 from math import lcm
+from operator import or_
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -18,11 +20,11 @@ import numpy.typing as npt
 from blinksim import budget
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InputError, PluginError
-from blinksim.graphs.arrays import among
 from blinksim.graphs.rooted_trees import by_levels, depths
 from blinksim.packing.hamiltonian import Order
 from blinksim.plugins import blamed, located, source_of
 from blinksim.schedule.model import COPY, MOST_DENOMINATOR, REDUCE, Builder
+from blinksim.schedule.step_loads import searched
 from blinksim.schedule.tree import Edge, Tree
 from blinksim.schedule.verify import verify
 from blinksim.textio.text_table import count
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule
 
 
+Ints = npt.NDArray[np.int64]
 Devices = npt.NDArray[np.integer[Any]]
 _OPS = {"copy": COPY, "reduce": REDUCE}
 # Parts of which shares are made where their own denominators are out of reach.
@@ -66,11 +69,11 @@ class Plan(Builder):
         collective.check_ranks(topology.ranks)
         self.n = topology.ranks
         self.router = topology.router
-        # Pairs of ranks that have sent, sorted, and their routes.
-        self._known = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        # Pairs of devices that have sent, src * devices + dst, sorted, and their routes.
+        self._known = np.array([-1]), np.array([-1])
         self._devices = topology.member_places.astype(np.int32)
         # Channels that each pair of devices has used, as bits.
-        self._busy: dict[tuple[int, int], int] = {}
+        self._busy: dict[Hashable, int] = {}
 
     def send(
         self,
@@ -105,43 +108,38 @@ class Plan(Builder):
         if len(itself):
             raise InputError(f"rank {a[itself[0]]} sends to itself")
         keys = a.astype(np.int64) * self.n + b
-        pairs, where = _distinct(keys, self.n * self.n)
-        routes = self._routes_of(pairs)
-        self.add_sends(
-            chunk=chunks,
-            src=self._devices[a],
-            dst=self._devices[b],
-            op=op,
-            step=steps,
-            route=routes[where],
-            channel=channels,
-        )
+        if self.n * self.n > 4 * len(keys):
+            pairs, where = np.unique(keys, return_inverse=True)
+        else:
+            used = np.zeros(self.n * self.n, dtype=np.bool_)
+            used[keys] = True
+            pairs, where = np.flatnonzero(used), (np.cumsum(used) - 1)[keys]
+        route = self.routes(self._devices[pairs // self.n], self._devices[pairs % self.n])[where]
+        src, dst = self._devices[a], self._devices[b]
+        self.add_sends(chunk=chunks, src=src, dst=dst, op=op, step=steps, route=route, channel=channels)
 
-    def _routes_of(self, pairs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The routes of pairs of ranks a * n + b, sorted and distinct; those of former sends are known."""
-        known, routes = self._known
-        new = pairs[~among(pairs, known)]
-        if len(new):
-            found = self._routes_between(self._devices[new // self.n], self._devices[new % self.n])
-            known, routes = np.concatenate([known, new]), np.concatenate([routes, found])
-            order = np.argsort(known, kind="stable")
-            known, routes = known[order], routes[order]
-            self._known = known, routes
-        return np.asarray(routes[np.searchsorted(known, pairs)])
+    def routes(self, src: Devices, dst: Devices) -> Ints:
+        """The numbers of the routes between devices, by the router; new ones are numbered in the order of their use."""
+        keys, (known, routes) = src.astype(np.int64) * len(self.topology.devices) + dst, self._known
+        place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+        new = np.flatnonzero(known[place] != keys)
+        if not len(new):
+            return np.asarray(routes[place])
+        new = new[np.sort(np.unique(keys[new], return_index=True)[1])]
+        found = self._routes_of(Pairs.of(self.topology, src[new].astype(np.int64), dst[new].astype(np.int64)))
+        known, routes = np.concatenate([known, keys[new]]), np.concatenate([routes, found])
+        order = np.argsort(known, kind="stable")
+        known, routes = self._known = known[order], routes[order]
+        return np.asarray(routes[np.searchsorted(known, keys)])
 
-    def _routes_between(self, src: Devices, dst: Devices) -> npt.NDArray[np.int64]:
-        """The routes from devices to devices. Of many pairs, one is searched for all that symmetries take it to."""
-        pairs = Pairs.of(self.topology, src.astype(np.int64), dst.astype(np.int64))
-        ends_of = list(zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True))
-        budget.check_routes(self.algorithm, self.topology, ends_of)
-        routes = [self.router.route(a, b) for a, b in ends_of]
+    def _routes_of(self, pairs: Pairs) -> Ints:
+        """Of many pairs, one is searched for all that symmetries take it to."""
+        found = searched(self.algorithm, self.topology, pairs)
         if pairs.group is None:
-            return np.array(self.add_routes(routes), dtype=np.int64)
-        start = np.cumsum([0, *map(len, routes)])
+            return np.array(self.add_routes(found), dtype=np.int64)
         # Pairs that have not sent yet have routes that nobody added.
-        return self.add_new_routes(
-            *pairs.images(start, np.array([link for route in routes for link in route], dtype=np.int64))
-        )
+        start, links = np.cumsum([0, *map(len, found)]), np.array([link for route in found for link in route])
+        return self.add_new_routes(*pairs.images(start, links))
 
     def add_trees(self, trees: Iterable[Tree]) -> None:
         """One chunk per tree. A chunk of an allgather starts from its root, one of a reducescatter ends there.
@@ -154,48 +152,35 @@ class Plan(Builder):
             rank = number.get(tree.root, -1)
             down, up = _pruned(tree.down, number), _pruned(tree.up, number)
             chunk = self.add_chunk(tree.share, *self.collective.labels(rank, rank))
-            edges = [(b, a) for a, b, _ in up] + [(a, b) for a, b, _ in down]
-            channel = self.channel(edges)
-            after = 0
-            if up:
-                # A device sends up once everything from below has arrived.
-                ready: dict[int, int] = {}
-                steps = []
-                for parent, child, _ in reversed(up):
-                    step = ready.get(child, 0)
-                    steps.append(step)
-                    ready[parent] = max(ready.get(parent, 0), step + 1)
-                after = ready[tree.root]
-                turned = list(reversed(up))
-                self._add(chunk, [(b, a, links) for a, b, links in turned], REDUCE, steps, channel)
-            if down:
-                depth = depths(tree.root, [edge[:2] for edge in down], after)
-                self._add(chunk, down, COPY, [depth[child] - 1 for _, child, _ in down], channel)
+            back = [(b, a, links) for a, b, links in reversed(up)]
+            channel = self.channel([edge[:2] for edge in (*back, *down)])
+            # A device sends up once everything from below has arrived.
+            ready: dict[int, int] = {}
+            steps = []
+            for child, parent, _ in back:
+                steps.append(ready.get(child, 0))
+                ready[parent] = max(ready.get(parent, 0), steps[-1] + 1)
+            self.add_edges(chunk, back, REDUCE, steps, channel)
+            depth = depths(tree.root, [edge[:2] for edge in down], ready.get(tree.root, 0))
+            self.add_edges(chunk, down, COPY, [depth[child] - 1 for _, child, _ in down], channel)
 
-    def add_chain(self, chunk: int, edges: Sequence[Edge]) -> None:
-        """Copies of one chunk from device to device, one after another."""
-        channel = self.channel([(a, b) for a, b, _ in edges])
-        self._add(chunk, edges, COPY, range(len(edges)), channel)
+    def add_edges(
+        self, chunk: int, edges: Sequence[Edge], op: int, step: int | Sequence[int], channel: int | None = None
+    ) -> None:
+        """Sends of one chunk between devices, each over links of its own. channel: by default the first free one."""
+        if edges:
+            src, dst, links = zip(*edges, strict=True)
+            channel = self.channel(list(zip(src, dst, strict=True))) if channel is None else channel
+            routes = self.add_routes(links)
+            self.add_sends(chunk=chunk, src=src, dst=dst, op=op, step=step, route=routes, channel=channel)
 
-    def _add(self, chunk: int, edges: Sequence[Edge], op: int, steps: Sequence[int], channel: int) -> None:
-        self.add_sends(
-            chunk=chunk,
-            src=[a for a, _, _ in edges],
-            dst=[b for _, b, _ in edges],
-            op=op,
-            step=list(steps),
-            route=self.add_routes(links for _, _, links in edges),
-            channel=channel,
-        )
-
-    def channel(self, edges: Sequence[tuple[int, int]]) -> int:
-        """The first channel that none of these pairs of devices has used yet."""
-        taken = 0
-        for edge in edges:
-            taken |= self._busy.get(edge, 0)
+    def channel(self, pairs: Iterable[Hashable]) -> int:
+        """The first channel that no former chunk used between any of these pairs of devices; it is used then."""
+        known = [*pairs]
+        former = [*map(self._busy.get, known, repeat(0))]
+        taken = reduce(or_, former, 0)
         free = ~taken & (taken + 1)
-        for edge in edges:
-            self._busy[edge] = self._busy.get(edge, 0) | free
+        self._busy.update(zip(known, map(free.__or__, former), strict=True))
         return free.bit_length() - 1
 
     def finish(self, *, rounded: bool = False) -> Schedule:
@@ -220,12 +205,10 @@ class Plan(Builder):
 class Sketch(Plan):
     """A plan without routes: who sends how much to whom. It raises what a `Plan` raises, but looks for no route."""
 
-    def _routes_between(self, src: Devices, dst: Devices) -> npt.NDArray[np.int64]:
-        pairs = Pairs.of(self.topology, src.astype(np.int64), dst.astype(np.int64))
-        budget.check_routes(
-            self.algorithm, self.topology, list(zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True))
-        )
-        return np.zeros(len(src), dtype=np.int64)
+    def _routes_of(self, pairs: Pairs) -> Ints:
+        ends = list(zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True))
+        budget.check_routes(self.algorithm, self.topology, ends)
+        return np.zeros(len(pairs.which), dtype=np.int64)
 
     def messages(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.float64]]:
         """The devices that send, those that receive, and the share of the size."""
@@ -261,15 +244,6 @@ def _inside(what: str, count: int, *arrays: npt.NDArray[np.int32]) -> None:
             raise InputError(f"there is no {what} {outside[0]}: there are {count}, from 0 on")
 
 
-def _distinct(keys: npt.NDArray[np.int64], most: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The sorted distinct keys, all below `most`, and the place of every key among them."""
-    if most > 4 * len(keys):
-        return np.unique(keys, return_inverse=True)
-    used = np.zeros(most, dtype=bool)
-    used[keys] = True
-    return np.flatnonzero(used), (np.cumsum(used) - 1)[keys]
-
-
 def log2_ranks(algorithm: str, ranks: int) -> int:
     """log2 of the number of ranks; raises `InputError` unless that is a whole number."""
     power = ranks.bit_length() - 1
@@ -281,7 +255,6 @@ def log2_ranks(algorithm: str, ranks: int) -> int:
     return power
 
 
-Ints = npt.NDArray[np.int64]
 Parents = dict[int, int]
 """The parent of every rank but the root."""
 

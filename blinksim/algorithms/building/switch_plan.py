@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 
-from blinksim.algorithms.building.plan import Plan
+from blinksim.algorithms.building.plan import Ints, Plan
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.rooted_trees import from_parents
@@ -16,8 +17,6 @@ from blinksim.schedule.model import COPY, REDUCE
 from blinksim.schedule.tree import Route
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
-
-_Send = tuple[int, int, int, int, Route]
 
 
 class Moves:
@@ -28,12 +27,15 @@ class Moves:
         self._ready: dict[int, int] = defaultdict(int)
         # From which step on a GPU has what it read, which takes the place of what it had.
         self._read: dict[int, int] = {}
-        self._sends: list[_Send] = []
+        self._sends: list[tuple[int, int, int, int]] = []
+        self._links: dict[int, Route] = {}
 
     def send(self, src: int, dst: int, op: int, links: Route | None = None) -> None:
         """One send between devices, over the given links or the shortest way."""
         step = max(self._ready[src], self._read.get(dst, 0) if op == REDUCE else 0)
-        self._sends.append((src, dst, op, step, links or self._plan.router.route(src, dst)))
+        if links is not None:
+            self._links[len(self._sends)] = links
+        self._sends.append((src, dst, op, step))
         self._ready[dst] = max(self._ready[dst], step + 1)
 
     def tree(self, parents: Mapping[int, int], root: int, *, up: bool, down: bool) -> None:
@@ -53,17 +55,15 @@ class Moves:
         below: the other GPUs of the group by switch; further switches of this sort add what is below them first.
         """
         step = self._added(switch, below, (owner,))
-        self._emit(switch, owner, COPY, step + 1)
+        self._sends.append((switch, owner, COPY, step + 1))
         self._ready[switch] = self._ready[owner] = self._read[owner] = step + 2
 
     def read_all(self, switch: int, group: Sequence[int]) -> None:
         """Every GPU of a group reads the sum at the same time; each copy is sent once for every reader."""
         step = max(self._ready[switch], *(self._ready[gpu] for gpu in group))
-        for _ in group:
-            for gpu in group:
-                self._emit(gpu, switch, REDUCE, step)
+        self._sends += [(gpu, switch, REDUCE, step) for gpu in group] * len(group)
         for gpu in group:
-            self._emit(switch, gpu, COPY, step + 1)
+            self._sends.append((switch, gpu, COPY, step + 1))
             self._ready[gpu] = step + 2
         self._ready[switch] = step + 2
 
@@ -74,7 +74,7 @@ class Moves:
         ready = [self._added(source, below) + 1 for source in further]
         step = max([self._ready[switch], *ready, *(self._ready[source] for source in sources if source not in further)])
         for source in sources:
-            self._emit(source, switch, REDUCE, step)
+            self._sends.append((source, switch, REDUCE, step))
         for source in further:
             self._ready[source] = step + 1
         return step
@@ -82,54 +82,74 @@ class Moves:
     def store(self, switch: int, owner: int, below: Mapping[int, Sequence[int]]) -> None:
         """A switch multicasts what the owner has to a group of GPUs, the owner included; `below` as in `read`."""
         step = max(self._ready[switch], self._ready[owner])
-        self._emit(owner, switch, COPY, step)
+        self._sends.append((owner, switch, COPY, step))
         self._spread(switch, step + 1, below, (owner,))
 
     def _spread(self, switch: int, step: int, below: Mapping[int, Sequence[int]], owners: Sequence[int] = ()) -> None:
         for end in (*owners, *below.get(switch, ())):
-            self._emit(switch, end, COPY, step)
+            self._sends.append((switch, end, COPY, step))
             self._ready[end] = max(self._ready[end], step + 1)
             if below.get(end):
                 self._spread(end, step + 1, below)
         self._ready[switch] = step + 1
 
-    def _emit(self, src: int, dst: int, op: int, step: int) -> None:
-        self._sends.append((src, dst, op, step, (self._plan.widest[src][dst],)))
+    @cached_property
+    def _columns(self) -> Ints:
+        """By rows source, destination, operation, step and number of every send, in the order of the steps."""
+        columns = (
+            np.array([(*send, number) for number, send in enumerate(self._sends)], dtype=np.int64).reshape(-1, 5).T
+        )
+        return columns[:, np.argsort(columns[3], kind="stable")]
 
-    def finish(self, chunk: int) -> None:
-        """Adds the sends to the plan, as those of this chunk."""
-        if not self._sends:
+    def finish(self, chunk: int, image: Ints | None = None) -> None:
+        """Adds the sends to the plan, as those of this chunk. image: what takes the place of every device."""
+        plan, (src, dst, op, step, number) = self._plan, self._columns
+        if not len(src):
             return
-        src, dst, op, step, links = map(list, zip(*sorted(self._sends, key=lambda send: send[3]), strict=True))
-        route, channel = self._plan.add_routes(links), self._plan.channel(list(zip(src, dst, strict=True)))
-        self._plan.add_sends(chunk=chunk, src=src, dst=dst, op=op, step=step, route=route, channel=channel)
+        if image is not None:
+            src, dst = image[src], image[dst]
+        if self._links:
+            ways = zip(number.tolist(), src.tolist(), dst.tolist(), strict=True)
+            route = np.array(plan.add_routes(self._links.get(at) or plan.router.route(a, b) for at, a, b in ways))
+            channel = plan.channel((src * len(plan.topology.devices) + dst).tolist())
+        else:
+            # Every pair of devices has a route of its own.
+            route = plan.routes(src, dst)
+            channel = plan.channel(route.tolist())
+        plan.add_sends(chunk=chunk, src=src, dst=dst, op=op, step=step, route=route, channel=channel)
 
 
 class SwitchPlan(Plan):
     """A plan whose chunks pass switches that add and multicast.
 
-    ranks: the device of every rank. groups: the devices with ranks of every node. widest: from every device to each
-    neighbour the widest link; of equal ones the first.
+    ranks: the device of every rank. groups: the devices with ranks of every node.
     """
 
     def __init__(self, topology: Topology, collective: Collective, algorithm: str) -> None:
         super().__init__(topology, collective, algorithm, "forest")
         self.ranks = topology.member_places.tolist()
         self.groups = [[self.ranks[rank] for rank in group] for group in nodes_of(topology, topology.members)]
-        table = topology.link_columns
-        rates = np.array([float(rate) for rate in table.bandwidths])[table.figure]
-        self.widest: dict[int, dict[int, int]] = defaultdict(dict)
-        for link in np.argsort(-rates, kind="stable").tolist():
-            self.widest[int(table.src[link])].setdefault(int(table.dst[link]), link)
+        # The links of switches that do more than to forward, by their ends: the place of the widest among the rates.
+        table, able = topology.link_columns, np.array([bool(device.in_network) for device in topology.devices])
+        self._rates = sorted(set(table.bandwidths))
+        width = np.array([self._rates.index(rate) for rate in table.bandwidths])[table.figure]
+        near = np.flatnonzero(able[table.src] | able[table.dst])
+        near = near[np.argsort(width[near], kind="stable")]
+        ends = list(zip(table.src[near].tolist(), table.dst[near].tolist(), strict=True))
+        self._width = dict(zip(ends, width[near].tolist(), strict=True))
+        self._switches: dict[int, set[int]] = defaultdict(set)
+        for src, dst in ends:
+            self._switches[src].add(dst)
 
     def switches_of(self, group: Sequence[int], abilities: Iterable[str]) -> dict[int, Fraction]:
         """The switches with these abilities that every GPU of a group is linked to both ways, by the narrowest link."""
-        wanted, links, widest = set(abilities), self.topology.links, self.widest
-        found = {}
-        for switch in sorted(widest[group[0]]):
-            both = [(gpu, switch) for gpu in group] + [(switch, gpu) for gpu in group]
-            if wanted <= self.topology.devices[switch].in_network and all(b in widest[a] for a, b in both):
-                found[switch] = min(links[widest[a][b]].bandwidth for a, b in both)
+        wanted, found = set(abilities), {}
+        for switch in sorted(self._switches[group[0]]):
+            if wanted <= self.topology.devices[switch].in_network:
+                ends = [(gpu, switch) for gpu in group] + [(switch, gpu) for gpu in group]
+                narrowest = min(self._width.get(pair, -1) for pair in ends)
+                if narrowest >= 0:
+                    found[switch] = self._rates[narrowest]
         return found
 
     def reading_switches(
