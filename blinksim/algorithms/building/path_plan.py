@@ -8,7 +8,6 @@ several sends.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
 
@@ -18,7 +17,7 @@ from blinksim.bounds.optimum import commodities
 from blinksim.collective import ROOT, Collective
 from blinksim.graphs.network import Network
 from blinksim.graphs.programs import Commodity, SharedCapacity
-from blinksim.packing.flow_paths import PathShare, route_flows, turned_flows
+from blinksim.packing.flow_paths import route_flows, turned_flows
 from blinksim.packing.forest import regular_group
 from blinksim.packing.hosts import read_hosts
 from blinksim.packing.hosts import straight as straight_trees
@@ -29,6 +28,8 @@ from blinksim.topology.graph import Topology
 from blinksim.topology.routes import Router
 
 Pair = tuple[int, int]
+# The rate of every path, from start to end over links; the same pair may have several.
+_Paths = dict[tuple[int, int, Route], Fraction]
 
 
 def add_paths(
@@ -51,32 +52,28 @@ def add_paths(
         for start in starts
         for end in ends
     }
-    pairs = [(start, end) for (start, end), block in blocks.items() if start != end and block]
 
-    def chunk(start: int, end: int, share: Fraction) -> int:
-        return plan.add_chunk(share, *collective.labels(rank[start], rank[end]))
+    def add(start: int, end: int, share: Fraction, links: Route) -> None:
+        chunk = plan.add_chunk(share, *collective.labels(rank[start], rank[end]))
+        edges = _rests(topology, links, set(members))
+        plan.add_edges(chunk, edges, COPY, range(len(edges)))
 
     # A rank's block for itself is part of the vector too.
     for vertex in members:
         if blocks.get((vertex, vertex)):
-            chunk(vertex, vertex, blocks[vertex, vertex])
+            add(vertex, vertex, blocks[vertex, vertex], ())
+    pairs = [(start, end) for (start, end), block in blocks.items() if start != end and block]
     straight, direct = _straight(topology, collective, pairs, blocks, bound.rate)
     if direct < bound.rate:
         # A flow's rate counts units of its commodities' weights: blocks, or bytes of a traffic matrix.
         unit = Fraction(1, ranks if collective.traffic is None else collective.traffic.size)
-        most = bound.rate * unit / net.unit
-        rate, paths = _turned(topology, collective, net, shared, most)
-        if rate < most:
-            rate, paths = max((rate, paths), _flows(collective, net, shared, starts, ends, most), key=_first)
+        rate, paths = _flows(topology, collective, net, shared, starts, ends, bound.rate * unit / net.unit)
         if rate * net.unit / unit > direct:
-            for path in paths:
-                links = tuple(arc for arc in path.links if arc < net.links)
-                edges = _rests(topology, links, set(members))
-                plan.add_edges(chunk(path.start, path.end, path.rate / rate * unit), edges, COPY, range(len(edges)))
+            for (start, end, arcs), amount in paths.items():
+                add(start, end, amount / rate * unit, tuple(arc for arc in arcs if arc < net.links))
             return
-    for start, end in pairs:
-        edges = _rests(topology, straight[start, end], set(members))
-        plan.add_edges(chunk(start, end, blocks[start, end]), edges, COPY, range(len(edges)))
+    for pair in pairs:
+        add(*pair, blocks[pair], straight[pair])
 
 
 def _straight(
@@ -89,51 +86,39 @@ def _straight(
     ported = _over_ports(topology, pairs) if collective.exchanges else {}
     rate = _rate(topology, ported, blocks)
     if rate < enough:
-        shortest = _shortest(topology, pairs)
+        router = Router(topology)
+        shortest = {pair: router.route(*pair) for pair in pairs}
         other = _rate(topology, shortest, blocks)
         if other > rate:
             return shortest, other
     return ported, rate
 
 
-@dataclass(frozen=True, slots=True)
-class _Path:
-    """A part of the data from `start` to `end`, as a rate; the same pair may have several."""
-
-    start: int
-    end: int
-    links: Route
-    rate: Fraction
-
-
-def _turned(
-    topology: Topology, collective: Collective, net: Network, shared: list[SharedCapacity], most: Fraction
-) -> tuple[Fraction, list[_Path]]:
-    """As `_flows`, for an alltoall on a machine of direct links in which all GPUs are alike; else zero."""
-    plain = len(net.members) == net.vertices and all(len(capacity.uses) == 1 for capacity in shared)
-    group = regular_group(topology) if collective.name == "alltoall" and topology.symmetries and plain else None
-    routed = None if group is None else turned_flows(net, most, group)
-    if routed is None:
-        return Fraction(0), []
-    return routed[0], [_Path(path.commodity, path.sink, path.arcs, path.rate) for path in _merged(routed[1])]
-
-
-def _first(found: tuple[Fraction, list[_Path]]) -> Fraction:
-    return found[0]
-
-
 def _flows(
+    topology: Topology,
     collective: Collective,
     net: Network,
     shared: list[SharedCapacity],
     starts: list[int],
     ends: list[int],
     most: Fraction,
-) -> tuple[Fraction, list[_Path]]:
+) -> tuple[Fraction, _Paths]:
     """The rate of one block (in units of the network, at most `most`) by the best flows, and their paths.
 
     Zero where the flows are too large to compute.
     """
+    rate, paths = Fraction(0), _Paths()
+    # An alltoall on a machine of direct links in which all GPUs are alike.
+    plain = len(net.members) == net.vertices and all(len(capacity.uses) == 1 for capacity in shared)
+    group = regular_group(topology) if collective.name == "alltoall" and topology.symmetries and plain else None
+    routed = None if group is None else turned_flows(net, most, group)
+    if routed is not None:
+        rate = routed[0]
+        for path in routed[1]:
+            key = path.commodity, path.sink, path.arcs
+            paths[key] = paths.get(key, Fraction(0)) + path.rate
+    if rate >= most:
+        return rate, paths
     # A gather is a scatter in the reversed network: one source is cheaper than many.
     backwards = collective.collects
     sources, sinks = (ends, starts) if backwards else (starts, ends)
@@ -142,22 +127,14 @@ def _flows(
     else:
         wanted = commodities(net, collective.traffic)
     routed = route_flows(net.reversed() if backwards else net, shared, wanted, most)
-    if routed is None:
-        return Fraction(0), []
-    rate, paths = routed
-    found = []
-    for path in _merged(paths):
-        source, sink = wanted[path.commodity].source, path.sink
-        if backwards:
-            found.append(_Path(sink, source, tuple(reversed(path.arcs)), path.rate))
-        else:
-            found.append(_Path(source, sink, path.arcs, path.rate))
-    return rate, found
-
-
-def _shortest(topology: Topology, pairs: list[Pair]) -> dict[Pair, Route]:
-    router = Router(topology)
-    return {pair: router.route(*pair) for pair in pairs}
+    if routed is None or routed[0] <= rate:
+        return rate, paths
+    paths = {}
+    for path in routed[1]:
+        source = wanted[path.commodity].source
+        key = (path.sink, source, path.arcs[::-1]) if backwards else (source, path.sink, path.arcs)
+        paths[key] = paths.get(key, Fraction(0)) + path.rate
+    return routed[0], paths
 
 
 def _over_ports(topology: Topology, pairs: list[Pair]) -> dict[Pair, Route]:
@@ -208,24 +185,13 @@ def _rate(topology: Topology, routes: dict[Pair, Route], blocks: Mapping[Pair, F
     )
 
 
-def _rests(topology: Topology, links: tuple[int, ...], members: set[int]) -> list[Edge]:
+def _rests(topology: Topology, links: Route, members: set[int]) -> list[Edge]:
     """The sends along a route: one per section between two members."""
-    index, edges = topology.index, list[Edge]()
-    start = index[topology.links[links[0]].src]
-    part: list[int] = []
+    tail, head = topology.ends
+    edges, part = list[Edge](), list[int]()
     for link in links:
         part.append(link)
-        end = index[topology.links[link].dst]
-        if end in members:
-            edges.append((start, end, tuple(part)))
-            start, part = end, []
+        if int(head[link]) in members:
+            edges.append((int(tail[part[0]]), int(head[link]), tuple(part)))
+            part = []
     return edges
-
-
-def _merged(paths: list[PathShare]) -> list[PathShare]:
-    """Merges equal paths."""
-    total: dict[tuple[int, int, tuple[int, ...]], Fraction] = {}
-    for path in paths:
-        key = (path.commodity, path.sink, path.arcs)
-        total[key] = total.get(key, Fraction(0)) + path.rate
-    return [PathShare(*key, rate) for key, rate in total.items()]
