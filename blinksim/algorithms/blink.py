@@ -8,7 +8,8 @@ trees with 1/n of the data.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 from blinksim.algorithms.building.claims import with_gap
@@ -67,7 +68,12 @@ def build(
         return plan.finish(rounded=True)
     found = bound or find_bound(topology, collective)
     if collective.name in ("gather", "scatter"):
-        _flows(plan, topology, collective, found)
+        from blinksim.algorithms.building import path_plan
+        from blinksim.graphs.network import network
+        from blinksim.graphs.programs import shared_capacities
+
+        net = network(topology)
+        path_plan.add_paths(plan, topology, collective, net, shared_capacities(topology, net), found)
     else:
         plan.add_trees(_trees(topology, collective, found.rate, loss, Limits(time_limit, seed)))
     return with_gap(plan.finish(rounded=True), found)
@@ -116,12 +122,17 @@ def one_hop(hops: Hops, search: TreeSearch) -> Mix | None:
             if centre != root:
                 below = tuple((centre, v) for v in members if v not in (centre, root))
                 columns.append(search.column(((root, centre), *below)))
-    load: dict[int, int] = {}
+    rate = even_rate(hops, columns)
+    return Mix(tuple(columns), (rate,) * len(columns), float(rate) * (n if len(search.roots) == 1 else 1))
+
+
+def even_rate(hops: Hops, columns: Iterable[Column]) -> Fraction:
+    """The rate that each of these columns has, if all have the same."""
+    load = Counter[int]()
     for column in columns:
         for resource, times in column.load:
-            load[resource] = load.get(resource, 0) + times
-    rate = min(Fraction(hops.capacity[r], times) for r, times in load.items())
-    return Mix(tuple(columns), (rate,) * len(columns), float(rate) * (n if len(search.roots) == 1 else 1))
+            load[resource] += times
+    return min(Fraction(hops.capacity[r], times) for r, times in load.items())
 
 
 def trees_from(hops: Hops, mix: Mix, roots: Sequence[int], use: str) -> list[Tree]:
@@ -142,12 +153,3 @@ def as_tree(hops: Hops, root: int, share: Fraction, arcs: Sequence[Arc], use: st
     down = tuple((a, b, hops.routes[a, b]) for a, b in arcs) if use != UP else ()
     up = tuple((a, b, hops.routes[b, a]) for a, b in arcs) if use != DOWN else ()
     return Tree(root, share, down, up)
-
-
-def _flows(plan: Plan, topology: Topology, collective: Collective, bound: BoundResult) -> None:
-    from blinksim.algorithms.building import path_plan
-    from blinksim.graphs.network import network
-    from blinksim.graphs.programs import shared_capacities
-
-    net = network(topology)
-    path_plan.add_paths(plan, topology, collective, net, shared_capacities(topology, net), bound)

@@ -14,7 +14,9 @@ from fractions import Fraction
 from itertools import islice, pairwise, product
 from math import prod
 
+from blinksim.algorithms.blink import even_rate
 from blinksim.algorithms.building.claims import with_gap
+from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import Algorithm
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
@@ -22,7 +24,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.packing.columns import Arc, Column, Hops, Mix, best_mix, find_hops
 from blinksim.packing.steiner import cheapest_tree
-from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
+from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
@@ -68,10 +70,10 @@ def build(
     With one group only the first and the last phase remain. Raises `InfeasibleError` for groups that are
     not fully connected, or without a chain of partners through all of them.
     """
-    builder = Builder(topology, collective, "blink_hierarchical", "forest")
+    plan = Plan(topology, collective, "blink_hierarchical", "forest")
     if topology.ranks == 1:
-        builder.add_chunk(Fraction(1))
-        return builder.finish()
+        plan.add_chunk(Fraction(1))
+        return plan.finish()
     found = bound or find_bound(topology, collective)
     hops = find_hops(topology)
     if groups is None:
@@ -95,8 +97,8 @@ def build(
         mix = _fewest(mix, list(chunks), hops, time_limit, seed)
     total = sum(mix.rates, start=Fraction(0))
     for channel, (column, rate) in enumerate(zip(mix.columns, mix.rates, strict=True)):
-        _add(builder, hops, option, chunks[column], builder.add_chunk(rate / total), channel)
-    return with_gap(builder.finish(), found)
+        _add(plan, hops, option, chunks[column], plan.add_chunk(rate / total), channel)
+    return with_gap(plan.finish(), found)
 
 
 def _fewest(mix: Mix, columns: Sequence[Column], hops: Hops, time_limit: float | None, seed: int) -> Mix:
@@ -212,32 +214,19 @@ def _equal(hops: Hops, chunks: dict[Column, _Chunk], mix: Mix) -> Mix:
         if not busy & set(chunk.owners):
             chosen.append(column)
             busy |= set(chunk.owners)
-    load: dict[int, int] = {}
-    for column in chosen:
-        for resource, times in column.load:
-            load[resource] = load.get(resource, 0) + times
-    rate = min(Fraction(hops.capacity[r], times) for r, times in load.items())
+    rate = even_rate(hops, chosen)
     if rate * len(chosen) < mix.rate:
         return mix
     chosen.sort(key=lambda column: chunks[column].owners)
     return Mix(tuple(chosen), (rate,) * len(chosen), mix.optimum)
 
 
-def _add(builder: Builder, hops: Hops, groups: Groups, chunk: _Chunk, number: int, channel: int) -> None:
+def _add(plan: Plan, hops: Hops, groups: Groups, chunk: _Chunk, number: int, channel: int) -> None:
     """The sends of one chunk: to the owners, between them, from the owners."""
     stars = [(owner, v) for owner, group in zip(chunk.owners, groups, strict=True) for v in group if v != owner]
 
     def send(arcs: Sequence[Arc], op: int, step: int) -> None:
-        if arcs:
-            builder.add_sends(
-                chunk=number,
-                src=[a for a, _ in arcs],
-                dst=[b for _, b in arcs],
-                op=op,
-                step=step,
-                route=[builder.add_route(hops.routes[arc]) for arc in arcs],
-                channel=channel,
-            )
+        plan.add_edges(number, [(*arc, hops.routes[arc]) for arc in arcs], op, step, channel)
 
     step = 0
     if stars:

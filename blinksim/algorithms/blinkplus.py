@@ -23,7 +23,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.rooted_trees import hung_from, longest_path
 from blinksim.packing.choose import Limits
-from blinksim.packing.columns import Hops, Mix, find_hops
+from blinksim.packing.columns import Hops, find_hops
 from blinksim.packing.tree_columns import BOTH, TreeSearch
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.tree import Edge, Tree
@@ -75,7 +75,13 @@ def build(
     hops = find_hops(machine, helpers)
     use = use_of(collective)
     root = hops.vertices[collective.root if collective.rooted else 0]
-    mix = _mix(TreeSearch(hops, (root,), use, hops_first=True), channels, Limits(time_limit, seed))
+    search = TreeSearch(hops, (root,), use, hops_first=True)
+    best = search.best()
+    loss = Fraction(0)
+    if channels is not None:
+        allowed = channels * search.hops.lane / search.hops.unit
+        loss = max(Fraction(0), 1 - allowed / best.rate)
+    mix = search.few(best, Limits(time_limit, seed), loss=loss, cheapest=True)
     total = sum(mix.rates, start=Fraction(0))
     for column, value in zip(mix.columns, mix.rates, strict=True):
         top, arcs = root, column.arcs
@@ -84,7 +90,10 @@ def build(
             middle = [v for v in (path[len(path) // 2], path[(len(path) - 1) // 2]) if _computes(machine, v)]
             top = middle[0] if middle else path[0]
             arcs = hung_from(top, arcs)
-        plan.add_trees([_through(machine, as_tree(hops, top, value / total, arcs, use))])
+        # The tree without relays that only forward: they lie on the routes of longer hops.
+        tree = as_tree(hops, top, value / total, arcs, use)
+        through = replace(tree, down=_merged(machine, tree.down, up=False), up=_merged(machine, tree.up, up=True))
+        plan.add_trees([through])
     return with_gap(plan.finish(rounded=True), found)
 
 
@@ -100,22 +109,8 @@ def idle_helpers(topology: Topology) -> tuple[str, ...]:
     )
 
 
-def _mix(search: TreeSearch, channels: int | None, limits: Limits) -> Mix:
-    best = search.best()
-    loss = Fraction(0)
-    if channels is not None:
-        allowed = channels * search.hops.lane / search.hops.unit
-        loss = max(Fraction(0), 1 - allowed / best.rate)
-    return search.few(best, limits, loss=loss, cheapest=True)
-
-
 def _computes(topology: Topology, device: int) -> bool:
     return bool({"hold", "reduce"} & topology.devices[device].can)
-
-
-def _through(topology: Topology, tree: Tree) -> Tree:
-    """The tree without relays that only forward: they lie on the routes of longer hops."""
-    return replace(tree, down=_merged(topology, tree.down, up=False), up=_merged(topology, tree.up, up=True))
 
 
 def _merged(topology: Topology, edges: Sequence[Edge], *, up: bool) -> tuple[Edge, ...]:

@@ -11,9 +11,10 @@ from __future__ import annotations
 from fractions import Fraction
 from itertools import pairwise
 
+from blinksim.algorithms.blink import even_rate
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.orders import chain_order
-from blinksim.algorithms.building.plan import Plan, add_tree
+from blinksim.algorithms.building.plan import Plan, add_chains
 from blinksim.algorithms.registry import Algorithm
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
@@ -69,8 +70,7 @@ def build(
         return plan.finish()
     found = bound or find_bound(topology, collective)
     chains = pack_chains(topology, find_hops(topology), found.rate, channels, Limits(time_limit, seed))
-    for channel, order in enumerate(chains):
-        add_tree(plan, collective, Fraction(1, len(chains)), {b: a for a, b in pairwise(order)}, order[0], channel)
+    add_chains(plan, collective, chains)
     return with_gap(plan.finish(), found)
 
 
@@ -109,36 +109,25 @@ def _template(topology: Topology, hops: Hops, target: Fraction, channels: int) -
     n = hops.members
     turned = [chain_order(topology, first) for first in range(min(n, channels, _TEMPLATES))]
     best: tuple[Fraction, list[Order]] | None = None
-    for chains in (zigzags(n), *_rails(topology, channels), turned, turned[:1]):
-        steps = {(hops.vertices[a], hops.vertices[b]) for order in chains for a, b in pairwise(order)}
-        if not 0 < len(chains) <= channels or not all({(a, b), (b, a)} <= hops.routes.keys() for a, b in steps):
-            continue
-        rate = _even_rate(hops, [_column(hops, order) for order in chains])
-        if best is None or rate > best[0]:
-            best = rate, chains
-        if rate >= target:
-            break
-    return best
-
-
-def _rails(topology: Topology, channels: int) -> list[list[Order]]:
-    """Chains on rails, over the nodes in one order, and over zigzags of nodes, where every node is an end alike."""
+    # Chains on rails, over the nodes in one order, and over zigzags of nodes, where every node is an end alike.
     nodes = nodes_of(topology, topology.members)
     plain = by_rail(nodes, closed=False)
     turns = [by_rail([nodes[place] for place in order], closed=False) for order in zigzags(len(nodes))]
     size = len(plain)
     if not size or len(nodes) < 3:
-        return [plain]
-    every = [chain for chains in turns for chain in chains]
-    # With too few channels for all, every rail takes the zigzags in turn.
-    mixed = [turns[place * len(turns) // size % len(turns)][place] for place in range(size)]
-    return [plain, mixed, every] if len(every) <= channels else [plain, mixed]
-
-
-def _even_rate(hops: Hops, columns: list[Column]) -> Fraction:
-    """Units of rate that these columns carry together, with equal shares."""
-    total: dict[int, int] = {}
-    for entry in columns:
-        for resource, times in entry.load:
-            total[resource] = total.get(resource, 0) + times
-    return min(Fraction(hops.capacity[r], load) for r, load in total.items()) * len(columns)
+        rails = [plain]
+    else:
+        every = [chain for chains in turns for chain in chains]
+        # With too few channels for all, every rail takes the zigzags in turn.
+        mixed = [turns[place * len(turns) // size % len(turns)][place] for place in range(size)]
+        rails = [plain, mixed, every] if len(every) <= channels else [plain, mixed]
+    for chains in (zigzags(n), *rails, turned, turned[:1]):
+        steps = {(hops.vertices[a], hops.vertices[b]) for order in chains for a, b in pairwise(order)}
+        if not 0 < len(chains) <= channels or not all({(a, b), (b, a)} <= hops.routes.keys() for a, b in steps):
+            continue
+        rate = even_rate(hops, [_column(hops, order) for order in chains]) * len(chains)
+        if best is None or rate > best[0]:
+            best = rate, chains
+        if rate >= target:
+            break
+    return best

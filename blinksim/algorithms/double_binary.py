@@ -53,12 +53,9 @@ def rooted_trees(ranks: int, root: int) -> list[tuple[Parents, int]]:
     return trees
 
 
-def _trees(collective: str, ranks: int, root: int) -> list[tuple[Parents, int]]:
-    return two_trees(ranks) if collective == "allreduce" else rooted_trees(ranks, root)
-
-
 def fill(plan: Plan) -> None:
     """Sends on both trees, half the vector each."""
     collective = plan.collective
-    for channel, (parents, root) in enumerate(_trees(collective.name, plan.n, collective.root)):
+    trees = two_trees(plan.n) if collective.name == "allreduce" else rooted_trees(plan.n, collective.root)
+    for channel, (parents, root) in enumerate(trees):
         add_tree(plan, collective, Fraction(1, 2), parents, root, channel)

@@ -21,6 +21,7 @@ import numpy as np
 
 from blinksim.algorithms import direct
 from blinksim.algorithms.building.bits import along_bits, patterns, step_seconds
+from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import Algorithm
 from blinksim.budget import asked_to_stop
 from blinksim.collective import COLLECTIVES, OWN, ROOT, Collective
@@ -28,7 +29,6 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.choose import Limits
 from blinksim.packing.rounds import (
     Bools,
-    Column,
     Paths,
     Pricing,
     Rounds,
@@ -41,7 +41,7 @@ from blinksim.packing.rounds import (
 )
 from blinksim.packing.unsplit import far_first, takes, whole_ways
 from blinksim.packing.wires import MOST_RANKS, Wires, joined_directly
-from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
+from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
@@ -166,22 +166,18 @@ def _in_one_step(topology: Topology, collective: Collective, wires: Wires, most:
     seconds = takes(wires, routes, float(share)) / 1e6
     if seconds >= most:
         return None
-    builder, chunks = Builder(topology, collective, _NAME, "steps"), dict[tuple[int, int], int]()
+    plan, chunks = Plan(topology, collective, _NAME, "steps"), dict[tuple[int, int], int]()
     index = topology.member_places.tolist()
     for (source, sink), route in routes:
         label = collective.labels(source, sink)
         if label not in chunks:
-            chunks[label] = builder.add_chunk(share, *label)
-        builder.add_sends(
-            chunk=chunks[label],
-            src=index[source],
-            dst=index[sink],
-            op=REDUCE if collective.reduces else COPY,
-            step=0,
-            route=builder.add_route([link for wire in route for link in wires.routes[wire]]),
+            chunks[label] = plan.add_chunk(share, *label)
+        links = tuple(link for wire in route for link in wires.routes[wire])
+        plan.add_edges(
+            chunks[label], [(index[source], index[sink], links)], REDUCE if collective.reduces else COPY, 0, 0
         )
-    _add_own(builder)
-    return seconds, builder.finish()
+    plan.add_own(Fraction(1, n))
+    return seconds, plan.finish()
 
 
 class _Way:
@@ -271,12 +267,23 @@ class _Way:
 
     def written(self, topology: Topology, solved: Solved, rounds: int) -> Schedule:
         """As a schedule."""
-        builder = Builder(topology, self.collective, _NAME, "steps")
+        plan = Plan(topology, self.collective, _NAME, "steps")
         for column, share in exact_shares(solved, self.pricing.shares.tolist()):
             label = self.pricing.labels[column.item]
-            _add(builder, self.wires, label, column, share, rounds if self.backwards else 0)
-        _add_own(builder)
-        return builder.finish()
+            # The number of rounds, if the way is one back.
+            turned = rounds if self.backwards else 0
+            ends = label[::-1] if turned else label
+            now, wire, adds = np.array(column.sends, dtype=np.int64).reshape(-1, 3).T
+            plan.add_sends(
+                chunk=plan.add_chunk(share, *self.collective.labels(*ends)),
+                src=topology.member_places[self.wires.src[wire]],
+                dst=topology.member_places[self.wires.dst[wire]],
+                op=np.where((adds > 0) | bool(turned and self.collective.reduces), REDUCE, COPY),
+                step=turned - 1 - now if turned else now,
+                route=plan.add_routes(self.wires.routes[one] for one in wire.tolist()),
+            )
+        plan.add_own(Fraction(1, topology.ranks))
+        return plan.finish()
 
 
 def _in_pieces(
@@ -301,30 +308,3 @@ def _pricing(wires: Wires, collective: Collective) -> Pricing:
         return Paths(wires, [(collective.root, b) for b in every if b != collective.root], 1 / n)
     roots, share = ([collective.root], 1.0) if collective.starts == ROOT else (every, 1 / n)
     return Trees(wires, roots, share)
-
-
-def _add(builder: Builder, wires: Wires, label: tuple[int, int], column: Column, share: Fraction, turned: int) -> None:
-    """A chunk that takes this way; turned: the number of rounds, if the way is one back."""
-    collective, topology = builder.collective, builder.topology
-    ends = label[::-1] if turned else label
-    chunk = builder.add_chunk(share, *collective.labels(*ends))
-    device = topology.member_places
-    now, wire, adds = np.array(column.sends, dtype=np.int64).reshape(-1, 3).T
-    builder.add_sends(
-        chunk=chunk,
-        src=device[wires.src[wire]],
-        dst=device[wires.dst[wire]],
-        op=np.where((adds > 0) | bool(turned and collective.reduces), REDUCE, COPY),
-        step=turned - 1 - now if turned else now,
-        route=[builder.add_route(wires.routes[one]) for one in wire.tolist()],
-    )
-
-
-def _add_own(builder: Builder) -> None:
-    """What a rank has for itself is part of the vector too."""
-    collective, n = builder.collective, builder.topology.ranks
-    if collective.name == "alltoall":
-        for rank in range(n):
-            builder.add_chunk(Fraction(1, n), *collective.labels(rank, rank))
-    elif collective.name in ("scatter", "gather"):
-        builder.add_chunk(Fraction(1, n), *collective.labels(collective.root, collective.root))

@@ -15,12 +15,13 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from blinksim.algorithms.building.claims import with_gap
+from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import Algorithm
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.columns import Hops, find_hops
 from blinksim.packing.expansion import Answer, Journey, Question, distances, move, spread, turned
-from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
+from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.textio.text_table import count
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def find(
     least_steps = fewest_steps(hops, collective)
     least_rounds = ceil(_vector(collective, ranks, chunks) * hops.lane / found.rate)
     phases = [Collective("reducescatter"), Collective("allgather")] if name == "allreduce" else [collective]
-    builder = Builder(topology, collective, "few_steps", "steps")
+    plan = Plan(topology, collective, "few_steps", "steps")
     numbers: dict[tuple[int, int, int], int] = {}
     per_step: list[int] = []
     for number, phase in enumerate(phases):
@@ -115,13 +116,13 @@ def find(
         work = turned(hops) if phase.collects else hops
         question = Question(work, own_steps, own_rounds, max(least, own_steps), time_limit, seed)
         answer = _search(what, question, phase, chunks)
-        _add(builder, hops, phase, chunks, answer, len(per_step), numbers)
+        _add(plan, hops, phase, chunks, answer, len(per_step), numbers)
         per_step += answer.rounds[::-1] if phase.collects else answer.rounds
         if phase == collective:
             least_rounds = answer.least_rounds
     used = sum(per_step)
     reached = _vector(collective, ranks, chunks) * hops.lane / used
-    schedule = with_gap(builder.finish(), found)
+    schedule = with_gap(plan.finish(), found)
     return FewSteps(schedule, chunks, tuple(per_step), least_steps, least_rounds, reached, found)
 
 
@@ -199,7 +200,7 @@ def _search(what: str, question: Question, collective: Collective, chunks: int) 
 
 
 def _add(
-    builder: Builder,
+    plan: Plan,
     hops: Hops,
     phase: Collective,
     chunks: int,
@@ -208,7 +209,7 @@ def _add(
     numbers: dict[tuple[int, int, int], int],
 ) -> None:
     """The sends of one phase. numbers: chunks already there, by (origin or owner, target, which of them)."""
-    topology, whole = builder.topology, builder.collective
+    topology, whole = plan.topology, plan.collective
     rank = {topology.index[name]: number for number, name in enumerate(topology.members)}
     backwards = phase.collects
     share = Fraction(1, _vector(whole, topology.ranks, chunks))
@@ -218,7 +219,7 @@ def _add(
         ends = (rank[journey.origin], -1 if journey.target is None else rank[journey.target])
         which = seen[ends] = seen.get(ends, -1) + 1
         if (*ends, which) not in numbers:
-            numbers[*ends, which] = builder.add_chunk(share, *whole.labels(*(ends[::-1] if backwards else ends)))
+            numbers[*ends, which] = plan.add_chunk(share, *whole.labels(*(ends[::-1] if backwards else ends)))
         return numbers[*ends, which]
 
     steps = len(answer.rounds)
@@ -226,18 +227,6 @@ def _add(
         chunk = number(journey)
         for step, a, b in journey.sends:
             src, dst = (b, a) if backwards else (a, b)
-            builder.add_sends(
-                chunk=chunk,
-                src=src,
-                dst=dst,
-                op=REDUCE if phase.reduces else COPY,
-                step=first_step + (steps - 1 - step if backwards else step),
-                route=builder.add_route(hops.routes[src, dst]),
-                channel=0,
-            )
-    # A rank's block for itself is part of the vector too.
-    if whole.name in ("alltoall", "scatter", "gather"):
-        each = chunks // topology.ranks if whole.name == "alltoall" else chunks
-        for own in range(topology.ranks) if whole.name == "alltoall" else (whole.root,):
-            for _ in range(each):
-                builder.add_chunk(share, *whole.labels(own, own))
+            now = first_step + (steps - 1 - step if backwards else step)
+            plan.add_edges(chunk, [(src, dst, hops.routes[src, dst])], REDUCE if phase.reduces else COPY, now, 0)
+    plan.add_own(share, chunks // topology.ranks if whole.name == "alltoall" else chunks)

@@ -88,7 +88,11 @@ def _table(topology: Topology) -> tuple[npt.NDArray[np.int32], bool]:
     groups = nodes_of(topology, topology.members)
     cards = len(groups) == 1 and all(topology.device(name).kind == "tile" for name in topology.members)
     if cards:
-        groups = _by_card(topology)
+        # Ranks by the card that the tiles' names begin with (card0.t1), in rank order.
+        by_card: dict[str, list[int]] = {}
+        for rank, tile in enumerate(topology.members):
+            by_card.setdefault(tile.rpartition(".")[0], []).append(rank)
+        groups = list(by_card.values())
     if len(groups) < 2 or len({len(group) for group in groups}) > 1:
         sizes = " ".join(str(len(group)) for group in groups)
         raise InfeasibleError(
@@ -109,14 +113,6 @@ def _inside(plan: Plan, ranks: npt.NDArray[np.int32], op: int, step: int) -> Non
     a, b = a[pair], b[pair]
     k = (node - wanted - (1 if op == REDUCE else 0)) % nodes
     plan.send(ranks[node, a], ranks[node, b], chunk=(b if op == REDUCE else a) * nodes + k, op=op, step=step)
-
-
-def _by_card(topology: Topology) -> list[list[int]]:
-    """Ranks by the card that the tiles' names begin with (card0.t1), in rank order."""
-    cards: dict[str, list[int]] = {}
-    for rank, name in enumerate(topology.members):
-        cards.setdefault(name.rpartition(".")[0], []).append(rank)
-    return list(cards.values())
 
 
 def _direct(plan: Plan, ranks: npt.NDArray[np.int32], op: int, step: int) -> int:

@@ -162,26 +162,22 @@ def best_schedule(topology: Topology, collective: Collective) -> Schedule:
     rank = {device: number for number, device in enumerate(plan.ranks)}
     for amount, tree in trees:
         moves = Moves(plan)
-        _add(moves, tree)
+        below = _below(tree.towards)
+        for hop in reversed(tree.towards):
+            if hop.sort == WAY:
+                moves.send(hop.end, hop.start, REDUCE, hop.links)
+            elif hop.sort == OWN:
+                moves.read(hop.end, hop.start, below)
+        below = _below(tree.away)
+        for hop in tree.away:
+            if hop.sort == WAY:
+                moves.send(hop.start, hop.end, COPY, hop.links)
+            elif hop.sort == OWN:
+                moves.store(hop.end, hop.start, below)
         root = rank.get(tree.root, -1)
         labels = (-1, -1) if collective.name == "allreduce" else collective.labels(root, root)
         moves.finish(plan.add_chunk(amount / total, *labels))
     return plan.finish(rounded=True)
-
-
-def _add(moves: Moves, tree: BranchingTrees) -> None:
-    below = _below(tree.towards)
-    for hop in reversed(tree.towards):
-        if hop.sort == WAY:
-            moves.send(hop.end, hop.start, REDUCE, hop.links)
-        elif hop.sort == OWN:
-            moves.read(hop.end, hop.start, below)
-    below = _below(tree.away)
-    for hop in tree.away:
-        if hop.sort == WAY:
-            moves.send(hop.start, hop.end, COPY, hop.links)
-        elif hop.sort == OWN:
-            moves.store(hop.end, hop.start, below)
 
 
 def _below(hops: Sequence[Hop]) -> dict[int, list[int]]:

@@ -103,7 +103,11 @@ def most_rings(topology: Topology, *, bidirectional: bool = False, limits: Limit
     lanes = [int(c * hops.unit / hops.lane) for c in hops.capacity]
     every = listed(hops, closed=True, both=both, most_ranks=_LIST_RANKS)
     pool = _templates(topology, hops, both, lanes) if every is None else every
-    most = _free_lanes(hops, lanes) // (2 if both else 1)
+    # The fewest lanes that leave any member: no more directed rings than these fit.
+    members = hops.vertices[: hops.members]
+    first = [{hops.loads[a, b][0][0] for b in hops.next_to[a]} for a in members]
+    free_lanes = min(sum(lanes[r] for r in leaving) for leaving in first)
+    most = free_lanes // (2 if both else 1)
     if pool:
         counts, proved = most_whole(pool, lanes, limits)
     if every is None and (not pool or sum(counts) < min(most, MOST_RINGS)):
@@ -150,13 +154,6 @@ def idle_links(schedule: Schedule) -> list[str]:
     """The names of the links that carry nothing."""
     loads = link_loads(schedule)
     return [link.name for link, load in zip(schedule.topology.links, loads, strict=True) if not load]
-
-
-def _free_lanes(hops: Hops, lanes: list[int]) -> int:
-    """The fewest lanes that leave any member: no more directed rings than these fit."""
-    members = hops.vertices[: hops.members]
-    first = [{hops.loads[a, b][0][0] for b in hops.next_to[a]} for a in members]
-    return min(sum(lanes[r] for r in leaving) for leaving in first)
 
 
 def _templates(topology: Topology, hops: Hops, both: bool, lanes: Sequence[int]) -> list[Column]:

@@ -259,25 +259,23 @@ class _Writer:
         leaves = self._leaf_of[there]
         for leaf in distinct(leaves).tolist():
             here = leaves == leaf
-            routes[here] = self._routes_across(host, tree.port, tree.entry, leaf)[self._place[there[here]]]
+            # Both ways between a host and every host of a leaf, which are equally long; zeros for the host itself.
+            port = tree.port
+            key = (host, port, tree.entry, leaf)
+            known = self._across.get(key)
+            if known is None:
+                hosts, whole = self.hosts, self.hosts.fabric.leaves[leaf]
+                out = [*hosts.link[host, list(hosts.shape.feeds[port][1])].tolist(), int(hosts.outof[host, port])]
+                known = self._across[key] = np.zeros((len(whole), 2), dtype=np.int64)
+                others = np.array([other for other in whole if other != host], dtype=np.int64)
+                way = hosts.fabric.way(hosts.fabric.ends[host][port], hosts.fabric.ends[whole[0]][port])
+                if len(others) and way is not None:
+                    first = np.broadcast_to(np.array([*out, *way], dtype=np.int64), (len(others), len(out) + len(way)))
+                    after = (hosts.into[others, port][:, None], hosts.link[others][:, list(tree.entry)])
+                    known[self._place[others]] = self._both(np.concatenate([first, *after], axis=1))
+            routes[here] = known[self._place[there[here]]]
         src = np.full(len(there), self.hosts.device[host, feeder])
         self._put(src, self.hosts.device[there, tree.root], np.full(len(there), step), (routes[:, 0], routes[:, 1]))
-
-    def _routes_across(self, host: int, port: int, entry: Path, leaf: int) -> Ints:
-        """Both ways between a host and every host of a leaf, which are equally long; zeros for the host itself."""
-        key = (host, port, entry, leaf)
-        known = self._across.get(key)
-        if known is None:
-            hosts, whole = self.hosts, self.hosts.fabric.leaves[leaf]
-            out = [*hosts.link[host, list(hosts.shape.feeds[port][1])].tolist(), int(hosts.outof[host, port])]
-            known = self._across[key] = np.zeros((len(whole), 2), dtype=np.int64)
-            others = np.array([other for other in whole if other != host], dtype=np.int64)
-            way = hosts.fabric.way(hosts.fabric.ends[host][port], hosts.fabric.ends[whole[0]][port])
-            if len(others) and way is not None:
-                first = np.broadcast_to(np.array([*out, *way], dtype=np.int64), (len(others), len(out) + len(way)))
-                after = (hosts.into[others, port][:, None], hosts.link[others][:, list(entry)])
-                known[self._place[others]] = self._both(np.concatenate([first, *after], axis=1))
-        return known
 
     def end(self) -> None:
         """Hand the chunk over: up in the reverse order for a reduction, then down."""
@@ -301,10 +299,8 @@ def over_rails(topology: Topology, collective: Collective, least: Fraction) -> S
         return None
     plan, op = Plan(topology, collective, "packed", "forest"), REDUCE if collective.collects else COPY
     for tree in trees:
-        src, dst, links = tree.src.tolist(), tree.dst.tolist(), tree.links.tolist()
-        routes = plan.add_routes(links[a:b] for a, b in pairwise(tree.start.tolist()))
-        channel = plan.channel(list(zip(src, dst, strict=True)))
-        chunk = plan.add_chunk(tree.share)
-        plan.add_sends(chunk=chunk, src=src, dst=dst, op=op, step=tree.step, route=routes, channel=channel)
+        routes = (tuple(tree.links[a:b].tolist()) for a, b in pairwise(tree.start.tolist()))
+        edges = list(zip(tree.src.tolist(), tree.dst.tolist(), routes, strict=True))
+        plan.add_edges(plan.add_chunk(tree.share), edges, op, tree.step.tolist())
     found = plan.finish(rounded=True)
     return found if (rate_of(found) or 0) >= least else None

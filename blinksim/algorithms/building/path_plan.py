@@ -7,9 +7,10 @@ several sends.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from math import lcm
+from operator import itemgetter
 
 from blinksim.algorithms.building.plan import Plan
 from blinksim.bounds import BoundResult
@@ -67,10 +68,13 @@ def add_paths(
     if direct < bound.rate:
         # A flow's rate counts units of its commodities' weights: blocks, or bytes of a traffic matrix.
         unit = Fraction(1, ranks if collective.traffic is None else collective.traffic.size)
-        rate, paths = _flows(topology, collective, net, shared, starts, ends, bound.rate * unit / net.unit)
+        most = bound.rate * unit / net.unit
+        rate, paths = _images(topology, collective, net, shared, most)
+        if rate < most:
+            rate, paths = max((rate, paths), _flows(collective, net, shared, starts, ends, most), key=itemgetter(0))
         if rate * net.unit / unit > direct:
             for (start, end, arcs), amount in paths.items():
-                add(start, end, amount / rate * unit, tuple(arc for arc in arcs if arc < net.links))
+                add(start, end, amount / rate * unit, arcs)
             return
     for pair in pairs:
         add(*pair, blocks[pair], straight[pair])
@@ -94,8 +98,19 @@ def _straight(
     return ported, rate
 
 
+def _images(
+    topology: Topology, collective: Collective, net: Network, shared: list[SharedCapacity], most: Fraction
+) -> tuple[Fraction, _Paths]:
+    """As `_flows`, for an alltoall on a machine of direct links in which all GPUs are alike; else zero."""
+    plain = len(net.members) == net.vertices and all(len(capacity.uses) == 1 for capacity in shared)
+    group = regular_group(topology) if collective.name == "alltoall" and topology.symmetries and plain else None
+    routed = None if group is None else turned_flows(net, most, group)
+    if routed is None:
+        return Fraction(0), _Paths()
+    return routed[0], _merged(((path.commodity, path.sink, path.arcs), path.rate) for path in routed[1])
+
+
 def _flows(
-    topology: Topology,
     collective: Collective,
     net: Network,
     shared: list[SharedCapacity],
@@ -107,18 +122,6 @@ def _flows(
 
     Zero where the flows are too large to compute.
     """
-    rate, paths = Fraction(0), _Paths()
-    # An alltoall on a machine of direct links in which all GPUs are alike.
-    plain = len(net.members) == net.vertices and all(len(capacity.uses) == 1 for capacity in shared)
-    group = regular_group(topology) if collective.name == "alltoall" and topology.symmetries and plain else None
-    routed = None if group is None else turned_flows(net, most, group)
-    if routed is not None:
-        rate = routed[0]
-        for path in routed[1]:
-            key = path.commodity, path.sink, path.arcs
-            paths[key] = paths.get(key, Fraction(0)) + path.rate
-    if rate >= most:
-        return rate, paths
     # A gather is a scatter in the reversed network: one source is cheaper than many.
     backwards = collective.collects
     sources, sinks = (ends, starts) if backwards else (starts, ends)
@@ -127,14 +130,18 @@ def _flows(
     else:
         wanted = commodities(net, collective.traffic)
     routed = route_flows(net.reversed() if backwards else net, shared, wanted, most)
-    if routed is None or routed[0] <= rate:
-        return rate, paths
-    paths = {}
-    for path in routed[1]:
-        source = wanted[path.commodity].source
-        key = (path.sink, source, path.arcs[::-1]) if backwards else (source, path.sink, path.arcs)
-        paths[key] = paths.get(key, Fraction(0)) + path.rate
-    return routed[0], paths
+    if routed is None:
+        return Fraction(0), _Paths()
+    keys = ((wanted[path.commodity].source, path.sink, path.arcs) for path in routed[1])
+    ways = ((b, a, arcs[::-1]) if backwards else (a, b, arcs) for a, b, arcs in keys)
+    return routed[0], _merged(zip(ways, (path.rate for path in routed[1]), strict=True))
+
+
+def _merged(paths: Iterable[tuple[tuple[int, int, Route], Fraction]]) -> _Paths:
+    total = _Paths()
+    for path, rate in paths:
+        total[path] = total.get(path, Fraction(0)) + rate
+    return total
 
 
 def _over_ports(topology: Topology, pairs: list[Pair]) -> dict[Pair, Route]:
@@ -185,13 +192,14 @@ def _rate(topology: Topology, routes: dict[Pair, Route], blocks: Mapping[Pair, F
     )
 
 
-def _rests(topology: Topology, links: Route, members: set[int]) -> list[Edge]:
-    """The sends along a route: one per section between two members."""
+def _rests(topology: Topology, arcs: Route, members: set[int]) -> list[Edge]:
+    """The sends along a route: one per section between two members. Arcs beyond the links stand for capacities."""
     tail, head = topology.ends
     edges, part = list[Edge](), list[int]()
-    for link in links:
-        part.append(link)
-        if int(head[link]) in members:
-            edges.append((int(tail[part[0]]), int(head[link]), tuple(part)))
-            part = []
+    for link in arcs:
+        if link < len(tail):
+            part.append(link)
+            if int(head[link]) in members:
+                edges.append((int(tail[part[0]]), int(head[link]), tuple(part)))
+                part = []
     return edges

@@ -218,7 +218,11 @@ def of_pieces(
 
     joined: in three steps, where all that goes the same way is sent together.
     """
-    routes, pieces = RailRoutes(rails), _in_rounds(rails, pieces)
+    # Every node sends to the next one first, and every member to the next place there, so that none takes in all.
+    nodes, local = rails.ranks.shape
+    order = np.lexsort((pieces.way, pieces.i, (pieces.j - pieces.i) % local, (pieces.b - pieces.a) % nodes))
+    in_rounds = Pieces(*(getattr(pieces, column.name)[order] for column in fields(pieces)))
+    routes, pieces = RailRoutes(rails), in_rounds
     count, own, i, j = len(pieces.amount), within.own, within.i, within.j
     amount = np.concatenate([pieces.amount, within.amount])
     device = rails.topology.member_places[rails.ranks]
@@ -286,10 +290,3 @@ def exchange_schedule(
         route_start=start,
         route_links=links,
     )
-
-
-def _in_rounds(rails: Rails, pieces: Pieces) -> Pieces:
-    """Every node sends to the next one first, and every member to the next place there, so that none takes in all."""
-    nodes, local = rails.ranks.shape
-    order = np.lexsort((pieces.way, pieces.i, (pieces.j - pieces.i) % local, (pieces.b - pieces.a) % nodes))
-    return Pieces(*(getattr(pieces, column.name)[order] for column in fields(pieces)))

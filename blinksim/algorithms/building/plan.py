@@ -183,6 +183,13 @@ class Plan(Builder):
         self._busy.update(zip(known, map(free.__or__, former), strict=True))
         return free.bit_length() - 1
 
+    def add_own(self, share: Fraction, parts: int = 1) -> None:
+        """The blocks that ranks have for themselves, which are part of the vector too, each in so many parts."""
+        if self.collective.personalized:
+            for rank in range(self.n) if self.collective.exchanges else [self.collective.root]:
+                for _ in range(parts):
+                    self.add_chunk(share, *self.collective.labels(rank, rank))
+
     def finish(self, *, rounded: bool = False) -> Schedule:
         """The schedule.
 

@@ -123,21 +123,17 @@ def symmetric_host_trees(topology: Topology, collective: Collective, aim: Fracti
         return None
     best: SymmetricSchedule | None = None
     # Members of a host may share its ports in a way that symmetries inside the host do not keep.
-    for group in dict.fromkeys((turns, _of_hosts(turns, hosts))):
+    # The turns that leave every device in its place among those of its host.
+    place = np.full(len(turns.first), -1)
+    there = hosts.device >= 0
+    place[hosts.device[there]] = np.nonzero(there)[1]
+    for group in dict.fromkeys((turns, turns.keeping(place))):
         found = None if group is None else _turned(topology, collective, aim, hosts, group)
         if found is not None and (best is None or (found.rate or 0) > (best.rate or 0)):
             best = found
         if best is not None and best.rate == aim:
             break
     return best
-
-
-def _of_hosts(turns: CommutingGroup, hosts: Hosts) -> CommutingGroup | None:
-    """The turns that leave every device in its place among those of its host."""
-    place = np.full(len(turns.first), -1)
-    there = hosts.device >= 0
-    place[hosts.device[there]] = np.nonzero(there)[1]
-    return turns.keeping(place)
 
 
 def _turned(
