@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 
 from blinksim.algorithms.building.plan import Plan, log2_ranks
-from blinksim.algorithms.recursive_doubling import at_distance, gather_step
+from blinksim.algorithms.recursive_doubling import blocks_at, gather
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, REDUCE, Schedule
@@ -32,27 +32,23 @@ ENTRY = Algorithm(
 def build(topology: Topology, collective: Collective) -> Schedule:
     """The schedule; raises `InputError` unless the number of ranks is a power of two."""
     plan = Plan(topology, collective, "halving_doubling", "steps")
-    steps = log2_ranks("halving_doubling", plan.n)
+    distances = [1 << step for step in range(log2_ranks("halving_doubling", plan.n))]
     for rank in range(plan.n):
         plan.add_chunk(Fraction(1, plan.n), *collective.labels(rank, rank))
     ranks = np.arange(plan.n)[:, None]
-    for step in range(steps):
-        distance = plan.n >> (step + 1)
+    for step, distance in enumerate(reversed(distances)):
         # What the partner's half of the block will own goes to the partner.
         partner = ranks ^ distance
         shards = (partner & ~(distance - 1)) + np.arange(distance)[None, :]
         plan.send(ranks, partner, chunk=shards, op=REDUCE, step=step)
     if collective.name == "allreduce":
-        for step in range(steps):
-            gather_step(plan, distance=1 << step, step=steps + step)
+        gather(plan, distances, len(distances))
     return plan.finish()
 
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps of `build` do; raises `InputError` unless the number of ranks is a power of two."""
-    n = topology.ranks
-    distances = [1 << step for step in range(log2_ranks("halving_doubling", n))]
-    exchanges = [(at_distance(n, distance), distance) for distance in distances]
-    down = [Round(one, Fraction(1, n), REDUCE, chunks=distance) for one, distance in reversed(exchanges)]
-    up = [Round(one, Fraction(1, n), COPY, chunks=distance) for one, distance in exchanges]
+    distances = [1 << step for step in range(log2_ranks("halving_doubling", topology.ranks))]
+    down = [blocks_at(topology.ranks, distance, REDUCE) for distance in reversed(distances)]
+    up = [blocks_at(topology.ranks, distance, COPY) for distance in distances]
     return (*down, *(up if collective.name == "allreduce" else ()))

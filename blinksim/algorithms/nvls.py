@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from blinksim.algorithms.building.switch_plan import Moves, SwitchPlan
+from blinksim.algorithms.building.plan import Moves, SwitchPlan
 from blinksim.algorithms.registry import ON_TREES, Algorithm
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError

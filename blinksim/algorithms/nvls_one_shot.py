@@ -7,7 +7,7 @@ kernels do it for small sizes (NCCL 2.27).
 
 from __future__ import annotations
 
-from blinksim.algorithms.building.switch_plan import Moves, SwitchPlan
+from blinksim.algorithms.building.plan import Moves, SwitchPlan
 from blinksim.algorithms.registry import Algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError

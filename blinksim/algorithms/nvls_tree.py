@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from blinksim.algorithms.building.switch_plan import Moves, SwitchPlan
+from blinksim.algorithms.building.plan import Moves, SwitchPlan
 from blinksim.algorithms.double_binary import two_trees
 from blinksim.algorithms.registry import Algorithm
 from blinksim.collective import Collective

@@ -17,7 +17,7 @@ from math import lcm
 import numpy as np
 
 from blinksim.algorithms.building.claims import with_gap
-from blinksim.algorithms.building.switch_plan import Moves, SwitchPlan
+from blinksim.algorithms.building.plan import Moves, SwitchPlan
 from blinksim.algorithms.packed import build as build_packed
 from blinksim.algorithms.registry import ON_TREES, Algorithm
 from blinksim.bounds import BoundResult

@@ -6,6 +6,7 @@ sections 3 and 4. Powers of two only.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -31,36 +32,39 @@ ENTRY = Algorithm(
 def build(topology: Topology, collective: Collective) -> Schedule:
     """The schedule; raises `InputError` unless the number of ranks is a power of two."""
     plan = Plan(topology, collective, "recursive_doubling", "steps")
-    steps = log2_ranks("recursive_doubling", plan.n)
-    ranks = np.arange(plan.n)
+    distances = [1 << step for step in range(log2_ranks("recursive_doubling", plan.n))]
     if collective.name == "allreduce":
-        whole = plan.add_chunk(Fraction(1))
-        for step in range(steps):
-            plan.send(ranks, ranks ^ (1 << step), chunk=whole, op=REDUCE, step=step)
+        whole, ranks = plan.add_chunk(Fraction(1)), np.arange(plan.n)
+        for step, distance in enumerate(distances):
+            plan.send(ranks, ranks ^ distance, chunk=whole, op=REDUCE, step=step)
     else:
         for rank in range(plan.n):
             plan.add_chunk(Fraction(1, plan.n), origin=rank)
-        for step in range(steps):
-            gather_step(plan, distance=1 << step, step=step)
+        gather(plan, distances, 0)
     return plan.finish()
 
 
-def gather_step(plan: Plan, distance: int, step: int) -> None:
-    """Every rank sends the `distance` shards of its aligned block to the rank at that distance (chunk r is shard r)."""
+def gather(plan: Plan, distances: Sequence[int], first: int) -> None:
+    """Every rank sends the shards of its aligned block to the rank at each distance in turn (chunk r is shard r)."""
     ranks = np.arange(plan.n)[:, None]
-    shards = (ranks & ~(distance - 1)) + np.arange(distance)[None, :]
-    plan.send(ranks, ranks ^ distance, chunk=shards, op=COPY, step=step)
+    for step, distance in enumerate(distances):
+        shards = (ranks & ~(distance - 1)) + np.arange(distance)[None, :]
+        plan.send(ranks, ranks ^ distance, chunk=shards, op=COPY, step=first + step)
 
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps of `build` do; raises `InputError` unless the number of ranks is a power of two."""
-    n = topology.ranks
-    distances = [1 << step for step in range(log2_ranks("recursive_doubling", n))]
+    distances = [1 << step for step in range(log2_ranks("recursive_doubling", topology.ranks))]
     if collective.name == "allreduce":
-        return tuple(Round(at_distance(n, distance), Fraction(1), REDUCE) for distance in distances)
-    return tuple(Round(at_distance(n, distance), Fraction(1, n), COPY, chunks=distance) for distance in distances)
+        return tuple(Round(at_distance(topology.ranks, distance), Fraction(1), REDUCE) for distance in distances)
+    return tuple(blocks_at(topology.ranks, distance, COPY) for distance in distances)
 
 
 def at_distance(n: int, distance: int) -> Exchange:
     """Every rank with the one whose number differs by that power of two."""
     return Exchange(np.arange(n), np.arange(n) ^ distance)
+
+
+def blocks_at(n: int, distance: int, op: int) -> Round:
+    """As many shards as the distance from every rank to the one there."""
+    return Round(at_distance(n, distance), Fraction(1, n), op, chunks=distance)

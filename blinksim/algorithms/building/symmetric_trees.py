@@ -9,7 +9,7 @@ together.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import lcm
@@ -40,40 +40,35 @@ def host_turns(hosts: Hosts, devices: int) -> list[NDArray[np.int64]]:
 
     devices: how many devices the cluster has. What is no symmetry is for the caller to find.
     """
-    kinds, found = kinds_of(hosts), []
+    kinds, found = kinds_of(hosts), list[NDArray[np.int64]]()
     leaves: dict[int, list[tuple[int, ...]]] = defaultdict(list)
+
+    def turn(rounds: Iterable[Sequence[Sequence[int]]]) -> None:
+        """Of every round, each group of hosts to the place of the next one, with the switches at their ports."""
+        goes = np.arange(devices)
+        for groups in rounds:
+            for here, there in zip(groups, [*groups[1:], groups[0]], strict=True):
+                for a, b in zip(here, there, strict=True):
+                    held = (hosts.device[a] >= 0) & (hosts.device[b] >= 0)
+                    goes[hosts.device[a][held]] = hosts.device[b][held]
+                    goes[list(hosts.fabric.ends[a])] = list(hosts.fabric.ends[b])
+        found.append(goes)
+
     for leaf in hosts.fabric.leaves:
-        groups: dict[int, list[int]] = defaultdict(list)
+        alike: dict[int, list[list[int]]] = defaultdict(list)
         for host in leaf:
-            groups[kinds[host]].append(host)
-        found += [_round(hosts, [[host] for host in group], devices) for group in groups.values() if len(group) > 1]
-        if len(groups) == 1 and 0 in groups:
+            alike[kinds[host]].append([host])
+        for group in alike.values():
+            if len(group) > 1:
+                turn([group])
+        if len(alike) == 1 and 0 in alike:
             leaves[len(leaf)].append(leaf)
-    for several in leaves.values():
+    for size, several in leaves.items():
         if len(several) > 1:
-            found.append(_round(hosts, several, devices))
-            if len(several[0]) > 1:
-                goes = np.arange(devices)
-                for leaf in several:
-                    _turn(goes, hosts, [[host] for host in leaf])
-                found.append(goes)
+            turn([several])
+            if size > 1:
+                turn([[host] for host in leaf] for leaf in several)
     return found
-
-
-def _round(hosts: Hosts, groups: list[list[int]] | list[tuple[int, ...]], devices: int) -> NDArray[np.int64]:
-    """Every group of hosts to the place of the next one, with the switches at their ports, if these differ."""
-    goes = np.arange(devices)
-    _turn(goes, hosts, groups)
-    return goes
-
-
-def _turn(goes: NDArray[np.int64], hosts: Hosts, groups: list[list[int]] | list[tuple[int, ...]]) -> None:
-    """As `_round`, written into `goes`."""
-    for here, there in zip(groups, [*groups[1:], groups[0]], strict=True):
-        for a, b in zip(here, there, strict=True):
-            there = (hosts.device[a] >= 0) & (hosts.device[b] >= 0)
-            goes[hosts.device[a][there]] = hosts.device[b][there]
-            goes[list(hosts.fabric.ends[a])] = list(hosts.fabric.ends[b])
 
 
 # Sends of the trees from which on one of each sort is said once: written out, they take a file of more than 1 MB.
@@ -86,12 +81,8 @@ COLLECTIVES = ("allgather", "reducescatter", "allreduce")
 
 def many_sends(topology: Topology, collective: Collective, many: int) -> bool:
     """Whether trees from all ranks have so many sends that one of each sort should stand for them."""
-    return collective.name in COLLECTIVES and sends_of_all(topology, collective) >= many
-
-
-def sends_of_all(topology: Topology, collective: Collective) -> int:
-    """The sends of one tree from every rank."""
-    return (2 if collective.name == "allreduce" else 1) * topology.ranks * (topology.ranks - 1)
+    times = 2 if collective.name == "allreduce" else 1
+    return collective.name in COLLECTIVES and times * topology.ranks * (topology.ranks - 1) >= many
 
 
 def symmetric_packed(topology: Topology, collective: Collective, bound: BoundResult) -> SymmetricSchedule | None:
@@ -105,7 +96,7 @@ def symmetric_packed(topology: Topology, collective: Collective, bound: BoundRes
         return None
     # Symmetries may change trees in so many ways that all of them could not be written out, where one by one they can.
     plain = many_sends(topology, collective, _MOST_IN_FULL)
-    return found if plain or found.sends <= _MOST_TIMES * sends_of_all(topology, collective) else None
+    return found if plain or many_sends(topology, collective, -(-found.sends // _MOST_TIMES)) else None
 
 
 def symmetric_trees(topology: Topology, collective: Collective, aim: Fraction) -> SymmetricSchedule | None:
@@ -122,8 +113,8 @@ def symmetric_host_trees(topology: Topology, collective: Collective, aim: Fracti
     if hosts is None or turns is None:
         return None
     best: SymmetricSchedule | None = None
-    # Members of a host may share its ports in a way that symmetries inside the host do not keep.
-    # The turns that leave every device in its place among those of its host.
+    # Members of a host may share its ports in a way that symmetries inside the host do not keep. So those that leave
+    # every device in its place in its host come second.
     place = np.full(len(turns.first), -1)
     there = hosts.device >= 0
     place[hosts.device[there]] = np.nonzero(there)[1]
