@@ -1,7 +1,8 @@
 """Schedule files: one JSON object with machine, collective, arrays, bound and certificate.
 
-docs/schedule-file.md describes every key. Arrays are plain lists while they are short; longer ones are base64
-of their little-endian bytes, so that a million sends take a minute rather than an hour of reading digits.
+docs/schedule-file.md describes every key. In version 1 arrays are plain lists while they are short; longer ones
+are base64 of their little-endian bytes, so that a million sends take a minute rather than an hour of reading
+digits. Version 2 holds a schedule by symmetry: base chunks, the generators, and a machine in columns.
 """
 
 from __future__ import annotations
@@ -18,22 +19,32 @@ import numpy.typing as npt
 
 from blinksim.collective import ALLTOALLV, COLLECTIVES, Collective
 from blinksim.errors import InputError, unknown
-from blinksim.formats.columns import symmetric_json
-from blinksim.formats.machine_json import machine_from_json, machine_to_json
+from blinksim.formats.machine_json import (
+    columns_of,
+    from_columns,
+    machine_from_json,
+    machine_to_json,
+    packed,
+    packed_text,
+    unpacked,
+    unpacked_text,
+)
 from blinksim.formats.shipped import ready_schedules
 from blinksim.schedule.model import ARRAYS, FORMS, MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule
 from blinksim.schedule.symmetric import SymmetricSchedule, as_compact
 from blinksim.textio.strict_json import Entry, pack, parse, unpack
 from blinksim.textio.text_files import MIB, read_bytes
 from blinksim.textio.whole_files import write_bytes
+from blinksim.topology.group import Turns
 from blinksim.traffic import Traffic
 
-FORMAT, VERSION = "blinksim-schedule", 1
+FORMAT, VERSION, SYMMETRIC_VERSION = "blinksim-schedule", 1, 2
 MOST_BYTES = 256 * MIB
 LONGEST_LIST = 4096
 # Sends up to which a schedule by symmetry is written out, for readers of version 1: a file of about 1 MB.
 MOST_WRITTEN_OUT = 24_000
 _KEYS = ("format", "version", "algorithm", "form", "collective", "machine", "share_den", *ARRAYS, "bound")
+_CERTIFICATE = "certificate"
 
 
 def write_schedule(schedule: ScheduleLike, path: str | os.PathLike[str], force: bool = False) -> None:
@@ -100,28 +111,36 @@ def read_schedule(path: str | os.PathLike[str]) -> Schedule:
 
 def to_text(schedule: Schedule | SymmetricSchedule) -> str:
     """The JSON text of a schedule."""
+    whole = None
     if isinstance(schedule, SymmetricSchedule):
-        if schedule.sends > MOST_WRITTEN_OUT:
-            return symmetric_json.to_text(schedule, FORMAT)
-        schedule = schedule.schedule
+        whole = schedule if schedule.sends > MOST_WRITTEN_OUT else None
+        schedule = schedule.schedule if whole is None else schedule.base
     collective: dict[str, Any] = {"name": schedule.collective.name}
     if schedule.collective.rooted:
         collective["root"] = schedule.collective.root
     if schedule.collective.traffic is not None:
         collective["traffic"] = _encode(schedule.collective.traffic.matrix.ravel())
-    head = {
+    document: dict[str, Any] = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": VERSION if whole is None else SYMMETRIC_VERSION,
         "algorithm": schedule.algorithm,
         "form": schedule.form,
         "collective": collective,
-        "machine": machine_to_json(schedule.topology),
+        "machine": (machine_to_json if whole is None else columns_of)(schedule.topology),
         "share_den": schedule.share_den,
     }
-    document = head | {name: _encode(getattr(schedule, name)) for name in ARRAYS} | {"bound": dict(schedule.bound)}
+    document |= {name: (_encode if whole is None else packed)(getattr(schedule, name)) for name in ARRAYS}
+    bound = dict(schedule.bound)
     try:
-        # One key a line, for readability.
-        lines = [f"{json.dumps(key)}: {_dump(value)}" for key, value in document.items()]
+        if whole is None:
+            # One key a line, for readability.
+            lines = [f"{json.dumps(key)}: {_dump(value)}" for key, value in (document | {"bound": bound}).items()]
+        else:
+            document["generators"] = [packed(turn) for turn in whole.turns.generators]
+            document["bound"] = {key: value for key, value in bound.items() if key != _CERTIFICATE}
+            if _CERTIFICATE in bound:
+                document[_CERTIFICATE] = packed_text(json.dumps(bound[_CERTIFICATE], allow_nan=False))
+            lines = [f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in document.items()]
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{schedule.algorithm}: this schedule cannot be written as JSON: {error}") from None
     return "{\n" + ",\n".join(lines) + "\n}\n"
@@ -162,24 +181,30 @@ def compact_from_document(path: str | os.PathLike[str], document: Any) -> Schedu
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise whole.wrong(f'is no schedule: it must be an object with "format": "{FORMAT}"')
     version = document.get("version")
-    if type(version) is int and version == symmetric_json.VERSION and "collective" in document:
-        return symmetric_json.from_document(whole, _collective(Entry(path, "collective", document["collective"])))
-    if type(version) is not int or version != VERSION:
+    if type(version) is not int or version not in (VERSION, SYMMETRIC_VERSION):
         raise whole.wrong(
-            f"has version {str(version)[:20]}; this blinksim reads versions {VERSION} and {symmetric_json.VERSION}"
+            f"has version {str(version)[:20]}; this blinksim reads versions {VERSION} and {SYMMETRIC_VERSION}"
         )
-    fields = whole.fields(_KEYS)
+    symmetric = version == SYMMETRIC_VERSION
+    fields = whole.fields((*_KEYS, "generators"), {_CERTIFICATE: None}) if symmetric else whole.fields(_KEYS)
     form = fields["form"].text()
     if form not in FORMS:
         raise fields["form"].wrong(f"must be {' or '.join(FORMS)}, not {form[:40]!r}")
-    arrays = {name: _decode(fields[name], dtype) for name, dtype in ARRAYS.items()}
-    topology, collective = machine_from_json(fields["machine"]), _collective(fields["collective"])
+    arrays = {name: (unpacked if symmetric else _decode)(fields[name], dtype) for name, dtype in ARRAYS.items()}
+    topology = (from_columns if symmetric else machine_from_json)(fields["machine"])
+    collective = _collective(fields["collective"])
     algorithm, share_den = fields["algorithm"].text(200), fields["share_den"].whole(1, MOST_DENOMINATOR)
-    bound = fields["bound"].a(dict, "an object {…}")
+    bound = dict(fields["bound"].a(dict, "an object {…}"))
     if bool((arrays["route_start"][1:] == arrays["route_start"][:-1]).any()):
         raise fields["route_start"].wrong("has a route without links; leave it out")
+    generators = []
+    if symmetric:
+        generators = [unpacked(item, "int64") for item in fields["generators"].items()]
+        if fields[_CERTIFICATE].value is not None:
+            bound[_CERTIFICATE] = parse(whole.path, unpacked_text(fields[_CERTIFICATE]), "certificate")
     try:
-        return Schedule(topology, collective, algorithm, form, share_den=share_den, bound=bound, **arrays)
+        schedule = Schedule(topology, collective, algorithm, form, share_den=share_den, bound=bound, **arrays)
+        return SymmetricSchedule(schedule, Turns.of(topology, generators)) if symmetric else schedule
     except InputError as error:
         raise whole.wrong(str(error)) from None
 

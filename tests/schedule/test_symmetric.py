@@ -19,7 +19,7 @@ from blinksim.algorithms.packed import from_hosts
 from blinksim.collective import Collective
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats import schedule_json
-from blinksim.formats.columns import symmetric_json
+from blinksim.formats.machine_json import packed
 from blinksim.schedule import chunk_ends, symmetric
 from blinksim.schedule.loads import rate, resource_loads, resources
 from blinksim.schedule.model import COPY
@@ -258,7 +258,7 @@ def test_a_generator_in_a_file_that_is_no_symmetry_is_refused(large: SymmetricSc
     document = json.loads(path.read_text())
     turn = large.turns.generators[0].copy()
     turn[[0, 1]] = turn[[1, 0]]
-    document["generators"][0] = symmetric_json.packed(turn)
+    document["generators"][0] = packed(turn)
     path.write_text(json.dumps(document))
     with pytest.raises(FileError, match=r"generator 0 is no symmetry of hgx-h100: it takes link \S+"):
         bs.verify(path)
