@@ -273,7 +273,26 @@ class _Body:
             # Devices and links are known to be sound by now; what is left are the roles.
             blamed = self.keys.get("members") or self.keys.get("relays") or self.keys["root"]
             raise blamed.error(str(error)) from None
-        return self._with_symmetries(topology)
+        if "symmetries" not in self.keys:
+            return topology
+        from blinksim.topology.symmetry import is_automorphism
+
+        symmetries: list[tuple[int, ...]] = []
+        for entry in self.keys["symmetries"].items(example="[{gpu0: gpu1, gpu1: gpu0}]"):
+            entry.what = "a symmetry"
+            if (len(symmetries) + 1) * (len(topology.links) + 100) > _MOST_COMPARED:
+                raise entry.error(f"more symmetries than can be checked here; give the first {len(symmetries)}")
+            moved = list(range(len(topology.devices)))
+            for key, value in entry.named(example="{gpu0: gpu1, gpu1: gpu0}").values():
+                before, after = self._known_devices(key), self._known_devices(value)
+                if len(before) != len(after):
+                    raise entry.error(f"a symmetry maps {len(before)} devices to {len(after)}; give as many")
+                for old, new in zip(before, after, strict=True):
+                    moved[topology.index[old]] = topology.index[new]
+            if not is_automorphism(topology, moved):
+                raise entry.error("this does not map the machine onto itself; compare the links of moved devices")
+            symmetries.append(tuple(moved))
+        return replace(topology, symmetries=tuple(symmetries))
 
     def _expand(self, entry: Entry) -> list[str]:
         try:
@@ -410,25 +429,3 @@ class _Body:
             )  # fmt: skip
         except InputError as error:
             raise entry.error(str(error)) from None
-
-    def _with_symmetries(self, topology: Topology) -> Topology:
-        if "symmetries" not in self.keys:
-            return topology
-        from blinksim.topology.symmetry import is_automorphism
-
-        symmetries: list[tuple[int, ...]] = []
-        for entry in self.keys["symmetries"].items(example="[{gpu0: gpu1, gpu1: gpu0}]"):
-            entry.what = "a symmetry"
-            if (len(symmetries) + 1) * (len(topology.links) + 100) > _MOST_COMPARED:
-                raise entry.error(f"more symmetries than can be checked here; give the first {len(symmetries)}")
-            moved = list(range(len(topology.devices)))
-            for key, value in entry.named(example="{gpu0: gpu1, gpu1: gpu0}").values():
-                before, after = self._known_devices(key), self._known_devices(value)
-                if len(before) != len(after):
-                    raise entry.error(f"a symmetry maps {len(before)} devices to {len(after)}; give as many")
-                for old, new in zip(before, after, strict=True):
-                    moved[topology.index[old]] = topology.index[new]
-            if not is_automorphism(topology, moved):
-                raise entry.error("this does not map the machine onto itself; compare the links of moved devices")
-            symmetries.append(tuple(moved))
-        return replace(topology, symmetries=tuple(symmetries))

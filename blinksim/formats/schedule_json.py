@@ -35,7 +35,7 @@ from blinksim.schedule.symmetric import SymmetricSchedule, as_compact
 from blinksim.textio.strict_json import Entry, pack, parse, unpack
 from blinksim.textio.text_files import MIB, read_bytes
 from blinksim.textio.whole_files import write_bytes
-from blinksim.topology.group import Turns
+from blinksim.topology.group import CommutingGroup
 from blinksim.traffic import Traffic
 
 FORMAT, VERSION, SYMMETRIC_VERSION = "blinksim-schedule", 1, 2
@@ -204,7 +204,7 @@ def compact_from_document(path: str | os.PathLike[str], document: Any) -> Schedu
             bound[_CERTIFICATE] = parse(whole.path, unpacked_text(fields[_CERTIFICATE]), "certificate")
     try:
         schedule = Schedule(topology, collective, algorithm, form, share_den=share_den, bound=bound, **arrays)
-        return SymmetricSchedule(schedule, Turns.of(topology, generators)) if symmetric else schedule
+        return SymmetricSchedule(schedule, CommutingGroup.of(topology, generators)) if symmetric else schedule
     except InputError as error:
         raise whole.wrong(str(error)) from None
 

@@ -406,7 +406,24 @@ def to_text(plan: Moves, name: str, most: int = MOST_CHANNELS) -> str:
     own: list[list[Move]] = [[] for _ in range(plan.ranks)]
     for move in plan.moves:
         for rank in {move.src, move.dst}:
-            own[rank] += _parts(move)
+            # In parts that a step can move, each data of its own: two GPUs that exchange something long would
+            # otherwise wait for each other's last part before they take the first one.
+            if move.units <= MOST_COUNT:
+                parts = [move]
+            else:
+                parts = [
+                    replace(
+                        move,
+                        units=min(MOST_COUNT, move.units - start),
+                        reads=move.reads.after(start),
+                        into=move.into.after(start),
+                        operand=None if move.operand is None else move.operand.after(start),
+                        slot_read=f"{move.slot_read} from {start}",
+                        slot_written=f"{move.slot_written} from {start}",
+                    )
+                    for start in range(0, move.units, MOST_COUNT)
+                ]
+            own[rank] += parts
     both = int(plan.aliased)
     used = 1 + max(number.values(), default=0)
     lines = [
@@ -462,28 +479,6 @@ def _blocks(plan: Moves, rank: int, mine: Sequence[Move], channel: dict[int, int
         for start in range(0, units, MOST_COUNT):
             local.add(COPY, source.after(start), target.after(start), min(MOST_COUNT, units - start), [])
     return list(blocks.values())
-
-
-def _parts(move: Move) -> list[Move]:
-    """A move in parts that a step can move.
-
-    Each is data of its own: two GPUs that exchange something long would otherwise wait for each other's last part
-    before they take the first one.
-    """
-    if move.units <= MOST_COUNT:
-        return [move]
-    return [
-        replace(
-            move,
-            units=min(MOST_COUNT, move.units - start),
-            reads=move.reads.after(start),
-            into=move.into.after(start),
-            operand=None if move.operand is None else move.operand.after(start),
-            slot_read=f"{move.slot_read} from {start}",
-            slot_written=f"{move.slot_written} from {start}",
-        )
-        for start in range(0, move.units, MOST_COUNT)
-    ]
 
 
 def _gpu_lines(rank: int, blocks: list[_Block]) -> list[str]:

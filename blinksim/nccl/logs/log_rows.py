@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from blinksim.collective import COLLECTIVES, REDUCING, ROOTED, busbw_factor
@@ -104,25 +104,17 @@ class Number:
         return cls(value, half) if math.isfinite(value) and math.isfinite(half) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """What was run: bytes, elements, data type, operation (``none``) and root (-1)."""
-
-    size: int
-    count: int
-    dtype: str
-    op: str
-    root: int
+Numbers = tuple[Number, Number, Number]
+"""Time in microseconds, algbw and busbw in GB/s."""
+Measurement = tuple[Row, Numbers]
 
 
-@dataclass(frozen=True, slots=True)
-class Half:
-    """One way of running it. time: microseconds; algbw, busbw: GB/s; wrong: None if not checked."""
-
-    time: Number
-    algbw: Number
-    busbw: Number
-    wrong: float | None
+def measurement(
+    head: tuple[int, int, str, str, int], in_place: bool, numbers: Numbers, wrong: float | None, line: int
+) -> Measurement:
+    """A row with its numbers as printed. head: bytes, elements, data type, operation and root."""
+    time, algbw, busbw = (number.value for number in numbers)
+    return Row(*head, in_place, time / 1e6, algbw * 1e9, busbw * 1e9, wrong, line), numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +147,8 @@ class Columns:
                 words = [*words[:place], blank[name], *words[place:]]
         return words
 
-    def split(self, path: str, line: str, number: int) -> tuple[Head, list[tuple[bool, Half]]]:
-        """The head of a row, and (in place?, numbers) of its halves; raises `FileError` for anything amiss."""
+    def split(self, path: str, line: str, number: int) -> list[Measurement]:
+        """The measurements of a row, out of place and in place; raises `FileError` for anything amiss."""
         words = line.split()
         if self.stamped:
             # A date and a time of day.
@@ -181,29 +173,46 @@ class Columns:
             raise FileError(
                 path, f"the row has {len(words)} columns, its heading {need}; is the line whole? {line[:80]!r}", number
             )
-        head = self._head(path, words, number)
-        found, start = [], len(self.head)
-        for place, names in enumerate(halves, start=len(self.halves) - len(halves)):
-            half = _half(path, dict(zip(names, words[start:], strict=False)), number, self.clock)
-            start += len(names)
-            if half is not None:
-                found.append((place == 1 or self.only_in_place, half))
-        return head, found
-
-    def _head(self, path: str, words: Sequence[str], number: int) -> Head:
         given = dict(zip(self.head, words, strict=False))
-        for name in ("size", "count"):
-            if name in given and not (_WHOLE.fullmatch(given[name]) and int(given[name]) < 2**62):
-                raise FileError(path, f"{name} must be a whole number, not {given[name][:40]!r}", number)
-        for name in ("type", "redop"):
-            if name in given and not _WORD.fullmatch(given[name]):
-                raise FileError(path, f"{name} must be a word, not {given[name][:40]!r}", number)
+        for name, pattern, kind in (("size", _WHOLE, "whole number"), ("count", _WHOLE, "whole number"),
+                                    ("type", _WORD, "word"), ("redop", _WORD, "word")):  # fmt: skip
+            text = given.get(name, "0")
+            if not pattern.fullmatch(text) or (pattern is _WHOLE and int(text) >= 2**62):
+                raise FileError(path, f"{name} must be a {kind}, not {text[:40]!r}", number)
         root = given.get("root", "-1")
         if not re.fullmatch(r"-1|[0-9]{1,7}", root):
             raise FileError(path, f"root must be a rank or -1, not {root[:40]!r}", number)
-        return Head(
-            int(given["size"]), int(given.get("count", 0)), given.get("type", ""), given.get("redop", "none"), int(root)
-        )
+        size, count = int(given["size"]), int(given.get("count", 0))
+        head = size, count, given.get("type", ""), given.get("redop", "none"), int(root)
+        found, start = [], len(self.head)
+        for place, names in enumerate(halves, start=len(self.halves) - len(halves)):
+            half = self._half(path, dict(zip(names, words[start:], strict=False)), number)
+            start += len(names)
+            if half is not None:
+                found.append(measurement(head, place == 1 or self.only_in_place, *half, number))
+        return found
+
+    def _half(self, path: str, given: dict[str, str], number: int) -> tuple[Numbers, float | None] | None:
+        """The numbers of a half and what it found wrong (None if not checked); None if it was not run."""
+        values: dict[str, Number] = {}
+        for name, text in given.items():
+            if text == "N/A":
+                continue
+            parsed = Number.parse(text)
+            if parsed is None:
+                raise FileError(path, f"{name} must be a number, not {text[:40]!r}", number)
+            values[name] = parsed
+        clock = next(name for name in given if name in _CLOCKS)
+        missing = [name for name in (clock, "algbw", "busbw") if name not in values]
+        if len(missing) == 3:
+            return None
+        if missing:
+            raise FileError(path, f"{missing[0]} is N/A, but other numbers of the row are there", number)
+        if values[clock].value <= 0:
+            raise FileError(path, f"{clock} must be more than 0", number)
+        wrong = values.get("#wrong", values.get("error"))
+        time = Number(values[clock].value * self.clock, values[clock].half * self.clock)
+        return (time, values["algbw"], values["busbw"]), None if wrong is None else wrong.value
 
 
 def read_heading(path: str, line: str, number: int, above: str = "") -> Columns | None:
@@ -237,29 +246,6 @@ def read_heading(path: str, line: str, number: int, above: str = "") -> Columns 
     return Columns(head, halves, stamped, 1.0 if given[0] == "size" else 1000.0, taken, only_in_place)
 
 
-def _half(path: str, given: dict[str, str], number: int, unit: float) -> Half | None:
-    """The numbers of a half, None if it was not run. unit: microseconds in the unit of its time."""
-    values: dict[str, Number] = {}
-    for name, text in given.items():
-        if text == "N/A":
-            continue
-        parsed = Number.parse(text)
-        if parsed is None:
-            raise FileError(path, f"{name} must be a number, not {text[:40]!r}", number)
-        values[name] = parsed
-    clock = next(name for name in given if name in _CLOCKS)
-    missing = [name for name in (clock, "algbw", "busbw") if name not in values]
-    if len(missing) == 3:
-        return None
-    if missing:
-        raise FileError(path, f"{missing[0]} is N/A, but other numbers of the row are there", number)
-    if values[clock].value <= 0:
-        raise FileError(path, f"{clock} must be more than 0", number)
-    wrong = values.get("#wrong", values.get("error"))
-    time = Number(values[clock].value * unit, values[clock].half * unit)
-    return Half(time, values["algbw"], values["busbw"], None if wrong is None else wrong.value)
-
-
 def collective_of(program: str) -> str:
     """``allreduce`` for ``./build/all_reduce_perf_mpi``; other tests keep the name of their program."""
     stem = re.sub(r"_perf(_mpi)?(\.exe)?$", "", program.replace("\\", "/").rpartition("/")[2])
@@ -289,7 +275,7 @@ def inferred(run: Run) -> str:
     return fits[0] if len(fits) == 1 else ""
 
 
-def counted(collective: str, numbers: list[tuple[Number, Number, Number]]) -> int:
+def counted(collective: str, numbers: Iterable[Numbers]) -> int:
     """The number of ranks that busbw / algbw implies, as far as the digits go; 0 where several fit."""
     if collective not in COLLECTIVES or busbw_factor(collective, 2) == busbw_factor(collective, 3):
         return 0
@@ -302,8 +288,23 @@ def counted(collective: str, numbers: list[tuple[Number, Number, Number]]) -> in
     return fits[0] if len(fits) == 1 else 0
 
 
-def check_ranks(run: Run) -> None:
-    """A log whose busbw is not that of its own number of ranks is a mixture of logs."""
+def check(run: Run, numbers: Iterable[Numbers]) -> None:
+    """Raises `FileError` if the numbers of a log contradict themselves.
+
+    That is if size / time is not the algbw of a row, as far as its digits go, or if busbw is not that of the log's own
+    number of ranks, as in a mixture of logs.
+    """
+    for row, (time, algbw, _) in zip(run.rows, numbers, strict=True):
+        low, high = (
+            row.size / (time.value + sign * time.half) / 1e3 if time.value > time.half else math.inf for sign in (1, -1)
+        )
+        if row.size and not low * 0.97 - algbw.half <= algbw.value <= high * 1.03 + algbw.half:
+            raise FileError(
+                run.path,
+                f"{row.size} bytes in {time.value:g} us are {row.size / time.value / 1e3:.4g} GB/s, "
+                f"but the row says algbw {algbw.value:g}",
+                row.line,
+            )
     factor = factor_of(run.rows)
     if factor is None or run.ranks < 2:
         return
@@ -314,21 +315,4 @@ def check_ranks(run: Run) -> None:
             run.path,
             f"busbw / algbw is {factor:.3f}, but an {run.collective} on {run.ranks} ranks has {shown}; "
             f"is this one log?",
-        )
-
-
-def check_rate(path: str, row: Row, numbers: tuple[Number, Number, Number]) -> None:
-    """Raises `FileError` if size / time is not the algbw that the row states, as far as its digits go."""
-    time, algbw, _ = numbers
-    if not row.size:
-        return
-    low, high = (
-        row.size / (time.value + sign * time.half) / 1e3 if time.value > time.half else math.inf for sign in (1, -1)
-    )
-    if not low * 0.97 - algbw.half <= algbw.value <= high * 1.03 + algbw.half:
-        raise FileError(
-            path,
-            f"{row.size} bytes in {time.value:g} us are {row.size / time.value / 1e3:.4g} GB/s, "
-            f"but the row says algbw {algbw.value:g}",
-            row.line,
         )

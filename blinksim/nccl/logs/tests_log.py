@@ -19,15 +19,15 @@ from blinksim.collective import COLLECTIVES
 from blinksim.errors import FileError, InputError
 from blinksim.nccl.logs.log_rows import (
     Columns,
+    Measurement,
     Number,
     RankPlace,
-    Row,
     Run,
-    check_ranks,
-    check_rate,
+    check,
     collective_of,
     counted,
     inferred,
+    measurement,
     read_heading,
 )
 from blinksim.textio import strict_json, text_files
@@ -74,23 +74,21 @@ class _Draft:
     places: list[RankPlace] = field(default_factory=list)
     ranks: set[int] = field(default_factory=set)
     columns: Columns | None = None
-    rows: list[tuple[Row, tuple[Number, Number, Number]]] = field(default_factory=list)
+    rows: list[Measurement] = field(default_factory=list)
     complete: bool = False
     piece: str = ""
     piece_line: int = 0
     above: str = ""
 
     def finish(self, path: str, ranks: int) -> Run:
+        rows, numbers = zip(*self.rows, strict=True)
         name = collective_of(self.program)
-        rows = tuple(row for row, _ in self.rows)
         run = Run(path, name, ranks, rows, tuple(self.places), self.version, self.nccl, self.complete)
         run = run if name else replace(run, collective=inferred(run))
         if not run.ranks:
-            run = replace(run, ranks=counted(run.collective, [numbers for _, numbers in self.rows]))
+            run = replace(run, ranks=counted(run.collective, numbers))
         if run.collective in COLLECTIVES:
-            for row, numbers in self.rows:
-                check_rate(path, row, numbers)
-            check_ranks(run)
+            check(run, numbers)
         return run
 
 
@@ -189,21 +187,15 @@ def _comment(path: str, draft: _Draft, line: str, number: int) -> None:
         draft.program = match.group(1)
     elif match := _VERSION.match(line):
         draft.version = match.group(1)
-        draft.nccl = draft.nccl or _release(match.group(2) or "")
+        if match.group(2) and not draft.nccl:
+            # NCCL_VERSION_CODE: 22809 is 2.28.9, and 2804, before 2.9, 2.8.4.
+            major, rest = divmod(int(match.group(2)), 10_000 if len(match.group(2)) > 4 else 1000)
+            draft.nccl = f"{major}.{rest // 100}.{rest % 100}"
     elif _FOOTER.match(line):
         draft.complete = bool(draft.rows)
     else:
         draft.columns = read_heading(path, line, number, draft.above) or draft.columns
         draft.above = line
-
-
-def _release(code: str) -> str:
-    """NCCL_VERSION_CODE as people write it: 22809 is 2.28.9, and 2804, before 2.9, 2.8.4."""
-    if not code:
-        return ""
-    number = int(code)
-    major, rest = divmod(number, 10_000 if number >= 10_000 else 1000)
-    return f"{major}.{rest // 100}.{rest % 100}"
 
 
 def _add_row(path: str, draft: _Draft, line: str, number: int) -> None:
@@ -216,22 +208,7 @@ def _add_row(path: str, draft: _Draft, line: str, number: int) -> None:
         # Head and numbers are printed one after the other, and something came between.
         draft.piece, draft.piece_line = f"{line} ", number
         return
-    head, halves = draft.columns.split(path, line, number)
-    for in_place, half in halves:
-        row = Row(
-            size=head.size,
-            count=head.count,
-            dtype=head.dtype,
-            op=head.op,
-            root=head.root,
-            in_place=in_place,
-            time_s=half.time.value / 1e6,
-            algbw=half.algbw.value * 1e9,
-            busbw=half.busbw.value * 1e9,
-            wrong=half.wrong,
-            line=number,
-        )
-        draft.rows.append((row, (half.time, half.algbw, half.busbw)))
+    draft.rows += draft.columns.split(path, line, number)
     if len(draft.rows) > _MOST_ROWS:
         raise FileError(path, f"has more than {_MOST_ROWS:,} measurements; that is no {_WHAT}", number)
 
@@ -278,10 +255,9 @@ def _add_result(draft: _Draft, entry: Entry, number: int) -> None:
     root_text = str(at("root").a((str, int), "a number")).strip()
     if not re.fullmatch(r"-?[0-9]{1,7}", root_text):
         raise at("root").wrong(f"must be a rank or -1, not {root_text[:40]!r}")
-    halves = 0
+    head, before = (size, count, dtype, op, int(root_text)), len(draft.rows)
     for key, in_place in (("out_of_place", False), ("in_place", True)):
-        half = given.get(key)
-        if half is None:
+        if given.get(key) is None:
             continue
         body = at(key).a(dict, "an object {…}")
         clock = "cpu_time" if "cpu_time" in body else "time"
@@ -289,9 +265,8 @@ def _add_result(draft: _Draft, entry: Entry, number: int) -> None:
         if time <= 0:
             raise at(clock, body, f"{key}.").wrong("must be more than 0")
         wrong = None if body.get("nwrong") is None else at("nwrong", body, f"{key}.").number(0, 1e18)
-        row = Row(size, count, dtype, op, int(root_text), in_place, time / 1e6, algbw * 1e9, busbw * 1e9, wrong, number)
         # JSON holds six decimals.
-        draft.rows.append((row, tuple(Number(value, 5e-7) for value in (time, algbw, busbw))))  # type: ignore[arg-type]
-        halves += 1
-    if not halves:
+        numbers = Number(time, 5e-7), Number(algbw, 5e-7), Number(busbw, 5e-7)
+        draft.rows.append(measurement(head, in_place, numbers, wrong, number))
+    if len(draft.rows) == before:
         raise entry.wrong("has neither 'out_of_place' nor 'in_place'")

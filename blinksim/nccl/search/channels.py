@@ -119,22 +119,6 @@ class Attempt:
         self.used = used
         self.channels.pop()
 
-    def _complete(self) -> None:
-        laid = len(self.channels)
-        if self.best.beaten_by(self.target, laid, self.hops, self.count):
-            self.best = Found(
-                self.target,
-                channels=tuple(map(tuple, self.channels)),
-                nets=tuple((entry, leave) for entry, leave in self.nets),
-                hops=self.hops,
-                latency=self.latency,
-            )
-            self.improved = True
-            if laid == self.target.most:
-                self.visits = -1
-        if laid < self.target.most:
-            self._next_channel()
-
     def _visit(self, gpu: int, step: int, back: int, close: int, order: tuple[int, ...] | None) -> None:
         """GPU number `step` of a channel; GPU number `back` visits a port, number `close` returns to the first.
 
@@ -144,7 +128,15 @@ class Attempt:
             return
         self.visits -= 1
         if step == self.count:
-            self._complete()
+            laid = len(self.channels)
+            if self.best.beaten_by(self.target, laid, self.hops, self.count):
+                nets = tuple((entry, leave) for entry, leave in self.nets)
+                self.best = Found(self.target, tuple(map(tuple, self.channels)), nets, self.hops, self.latency)
+                self.improved = True
+                if laid == self.target.most:
+                    self.visits = -1
+            if laid < self.target.most:
+                self._next_channel()
             return
         self.channels[-1][step] = gpu
         if step == back:

@@ -91,28 +91,25 @@ def load(version: str = DEFAULT_VERSION) -> Constants:
     def lists(rows: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
         return {name: tuple(map(float, row)) for name, row in rows.items()}
 
+    def rates(gigabytes: list[float]) -> tuple[Fraction, ...]:
+        return tuple(Fraction(str(rate)) * 10**9 for rate in gigabytes)
+
     return Constants(
         version=table["version"],
         base_latency=lists(table["base_latency"]),
         hop_latency={over: lists(rows) for over, rows in table["hop_latency"].items()},
         net_overhead=table["net_overhead"],
-        generations=tuple(map(_generation, table["generations"])),
+        generations=tuple(
+            # Every list of a row is a limit by number of nodes.
+            Generation(**dict[str, Any]({k: tuple(map(float, v)) if isinstance(v, list) else v for k, v in row.items()}))
+            for row in table["generations"]
+        ),
         ll_most_by_cpu=table["ll_most_by_cpu"],
         tree_correction=tuple(tuple(map(float, row)) for row in table["tree_correction"]),
         nvls_tree_correction_from=table["nvls_tree_correction_from"],
         nvls_least_gpus=table["nvls_least_gpus"],
         channel_bandwidths=tuple(
-            (row["sm"], _rates(row["one_node"]), _rates(row["several_nodes"])) for row in table["channel_bandwidths"]
+            (row["sm"], rates(row["one_node"]), rates(row["several_nodes"])) for row in table["channel_bandwidths"]
         ),
         any_port_below=table["any_port_below"],
     )
-
-
-def _generation(row: dict[str, Any]) -> Generation:
-    # Every list of a row is a limit by number of nodes.
-    limits: dict[str, Any] = {key: tuple(map(float, value)) for key, value in row.items() if isinstance(value, list)}
-    return Generation(**{**row, **limits})
-
-
-def _rates(gigabytes: list[float]) -> tuple[Fraction, ...]:
-    return tuple(Fraction(str(rate)) * 10**9 for rate in gigabytes)

@@ -110,37 +110,25 @@ def predict(
 
     Raises `InputError` for unknown members, versions and families, `InfeasibleError` where NCCL does not run.
     """
-    given = dict(graphs or {})
-    for family in given:
+    given = tuple((graphs or {}).items())
+    for family, _ in given:
         if family not in FAMILIES:
             raise InputError(f"no channels of NCCL are called {family!r}; known: {', '.join(FAMILIES)}")
     chosen = None if members is None else tuple(members)
-    if given:
-        return _predicted(topology, chosen, nodes, version, multicast, given)
-    return _found(topology, topology.edits, chosen, nodes, version, multicast)
+    return _predicted(topology, topology.edits, chosen, nodes, version, multicast, given)
 
 
 @lru_cache(maxsize=_KEPT)
-def _found(
+def _predicted(
     topology: Topology,
     edits: tuple[str, ...],
     members: tuple[str, ...] | None,
     nodes: int | None,
     version: str,
     multicast: bool,
+    given: tuple[tuple[str, Graph], ...],
 ) -> Prediction:
-    """With channels of the search. edits: of the topology, which are no part of what makes topologies equal."""
-    return _predicted(topology, members, nodes, version, multicast, {})
-
-
-def _predicted(
-    topology: Topology,
-    members: tuple[str, ...] | None,
-    nodes: int | None,
-    version: str,
-    multicast: bool,
-    given: Mapping[str, Graph],
-) -> Prediction:
+    """edits: of the topology, which are no part of what makes topologies equal. given: graphs by family."""
     constants = figures.load(version)
     system = system_of(topology, members, nodes)
     vertices = [system.vertices[gpu] for gpu in system.gpus]
@@ -148,13 +136,15 @@ def _predicted(
         raise InputError(f"{topology.name}: two members have the same number `dev`; NCCL tells GPUs apart by it")
     paths = Paths(system)
     # Edits may say what switches can do, and none reduces into readers any more.
-    said = any(edit.endswith(IN_NETWORK) or " can=" in edit for edit in topology.edits)
+    said = any(edit.endswith(IN_NETWORK) or " can=" in edit for edit in edits)
     taken_away = said and not any(device.reads for device in topology.devices)
     job = job_of(system, constants, multicast and not taken_away)
     rules = Rules(constants.channel_bandwidths, constants.any_port_below)
 
+    own = dict(given)
+
     def found(family: str, pattern: int, least: int, most: int) -> Graph | None:
-        graph = given[family] if family in given else search(paths, rules, pattern, least, most)
+        graph = own[family] if family in own else search(paths, rules, pattern, least, most)
         if graph is not None and graph.nchannels and graph.type_intra == PATH_TYPES[DIS]:
             joined = ", ".join(topology.members if members is None else members)
             raise InfeasibleError(

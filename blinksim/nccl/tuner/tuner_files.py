@@ -120,14 +120,10 @@ def rules_of(
     for first, last, choice in _merged(cells):
         if choice is None:
             continue
-        least = 0 if first == 0 else _between(cells[first - 1][0], cells[first][0]) + 1
-        most = MOST_BYTES if last == len(cells) - 1 else _between(cells[last][0], cells[last + 1][0])
+        least = 0 if first == 0 else math.isqrt(cells[first - 1][0] * cells[first][0]) + 1
+        most = MOST_BYTES if last == len(cells) - 1 else math.isqrt(cells[last][0] * cells[last + 1][0])
         found.append(TuningRule(collective, least, most, *choice, nodes=nodes, ranks=ranks))
     return tuple(found)
-
-
-def _between(low: int, high: int) -> int:
-    return math.isqrt(low * high)
 
 
 def _merged(
