@@ -13,6 +13,7 @@ from types import MappingProxyType
 from blinksim.errors import FileError, InputError
 from blinksim.nccl.families import BUS_ID, GPU_KINDS
 from blinksim.textio.safe_xml import Element
+from blinksim.textio.text_table import count
 from blinksim.topology.elements import IN_NETWORK_FACTS
 from blinksim.topology.graph import Topology
 
@@ -56,11 +57,11 @@ class Gaps:
 def gaps(root: Element) -> Gaps:
     """What a topology file leaves out. root: its element <system>."""
     devices = [one for one in root.walk() if one.tag == "pci"]
-    bare = [one for one in devices if not one.children]
+    bare = [(one, one.attributes.get("class", "").lower()) for one in devices if not one.children]
     gpus = [gpu for one in devices for gpu in one.named("gpu")]
     return Gaps(
-        tuple(one for one in bare if _kind(one).startswith(_GPU_CLASSES)),
-        tuple(one for one in bare if _kind(one).startswith(_NIC_CLASS)),
+        tuple(one for one, kind in bare if kind.startswith(_GPU_CLASSES)),
+        tuple(one for one, kind in bare if kind.startswith(_NIC_CLASS)),
         tuple(one for one in devices if any(one.named("gpu"))),
         any(child.tag in _GPU_LINKS for gpu in gpus for child in gpu.children),
     )
@@ -78,7 +79,7 @@ def complete(root: Element, like: Topology, path: object) -> tuple[Element, str]
     if len(places) != like.ranks or like.nodes > 1:
         raise FileError(
             path,
-            f"describes {_counted(len(places), 'GPU')}, and {like.name} has {like.ranks}; name the machine that the "
+            f"describes {count(len(places), 'GPU')}, and {like.name} has {like.ranks}; name the machine that the "
             "file is of",
         )
     inside: dict[int, tuple[Element, ...]] = {}
@@ -86,11 +87,11 @@ def complete(root: Element, like: Topology, path: object) -> tuple[Element, str]
     if missing.gpus or not missing.linked:
         filled, links = _gpus(places, like, missing.linked, path)
         inside |= filled
-        told += [_counted(len(missing.gpus), "GPU")] if missing.gpus else []
-        told += [_counted(links, "NVLink")] if links else []
+        told += [count(len(missing.gpus), "GPU")] if missing.gpus else []
+        told += [count(links, "NVLink")] if links else []
     ports = _ports(missing.adapters, like)
     inside |= ports
-    told += [_counted(len(like.fabric.ports), "port") + " of the fabric"] if ports and like.fabric else []
+    told += [count(len(like.fabric.ports), "port") + " of the fabric"] if ports and like.fabric else []
     if missing.adapters and not ports:
         told.append(f"no ports: {like.name} does not have as many for each of {len(missing.adapters)} adapters")
     return _with(root, inside), f"completed as {like.name}: {', '.join(told) or 'nothing was left out'}"
@@ -116,25 +117,21 @@ def _gpus(
                 "file is of",
                 gpu.line,
             )
-        links = () if linked else _links(gpu, name, like, bus)
-        added += sum(int(one.attributes["count"]) for one in links if one.tag == "nvlink")
+        links = []
+        # As NCCL lists them: at both ends.
+        for link in () if linked else [link for link in like.links if link.src == name]:
+            other = like.device(link.dst)
+            if link.kind == "c2c":
+                facts = {"bw": str(int(link.lane_bandwidth / 10**6)), "count": str(link.lanes)}
+                links.append(_element("c2c", facts, gpu))
+            elif link.kind == "nvlink" and other.kind in (*GPU_KINDS, "switch"):
+                target, kind = (_HIDDEN_SWITCH, "0x068000") if other.kind == "switch" else (bus[other.name], "0x030200")
+                facts = {"target": target, "count": str(link.lanes), "tclass": kind}
+                links.append(_element("nvlink", facts, gpu))
+                added += link.lanes
         rest = tuple(one for one in place.children if one.tag != "gpu")
         found[id(place)] = (replace(gpu, children=(*gpu.children, *links)), *rest)
     return found, added
-
-
-def _links(gpu: Element, name: str, like: Topology, bus: Mapping[str, str]) -> tuple[Element, ...]:
-    """The links of a GPU as NCCL lists them: at both ends."""
-    found = []
-    for link in like.links:
-        other = like.device(link.dst)
-        if link.src == name and link.kind == "c2c":
-            facts = {"bw": str(int(link.lane_bandwidth / 10**6)), "count": str(link.lanes)}
-            found.append(_element("c2c", facts, gpu))
-        elif link.src == name and link.kind == "nvlink" and other.kind in (*GPU_KINDS, "switch"):
-            target, kind = (_HIDDEN_SWITCH, "0x068000") if other.kind == "switch" else (bus[other.name], "0x030200")
-            found.append(_element("nvlink", {"target": target, "count": str(link.lanes), "tclass": kind}, gpu))
-    return tuple(found)
 
 
 def _ports(adapters: Sequence[Element], like: Topology) -> dict[int, tuple[Element, ...]]:
@@ -143,13 +140,14 @@ def _ports(adapters: Sequence[Element], like: Topology) -> dict[int, tuple[Eleme
     if fabric is None or not adapters or len(fabric.ports) % len(adapters):
         return {}
     each = len(fabric.ports) // len(adapters)
-    speed = str(int(fabric.lane_bandwidth * fabric.lanes * 8 / 10**6))
+    facts = {
+        "speed": str(int(fabric.lane_bandwidth * fabric.lanes * 8 / 10**6)),
+        "latency": f"{fabric.latency * 2e6:g}",
+    }
     found: dict[int, tuple[Element, ...]] = {}
     for place, adapter in enumerate(adapters):
-        nets = tuple(
-            _element("net", {"dev": str(dev), "speed": speed, "latency": f"{fabric.latency * 2e6:g}"}, adapter)
-            for dev in range(place * each, (place + 1) * each)
-        )
+        numbers = range(place * each, (place + 1) * each)
+        nets = tuple(_element("net", {"dev": str(dev), **facts}, adapter) for dev in numbers)
         found[id(adapter)] = (_element("nic", {}, adapter, nets),)
     return found
 
@@ -182,16 +180,8 @@ def _element(tag: str, facts: Mapping[str, str], at: Element, children: tuple[El
     return Element(tag, MappingProxyType(dict(facts)), children, at.line, at.column)
 
 
-def _kind(element: Element) -> str:
-    return element.attributes.get("class", "").lower()
-
-
 def _bus(element: Element, path: object) -> tuple[int, ...]:
     match = BUS_ID.fullmatch(element.attributes.get("busid", "").lower())
     if match is None:
         raise FileError(path, "<pci> has no busid such as 0000:06:00.0", element.line, element.column)
     return tuple(int(part or "0", 16) for part in match.groups())
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

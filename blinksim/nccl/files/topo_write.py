@@ -8,9 +8,10 @@ written back unchanged.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -18,100 +19,6 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.nccl.families import BUS_ID, GPU_KINDS, Element
 from blinksim.textio import link_rates
 from blinksim.topology.graph import Device, Topology
-
-
-class BusIds:
-    """Bus ids by name of the device; `gpus` in the order in which `given` lists theirs.
-
-    Raises `InputError` for bus ids that are malformed, repeated or too few.
-    """
-
-    def __init__(self, topology: Topology, gpus: Sequence[Device], given: Sequence[str] | None) -> None:
-        self._of: dict[str, str] = {}
-        if given is not None:
-            lowered = [bus.strip().lower() for bus in given]
-            for bus in lowered:
-                if not BUS_ID.fullmatch(bus):
-                    raise InputError(f"{bus[:40]!r} is not a bus id such as 0000:1b:00.0")
-            if len(lowered) != len(gpus) or len(set(lowered)) < len(lowered):
-                raise InputError(f"{len(gpus)} different bus ids are needed, one for each GPU, not {len(given)}")
-            self._of = dict(zip((gpu.name for gpu in gpus), lowered, strict=True))
-        known = {str(d.attributes["busid"]).lower() for d in topology.devices if "busid" in d.attributes}
-        self._taken = {*self._of.values(), *known}
-        self._made = 0
-        self.invents_gpus = False
-        """True if the bus id of a GPU is made up."""
-        for device in (*gpus, *(d for d in topology.devices if d.kind in ("pcie", "nic"))):
-            if device.name in self._of:
-                continue
-            if "busid" in device.attributes:
-                self._of[device.name] = str(device.attributes["busid"])
-            else:
-                self._of[device.name] = self.new()
-                self.invents_gpus |= device.kind in GPU_KINDS
-
-    def __getitem__(self, name: str) -> str:
-        return self._of[name]
-
-    def get(self, name: str) -> str:
-        """The bus id of a device, empty if it has none."""
-        return self._of.get(name, "")
-
-    def new(self) -> str:
-        """A bus id that no device has."""
-        while True:
-            self._made += 1
-            bus = f"{self._made >> 8:04x}:{self._made & 255:02x}:00.0"
-            if bus not in self._taken:
-                self._taken.add(bus)
-                return bus
-
-
-_IN_TREE = ("pcie", "nic", *GPU_KINDS)
-
-
-class PcieTree:
-    """Every device below the nearest to a CPU along links that do not belong to GPUs.
-
-    parent: by device. below: the children of a device, in the machine's order.
-    """
-
-    def __init__(self, topology: Topology, cpus: Sequence[str], local: Fraction) -> None:
-        """cpus: the roots. local: the bandwidth of a link between PCIe switches that is no branch of the tree."""
-        self.parent: dict[str, str] = {}
-        self.below: dict[str, list[str]] = {}
-        near: dict[str, list[str]] = {}
-        for link in topology.links:
-            kinds = [topology.device(end).kind for end in (link.src, link.dst)]
-            crosslink = kinds == ["pcie", "pcie"] and link.bandwidth == local
-            peers = all(kind in GPU_KINDS for kind in kinds)
-            if {*kinds} <= {*_IN_TREE, "cpu"} and link.kind not in ("nvlink", "c2c") and not crosslink and not peers:
-                near.setdefault(link.src, []).append(link.dst)
-        self._seen, self._front = set(cpus), deque(cpus)
-        self._walk(topology, near)
-        # Nothing leads from these to a CPU: they go below the first one, with everything that they lead to. Switches
-        # come first, because GPUs hang below them.
-        for device in sorted(topology.devices, key=lambda device: device.kind != "pcie"):
-            if device.kind in _IN_TREE and device.name not in self._seen:
-                self._attach(device.name, cpus[0])
-                self._walk(topology, near)
-        for children in self.below.values():
-            children.sort(key=topology.index.__getitem__)
-
-    def _walk(self, topology: Topology, near: dict[str, list[str]]) -> None:
-        """Breadth first from the devices that were attached last."""
-        while self._front:
-            place = self._front.popleft()
-            for name in near.get(place, ()):
-                if name not in self._seen and topology.device(name).kind in _IN_TREE:
-                    self._attach(name, place)
-
-    def _attach(self, name: str, place: str) -> None:
-        self._seen.add(name)
-        self._front.append(name)
-        self.parent[name] = place
-        self.below.setdefault(place, []).append(name)
-
 
 MOST_ELEMENTS = 256
 """The elements of a topology file that NCCL 2.21 and later have room for."""
@@ -121,8 +28,11 @@ _PCI_KEYS = (
     *("link_speed", "link_width"),
 )
 _WIDTHS = (16, 8, 4, 2, 1, 32)
-_HIDDEN_SWITCH = "fffffff:ff:ff.0"
+_NVLINK_ENDS = {"switch": ("fffffff:ff:ff.0", "0x068000"), "cpu": ("0000:00:00.0", "0x068001")}
 _CPU = {"arch": "x86_64", "vendor": "GenuineIntel", "familyid": "6", "modelid": "79"}
+
+
+_IN_TREE = ("pcie", "nic", *GPU_KINDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +56,79 @@ def write(topology: Topology, bus_ids: Sequence[str] | None = None) -> Written:
         raise InfeasibleError(
             f"a topology file describes one node, and {topology.name} has {topology.nodes}; export one"
         )
-    return _Writer(topology, bus_ids).written()
+    writer = _Writer(topology, bus_ids)
+    system = Element("system", {"version": "1"})
+    for position, cpu in enumerate(writer.cpus):
+        facts = {key: str(value) for key, value in cpu.attributes.items()}
+        if not {"arch", "vendor"} <= facts.keys():
+            facts = {"numaid": str(position), **_CPU} | facts
+        system.children.append(Element("cpu", facts, writer.children(cpu.name)))
+    count = system.count()
+    if count > MOST_ELEMENTS:
+        raise InfeasibleError(f"{count} elements, and NCCL reads {MOST_ELEMENTS} of a topology file; leave NICs out")
+    return Written("\n".join(system.lines()) + "\n", tuple(writer.notes))
+
+
+def pcie_tree(topology: Topology, cpus: Sequence[str], local: Fraction) -> Mapping[str, list[str]]:
+    """The children of every device below the CPUs, in the machine's order, along links that do not belong to GPUs.
+
+    local: the bandwidth of a link between PCIe switches that is no branch of the tree.
+    """
+    near: defaultdict[str, list[str]] = defaultdict(list)
+    for link in topology.links:
+        kinds = [topology.device(end).kind for end in (link.src, link.dst)]
+        crosslink = kinds == ["pcie", "pcie"] and link.bandwidth == local
+        peers = all(kind in GPU_KINDS for kind in kinds)
+        if {*kinds} <= {*_IN_TREE, "cpu"} and link.kind not in ("nvlink", "c2c") and not crosslink and not peers:
+            near[link.src].append(link.dst)
+    below: defaultdict[str, list[str]] = defaultdict(list)
+    seen, front = set(cpus), deque(cpus)
+
+    def attach(name: str, parent: str) -> None:
+        seen.add(name)
+        front.append(name)
+        below[parent].append(name)
+
+    # What no path leads to from a CPU goes below the first one, with everything that it leads to. Switches come first,
+    # because GPUs hang below them.
+    inside = [device for device in topology.devices if device.kind in _IN_TREE]
+    unreached = deque(sorted(inside, key=lambda device: device.kind != "pcie"))
+    while front or unreached:
+        if not front:
+            orphan = unreached.popleft().name
+            if orphan not in seen:
+                attach(orphan, cpus[0])
+            continue
+        place = front.popleft()
+        for name in near[place]:
+            if name not in seen:
+                attach(name, place)
+    for children in below.values():
+        children.sort(key=topology.index.__getitem__)
+    return below
+
+
+def _bus_ids(
+    topology: Topology, gpus: Sequence[Device], given: Sequence[str] | None
+) -> tuple[dict[str, str], Iterator[str]]:
+    """Bus ids by name of the device, and those that are left; `gpus` in the order in which `given` lists theirs."""
+    found: dict[str, str] = {}
+    if given is not None:
+        lowered = [bus.strip().lower() for bus in given]
+        for bus in lowered:
+            if not BUS_ID.fullmatch(bus):
+                raise InputError(f"{bus[:40]!r} is not a bus id such as 0000:1b:00.0")
+        if len(lowered) != len(gpus) or len(set(lowered)) < len(lowered):
+            raise InputError(f"{len(gpus)} different bus ids are needed, one for each GPU, not {len(given)}")
+        found = dict(zip((gpu.name for gpu in gpus), lowered, strict=True))
+    known = {str(d.attributes["busid"]).lower() for d in topology.devices if "busid" in d.attributes}
+    taken = {*found.values(), *known}
+    made_up = (f"{number >> 8:04x}:{number & 255:02x}:00.0" for number in itertools.count(1))
+    left = (bus for bus in made_up if bus not in taken)
+    for device in (*gpus, *(d for d in topology.devices if d.kind in ("pcie", "nic"))):
+        if device.name not in found:
+            found[device.name] = str(device.attributes["busid"]) if "busid" in device.attributes else next(left)
+    return found, left
 
 
 class _Writer:
@@ -161,40 +143,25 @@ class _Writer:
         self.number = {gpu.name: _said(gpu, position) for position, gpu in enumerate(gpus)}
         if len(set(self.number.values())) < len(gpus):
             self.number = {gpu.name: position for position, gpu in enumerate(gpus)}
+        gpus.sort(key=lambda gpu: self.number[gpu.name])
         self.rank = {name: rank for rank, name in enumerate(topology.members)}
-        self.bus = BusIds(topology, sorted(gpus, key=lambda gpu: self.number[gpu.name]), bus_ids)
-        if self.bus.invents_gpus:
+        self.bus, self.new_bus = _bus_ids(topology, gpus, bus_ids)
+        if bus_ids is None and any("busid" not in gpu.attributes for gpu in gpus):
             self.note("bus ids are made up; give those of the GPUs that the job runs on")
         self.cpus = [device for device in topology.devices if device.kind == "cpu"]
         if not self.cpus:
             self.note("the machine names no CPU; all GPUs hang below one that is made up")
             self.cpus = [Device("cpu0", "cpu")]
-        self.tree = PcieTree(topology, [cpu.name for cpu in self.cpus], self.rates.local)
+        self.below = pcie_tree(topology, [cpu.name for cpu in self.cpus], self.rates.local)
 
     def note(self, text: str) -> None:
         self.notes.setdefault(text)
 
-    def written(self) -> Written:
-        system = Element("system", {"version": "1"})
-        for position, cpu in enumerate(self.cpus):
-            facts = {key: str(value) for key, value in cpu.attributes.items()}
-            if not {"arch", "vendor"} <= facts.keys():
-                facts = {"numaid": str(position), **_CPU} | facts
-            element = Element("cpu", facts)
-            element.children = self._below(cpu.name)
-            system.children.append(element)
-        count = system.count()
-        if count > MOST_ELEMENTS:
-            raise InfeasibleError(
-                f"{count} elements, and NCCL reads {MOST_ELEMENTS} of a topology file; leave NICs out"
-            )
-        return Written("\n".join(system.lines()) + "\n", tuple(self.notes))
-
     # --- the PCIe tree ------------------------------------------------------------------------------------------------
 
-    def _below(self, place: str) -> list[Element]:
+    def children(self, place: str) -> list[Element]:
         found = []
-        for name in self.tree.below.get(place, ()):
+        for name in self.below.get(place, ()):
             device = self.topology.device(name)
             if device.kind in GPU_KINDS:
                 found.append(self._gpu_branch(device))
@@ -204,22 +171,18 @@ class _Writer:
                     other = self.topology.device(link.dst)
                     if link.src == name and other.kind == "pcie" and link.bandwidth == self.rates.local:
                         element.children.append(Element("pcilink", {"target": self.bus[other.name]}))
-                element.children += self._below(name)
+                element.children += self.children(name)
                 found.append(element)
             else:
                 found.append(self._nic(device))
         return found
 
     def _pci(self, device: Device, kind: str) -> dict[str, str]:
-        """The attributes of the PCIe element of a device, as they were, or from the link above it."""
+        """The attributes of the PCIe element of a device, as they were, or from the bandwidth of the link above it."""
         known = {key: str(device.attributes[key]) for key in _PCI_KEYS if key in device.attributes}
         if "busid" in known:
             return known | {"busid": self.bus[device.name]}
-        speed, width = self._port(device)
-        return {"busid": self.bus[device.name], "class": kind, "link_speed": speed, "link_width": width} | known
-
-    def _port(self, device: Device) -> tuple[str, str]:
-        """Transfer rate and width of the link above a device, from its bandwidth."""
+        made_up = {"busid": self.bus[device.name], "class": kind}
         links = [
             link
             for link in self.topology.links
@@ -229,7 +192,7 @@ class _Writer:
         ]
         if not links:
             self.note("where no PCIe link is given, generation 4 with 16 lanes is written")
-            return "16.0 GT/s PCIe", "16"
+            return made_up | {"link_speed": "16.0 GT/s PCIe", "link_width": "16"} | known
         link = links[0]
         fits = [
             (width != link.lanes, abs(lane * width - link.bandwidth), speed, width)
@@ -242,33 +205,28 @@ class _Writer:
         else:
             best = min((fit for fit in fits if fit[3] == 16), key=lambda fit: fit[1])
             self.note(f"{link.name} is written as PCIe {best[2]} GT/s x {best[3]}, the nearest that there is")
-        return f"{float(best[2]):.1f} GT/s PCIe", str(best[3])
+        return made_up | {"link_speed": f"{float(best[2]):.1f} GT/s PCIe", "link_width": str(best[3])} | known
 
     def _gpu_branch(self, device: Device) -> Element:
         """A GPU; with NICs drawn at the GPU itself, both below a switch that is made up."""
         pci = Element("pci", self._pci(device, "0x030200"), [self._gpu(device)])
-        nics = [self._nic(self.topology.device(name)) for name in self.tree.below.get(device.name, ())]
+        speed = {key: value for key, value in pci.attributes.items() if key.startswith("link_")}
+        nics = [self._nic(self.topology.device(name)) for name in self.below.get(device.name, ())]
         fabric = self.topology.fabric
         if fabric is not None and device.name in fabric.ports:
-            nics.append(Element("pci", self._made_up_pci("0x020000", pci), [Element("nic", {}, [self._net(device)])]))
+            facts = {"busid": next(self.new_bus), "class": "0x020000", **speed}
+            nics.append(Element("pci", facts, [Element("nic", {}, [self._net(device)])]))
         if not nics:
             return pci
         self.note("a GPU and the NIC drawn at it are written below one PCIe switch")
-        return Element("pci", self._made_up_pci("0x060400", pci), [pci, *nics])
-
-    def _made_up_pci(self, kind: str, like: Element) -> dict[str, str]:
-        speed = {key: value for key, value in like.attributes.items() if key.startswith("link_")}
-        return {"busid": self.bus.new(), "class": kind} | speed
+        return Element("pci", {"busid": next(self.new_bus), "class": "0x060400", **speed}, [pci, *nics])
 
     def _nic(self, device: Device) -> Element:
-        ports = [
-            self.topology.device(self.topology.links[i].dst)
-            for i in self.topology.out_links[self.topology.index[device.name]]
-        ]
-        nets = [port for port in ports if port.kind == "nic" and self.tree.parent.get(port.name) == device.name]
+        topology, inside = self.topology, self.below.get(device.name, ())
+        ports = [topology.device(topology.links[i].dst) for i in topology.out_links[topology.index[device.name]]]
+        nets = [port for port in ports if port.kind == "nic" and port.name in inside]
         nic = Element("nic", {}, [self._net(net) for net in nets])
-        fabric = self.topology.fabric
-        if not nets and fabric is not None and device.name in fabric.ports:
+        if not nets and topology.fabric is not None and device.name in topology.fabric.ports:
             nic.children.append(self._net(device))
         if "busid" in device.attributes or not nets:
             return Element("pci", self._pci(device, "0x020000"), [nic])
@@ -279,39 +237,26 @@ class _Writer:
     def _net(self, device: Device) -> Element:
         facts: Mapping[str, object] = device.attributes
         fabric = self.topology.fabric
-        if "speed" in facts or fabric is None:
-            return Element("net", {key: str(value) for key, value in facts.items()})
-        place = fabric.ports.index(device.name)
-        megabits = fabric.lane_bandwidth * fabric.lanes * 8 / 10**6
-        return Element(
-            "net",
-            {
-                "name": device.name,
-                "dev": str(place),
-                "latency": f"{fabric.latency * 2e6:g}",
-                "speed": str(int(megabits)),
-                "port": "1",
-                "guid": f"0x{place + 1:x}",
-                "maxconn": "262144",
-                "gdr": "1",
-            },
-        )
+        if "speed" not in facts and fabric is not None:
+            place = fabric.ports.index(device.name)
+            megabits = int(fabric.lane_bandwidth * fabric.lanes * 8 / 10**6)
+            facts = {"name": device.name, "dev": place, "latency": f"{fabric.latency * 2e6:g}", "speed": megabits}
+            facts |= {"port": 1, "guid": f"0x{place + 1:x}", "maxconn": 262144, "gdr": 1}
+        return Element("net", {key: str(value) for key, value in facts.items()})
 
     # --- GPUs and their links -----------------------------------------------------------------------------------------
 
-    def _sm(self, device: Device) -> int:
-        sm = device.attributes.get("sm")
-        if isinstance(sm, int):
-            return sm
-        self.note(f"the GPUs have no compute capability (sm); {DEFAULT_SM} is written")
-        return DEFAULT_SM
-
     def _gpu(self, device: Device) -> Element:
+        sm = device.attributes.get("sm")
+        if not isinstance(sm, int):
+            self.note(f"the GPUs have no compute capability (sm); {DEFAULT_SM} is written")
+            sm = DEFAULT_SM
         known = {key: str(value) for key, value in device.attributes.items() if key not in (*_PCI_KEYS, "model")}
-        facts = {"dev": str(self.number[device.name]), "sm": str(self._sm(device))}
+        facts = {"dev": str(self.number[device.name]), "sm": str(sm)}
         facts |= {"rank": str(self.rank[device.name])} if device.name in self.rank and "rank" not in known else {}
         facts |= {} if "busid" in device.attributes else {"gdr": "1"}
         element = Element("gpu", known | facts)
+        lane = self.rates.nvlink_lane(sm)
         for link in self.topology.links:
             other = self.topology.device(link.dst)
             if link.src != device.name:
@@ -320,28 +265,17 @@ class _Writer:
                 facts = {"bw": str(int(link.lane_bandwidth / 10**6)), "count": str(link.lanes)}
                 element.children.append(Element("c2c", facts))
             elif other.kind in (*GPU_KINDS, "switch") or (other.kind == "cpu" and link.kind == "nvlink"):
-                target, kind = self.bus.get(other.name), "0x030200"
-                if other.kind == "switch":
-                    target, kind = _HIDDEN_SWITCH, "0x068000"
-                elif other.kind == "cpu":
-                    target, kind = "0000:00:00.0", "0x068001"
-                count = self._lanes(device, link.bandwidth, link.name, link.kind)
-                if count:
-                    element.children.append(Element("nvlink", {"target": target, "count": str(count), "tclass": kind}))
+                if lane is None:
+                    self.note(f"{link.name} is left out: GPUs of this compute capability have no NVLink")
+                    continue
+                exact = link.bandwidth / lane
+                count = max(1, round(exact))
+                if count != exact or link.kind != "nvlink":
+                    ends, rate = link.name.split(" ")[-1].strip("()"), float(lane) / 1e9
+                    self.note(f"{ends} links are written as NVLinks of {rate:g} GB/s: {count} for {float(exact):.3g}")
+                target, kind = _NVLINK_ENDS.get(other.kind) or (self.bus[other.name], "0x030200")
+                element.children.append(Element("nvlink", {"target": target, "count": str(count), "tclass": kind}))
         return element
-
-    def _lanes(self, device: Device, bandwidth: Fraction, name: str, kind: str) -> int:
-        lane = self.rates.nvlink_lane(self._sm(device))
-        if lane is None:
-            self.note(f"{name} is left out: GPUs of this compute capability have no NVLink")
-            return 0
-        exact = bandwidth / lane
-        count = max(1, round(exact))
-        if count != exact or kind != "nvlink":
-            shown = f"{float(exact):.3g}"
-            links = name.split(" ")[-1].strip("()")
-            self.note(f"{links} links are written as NVLinks of {float(lane) / 1e9:g} GB/s: {count} for {shown}")
-        return count
 
 
 def _said(device: Device, position: int) -> int:

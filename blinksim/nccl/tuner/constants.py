@@ -94,16 +94,15 @@ def load(version: str = DEFAULT_VERSION) -> Constants:
     def rates(gigabytes: list[float]) -> tuple[Fraction, ...]:
         return tuple(Fraction(str(rate)) * 10**9 for rate in gigabytes)
 
+    for row in table["generations"]:
+        # Every list of a row is a limit by number of nodes.
+        row |= {key: tuple(map(float, value)) for key, value in row.items() if isinstance(value, list)}
     return Constants(
         version=table["version"],
         base_latency=lists(table["base_latency"]),
         hop_latency={over: lists(rows) for over, rows in table["hop_latency"].items()},
         net_overhead=table["net_overhead"],
-        generations=tuple(
-            # Every list of a row is a limit by number of nodes.
-            Generation(**dict[str, Any]({k: tuple(map(float, v)) if isinstance(v, list) else v for k, v in row.items()}))
-            for row in table["generations"]
-        ),
+        generations=tuple(Generation(**row) for row in table["generations"]),
         ll_most_by_cpu=table["ll_most_by_cpu"],
         tree_correction=tuple(tuple(map(float, row)) for row in table["tree_correction"]),
         nvls_tree_correction_from=table["nvls_tree_correction_from"],
