@@ -50,19 +50,17 @@ _VENDORS = (
 )  # fmt: skip
 
 
-def _vendor(text: str) -> str:
-    """Whose table it is if not NVIDIA's, as far as its words say."""
-    return next((tool for words, tool in _VENDORS if words.search(text[:100_000])), "")
-
-
-def refuse_vendor(text: str, path: str | Path) -> None:
-    """Raises `FileError` for another vendor's table."""
-    tool = _vendor(text)
-    if tool:
-        raise FileError(
-            path,
-            f"is a table of {tool}; only NVIDIA's is read. Write the machine as YAML, or take a name of the catalogue",
-        )
+# NVLinks of one GPU, by what its name holds; no GPU has more than 18.
+_MODELS = (
+    *(("P100", 60, 4), ("V100", 70, 6), ("GH200", 90, 18), ("A100", 80, 12), ("A800", 80, 8), ("H800", 90, 8)),
+    *(("H100", 90, 18), ("H200", 90, 18), ("H20", 90, 18), ("B100", 100, 18), ("B200", 100, 18), ("B300", 100, 18)),
+    *(("A6000", 86, 4), ("A5000", 86, 4), ("A40", 86, 4), ("3090", 86, 4)),
+)
+_MOST_NVLINKS = 18
+_MOST_VOLTA, _MOST_AMPERE = 6, 12
+_GENERATIONS = {70: "Volta (V100)", 80: "Ampere (A100)", 90: "Hopper (H100, H200)", 100: "Blackwell (B200)"}
+_BLACKWELL_LANE = 40 * 10**9
+"""Bytes/s of an NVLink above which it is of a generation later than Hopper."""
 
 
 def looks_like(text: str) -> bool:
@@ -98,6 +96,60 @@ class SmiTable:
         match = _NVLINKS.fullmatch(self.cells[gpu, other])
         return int(match[1]) if match else 0
 
+    def model(self, gpu: str) -> str:
+        """The model of a GPU; that of the others where all those named are alike; empty if the text names none."""
+        alike = set(self.models.values())
+        return self.models.get(int(gpu[3:]), next(iter(alike)) if len(alike) == 1 else "")
+
+    def known(self, gpu: str) -> tuple[int, int] | None:
+        """(compute capability times ten, NVLinks) of a GPU whose model the text names."""
+        text = self.model(gpu)
+        return next(((sm, most) for part, sm, most in _MODELS if part in text), None)
+
+    def capability(self, gpu: str) -> int:
+        """The compute capability of a GPU times ten: of its model, or of the generation that has such NVLinks."""
+        known = self.known(gpu)
+        if known:
+            return known[0]
+        if self.lane is not None and self.lane > _BLACKWELL_LANE:
+            return 100
+        most = max((self.lanes(gpu, other) for other in self.gpus if other != gpu), default=0)
+        # A Grace CPU has one Hopper GPU, or two Blackwell GPUs.
+        if most > _MOST_AMPERE and self.grace and len(set(self.affinity.values())) < len(self.affinity):
+            return 100
+        if most > _MOST_AMPERE or self.grace:
+            return 90
+        return 80 if most > _MOST_VOLTA else 70
+
+    def switch_lanes(self) -> int:
+        """NVLinks of a GPU to the NVSwitches, 0 if NV# counts those of a pair."""
+        gpus = self.gpus
+        counts = {self.lanes(a, b) for a, b in permutations(gpus, 2)}
+        if len(counts) != 1 or len(gpus) < 3:
+            return 0
+        (count,) = counts
+        most = min((known[1] for gpu in gpus if (known := self.known(gpu))), default=_MOST_NVLINKS)
+        # No GPU has that many NVLinks to its peers one by one. Four GPUs with 6 each are a Grace Hopper board, whose
+        # links are the pairs' own, or part of a DGX-2.
+        part_of_switched = len(gpus) > 3 and count >= 6 and not self.models and not self.grace
+        return count if (len(gpus) - 1) * count > most or part_of_switched else 0
+
+    def assumed(self) -> list[str]:
+        """What was taken for granted because the text names no models, in words."""
+        gpus = [gpu for gpu in self.gpus if self.known(gpu) is None]
+        most = max((self.lanes(a, b) for a, b in permutations(gpus, 2)), default=0)
+        if not gpus or not most:
+            return []
+        generation = _GENERATIONS[self.capability(gpus[0])]
+        found = [] if self.lane is not None else [f"assumed: NVLinks of {generation} GPUs"]
+        if self.switch_lanes():
+            found.append(f"assumed: NV{most} leads to NVSwitches, as on an HGX or a DGX-2, and is not the pair's own")
+        elif len(self.gpus) > 2:
+            found.append("assumed: NV# counts the NVLinks of a pair, and there is no NVSwitch")
+        named = next((self.models[number] for number in sorted(self.models)), "")
+        why = f"the model {named!r} is not known here" if named else "the text names no model"
+        return [*found, f"{why}: put what nvidia-smi -L prints above the table"] if found else []
+
 
 def gpu_number(label: str) -> int | None:
     """3 for ``GPU3``, None for what is no GPU."""
@@ -109,8 +161,13 @@ def parse(text: str, path: str | Path) -> SmiTable:
     """The table in `text`; `path` stands in messages. Raises `FileError` for anything that is no such table."""
     lines = [_ANSI.sub("", line) for line in text.splitlines()]
     start = next((number for number, line in enumerate(lines) if _HEADER.match(line)), None)
-    if start is None or _vendor(text):
-        refuse_vendor(text, path)
+    tool = next((tool for words, tool in _VENDORS if words.search(text[:100_000])), "")
+    if tool:
+        raise FileError(
+            path,
+            f"is a table of {tool}; only NVIDIA's is read. Write the machine as YAML, or take a name of the catalogue",
+        )
+    if start is None:
         raise FileError(path, "holds no table of `nvidia-smi topo -m`: no line begins with GPU0")
     words = lines[start].split()
     labels = words[: words.index("CPU")] if "CPU" in words else words
@@ -168,80 +225,6 @@ def _row(table: SmiTable, path: str | Path, number: int, row: list[str], gpu_num
         table.grace |= gpu_numa and len(tail) > 2 and _WHOLE.fullmatch(tail[2]) is not None
 
 
-# NVLinks of one GPU, by what its name holds; no GPU has more than 18.
-_MODELS = (
-    *(("P100", 60, 4), ("V100", 70, 6), ("GH200", 90, 18), ("A100", 80, 12), ("A800", 80, 8), ("H800", 90, 8)),
-    *(("H100", 90, 18), ("H200", 90, 18), ("H20", 90, 18), ("B100", 100, 18), ("B200", 100, 18), ("B300", 100, 18)),
-    *(("A6000", 86, 4), ("A5000", 86, 4), ("A40", 86, 4), ("3090", 86, 4)),
-)
-_MOST_NVLINKS = 18
-_MOST_VOLTA, _MOST_AMPERE = 6, 12
-_GENERATIONS = {70: "Volta (V100)", 80: "Ampere (A100)", 90: "Hopper (H100, H200)", 100: "Blackwell (B200)"}
-_BLACKWELL_LANE = 40 * 10**9
-"""Bytes/s of an NVLink above which it is of a generation later than Hopper."""
-
-
-def switch_lanes(table: SmiTable) -> int:
-    """NVLinks of a GPU to the NVSwitches, 0 if NV# counts those of a pair."""
-    gpus = table.gpus
-    counts = {table.lanes(a, b) for a in gpus for b in gpus if a != b}
-    if len(counts) != 1 or len(gpus) < 3:
-        return 0
-    (count,) = counts
-    most = min((known[1] for gpu in gpus if (known := _known(table, gpu))), default=_MOST_NVLINKS)
-    if (len(gpus) - 1) * count > most:
-        # No GPU has that many NVLinks to its peers one by one.
-        return count
-    # Four GPUs with 6 each are a Grace Hopper board, whose links are the pairs' own, or part of a DGX-2.
-    part_of_switched = len(gpus) > 3 and count >= 6 and not table.models and not table.grace
-    return count if part_of_switched else 0
-
-
-def assumed(table: SmiTable) -> list[str]:
-    """What was taken for granted because the text names no models, in words."""
-    gpus = [gpu for gpu in table.gpus if _known(table, gpu) is None]
-    most = max((table.lanes(a, b) for a in gpus for b in gpus if a != b), default=0)
-    if not gpus or not most:
-        return []
-    generation = _GENERATIONS[capability(table, gpus[0])]
-    found = [] if table.lane is not None else [f"assumed: NVLinks of {generation} GPUs"]
-    if switch_lanes(table):
-        found.append(f"assumed: NV{most} leads to NVSwitches, as on an HGX or a DGX-2, and is not the pair's own")
-    elif len(table.gpus) > 2:
-        found.append("assumed: NV# counts the NVLinks of a pair, and there is no NVSwitch")
-    named = next((table.models[number] for number in sorted(table.models)), "")
-    why = f"the model {named!r} is not known here" if named else "the text names no model"
-    return [*found, f"{why}: put what nvidia-smi -L prints above the table"] if found else []
-
-
-def model_name(table: SmiTable, gpu: str) -> str:
-    """The model of a GPU; that of the others where all those named are alike; empty if the text names none."""
-    named = table.models
-    return named.get(int(gpu[3:]), next(iter(named.values())) if len(set(named.values())) == 1 else "")
-
-
-def capability(table: SmiTable, gpu: str) -> int:
-    """The compute capability of a GPU times ten: of its model, or of the generation that has such NVLinks."""
-    known = _known(table, gpu)
-    if known:
-        return known[0]
-    if table.lane is not None and table.lane > _BLACKWELL_LANE:
-        return 100
-    most = max((table.lanes(gpu, other) for other in table.gpus if other != gpu), default=0)
-    # A Grace CPU has one Hopper GPU, or two Blackwell GPUs.
-    if most > _MOST_AMPERE and table.grace and len(set(table.affinity.values())) < len(table.affinity):
-        return 100
-    if most > _MOST_AMPERE or table.grace:
-        return 90
-    return 80 if most > _MOST_VOLTA else 70
-
-
-def _known(table: SmiTable, gpu: str) -> tuple[int, int] | None:
-    """(compute capability times ten, NVLinks) of a GPU whose model the text names."""
-    text = model_name(table, gpu)
-    return next(((sm, most) for part, sm, most in _MODELS if part in text), None)
-
-
 def read(path: str | Path, rates: str = "nominal") -> Topology:
     """The machine in the file at `path`; see `read_text`. Raises `FileError` if it cannot be read."""
     return read_text(text_of(path, MIB, "text of nvidia-smi"), path, rates)
@@ -276,8 +259,8 @@ class _Builder:
     def build(self) -> Topology:
         table = self.table
         for gpu in table.gpus:
-            text = model_name(table, gpu)
-            facts = {"dev": int(gpu[3:]), "sm": capability(table, gpu)} | ({"model": text} if text else {})
+            text = table.model(gpu)
+            facts = {"dev": int(gpu[3:]), "sm": table.capability(gpu)} | ({"model": text} if text else {})
             self.devices.append(Device(self.name[gpu], "gpu", attributes=facts))
         for nic in (label for label in table.labels if label not in table.gpus):
             name = table.names.get(nic, nic)
@@ -291,7 +274,7 @@ class _Builder:
             links=tuple(self.links),
             members=tuple(self.name[gpu] for gpu in sorted(table.gpus, key=lambda gpu: int(gpu[3:]))),
             rates=self.rates.name,
-            source="; ".join([f"nvidia-smi topo -m in {Path(self.path).name}", *assumed(table)]),
+            source="; ".join([f"nvidia-smi topo -m in {Path(self.path).name}", *table.assumed()]),
         )
         nvlink = machine.with_links(link for link in self.links if link.kind == "nvlink")
         whole = bool(nvlink.links) and len(nvlink.components()) == 1
@@ -303,11 +286,11 @@ class _Builder:
         self.links.append(Link(src, dst, kind, lane, lanes, latency, overhead))
 
     def _nvlinks(self) -> None:
-        gpus, count = self.table.gpus, switch_lanes(self.table)
+        gpus, count = self.table.gpus, self.table.switch_lanes()
         if count:
-            self.devices.append(nvswitch(min(capability(self.table, gpu) for gpu in gpus)))
+            self.devices.append(nvswitch(min(self.table.capability(gpu) for gpu in gpus)))
         for a in gpus:
-            lane = self.rates.nvlink_lane(capability(self.table, a))
+            lane = self.rates.nvlink_lane(self.table.capability(a))
             assert lane is not None
             if count:
                 self.add(self.name[a], "nvswitch", "nvlink", lane, count, "nvlink_to_switch")
@@ -329,6 +312,16 @@ class _Builder:
             near = cells[a, b] in ("PIX", "PXB", "PHB", "NODE")
             return near or (a in affinity and affinity.get(a) == affinity.get(b))
 
+        def pair(above: str, name: str) -> None:
+            self.add(above, name, "pcie", *port)
+            self.add(name, above, "pcie", *port)
+
+        def switch(above: str) -> str:
+            name = f"pcie{sum(device.kind == 'pcie' for device in made)}"
+            made.append(Device(name, "pcie"))
+            pair(above, name)
+            return name
+
         cpus = _groups(labels, same_node)
         near = _groups(labels, lambda a, b: cells[a, b] == "PIX")
         wide = _groups(labels, lambda a, b: cells[a, b] in ("PIX", "PXB"))
@@ -336,28 +329,16 @@ class _Builder:
         for number, group in enumerate(cpus):
             made.append(Device(f"cpu{number}", "cpu"))
             for outer in (part for part in wide if part[0] in group):
-                top = f"cpu{number}"
                 inner = [part for part in near if part[0] in outer]
-                if len(inner) > 1:
-                    top = self._switch(made, top, port)
+                top = switch(f"cpu{number}") if len(inner) > 1 else f"cpu{number}"
                 for part in inner:
-                    place = self._switch(made, top, port) if len(part) > 1 or len(inner) > 1 else top
+                    place = switch(top) if len(part) > 1 or len(inner) > 1 else top
                     for label in part:
-                        self._pair(place, self.name[label], "pcie", *port)
+                        pair(place, self.name[label])
         between = self.rates.cpu_link("x86_64", "GenuineIntel", None, None).rate
         for a, b in permutations(range(len(cpus)), 2):
             self.add(f"cpu{a}", f"cpu{b}", "cpu", between)
         self.devices += made
-
-    def _switch(self, made: list[Device], above: str, port: tuple[Fraction, int]) -> str:
-        name = f"pcie{sum(device.kind == 'pcie' for device in made)}"
-        made.append(Device(name, "pcie"))
-        self._pair(above, name, "pcie", *port)
-        return name
-
-    def _pair(self, a: str, b: str, kind: str, lane: Fraction, lanes: int) -> None:
-        self.add(a, b, kind, lane, lanes)
-        self.add(b, a, kind, lane, lanes)
 
 
 def _groups(labels: list[str], together: Callable[[str, str], bool]) -> list[list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Literal
 
@@ -22,50 +23,8 @@ MachineName = Literal[
 ]  # fmt: skip
 """The machines of the catalogue, for editors."""
 
-_ALSO = {
-    "a3-highgpu-8g": "a3-high",
-    "a3-megagpu-8g": "a3-mega",
-    "a3-ultragpu-8g": "a3-ultra",
-    "alps": "gh200",
-    "bm.gpu.h100.8": "bm.gpu.h100",
-    "bm.gpu4.8": "bm.gpu.a100-v2.8",
-    "dgx-a100": "a100 dgxa100 hgx-a100",
-    "dgx-spark-pair": "dgx-spark gb10 spark",
-    "dgx1-p100": "dgx-1p dgx1p p100",
-    "dgx1-v100": "dgx-1v dgx1v v100",
-    "dgx2": "dgx-2 hgx-2",
-    "frontier": "lumi lumi-g mi250x setonix",
-    "gb200-nvl4": "nvl4",
-    "gb200-nvl72": "a4x gb200 nvl72 p6e-gb200",
-    "gb200-nvl8": "nvl8",
-    "gb300-nvl72": "a4x-max gb300",
-    "hgx-b200": "a4 a4-highgpu-8g b200 dgx-b200",
-    "hgx-b300": "b300 dgx-b300",
-    "hgx-h100": "dgx-h100 h100",
-    "hgx-h20": "h20",
-    "hgx-h200": "dgx-h200 h200",
-    "hgx-h800": "h800",
-    "l40s-pcie": "l40s",
-    "mi300a": "el-capitan tuolumne",
-    "mi300x": "nd-mi300x-v5",
-    "mi355x": "mi350x",
-    "nd-a100-v4": "nd96asr ndv4",
-    "nd-h100-v5": "nd96isr-h100 ndv5",
-    "nd-h200-v5": "nd96isr-h200",
-    "nd40rs-v2": "ndv2",
-    "p3.16xlarge": "p3",
-    "p3dn.24xlarge": "p3dn",
-    "p4d.24xlarge": "p4 p4d p4de p4de.24xlarge",
-    "p5.48xlarge": "p5",
-    "p5en.48xlarge": "p5en",
-    "p6-b200.48xlarge": "p6 p6-b200",
-    "p6-b300.48xlarge": "p6-b300",
-    "rtx-pro-6000-pcie": "rtx-pro-6000",
-    "tpu-v5p": "v5p",
-    "trn2-ultra": "trn2u",
-    "trn2.48xlarge": "trainium2 trn2",
-}
-ALIASES = dict(sorted((other, machine) for machine, others in _ALSO.items() for other in others.split()))
+with (data_files.folder("models") / "machine_aliases.csv").open(encoding="utf-8", newline="") as _rows:
+    ALIASES = dict(sorted((other, row["machine"]) for row in csv.DictReader(_rows) for other in row["also"].split()))
 """Other names that people use for the machines of the catalogue."""
 
 MEASURED = "measured"
