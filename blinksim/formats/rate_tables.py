@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
 from blinksim.errors import InputError, unknown
 from blinksim.textio import text_files, yaml_nodes
@@ -23,6 +24,7 @@ from blinksim.timing import execution_section
 from blinksim.timing.constants import ExecutionRates, NcclRates
 from blinksim.topology.graph import Link, Topology
 
+_NUMBERS = ("bandwidth", "latency", "overhead")
 _EXAMPLE = "name: measured, classes: {nvlink: {bandwidth: 22.9GB/s}}"
 
 
@@ -33,6 +35,11 @@ class ClassRates:
     bandwidth: Fraction | None = None
     latency: float | None = None
     overhead: float | None = None
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """The numbers that the table has, by name."""
+        return {name: value for name in _NUMBERS if (value := getattr(self, name)) is not None}
 
 
 @dataclass(frozen=True)
@@ -65,7 +72,14 @@ def read(path: str | os.PathLike[str]) -> RateTable:
     root = yaml_nodes.load(path, text_files.read_text(path, what="rates file"), "rates file")
     keys = root.mapping(("name", "machine", "source", "classes", "execution"), ("name",), example=_EXAMPLE)
     execution, nccl_rates = execution_section.read(keys["execution"]) if "execution" in keys else (None, None)
-    classes = _classes(keys["classes"]) if "classes" in keys else {}
+    classes: dict[str, ClassRates] = {}
+    named = keys["classes"].named(example="{nvlink: {bandwidth: 22.9GB/s}}") if "classes" in keys else {}
+    for name, (key, value) in named.items():
+        value.what = f"link class {name}"
+        given = value.mapping(_NUMBERS, example="{bandwidth: 22.9GB/s, latency: 1us}")
+        if not given:
+            raise key.error(f"link class {name} gives no number; leave it out or add its bandwidth")
+        classes[name] = ClassRates(**{number: _read(number, entry) for number, entry in given.items()})
     if not classes and "execution" not in keys:
         place = keys.get("classes", root)
         raise place.error(f"{place.what} names no link class and nothing else was measured; add one, as in {_EXAMPLE}")
@@ -73,31 +87,16 @@ def read(path: str | os.PathLike[str]) -> RateTable:
     return RateTable(keys["name"].text(80), classes, machine, source, execution, nccl_rates)
 
 
-def _classes(entry: Entry) -> dict[str, ClassRates]:
-    classes: dict[str, ClassRates] = {}
-    for name, (key, value) in entry.named(example="{nvlink: {bandwidth: 22.9GB/s}}").items():
-        value.what = f"link class {name}"
-        given = value.mapping(("bandwidth", "latency", "overhead"), example="{bandwidth: 22.9GB/s, latency: 1us}")
-        if not given:
-            raise key.error(f"link class {name} gives no number; leave it out or add its bandwidth")
-        classes[name] = ClassRates(
-            given["bandwidth"].rate() if "bandwidth" in given else None,
-            given["latency"].time() if "latency" in given else None,
-            given["overhead"].time() if "overhead" in given else None,
-        )
-    return classes
+def _read(number: str, entry: Entry) -> Any:
+    return entry.rate() if number == "bandwidth" else entry.time()
 
 
 def write(table: RateTable) -> str:
     """YAML text that `read` turns into an equal table."""
-    classes = {}
-    for name, row in table.classes.items():
-        numbers = {
-            "bandwidth": None if row.bandwidth is None else rate_text(row.bandwidth),
-            "latency": None if row.latency is None else time_text(row.latency),
-            "overhead": None if row.overhead is None else time_text(row.overhead),
-        }
-        classes[name] = {key: text for key, text in numbers.items() if text is not None}
+    classes = {
+        name: {key: (rate_text if key == "bandwidth" else time_text)(value) for key, value in row.stated.items()}
+        for name, row in table.classes.items()
+    }
     head = {"name": table.name, "machine": table.machine, "source": table.source}
     section = execution_section.write(table.execution, table.nccl_rates)
     parts = {key: text for key, text in head.items() if text}, {"classes": classes}, {"execution": section}
@@ -127,16 +126,13 @@ def apply(topology: Topology, table: RateTable) -> Topology:
                 f"equal; write the machine as YAML with a link class for each"
             )
 
-    def changes(kind: str) -> dict[str, Fraction | float]:
-        row = table.classes.get(kind, ClassRates())
-        new = {"lane_bandwidth": row.bandwidth, "latency": row.latency, "overhead": row.overhead}
-        return {key: value for key, value in new.items() if value is not None}
-
-    by_kind = {kind: changes(kind) for kind in kinds}
+    by_kind: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
+    for kind, row in table.classes.items():
+        by_kind[kind] = {"lane_bandwidth" if key == "bandwidth" else key: value for key, value in row.stated.items()}
     return replace(
         table.measured(topology),
-        links=tuple(replace(link, **by_kind[link.kind]) for link in topology.links),  # type: ignore[arg-type]
-        fabric=replace(fabric, **by_kind[fabric.kind]) if fabric else None,  # type: ignore[arg-type]
+        links=tuple(replace(link, **by_kind[link.kind]) for link in topology.links),
+        fabric=replace(fabric, **by_kind[fabric.kind]) if fabric else None,
         rates=label(table.name, [kind for kind in kinds if kind not in table.classes], topology.rates),
     )
 
@@ -197,13 +193,10 @@ class Outline:
             for name, row in rates.classes.items():
                 if name not in classes:
                     raise unknown(f"link class in the rates {rates.name!r} for {self.name}:", name, classes)
-                old = classes[name]
-                classes[name] = replace(
-                    old,
-                    bandwidth=old.bandwidth if row.bandwidth is None else {"nominal": row.bandwidth},
-                    latency=old.latency if row.latency is None else row.latency,
-                    overhead=old.overhead if row.overhead is None else row.overhead,
-                )
+                stated = row.stated
+                if "bandwidth" in stated:
+                    stated["bandwidth"] = {"nominal": stated["bandwidth"]}
+                classes[name] = replace(classes[name], **stated)
             return classes, label(rates.name, [c for c in classes if c not in rates.classes], self.rates)
         known = self.rate_names()
         if rates == "nominal" or rates == self.rates:
@@ -247,12 +240,12 @@ def read_link_class(name: str, key: Entry, value: Entry, resolved: bool) -> Link
         source = "; ".join(f"{number}: {text.text()}" for number, text in origins.items())
     else:
         source = origin.text()
-    assumed = _assumed(given["assumed"], (*bandwidth, "latency", "overhead")) if "assumed" in given else ()
+    assumed: tuple[str, ...] = ()
+    if "assumed" in given:
+        # ``true``, or a list of names.
+        marked, numbers = given["assumed"], (*bandwidth, "latency", "overhead")
+        if marked.is_list:
+            assumed = tuple(item.choice(numbers, "number of the class") for item in marked.items(example="[latency]"))
+        elif marked.choice(("true", "false"), "answer (or list of numbers)") == "true":
+            assumed = numbers
     return LinkClass(name, bandwidth, given["latency"].time(), given["overhead"].time(), source, assumed)
-
-
-def _assumed(entry: Entry, numbers: tuple[str, ...]) -> tuple[str, ...]:
-    """The numbers that ``assumed: true`` or a list of their names marks."""
-    if entry.is_list:
-        return tuple(item.choice(numbers, "number of the class") for item in entry.items(example="[latency]"))
-    return numbers if entry.choice(("true", "false"), "answer (or list of numbers)") == "true" else ()

@@ -141,7 +141,20 @@ class _Reader:
         self.at += 1
         return self.text[self.at - 1]
 
-    def value(self) -> tuple[str, str]:
+    def token(self, *, with_value: bool) -> tuple[str, str, str]:
+        """(name, value, the character that ended it)."""
+        name: list[str] = []
+        while True:
+            char = self.next()
+            if char in " >/\n\r":
+                return "".join(name), "", char
+            if char == "=":
+                break
+            name.append(char)
+            if len(name) >= _LONGEST:
+                raise LoadError(INTERNAL_ERROR, f"Error : name {''.join(name)[:20]}… too long (max {_LONGEST})")
+        if not with_value:
+            raise LoadError(INTERNAL_ERROR, f"XML Parse : Unexpected value with name {''.join(name)[:80]}")
         quote = self.next()
         if quote != '"' and not (quote == "'" and self.release.single_quotes):
             raise LoadError(INTERNAL_ERROR, "XML Parse : Expected (double) quote.")
@@ -152,23 +165,7 @@ class _Reader:
         if len(value) >= _LONGEST:
             raise LoadError(INTERNAL_ERROR, f"Error : value {value[:20]}… too long (max {_LONGEST})")
         self.at = end + 1
-        return value, self.next()
-
-    def token(self, *, with_value: bool) -> tuple[str, str, str]:
-        """(name, value, the character that ended it)."""
-        name: list[str] = []
-        while True:
-            char = self.next()
-            if char == "=":
-                if not with_value:
-                    raise LoadError(INTERNAL_ERROR, f"XML Parse : Unexpected value with name {''.join(name)[:80]}")
-                value, last = self.value()
-                return "".join(name), value, last
-            if char in " >/\n\r":
-                return "".join(name), "", char
-            name.append(char)
-            if len(name) >= _LONGEST:
-                raise LoadError(INTERNAL_ERROR, f"Error : name {''.join(name)[:20]}… too long (max {_LONGEST})")
+        return "".join(name), value, self.next()
 
     def node(self) -> tuple[str, Node | None]:
         """(open, close, single or end, the element)."""
@@ -179,7 +176,6 @@ class _Reader:
                 return "end", None
             self.line += self.text.count("\n", self.counted, self.at)
             self.counted = self.at
-            line = self.line
             char = self.next()
             if char != "<":
                 raise LoadError(INTERNAL_ERROR, f"XML Parse error : expecting '<', got '{char}'")
@@ -195,11 +191,8 @@ class _Reader:
             name, _, last = self.token(with_value=False)
             if last != ">":
                 raise LoadError(INTERNAL_ERROR, f"XML Parse error : unexpected trailing {last} in closing tag {name}")
-            return "close", Node(name, line)
-        return self.opened(Node(name, line), last)
-
-    def opened(self, node: Node, last: str) -> tuple[str, Node]:
-        count = 0
+            return "close", Node(name, self.line)
+        node, count, kind = Node(name, self.line), 0, "open"
         while last == " ":
             key, value, last = self.token(with_value=True)
             if count < _MOST_ATTRIBUTES:
@@ -208,7 +201,6 @@ class _Reader:
                 count += 1
             else:
                 self.log.append(f"XML Parse : Ignoring extra attributes (max {_MOST_ATTRIBUTES})")
-        kind = "open"
         if last == "/":
             kind = "single"
             last = self.token(with_value=False)[2]
@@ -216,10 +208,11 @@ class _Reader:
             raise LoadError(INTERNAL_ERROR, f"XML Parse : expected >, got '{last}'")
         return kind, node
 
-    def inside(self, head: Node | None, known: tuple[str, ...], loaded: list[Node]) -> None:
-        """Everything up to the end of `head`, or of the file."""
+    def roots(self) -> list[Node]:
+        """The outermost elements with everything inside them that NCCL knows."""
+        loaded: list[Node] = []
         # A stack instead of recursion, so that deep files end in a message.
-        stack: list[tuple[Node | None, tuple[str, ...], bool]] = [(head, known, False)]
+        stack: list[tuple[Node | None, tuple[str, ...], bool]] = [(None, self.places[""], False)]
         while stack:
             head, known, ignored = stack[-1]
             if self.elements >= self.release.most_elements:
@@ -229,41 +222,31 @@ class _Reader:
             if node is None:
                 if head is not None:
                     raise LoadError(INTERNAL_ERROR, f"XML Parse : unterminated {head.name}")
-                return
+                break
             if head is not None and kind == "close":
                 # Inside an element that NCCL does not know, names of closing tags are not compared.
                 if not ignored and node.name != head.name:
                     raise LoadError(INTERNAL_ERROR, f"XML Mismatch : {head.name} / {node.name}")
                 stack.pop()
                 continue
-            if node.name in known and not ignored:
-                self.keep(node, head, loaded)
-                if kind == "open":
-                    stack.append((node, self.places[node.name], False))
-                continue
-            if known:
+            ignored = node.name not in known or ignored
+            if ignored and known:
                 self.log.append(f"Ignoring element {node.name}")
+            elif not ignored:
+                self.keep(node, loaded if head is None else head.children, outermost=head is None)
             if kind == "open":
-                stack.append((node, (), True))
+                stack.append((node, () if ignored else self.places[node.name], ignored))
+        return loaded
 
-    def keep(self, node: Node, head: Node | None, loaded: list[Node]) -> None:
-        """Puts an element below `head`, or without one among the outermost ones."""
-        if head is None:
-            self.elements += 1
-            loaded.append(node)
-            check_root(node)
-            return
-        if len(head.children) == self.release.most_children:
+    def keep(self, node: Node, siblings: list[Node], *, outermost: bool) -> None:
+        """Puts an element behind its siblings."""
+        if not outermost and len(siblings) == self.release.most_children:
             limit = self.release.most_children
             raise LoadError(INTERNAL_ERROR, f"Error : XML parser is limited to {limit} subnodes")
-        head.children.append(node)
+        siblings.append(node)
         self.elements += 1
-
-
-def check_root(node: Node) -> None:
-    version = node.integer("version")
-    if version != 1:
-        raise LoadError(INVALID_USAGE, f"XML Graph has wrong version {version}, 1 needed")
+        if outermost and node.integer("version") != 1:
+            raise LoadError(INVALID_USAGE, f"XML Graph has wrong version {node.integer('version')}, 1 needed")
 
 
 GRAPH_PLACES: Mapping[str, tuple[str, ...]] = {
@@ -281,6 +264,6 @@ def load_graphs(text: str, release: Release) -> tuple[Node, list[str]]:
 
     A file without any is an empty one. Raises `LoadError` where NCCL gives up.
     """
-    reader, loaded = _Reader(text, release, GRAPH_PLACES), list[Node]()
-    reader.inside(None, GRAPH_PLACES[""], loaded)
+    reader = _Reader(text, release, GRAPH_PLACES)
+    loaded = reader.roots()
     return (loaded[0] if loaded else Node("graphs", 1)), reader.log
