@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from math import ceil
@@ -71,26 +72,32 @@ def channel_graph(
     """The channels as one family uses them; routes: links from GPU to GPU, by number."""
     hops: list[Hop] = []
     for channel in channels:
-        hops += pairwise(channel.gpus)
         # A ring closes on one node only; between nodes it goes on over the network.
-        if family == RING and nodes == 1 and len(channel.gpus) > 2:
-            hops.append((channel.gpus[-1], channel.gpus[0]))
+        closes = family == RING and nodes == 1 and len(channel.gpus) > 2
+        hops += pairwise(channel.gpus + channel.gpus[:1] * closes)
     # Trees run up and down; a ring of two GPUs returns over the same link.
     both_ways = family == TREE or (len(channels[0].gpus) == 2 and nodes == 1)
     uses = Counter(link for a, b in hops for link in (*routes[a, b], *(routes.get((b, a), ()) if both_ways else ())))
     intra = min((topology.links[link].bandwidth / times for link, times in uses.items()), default=_UNLIMITED)
-    tree_pattern = PATTERN_BALANCED_TREE if nodes == 1 else PATTERN_TREE
-    return Graph(
-        pattern=PATTERN_RING if family == RING else tree_pattern,
+    graph = Graph(
+        pattern=PATTERN_RING if family == RING else PATTERN_BALANCED_TREE,
         nchannels=len(channels),
         bw_intra=intra,
-        bw_inter=min(intra, network_speed(topology, channels)) if nodes > 1 else intra,
+        bw_inter=intra,
         type_intra=farthest((path_type(topology, routes[hop]) for hop in hops), "LOC"),
-        type_inter=network_type(topology, channels) if nodes > 1 else "PIX",
+        type_inter="PIX",
         same_channels=len(set(channels)) == 1,
         cross_nic=int(any(len(set(channel.nets)) > 1 for channel in channels)),
         channels=tuple(channel.gpus for channel in channels),
-        nets=tuple(channel.nets for channel in channels) if nodes > 1 else (),
+    )
+    if nodes == 1:
+        return graph
+    return replace(
+        graph,
+        pattern=PATTERN_RING if family == RING else PATTERN_TREE,
+        bw_inter=min(intra, network_speed(topology, channels)),
+        type_inter=network_type(topology, channels),
+        nets=tuple(channel.nets for channel in channels),
     )
 
 
