@@ -117,21 +117,26 @@ def _gpus(
                 "file is of",
                 gpu.line,
             )
-        links = []
-        # As NCCL lists them: at both ends.
-        for link in () if linked else [link for link in like.links if link.src == name]:
-            other = like.device(link.dst)
-            if link.kind == "c2c":
-                facts = {"bw": str(int(link.lane_bandwidth / 10**6)), "count": str(link.lanes)}
-                links.append(_element("c2c", facts, gpu))
-            elif link.kind == "nvlink" and other.kind in (*GPU_KINDS, "switch"):
-                target, kind = (_HIDDEN_SWITCH, "0x068000") if other.kind == "switch" else (bus[other.name], "0x030200")
-                facts = {"target": target, "count": str(link.lanes), "tclass": kind}
-                links.append(_element("nvlink", facts, gpu))
-                added += link.lanes
+        links = [] if linked else _links(gpu, name, like, bus)
+        added += sum(int(one.attributes["count"]) for one in links if one.tag == "nvlink")
         rest = tuple(one for one in place.children if one.tag != "gpu")
         found[id(place)] = (replace(gpu, children=(*gpu.children, *links)), *rest)
     return found, added
+
+
+def _links(gpu: Element, name: str, like: Topology, bus: Mapping[str, str]) -> list[Element]:
+    """The links of a GPU as NCCL lists them: at both ends."""
+    found = []
+    for link in (link for link in like.links if link.src == name):
+        other = like.device(link.dst)
+        if link.kind == "c2c":
+            facts = {"bw": str(int(link.lane_bandwidth / 10**6)), "count": str(link.lanes)}
+            found.append(_element("c2c", facts, gpu))
+        elif link.kind == "nvlink" and other.kind in (*GPU_KINDS, "switch"):
+            target, kind = (_HIDDEN_SWITCH, "0x068000") if other.kind == "switch" else (bus[other.name], "0x030200")
+            facts = {"target": target, "count": str(link.lanes), "tclass": kind}
+            found.append(_element("nvlink", facts, gpu))
+    return found
 
 
 def _ports(adapters: Sequence[Element], like: Topology) -> dict[int, tuple[Element, ...]]:
