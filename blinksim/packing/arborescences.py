@@ -30,14 +30,6 @@ Edge = tuple[int, int]
 _BATCH = 4
 
 
-@dataclass(slots=True)
-class Effort:
-    """What a packing took: rounds of flow checks, and trees taken back."""
-
-    checks: int = 0
-    taken_back: int = 0
-
-
 @dataclass
 class _Growth:
     """A tree while it grows. extra: how often each pool set (by its bit) is entered, beyond the first time.
@@ -47,23 +39,18 @@ class _Growth:
 
     root: int
     reached: list[int]
-    inside: list[bool]
-    touched: int
     missing: int
     edges: list[Edge] = field(default_factory=list)
     extra: dict[int, int] = field(default_factory=dict)
-    blocked: int = 0
     height: int = 0
 
 
-def pack(
-    graph: Digraph, pool: CutPool, effort: Effort | None = None, progress: Callable[[int, int], None] | None = None
-) -> list[RootedTree]:
+def pack(graph: Digraph, pool: CutPool, progress: Callable[[int, int], None] | None = None) -> list[RootedTree]:
     """Trees that span the members of `graph`, whose other vertices must have no arcs; takes them out of `graph`.
 
-    No set may be short at the start; raises `InfeasibleError` otherwise. progress: called with trees done and wanted.
+    No set may be short at the start; raises `InfeasibleError` otherwise. progress: called after every check by flows
+    with trees done, fewer than before if some were taken back, and wanted.
     """
-    effort = effort or Effort()
     wanted = graph.trees
     found: list[RootedTree] = []
     low = {root: _depth(graph, root) for root in graph.roots}
@@ -73,7 +60,6 @@ def pack(
         end = _fill(graph, pool, found, low, len(found) + batch)
         if end is None and not graph.roots:
             return found
-        effort.checks += 1
         sets = _short(graph, end)
         if end is None and not sets:
             batch, sure = 2 * batch, len(found)
@@ -81,9 +67,7 @@ def pack(
             # Growing respects every known set, so what is short now is new, unless it was short from the start.
             if not pool.add(sets):
                 raise InfeasibleError("these capacities do not hold the requested trees")
-            before = len(found)
             _take_back(graph, found, sets)
-            effort.taken_back += before - len(found)
             batch, sure = max(_BATCH, (len(found) - sure) // 2), min(sure, len(found))
             pool.measure(graph)
         if progress:
@@ -106,26 +90,19 @@ def _fill(graph: Digraph, pool: CutPool, found: list[RootedTree], low: Mapping[i
         for root in list(graph.roots):
             if len(found) == most:
                 return None
-            growth = _widest(graph, pool, root, low[root])
-            if growth.missing:
-                return growth
-            found.append(_taken(graph, pool, growth))
+            # The lowest of the trees that halving the copies asked for finds; of equally low ones the first, which
+            # has the most copies, so that few trees suffice.
+            ask = graph.roots[root]
+            best = _grow(graph, pool, root, ask)
+            while ask > 1 and (best.missing or best.height > low[root]):
+                ask //= 2
+                growth = _grow(graph, pool, root, ask)
+                if best.missing or (not growth.missing and growth.height < best.height):
+                    best = growth
+            if best.missing:
+                return best
+            found.append(_taken(graph, pool, best))
     return None
-
-
-def _widest(graph: Digraph, pool: CutPool, root: int, low: int) -> _Growth:
-    """The lowest tree from `root` among those found by halving the copies asked for; a dead end if none is found.
-
-    Of equally low ones the first, which has the most copies, so that few trees suffice. low: the least height.
-    """
-    ask = graph.roots[root]
-    best = growth = _grow(graph, pool, root, ask)
-    while ask > 1 and (best.missing or best.height > low):
-        ask //= 2
-        growth = _grow(graph, pool, root, ask)
-        if best.missing or (not growth.missing and growth.height < best.height):
-            best = growth
-    return best
 
 
 def _taken(graph: Digraph, pool: CutPool, growth: _Growth) -> RootedTree:
@@ -148,9 +125,9 @@ def _grow(graph: Digraph, pool: CutPool, root: int, ask: int) -> _Growth:
     """Breadth first from `root` over arcs of `ask` or more, entering no pool set more often than its slack allows."""
     inside, slack, out = pool.inside, pool.slack, graph.out
     missing = len(graph.members) - (root in graph.members)
-    growth = _Growth(root, [root], [False] * graph.count, inside[root], missing)
-    growth.inside[root] = True
-    extra, here, reached, edges = growth.extra, growth.inside, growth.reached, growth.edges
+    growth = _Growth(root, [root], missing)
+    here = [vertex == root for vertex in range(graph.count)]
+    extra, reached, edges = growth.extra, growth.reached, growth.edges
     touched = inside[root]
     # A set without slack for `ask` more entries counts as tight; it is blocked if it was entered already.
     poor = pool.below(ask)
@@ -331,18 +308,15 @@ class _Exchange:
         """What lifts the farthest vertex of a tree, by itself or with those above it."""
         vertex, moves = int(self.depth[tree].argmax()), list[_Move]()
         while vertex != self.roots[tree]:
-            move = self._unused(tree, vertex) or self._exchanged(tree, vertex, top)
+            # Over a spare arc, or in exchange for one of another tree.
+            new = self.depth[tree] + self.length[:, vertex]
+            tails = np.flatnonzero(self.inside[tree] & (new < self.depth[tree, vertex])).tolist()
+            wide = [tail for tail in tails if self.spare.out[tail].get(vertex, 0) >= self.amounts[tree]]
+            unused = [_Move(False, 0, int(new[tail]), tree, vertex, tail, _SPARE) for tail in wide]
+            move = min(unused, default=None) or self._exchanged(tree, vertex, top)
             moves += [move] if move else []
             vertex = int(self.parent[tree, vertex])
         return min(moves, default=None)
-
-    def _unused(self, tree: int, vertex: int) -> _Move | None:
-        """Over a spare arc."""
-        new, found = self.depth[tree] + self.length[:, vertex], list[_Move]()
-        for tail in np.flatnonzero(self.inside[tree] & (new < self.depth[tree, vertex])).tolist():
-            if self.spare.out[tail].get(vertex, 0) >= self.amounts[tree]:
-                found.append(_Move(False, 0, int(new[tail]), tree, vertex, tail, _SPARE))
-        return min(found, default=None)
 
     def _exchanged(self, tree: int, vertex: int, top: int) -> _Move | None:
         """Over the arc by which another tree enters the vertex, which takes the arc of this one."""
@@ -358,16 +332,14 @@ class _Exchange:
             fits &= ~divides
         places = np.flatnonzero(fits)
         for other in places[np.lexsort((new[places], after[places], divides[places]))].tolist():
-            if not self._hangs(other, above, vertex):
+            # The arc that it would take must not come from below the vertex.
+            ancestor = above
+            while ancestor not in (-1, vertex):
+                ancestor = int(self.parent[other, ancestor])
+            if ancestor != vertex:
                 parent = int(parents[other])
                 return _Move(bool(divides[other]), int(after[other]), int(new[other]), tree, vertex, parent, other)
         return None
-
-    def _hangs(self, tree: int, vertex: int, below: int) -> bool:
-        """Whether a vertex hangs below another one of a tree, or is it."""
-        while vertex not in (-1, below):
-            vertex = int(self.parent[tree, vertex])
-        return vertex == below
 
     def _do(self, move: _Move) -> None:
         vertex, above = move.vertex, int(self.parent[move.tree, move.vertex])
@@ -377,19 +349,17 @@ class _Exchange:
             self.spare.give(above, vertex, amount)
         else:
             if move.divides:
-                self._divide(*sorted((move.tree, move.other), key=lambda tree: int(self.amounts[tree])))
+                # As much of the large tree is left as the small one has; the rest is another one.
+                small, large = sorted((move.tree, move.other), key=lambda tree: int(self.amounts[tree]))
+                self.divisions -= 1
+                self.roots = np.append(self.roots, self.roots[large])
+                self.amounts = np.append(self.amounts, self.amounts[large] - self.amounts[small])
+                self.amounts[large] = self.amounts[small]
+                self.parent, self.depth, self.below, self.inside = (
+                    np.concatenate([rows, rows[large : large + 1]])
+                    for rows in (self.parent, self.depth, self.below, self.inside)
+                )
             self.parent[move.other, vertex] = above
             self._measure(move.other)
         self.parent[move.tree, vertex] = move.parent
         self._measure(move.tree)
-
-    def _divide(self, small: int, large: int) -> None:
-        """Leaves as much of the large tree as the small one has, and makes the rest another one."""
-        self.divisions -= 1
-        self.roots = np.append(self.roots, self.roots[large])
-        self.amounts = np.append(self.amounts, self.amounts[large] - self.amounts[small])
-        self.amounts[large] = self.amounts[small]
-        self.parent, self.depth, self.below, self.inside = (
-            np.concatenate([rows, rows[large : large + 1]])
-            for rows in (self.parent, self.depth, self.below, self.inside)
-        )

@@ -98,12 +98,6 @@ def depth_of(count: int) -> int:
     return (count - 1).bit_length()
 
 
-def levels(leaves: Sequence[int]) -> list[list[int]]:
-    """The levels of the complete binary tree, from the root to the leaves."""
-    depth = depth_of(len(leaves))
-    return [list(leaves[:: 1 << i]) for i in range(depth, -1, -1)]
-
-
 def sends(leaves: Sequence[int]) -> list[tuple[int, int, int]]:
     """(round, from, to) of every send, towards the root, in the order in which they run."""
     found = []
@@ -113,35 +107,6 @@ def sends(leaves: Sequence[int]) -> list[tuple[int, int, int]]:
             if leaves[place + stride] != leaves[place]:
                 found.append((i, leaves[place + stride], leaves[place]))
     return found
-
-
-def tree_weight(weights: Matrix, leaves: Sequence[int], *, penalties: bool = False) -> float:
-    """The sum of the weights of all sends.
-
-    penalties: less 100 for every link used again, and 10 for every vertex met again in one round after the first.
-    """
-    return float(_scores(weights, np.array([leaves], dtype=np.int64), penalties)[0])
-
-
-def fits(weights: Matrix, leaves: Sequence[int], placed: int | None = None) -> bool:
-    """True if the first `placed` leaves (default: all) send over links only and leave room for the missing vertices.
-
-    Leaves of -1 are not chosen yet.
-    """
-    placed = len(leaves) if placed is None else placed
-    if any(leaf >= len(weights) for leaf in leaves[:placed]):
-        return False
-    for place in range(1, placed):
-        one, other = leaves[place], leaves[place & (place - 1)]
-        if one != other and min(one, other) >= 0 and not weights[one, other]:
-            return False
-    found = {leaf for leaf in leaves[:placed] if leaf >= 0}
-    return len(weights) - len(found) <= len(leaves) - placed
-
-
-def settle(leaves: Sequence[int]) -> list[int]:
-    """The same tree in which no vertex sends twice: a vertex that also stands nearer to the root stays silent here."""
-    return [int(leaf) for leaf in _settled(np.array([leaves], dtype=np.int64))[0]]
 
 
 # --- halving ------------------------------------------------------------------------------------------------------
@@ -207,7 +172,7 @@ def child_of(cluster: Sequence[int], head: int) -> int | None:
 def search(weights: Matrix, root: int) -> list[int] | None:
     """The leaves of the best tree from `root`, or of the first one for more than `EXACT` vertices; None without one.
 
-    Best: the greatest `tree_weight` with penalties of the settled tree, and of equal ones the first in the order of
+    Best: the greatest of `tree_weights` with penalties of the settled tree, and of equal ones the first in the order of
     the leaf lists before they are settled.
     """
     return _best(weights, root) if len(weights) <= EXACT else _first(weights, root)
@@ -223,14 +188,12 @@ def _best(weights: Matrix, root: int) -> list[int] | None:
         states = states[linked[states[:, place], states[:, place & (place - 1)]]]
         missing = count - np.bitwise_count(np.bitwise_or.reduce(1 << states, axis=1)).astype(np.int64)
         states = states[missing <= length - place - 1]
-    settled = _settled(states)
+    trees = settled(states)
     legal = np.ones(len(states), dtype=np.bool_)
     for place in range(1, length):
-        legal &= linked[settled[:, place], settled[:, place & (place - 1)]]
-    settled = settled[legal]
-    if not len(settled):
-        return None
-    return [int(leaf) for leaf in settled[int(_scores(weights, settled, True).argmax())]]
+        legal &= linked[trees[:, place], trees[:, place & (place - 1)]]
+    trees = trees[legal]
+    return trees[int(tree_weights(weights, trees, True).argmax())].tolist() if len(trees) else None
 
 
 def _first(weights: Matrix, root: int) -> list[int] | None:
@@ -271,8 +234,8 @@ def _pairs(length: int, stride: int) -> list[tuple[int, int]]:
     return [(place + stride, place) for place in range(0, length, 2 * stride)]
 
 
-def _settled(states: States) -> States:
-    """`settle` for many leaf lists at once."""
+def settled(states: States) -> States:
+    """The same trees in which no vertex sends twice: one that also stands nearer to the root stays silent below."""
     states = states.copy()
     length = states.shape[1]
     for i in reversed(range(depth_of(length))):
@@ -285,8 +248,11 @@ def _settled(states: States) -> States:
     return states
 
 
-def _scores(weights: Matrix, states: States, penalties: bool) -> npt.NDArray[np.float32]:
-    """`tree_weight` for many leaf lists at once."""
+def tree_weights(weights: Matrix, states: States, penalties: bool = False) -> npt.NDArray[np.float32]:
+    """The sum of the weights of all sends of every tree.
+
+    penalties: less 100 for every link used again, and 10 for every vertex met again in one round after the first.
+    """
     count, length = len(weights), states.shape[1]
     total = np.zeros(len(states), dtype=np.float32)
     rows = np.arange(len(states))

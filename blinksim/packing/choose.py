@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from fractions import Fraction
 from itertools import pairwise
 from math import ceil, lcm
@@ -26,7 +25,8 @@ from typing import Any
 from ortools.sat.python import cp_model
 
 from blinksim.budget import seconds_left
-from blinksim.packing.columns import Arc, Column, Hops, Mix, column_orbits
+from blinksim.graphs.rooted_trees import hung_from
+from blinksim.packing.columns import Arc, Column, Load, Mix, column_orbits
 
 # One CP-SAT worker and a limit on its deterministic time make answers repeatable on every machine.
 EFFORT = 2.0
@@ -55,6 +55,11 @@ class Limits:
         if limits:
             solver.parameters.max_time_in_seconds = min(limits)
         return solver
+
+    def solved(self, model: cp_model.CpModel) -> cp_model.CpSolver | None:
+        """A solver that has an answer to `model`; None if it found none."""
+        solver = self.solver()
+        return solver if solver.solve(model) in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None
 
 
 # Largest common denominator of rates for which the fewest columns are looked for.
@@ -115,37 +120,19 @@ class Choice:
         return found if best is None or found.count < best.count else Selection(best.amounts, found.least)
 
     def _solve(self, seconds: float, seed: int, image: Sequence[int], hint: Sequence[int] | None) -> Selection | None:
-        model, amounts, used = self._program(image, hint)
+        model, amounts, used = self.program(image, hint)
         for group in dict.fromkeys(column.group for column in self.columns):
             # Implied by the amounts; it helps to prove that fewer are impossible.
             own = [number for number, column in enumerate(self.columns) if column.group == group]
             model.add_at_least_one({used[number].index: used[number] for number in own}.values())
         model.minimize(sum(used))
         # One unit of deterministic time takes 0.3 to 0.4 s; the clock ends only what is much slower.
-        solver = Limits(2 * seconds + _GRACE, seed, 2 * seconds).solver()
-        if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        solver = Limits(2 * seconds + _GRACE, seed, 2 * seconds).solved(model)
+        if solver is None:
             return None
         return Selection(tuple(map(solver.value, amounts)), max(round(solver.best_objective_bound), self.least))
 
-    def cheapest(self, limits: Limits, rates_first: bool, most: int, hint: Sequence[int] | None) -> list[int] | None:
-        """The amounts of the fewest columns, of these those with the least sum of costs; None if none are found.
-
-        rates_first: the least sum of rate times cost comes first, then the number of columns. most: a number of columns
-        that suffices.
-        """
-        model, amounts, used = self._program(range(len(self.columns)), hint)
-        if rates_first:
-            big = len(self.columns) + 1
-            total = sum(c.cost * big * amount for c, amount in zip(self.columns, amounts, strict=True))
-            model.minimize(total + sum(used))
-        else:
-            big = 1 + sum(sorted((c.cost for c in self.columns), reverse=True)[:most])
-            model.minimize(sum((big + c.cost) * use for c, use in zip(self.columns, used, strict=True)))
-        solver = limits.solver()
-        found = solver.solve(model) in (cp_model.OPTIMAL, cp_model.FEASIBLE)
-        return list(map(solver.value, amounts)) if found else None
-
-    def _program(
+    def program(
         self, image: Sequence[int], hint: Sequence[int] | None
     ) -> tuple[cp_model.CpModel, list[Any], list[Any]]:
         """Amounts that fit and make the rate, equal on the orbits of `image`, and whether columns are used.
@@ -205,11 +192,19 @@ def fewest(
         hint = None
         if wanted == mix.rate and all(parts % r.denominator == 0 for r in mix.rates):
             hint = [int(known.get(column, 0) * parts) for column in pool]
-        choice = Choice(pool, capacity, wanted, parts)
-        amounts = choice.cheapest(limits or Limits(), cheapest, len(mix.columns), hint)
-        if amounts is not None:
-            chosen = [(c, Fraction(amount, parts)) for c, amount in zip(pool, amounts, strict=True) if amount]
-            return replace(mix, columns=tuple(c for c, _ in chosen), rates=tuple(r for _, r in chosen))
+        model, amounts, used = Choice(pool, capacity, wanted, parts).program(range(len(pool)), hint)
+        costs = [column.cost for column in pool]
+        if cheapest:
+            total = sum(cost * (len(pool) + 1) * amount for cost, amount in zip(costs, amounts, strict=True))
+            model.minimize(total + sum(used))
+        else:
+            # What one column counts, beside its cost: more than the costs of as many as suffice.
+            big = 1 + sum(sorted(costs, reverse=True)[: len(mix.columns)])
+            model.minimize(sum((big + cost) * use for cost, use in zip(costs, used, strict=True)))
+        solver = (limits or Limits()).solved(model)
+        if solver is not None:
+            rates = {c: Fraction(solver.value(amount), parts) for c, amount in zip(pool, amounts, strict=True)}
+            return replace(mix, columns=tuple(filter(rates.get, pool)), rates=tuple(filter(None, rates.values())))
     return mix
 
 
@@ -222,11 +217,10 @@ def most_whole(
     for resource, terms in rows.items():
         model.add(sum(terms) <= capacity[resource])
     model.maximize(sum(counts))
-    solver = (limits or Limits()).solver()
-    status = solver.solve(model)
-    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+    solver = (limits or Limits()).solved(model)
+    if solver is None:
         return [0] * len(columns), False
-    return [solver.value(count) for count in counts], status == cp_model.OPTIMAL
+    return [solver.value(count) for count in counts], solver.response_proto.status == cp_model.OPTIMAL
 
 
 def equal_shares(
@@ -238,50 +232,35 @@ def equal_shares(
     of that rate the fewest. The rates that K equal shares can have are K c / m, with c a capacity and m a whole
     load, so the largest is found by bisection.
     """
-    found = _fit(columns, capacity, most, best, limits)
-    if found:
-        return best, found
-    single = max(min(Fraction(capacity[r], times) for r, times in column.load) for column in columns)
-    used = {r for column in columns for r, _ in column.load}
-    ladder = sorted(
-        {
+    tried: dict[Fraction, list[int]] = {}
+
+    def fails(rate: Fraction) -> bool:
+        """Whether no K <= `most` equal shares are found to reach `rate`; keeps the fewest that do."""
+        model = cp_model.CpModel()
+        counts, rows = _counts(model, columns, capacity, most)
+        total = model.new_int_var(1, most, "K")
+        model.add(sum(counts) == total)
+        for resource, terms in rows.items():
+            model.add(rate.numerator * sum(terms) <= rate.denominator * capacity[resource] * total)
+        model.minimize(total)
+        solver = (limits or Limits()).solved(model)
+        if solver is not None:
+            tried[rate] = [solver.value(count) for count in counts]
+        return solver is None
+
+    if fails(best):
+        single = max(min(Fraction(capacity[r], times) for r, times in column.load) for column in columns)
+        used = {capacity[r] for column in columns for r, _ in column.load}
+        ladder = {
             Fraction(k * c, m)
             for k in range(1, most + 1)
-            for c in {capacity[r] for r in used}
+            for c in used
             for m in range(max(1, int(k * c / best)), int(k * c / single) + 1)
             if single <= Fraction(k * c, m) < best
         }
-    )
-    counts = _fit(columns, capacity, most, single, limits)
-    assert counts is not None
-    tried = {single: counts}
-
-    def fails(rate: Fraction) -> bool:
-        answer = _fit(columns, capacity, most, rate, limits)
-        if answer:
-            tried[rate] = answer
-        return answer is None
-
-    bisect_left(ladder, True, key=fails)
-    rate = max(tried)
-    return rate, tried[rate]
-
-
-def _fit(
-    columns: Sequence[Column], capacity: Sequence[int], most: int, rate: Fraction, limits: Limits | None
-) -> list[int] | None:
-    """How often to take each column so that K <= most equal shares reach `rate`, K being least; None if not found."""
-    model = cp_model.CpModel()
-    counts, rows = _counts(model, columns, capacity, most)
-    total = model.new_int_var(1, most, "K")
-    model.add(sum(counts) == total)
-    for resource, terms in rows.items():
-        model.add(rate.numerator * sum(terms) <= rate.denominator * capacity[resource] * total)
-    model.minimize(total)
-    solver = (limits or Limits()).solver()
-    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return None
-    return [solver.value(count) for count in counts]
+        fails(single)
+        bisect_left(sorted(ladder), True, key=fails)
+    return max(tried), tried[max(tried)]
 
 
 def _counts(
@@ -300,76 +279,59 @@ def _counts(
 MOST_MEMBERS = 10
 
 
-class TreeAnswer(Enum):
-    """How a search for T trees ended."""
-
-    FOUND = "found"
-    IMPOSSIBLE = "impossible"
-    UNKNOWN = "unknown"
-
-
 def search_trees(
-    hops: Hops, root: int, used: Sequence[str], rate: Fraction, parts: int, trees: int, limits: Limits
-) -> tuple[TreeAnswer, list[tuple[tuple[Arc, ...], Fraction]]]:
-    """`trees` out-trees from `root` to all members, with rates that are multiples of 1/`parts` and add up to `rate`.
+    loads: Mapping[Arc, Load],
+    root: int,
+    capacity: Sequence[int],
+    rate: Fraction,
+    parts: int,
+    trees: int,
+    limits: Limits,
+) -> list[tuple[tuple[Arc, ...], Fraction]] | None:
+    """`trees` out-trees from `root` that span all vertices, with rates in multiples of 1/`parts` that add up to `rate`.
 
-    used: ``down`` and/or ``up``: a tree loads its arcs away from the root, those towards it, or both. Low trees are
-    preferred. Returns the trees with their rates (arcs away from the root, parents
-    first), or none.
+    loads: what a tree loads that takes an arc. Low trees are preferred. Returns the trees with their rates (arcs away
+    from the root, parents first), none if that is impossible; None if the search does not end.
     """
     model, total = cp_model.CpModel(), int(rate * parts)
-    members = hops.vertices[: hops.members]
-    last, rows = len(members) - 1, defaultdict[int, list[Any]](list)
-    # What each tree carries, the most first; and for each hop that it may take, the variable that selects it.
+    rows = defaultdict[int, list[Any]](list)
+    # What each tree carries, the most first; and for each arc that it may take, the variable that selects it.
     amounts = [model.new_int_var(1, total, f"w{t}") for t in range(trees)]
     model.add(sum(amounts) == total)
     for wide, narrow in pairwise(amounts):
         model.add(wide >= narrow)
-    heights, taken = list[Any](), list[dict[Arc, Any]]()
-    for amount in amounts:
-        depth = {v: model.new_int_var(v != root, 0 if v == root else last, "") for v in members}
-        heights.append(model.new_int_var(1, last, ""))
-        takes: dict[Arc, Any] = {}
-        for a, b in hops.routes:
-            ways = [(a, b) if way == "down" else (b, a) for way in used]
-            if b == root or a not in depth or b not in depth or not all(way in hops.routes for way in ways):
-                continue
-            takes[a, b] = model.new_bool_var("")
-            carried = model.new_int_var(0, total, "")
-            model.add(depth[b] == depth[a] + 1).only_enforce_if(takes[a, b])
-            model.add(carried == amount).only_enforce_if(takes[a, b])
-            model.add(carried == 0).only_enforce_if(~takes[a, b])
-            for resource, times in hops.load(ways):
-                rows[resource].append(times * carried)
-        for v in members:
-            model.add(depth[v] <= heights[-1])
-            if v != root:
-                model.add_exactly_one(takes_here for (_, b), takes_here in takes.items() if b == v)
-        taken.append(takes)
+    heights, taken = zip(*(_add_tree(model, loads, root, amount, total, rows) for amount in amounts), strict=True)
     for resource, terms in rows.items():
-        model.add(sum(terms) <= hops.capacity[resource] * parts)
+        model.add(sum(terms) <= capacity[resource] * parts)
     model.minimize(sum(heights))
     solver = limits.solver()
     status = solver.solve(model)
-    if status == cp_model.INFEASIBLE:
-        return TreeAnswer.IMPOSSIBLE, []
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return TreeAnswer.UNKNOWN, []
-    found = []
-    for amount, takes in zip(amounts, taken, strict=True):
-        chosen = [arc for arc, taken_here in takes.items() if solver.value(taken_here)]
-        found.append((_parents_first(root, chosen), Fraction(solver.value(amount), parts)))
-    return TreeAnswer.FOUND, found
+        return [] if status == cp_model.INFEASIBLE else None
+    chosen = [[arc for arc, taken_here in takes.items() if solver.value(taken_here)] for takes in taken]
+    rates = [Fraction(solver.value(amount), parts) for amount in amounts]
+    return [(hung_from(root, arcs), share) for arcs, share in zip(chosen, rates, strict=True)]
 
 
-def _parents_first(root: int, arcs: Sequence[Arc]) -> tuple[Arc, ...]:
-    """The arcs of a tree, breadth first from its root."""
-    out: dict[int, list[int]] = {}
-    for a, b in arcs:
-        out.setdefault(a, []).append(b)
-    order = [root]
-    found: list[Arc] = []
-    for a in order:
-        found += [(a, b) for b in out.get(a, ())]
-        order += out.get(a, ())
-    return tuple(found)
+def _add_tree(
+    model: cp_model.CpModel, loads: Mapping[Arc, Load], root: int, amount: Any, most: int, rows: Mapping[int, list[Any]]
+) -> tuple[Any, dict[Arc, Any]]:
+    """The height of a tree that carries `amount`, up to `most`, and which arcs it takes; `rows` gain what it loads."""
+    vertices = list(dict.fromkeys([*(a for a, _ in loads), *(b for _, b in loads)]))
+    last = len(vertices) - 1
+    depth = {v: model.new_int_var(v != root, 0 if v == root else last, "") for v in vertices}
+    height, takes = model.new_int_var(1, last, ""), dict[Arc, Any]()
+    for (a, b), load in loads.items():
+        if b != root:
+            takes[a, b] = model.new_bool_var("")
+            carried = model.new_int_var(0, most, "")
+            model.add(depth[b] == depth[a] + 1).only_enforce_if(takes[a, b])
+            model.add(carried == amount).only_enforce_if(takes[a, b])
+            model.add(carried == 0).only_enforce_if(~takes[a, b])
+            for resource, times in load:
+                rows[resource].append(times * carried)
+    for v in vertices:
+        model.add(depth[v] <= height)
+        if v != root:
+            model.add_exactly_one(one for (_, b), one in takes.items() if b == v)
+    return height, takes

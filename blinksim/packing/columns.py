@@ -173,31 +173,36 @@ def best_mix(
     """
     pool = list(columns)
     known = {(c.arcs, c.group) for c in pool}
-    scale = float(max(capacity))
     for last in range(rounds, 0, -1):
-        program = Program()
-        weights, (rate,) = program.variables(len(pool)), program.variables(1)
-        used: dict[int, list[tuple[int, float]]] = {}
-        members: list[list[tuple[int, float]]] = [[(rate, -1.0)] for _ in range(groups)]
-        for number, column in zip(weights, pool, strict=True):
-            members[column.group].append((number, 1.0))
-            for resource, times in column.load:
-                used.setdefault(resource, []).append((number, float(times)))
-        rows = {r: program.row(terms, at_most=capacity[r] / scale) for r, terms in sorted(used.items())}
-        shares = [program.row(terms, at_most=float("inf"), at_least=0.0) for terms in members]
-        optimum = program.solve([(rate, 1.0)]) * scale
-        if price is None or last == 1:
+        optimum, weights, prices, worth = _solve(pool, capacity, groups)
+        found = [] if price is None or last == 1 else price(prices, worth)
+        new = [c for c in found if (c.arcs, c.group) not in known]
+        if not new:
             break
-        prices = [max(0.0, float(program.duals[rows[r]])) if r in rows else 0.0 for r in range(len(capacity))]
-        worth = [abs(float(program.duals[row])) for row in shares]
-        found = [c for c in price(prices, worth) if (c.arcs, c.group) not in known]
-        if not found:
-            break
-        known |= {(c.arcs, c.group) for c in found}
-        pool += found
-    chosen = [(c, float(program.values[w]) * scale) for c, w in zip(pool, weights, strict=True)]
-    exact = _exact([(c, weight) for c, weight in chosen if weight > _EPSILON], capacity, groups, optimum)
+        known |= {(c.arcs, c.group) for c in new}
+        pool += new
+    exact = _exact([(c, w) for c, w in zip(pool, weights, strict=True) if w > _EPSILON], capacity, groups, optimum)
     return Mix(tuple(c for c, _ in exact), tuple(rate for _, rate in exact), optimum)
+
+
+def _solve(
+    pool: Sequence[Column], capacity: Sequence[int], groups: int
+) -> tuple[float, list[float], list[float], list[float]]:
+    """(rate, rate of each column, price of each resource, worth of each group) of the linear program."""
+    program, scale = Program(), float(max(capacity))
+    weights, (rate,) = program.variables(len(pool)), program.variables(1)
+    used: dict[int, list[tuple[int, float]]] = {}
+    members: list[list[tuple[int, float]]] = [[(rate, -1.0)] for _ in range(groups)]
+    for number, column in zip(weights, pool, strict=True):
+        members[column.group].append((number, 1.0))
+        for resource, times in column.load:
+            used.setdefault(resource, []).append((number, float(times)))
+    rows = {r: program.row(terms, at_most=capacity[r] / scale) for r, terms in sorted(used.items())}
+    shares = [program.row(terms, at_most=float("inf"), at_least=0.0) for terms in members]
+    optimum = program.solve([(rate, 1.0)]) * scale
+    prices = [max(0.0, float(program.duals[rows[r]])) if r in rows else 0.0 for r in range(len(capacity))]
+    worth = [abs(float(program.duals[row])) for row in shares]
+    return optimum, [float(program.values[w]) * scale for w in weights], prices, worth
 
 
 def improves(column: Column, prices: Sequence[float], worth: Sequence[float]) -> bool:

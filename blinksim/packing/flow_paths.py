@@ -15,11 +15,11 @@ import numpy as np
 
 from blinksim.bounds.cuts import tightest
 from blinksim.errors import BlinksimError, InfeasibleError
-from blinksim.graphs.linear import MOST_FLOWS, roundings
+from blinksim.graphs.linear import MOST_FLOWS
 from blinksim.graphs.maxflow import Flow
 from blinksim.graphs.network import Array, Network, guard, whole
 from blinksim.graphs.programs import Commodity, SharedCapacity, flow_variables, solve_flows
-from blinksim.packing.scaling import MOST_EXCESS, excess
+from blinksim.packing.scaling import fitting
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +49,8 @@ def route_flows(
         flows = solve_flows(net, shared, commodities).flows
     except InfeasibleError:
         return None
-    values = [[max(0.0, value) for value in flow] for flow in flows]
-    found: tuple[Fraction, list[list[Fraction]]] | None = None
-    for to_fractions in roundings(best):
-        parts = [to_fractions(row) for row in values]
-        over = excess(net, shared, [sum(column, start=Fraction(0)) for column in zip(*parts, strict=True)])
-        if over <= 0 or over > MOST_EXCESS:
-            continue
-        if over > 1:
-            parts = [[value / over for value in row] for row in parts]
+    found: tuple[Fraction, Sequence[list[Fraction]]] | None = None
+    for _, parts in fitting(net, shared, flows, best):
         try:
             rate = min(_rate(net, row, one) for row, one in zip(parts, commodities, strict=True))
         except BlinksimError:
@@ -139,28 +132,19 @@ def _decomposed(
         one.source,
         end,
     )
-    return [
-        PathShare(number, vertex, arcs, amount * unit)
-        for vertex, arcs, amount in _paths(net, flow.carried(), one.source, sinks)
-    ]
-
-
-def _paths(net: Network, carried: Array, source: int, sinks: Sequence[int]) -> list[tuple[int, tuple[int, ...], int]]:
-    tail, head = net.tail.tolist(), net.head.tolist()
-    left = carried.tolist()
-    wanted = dict(zip(sinks, left[len(tail) :], strict=True))
+    tail, left = net.tail.tolist(), flow.carried().tolist()
     entering: dict[int, list[int]] = {}
-    for arc, b in enumerate(head):
+    for arc, b in enumerate(net.head.tolist()):
         if left[arc]:
             entering.setdefault(b, []).append(arc)
     found = []
-    for sink in sinks:
-        while wanted[sink]:
+    for place, sink in enumerate(sinks, start=len(tail)):
+        while left[place]:
             # Backwards from the sink; cycles of flow met on the way are removed.
             arcs: list[int] = []
             seen = {sink: 0}
-            vertex, amount = sink, wanted[sink]
-            while vertex != source:
+            vertex, amount = sink, left[place]
+            while vertex != one.source:
                 arc = next(arc for arc in entering[vertex] if left[arc])
                 arcs.append(arc)
                 vertex = tail[arc]
@@ -175,6 +159,6 @@ def _paths(net: Network, carried: Array, source: int, sinks: Sequence[int]) -> l
             amount = min([amount, *(left[arc] for arc in arcs)])
             for arc in arcs:
                 left[arc] -= amount
-            wanted[sink] -= amount
-            found.append((sink, tuple(reversed(arcs)), amount))
+            left[place] -= amount
+            found.append(PathShare(number, sink, tuple(reversed(arcs)), amount * unit))
     return found

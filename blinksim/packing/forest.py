@@ -16,7 +16,7 @@ Entered from nearer vertices only, it is a tree of least height.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from math import lcm
@@ -29,7 +29,7 @@ from blinksim.graphs.digraph import CutPool, Digraph
 from blinksim.graphs.maxflow import Flow
 from blinksim.graphs.network import Array
 from blinksim.graphs.rooted_trees import RootedTree
-from blinksim.packing.arborescences import Effort, longest, lowered, pack
+from blinksim.packing.arborescences import longest, lowered, pack
 from blinksim.packing.scaling import Arcs, clipped, fewest, fixed
 from blinksim.packing.splitting import RoutedTree, Routes, split_off, usual_sets
 from blinksim.topology.graph import Topology
@@ -182,7 +182,6 @@ class Forest:
 
     trees: list[RoutedTree]
     scale: Fraction
-    effort: Effort = field(default_factory=Effort)
     longest: int = 0
 
     @property
@@ -218,12 +217,17 @@ def _packed(arcs: Arcs, graph: Digraph, scale: Fraction, seed: int, progress: Pr
         graph.roots = {root: graph.roots[root] for root in order}
     pool = CutPool(graph)
     pool.add(usual_sets(graph, arcs.host))
-    capacity = _per_arc(arcs, graph, scale)
+    # The whole capacity of every arc; parallel ones share what `graph` has, which trimming may have lowered.
+    left, capacity = [dict(row) for row in graph.out], list[int]()
+    for a, b, value in zip(arcs.tail.tolist(), arcs.head.tolist(), arcs.capacity, strict=True):
+        part = min(left[a].get(b, 0), int(value * scale))
+        if part:
+            left[a][b] -= part
+        capacity.append(part)
     log = split_off(graph, arcs.host, pool, progress)
-    effort = Effort()
-    trees = lowered(pack(graph, pool, effort, progress), graph, arcs.host)
+    trees = lowered(pack(graph, pool, progress), graph, arcs.host)
     routes = Routes(arcs.tail.tolist(), arcs.head.tolist(), capacity, log)
-    return Forest(routes.route(trees), scale, effort, longest(trees, arcs.host))
+    return Forest(routes.route(trees), scale, longest(trees, arcs.host))
 
 
 def low_forest(arcs: Arcs, rates: Mapping[int, Fraction], *, progress: Progress | None = None) -> Forest:
@@ -246,15 +250,3 @@ def turned_forest(arcs: Arcs, rates: Mapping[int, Fraction], topology: Topology)
     trees, scale = found
     whole = [int(value * scale) for value in arcs.capacity]
     return Forest(Routes(arcs.tail.tolist(), arcs.head.tolist(), whole, ()).route(trees), scale)
-
-
-def _per_arc(arcs: Arcs, graph: Digraph, scale: Fraction) -> list[int]:
-    """The whole capacity of every arc; parallel arcs share what `graph` has, which trimming may have lowered."""
-    left = [dict(row) for row in graph.out]
-    capacity = []
-    for a, b, value in zip(arcs.tail.tolist(), arcs.head.tolist(), arcs.capacity, strict=True):
-        part = min(left[a].get(b, 0), int(value * scale))
-        if part:
-            left[a][b] -= part
-        capacity.append(part)
-    return capacity

@@ -109,7 +109,7 @@ class _Merging:
                 patience -= 1
                 if patience < 0 or not self._moved():
                     return []
-        return [self._order(factor) for factor in self.factors]
+        return [tuple(self._around(factor, 0)) for factor in self.factors]
 
     def _joined(self) -> bool:
         """Exchanges the first square that leaves fewer cycles, if there is one."""
@@ -181,6 +181,3 @@ class _Merging:
             before, place = place, ahead if behind == before else behind
             if place == start:
                 return
-
-    def _order(self, factor: _Factor) -> Order:
-        return tuple(self._around(factor, 0))

@@ -15,7 +15,7 @@ rule solves them with as few pieces as there are totals (Dantzig 1951).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -28,29 +28,15 @@ import numpy.typing as npt
 from blinksim.bounds.rail_flows import place_parts
 from blinksim.bounds.rails import Floats, Rails, Table, read_rails, turned_rails
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import expand, transport
-from blinksim.graphs.rooted_trees import depths
+from blinksim.graphs.arrays import transport
+from blinksim.schedule.tree import Tree
 from blinksim.topology.graph import Topology
 
 Ints = npt.NDArray[np.int64]
+Route = tuple[int, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class RailTree:
-    """The sends (M) of one tree, in their order: devices src and dst, step.
-
-    start (M + 1), links: send i takes links[start[i]:start[i + 1]].
-    """
-
-    share: Fraction
-    src: Ints
-    dst: Ints
-    step: Ints
-    start: Ints
-    links: Ints
-
-
-def rail_chains(topology: Topology, root: int, *, collects: bool) -> list[RailTree] | None:
+def rail_chains(topology: Topology, root: int, *, collects: bool) -> list[Tree] | None:
     """A tree for each rail, from the member of rank `root`; towards it if `collects`.
 
     None for a machine that is no cluster of alike nodes, or in which a member lacks an adapter.
@@ -59,14 +45,14 @@ def rail_chains(topology: Topology, root: int, *, collects: bool) -> list[RailTr
     if rails is None:
         return None
     start = next((a, i) for a, row in enumerate(rails.ranks.tolist()) for i, rank in enumerate(row) if rank == root)
-    ways = rails.exit.shape[2]
-    share = Fraction(1, rails.local * ways)
-    orders = _orders(rails, start[0])
-    return [
-        _Chain(rails, np.array(next(orders)), start, (k, way), collects).tree(share)
+    top, ways = int(topology.member_places[root]), rails.exit.shape[2]
+    share, orders = Fraction(1, rails.local * ways), _orders(rails, start[0])
+    chains = [
+        _chain(rails, np.array(next(orders)), start[1], (k, way), collects)
         for k in range(rails.local)
         for way in range(ways)
     ]
+    return [Tree(top, share, up=edges) if collects else Tree(top, share, edges) for edges in chains]
 
 
 def _rails(topology: Topology) -> Rails | None:
@@ -91,110 +77,40 @@ def _orders(rails: Rails, first: int) -> Iterator[list[int]]:
         yield [node for place in range(len(rows)) for node in rows[place * stride % len(rows)]]
 
 
-class _Chain:
-    """One tree: inside the first node, which is that of the root, then from node to node and in each of them.
+def _chain(
+    rails: Rails, order: Ints, root: int, rail: tuple[int, int], collects: bool
+) -> tuple[tuple[int, int, Route], ...]:
+    """The edges of one tree: inside the first node, which is that of the root, then from node to node and in each.
 
-    order: the nodes, from that of the root on. start: node and place of the root. rail: the place and the way.
+    order: the nodes, from that of the root on. root: its place there. rail: the place and the way.
     """
+    (k, way), local, router = rail, rails.local, rails.topology.router
+    device = rails.topology.member_places[rails.ranks]
 
-    def __init__(
-        self, rails: Rails, order: Ints, start: tuple[int, int], rail: tuple[int, int], collects: bool
-    ) -> None:
-        self.rails, self.order, self.start, self.collects = rails, order, start, collects
-        self.k, self.way = rail
-        self.device = rails.topology.member_places[rails.ranks]
+    def inside(nodes: Ints, i: int, j: int) -> list[tuple[int, int, Route]]:
+        x, y = (j, i) if collects else (i, j)
+        routes = _rows(rails.routes(rails.inside, (nodes * local + x) * local + y, i + j))
+        return list(zip(device[nodes, i].tolist(), device[nodes, j].tolist(), routes, strict=True))
 
-    def tree(self, share: Fraction) -> RailTree:
-        """Edges from the root down; or, if it collects, the same the other way round and in the reverse order."""
-        first, rest = self._first(), self._rest()
-        above, below = (np.concatenate([a, b]) for a, b in zip(first[:2], rest[:2], strict=True))
-        lengths = np.concatenate([np.diff(first[2][0]), np.diff(rest[2][0])])
-        ends, links = np.concatenate([[0], np.cumsum(lengths)]), np.concatenate([first[2][1], rest[2][1]])
-        if not self.collects:
-            return RailTree(share, above, below, self._falls(above, below, len(first[0])), ends, links)
-        back = np.arange(len(above))[::-1]
-        _, turned = expand(ends, links, back)
-        start = np.concatenate([[0], np.cumsum(lengths[::-1])])
-        steps = self._rises(above, below, len(first[0]))
-        return RailTree(share, below[back], above[back], steps[back], start, turned)
-
-    def _first(self) -> tuple[Ints, Ints, Table]:
-        """The edges in the node of the root: above and below, and the routes."""
-        (node, root), k = self.start, self.k
-        others = [j for j in range(self.rails.local) if j not in (k, root)]
-        # Where the root has sent every other part to somebody here, its own goes from hand to hand.
-        pairs = list(pairwise((k, *others))) if root == k else [(root, k), *((k, j) for j in others)]
-        tables = [self._inside(np.array([node]), i, j) for i, j in pairs]
-        ends = np.array([(self.device[node, i], self.device[node, j]) for i, j in pairs], dtype=np.int64).reshape(-1, 2)
-        lengths = [0, *(len(links) for _, links in tables)]
-        links = np.concatenate([np.zeros(0, dtype=np.int64), *(links for _, links in tables)])
-        return ends[:, 0], ends[:, 1], (np.cumsum(lengths), links)
-
-    def _rest(self) -> tuple[Ints, Ints, Table]:
-        """For every further node the edge that leads there, and those inside."""
-        before, node, k = self.order[:-1], self.order[1:], self.k
-        others = [j for j in range(self.rails.local) if j != k]
-        above = np.stack([self.device[before, k], *(self.device[node, k] for _ in others)], axis=1)
-        below = np.stack([self.device[node, k], *(self.device[node, j] for j in others)], axis=1)
-        tables = [self._across(before, node), *(self._inside(node, k, j) for j in others)]
-        return above.ravel(), below.ravel(), _side_by_side(tables)
-
-    def _inside(self, node: Ints, i: int, j: int) -> Table:
-        """The routes from the member at place i of nodes to that at place j, towards it if the tree collects."""
-        x, y = (j, i) if self.collects else (i, j)
-        local = self.rails.local
-        return self.rails.routes(self.rails.inside, (node * local + x) * local + y, i + j)
-
-    def _across(self, before: Ints, node: Ints) -> Table:
-        rails, (a, b) = self.rails, (node, before) if self.collects else (before, node)
-        out, into = rails.exit[a, self.k, self.way], rails.entry[b, self.k, self.way]
-        pairs, which = np.unique(np.stack([out, into], axis=1), axis=0, return_inverse=True)
-        trunks = [rails.topology.router.ways(x, y)[0] if x != y else () for x, y in pairs.tolist()]
-        start = np.cumsum([0, *map(len, trunks)])
-        flat = np.array([link for trunk in trunks for link in trunk], dtype=np.int64)
-        lengths, middle = np.diff(start)[which.ravel()], expand(start, flat, which.ravel())[1]
-        up = rails.routes(rails.up, a * rails.local + self.k, self.way)
-        down = rails.routes(rails.down, b * rails.local + self.k, self.way)
-        parts = [up, (np.concatenate([[0], np.cumsum(lengths)]), middle), down]
-        start, links = _side_by_side(parts)
-        return start[:: len(parts)], links
-
-    def _falls(self, above: Ints, below: Ints, first: int) -> Ints:
-        """The steps of sends down the tree. first: how many of its edges are in the node of the root."""
-        local, edges = self.rails.local, list(zip(above[:first].tolist(), below[:first].tolist(), strict=True))
-        head = int(self.device[self.start[0], self.k])
-        depth = depths(int(self.device[self.start]), edges)
-        here = [depth[end] - 1 for _, end in edges]
-        # The head of each further node is one below that of the node before it, and the others there below it.
-        heads = depth[head] + np.arange(len(self.order) - 1)
-        inside = np.repeat(heads[:, None] + 1, local - 1, axis=1)
-        return np.concatenate(
-            [np.array(here, dtype=np.int64), np.concatenate([heads[:, None], inside], axis=1).ravel()]
-        )
-
-    def _rises(self, above: Ints, below: Ints, first: int) -> Ints:
-        """The steps of sends up the tree: a device sends once everything from below has arrived."""
-        local, further = self.rails.local, len(self.order) - 1
-        heads = np.arange(further)[::-1] + (local > 1)
-        inside = np.zeros((further, local - 1), dtype=np.int64)
-        ready = {int(self.device[self.start[0], self.k]): int(heads[0]) + 1 if further else 0}
-        here = []
-        for parent, child in zip(above[:first][::-1].tolist(), below[:first][::-1].tolist(), strict=True):
-            here.append(ready.get(child, 0))
-            ready[parent] = max(ready.get(parent, 0), here[-1] + 1)
-        rest = np.concatenate([heads[:, None], inside], axis=1).ravel()
-        return np.concatenate([np.array(here[::-1], dtype=np.int64), rest])
+    others = [j for j in range(local) if j not in (k, root)]
+    # Where the root has sent every other part to somebody here, its own goes from hand to hand.
+    pairs = pairwise((k, *others)) if root == k else [(root, k), *((k, j) for j in others)]
+    first = [edge for i, j in pairs for edge in inside(order[:1], i, j)]
+    before, node = order[:-1], order[1:]
+    a, b = (node, before) if collects else (before, node)
+    switches = list(zip(rails.exit[a, k, way].tolist(), rails.entry[b, k, way].tolist(), strict=True))
+    trunks = {(x, y): router.ways(x, y)[0] if x != y else () for x, y in dict.fromkeys(switches)}
+    ups = _rows(rails.routes(rails.up, a * local + k, way))
+    downs = _rows(rails.routes(rails.down, b * local + k, way))
+    ways = [(*up, *trunks[pair], *down) for up, pair, down in zip(ups, switches, downs, strict=True)]
+    across = list(zip(device[before, k].tolist(), device[node, k].tolist(), ways, strict=True))
+    rest = zip(across, *(inside(node, k, j) for j in range(local) if j != k), strict=True)
+    return (*first, *(edge for edges in rest for edge in edges))
 
 
-def _side_by_side(tables: Sequence[Table]) -> Table:
-    """The rows of tables with as many rows, the first of all, then the second of all."""
-    lengths = np.stack([np.diff(start) for start, _ in tables], axis=1)
-    ends = np.concatenate([[0], np.cumsum(lengths.ravel())])
-    links = np.empty(ends[-1], dtype=np.int64)
-    for column, (start, values) in enumerate(tables):
-        begins = np.repeat(ends[:-1][column :: len(tables)] - start[:-1], lengths[:, column])
-        links[begins + np.arange(len(values))] = values
-    return ends, links
+def _rows(table: Table) -> list[Route]:
+    start, values = (column.tolist() for column in table)
+    return [tuple(values[a:b]) for a, b in pairwise(start)]
 
 
 # How much of what crosses goes where adapters have room; the rest keeps to the receivers' places. Tried in this order:

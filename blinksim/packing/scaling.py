@@ -13,7 +13,7 @@ factor that needs no rounding and the search for a fixed number of trees).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import gcd, lcm
@@ -23,7 +23,7 @@ import numpy as np
 from blinksim.bounds.cuts import tightest
 from blinksim.errors import BlinksimError, InfeasibleError
 from blinksim.graphs.digraph import Digraph
-from blinksim.graphs.linear import roundings
+from blinksim.graphs.linear import Rounding, roundings
 from blinksim.graphs.network import Array, Network, whole
 from blinksim.graphs.programs import SharedCapacity, agree, solve_trees, widest
 
@@ -109,7 +109,10 @@ def fewest(arcs: Arcs, rates: Mapping[int, Fraction]) -> tuple[Digraph, Fraction
     divisors = [n for n in range(1, min(times, 4096)) if times % n == 0][:_TRIES]
     for number in divisors:
         graph = whole_graph(arcs, rates, base * number)
-        if _balanced(graph) and not graph.short_sets(most=1):
+        entering, members = _entering(graph), {*graph.members, *graph.roots}
+        # Vertices without data must take in at least what they give out.
+        balanced = all(v in members or entering[v] >= sum(row.values()) for v, row in enumerate(graph.out))
+        if balanced and not graph.short_sets(most=1):
             return graph, base * number
     return whole_graph(arcs, rates, most), most
 
@@ -139,13 +142,6 @@ def fixed(arcs: Arcs, shares: Mapping[int, int]) -> tuple[Digraph, Fraction]:
     return trimmed(graph_at(candidates[low])), candidates[low]
 
 
-def _balanced(graph: Digraph) -> bool:
-    """True if every vertex without data takes in at least what it gives out."""
-    entering = _entering(graph)
-    members = {*graph.members, *graph.roots}
-    return all(vertex in members or entering[vertex] >= sum(row.values()) for vertex, row in enumerate(graph.out))
-
-
 def _entering(graph: Digraph) -> list[int]:
     entering = [0] * graph.count
     for row in graph.out:
@@ -161,31 +157,22 @@ def trimmed(graph: Digraph) -> Digraph:
     while changed:
         changed = False
         entering = _entering(graph)
-        for vertex in range(graph.count):
-            if vertex in members:
+        for vertex, row in enumerate(graph.out):
+            left, count = entering[vertex], len(row)
+            if vertex in members or sum(row.values()) <= left:
                 continue
-            row = graph.out[vertex]
-            if sum(row.values()) > entering[vertex]:
-                for head, amount in _levelled(row, entering[vertex]).items():
-                    entering[head] -= row[head] - amount
-                    graph.take(vertex, head, row[head] - amount)
-                changed = True
+            # The widest first, so that none is cut off before it must be.
+            for head, capacity in sorted(row.items(), key=lambda arc: arc[1]):
+                lost = max(0, capacity - left // count)
+                left, count = left - capacity + lost, count - 1
+                entering[head] -= lost
+                graph.take(vertex, head, lost)
+            changed = True
     return graph
 
 
-def _levelled(row: Mapping[int, int], total: int) -> dict[int, int]:
-    """The arcs of one vertex lowered to `total`: the widest first, so that none is cut off before it must be."""
-    left, count = total, len(row)
-    kept = {}
-    for head, capacity in sorted(row.items(), key=lambda arc: arc[1]):
-        kept[head] = min(capacity, left // count)
-        left -= kept[head]
-        count -= 1
-    return kept
-
-
 # How far rounded numbers may exceed a capacity and still be scaled down; beyond it they are another solution.
-MOST_EXCESS = Fraction(21, 20)
+_MOST_EXCESS = Fraction(21, 20)
 # Parts into which the roots' rates may divide their sum; a schedule's shares and the flows' sums take no more.
 MOST_PARTS = 2**36
 
@@ -224,17 +211,10 @@ def best_split(
     members = net.members.tolist()
     partner = net.partner.tolist() if both and net.partner is not None else None
     found: Split | None = None
-    for to_fractions in roundings(best):
-        used = [to_fractions([max(0.0, value) for value in way]) for way in solution.used]
-        ways = _fitting(net, shared, used, partner)
-        if ways is None:
-            continue
-        ratio: Mapping[int, Fraction | int]
+    for to_fractions, ways in fitting(net, shared, solution.used, best, partner):
         if weights is None:
             roots = to_fractions([max(0.0, value) for value in solution.roots])
-            ratio = dict(zip(members, roots, strict=True))
-        else:
-            ratio = weights
+        ratio: Mapping[int, Fraction | int] = weights or dict(zip(members, roots, strict=True))
         try:
             candidate = _held(net, ways, ratio)
         except BlinksimError:
@@ -246,20 +226,27 @@ def best_split(
     return found
 
 
-def _fitting(
-    net: Network, shared: Sequence[SharedCapacity], used: Sequence[list[Fraction]], partner: Sequence[int] | None
-) -> Sequence[list[Fraction]] | None:
-    """What out-trees (and in-trees) use of every arc, scaled down to the shared capacities; None if far above them.
+def fitting(
+    net: Network,
+    shared: Sequence[SharedCapacity],
+    rows: Sequence[Sequence[float]],
+    best: Fraction,
+    partner: Sequence[int] | None = None,
+) -> Iterator[tuple[Rounding, Sequence[list[Fraction]]]]:
+    """What a program's trees or flows use of every arc, in fractions that fit: one answer for each of `roundings`.
 
-    partner: the arc that reversed out-trees use in the place of each arc.
+    Loads a little above a shared capacity are scaled down; roundings that are far above one are left out. partner: the
+    arc that reversed out-trees use in the place of each arc.
     """
-    totals = [sum(values, start=Fraction(0)) for values in zip(*used, strict=True)]
-    if partner is not None:
-        totals = [total + totals[partner[arc]] for arc, total in enumerate(totals)]
-    over = excess(net, shared, totals)
-    if over <= 0 or over > MOST_EXCESS:
-        return None
-    return [[value / over for value in way] for way in used] if over > 1 else used
+    for to_fractions in roundings(best):
+        parts = [to_fractions([max(0.0, value) for value in row]) for row in rows]
+        totals = [sum(values, start=Fraction(0)) for values in zip(*parts, strict=True)]
+        if partner is not None:
+            totals = [total + totals[partner[arc]] for arc, total in enumerate(totals)]
+        # On a bus, arcs share the time: a slower direction takes more of it for the same data.
+        over = max(sum((totals[arc] / int(net.capacity[arc]) for arc, _ in one.uses), Fraction(0)) for one in shared)
+        if 0 < over <= _MOST_EXCESS:
+            yield to_fractions, [[value / over for value in row] for row in parts] if over > 1 else parts
 
 
 def _held(net: Network, ways: Sequence[list[Fraction]], ratio: Mapping[int, Fraction | int]) -> Split | None:
@@ -279,16 +266,6 @@ def _held(net: Network, ways: Sequence[list[Fraction]], ratio: Mapping[int, Frac
     capacities = [tuple(capacity) for _, capacity in held]
     rates = {vertex: rate * int(weight[vertex]) for vertex in ratio if weight[vertex]}
     return Split(rates, capacities[0], capacities[1] if len(capacities) > 1 else None)
-
-
-def excess(net: Network, shared: Sequence[SharedCapacity], totals: Sequence[Fraction]) -> Fraction:
-    """The greatest load over capacity among the shared capacities, if arc i carries totals[i]; exact."""
-    worst = Fraction(0)
-    for one in shared:
-        # On a bus, arcs share the time: a slower direction takes more of it for the same data.
-        load = sum((totals[arc] / int(net.capacity[arc]) for arc, _ in one.uses), start=Fraction(0))
-        worst = max(worst, load)
-    return worst
 
 
 def _rate(net: Network, capacity: list[Fraction], weight: Array) -> tuple[Fraction, list[Fraction]]:

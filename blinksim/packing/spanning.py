@@ -27,9 +27,6 @@ from blinksim.packing.splitting import Routes
 from blinksim.schedule.tree import Tree
 from blinksim.topology.graph import Topology
 
-Edge = tuple[int, int]
-
-
 # Vertices up to which several vertex orders are tried, and how many; each takes a few milliseconds.
 _SMALL, _ORDERS = 16, 8
 
@@ -130,7 +127,12 @@ def pack_spanning(
         if progress:
             done = rate * state.scale - state.left
             progress(int(done / rate / state.scale * 1000), 1000)
-    return rate, [_centred([state.ends[edge] for edge in chosen], int(w * state.scale)) for chosen, w in found]
+    trees = []
+    for chosen, weight in found:
+        edges = [state.ends[edge] for edge in chosen]
+        root = centre(edges, start=0)
+        trees.append(RootedTree(root, int(weight * state.scale), hung_from(root, edges)))
+    return rate, trees
 
 
 def pack_low(
@@ -206,11 +208,6 @@ def _most(state: _State, chosen: list[int]) -> int | None:
         most = allowed(len(state.parts) - 1)
         assert most is not None
         limit = min(limit, most)
-
-
-def _centred(edges: Sequence[Edge], amount: int) -> RootedTree:
-    root = centre(edges, start=0)
-    return RootedTree(root, amount, hung_from(root, edges))
 
 
 def pairs_of_links(topology: Topology) -> list[int] | None:

@@ -14,6 +14,7 @@ out the circle between: no route passes a device twice.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -40,30 +41,13 @@ class Split:
     amount: int
 
 
-def usual_sets(graph: Digraph, host: Sequence[int], more: Iterable[Mask] = ()) -> list[Mask]:
-    """Sets that are likely to be tight: members alone, hosts, all but one of these, and `more`."""
+def usual_sets(graph: Digraph, host: Sequence[int]) -> list[Mask]:
+    """Sets that are likely to be tight: members alone, hosts, and all but one of these."""
     hosts = np.asarray(host)
-    sets = list(more)
     here = sorted({int(hosts[vertex]) for vertex in graph.members})
-    if len(here) > 1:
-        groups = [hosts == one for one in here]
-        sets += groups + [~group for group in groups]
-    for vertex in graph.members:
-        alone = np.zeros(graph.count, dtype=bool)
-        alone[vertex] = True
-        sets.append(alone)
-    return sets
-
-
-def order_of_removal(graph: Digraph, host: Sequence[int]) -> list[int]:
-    """All vertices without data: those with few neighbours first, those of hosts before those of the fabric."""
-    members = {*graph.members, *graph.roots}
-    neighbours: list[set[int]] = [set(row) for row in graph.out]
-    for tail, row in enumerate(graph.out):
-        for head in row:
-            neighbours[head].add(tail)
-    forwarders = [vertex for vertex in range(graph.count) if vertex not in members]
-    return sorted(forwarders, key=lambda vertex: (len(neighbours[vertex]) > 2, host[vertex] < 0, vertex))
+    groups = [hosts == one for one in here] if len(here) > 1 else []
+    alone = [np.arange(graph.count) == vertex for vertex in graph.members]
+    return [*groups, *(~group for group in groups), *alone]
 
 
 def split_off(
@@ -76,8 +60,20 @@ def split_off(
     progress: called with 0 and the number of trees before every round.
     """
     wanted = graph.trees
-    order = order_of_removal(graph, host)
-    place = _places(graph, host)
+    neighbours: list[set[int]] = [set(row) for row in graph.out]
+    for tail, row in enumerate(graph.out):
+        for head in row:
+            neighbours[head].add(tail)
+    # Vertices with few neighbours come first, those of hosts before those of the fabric.
+    members = {*graph.members, *graph.roots}
+    order = [vertex for vertex in range(graph.count) if vertex not in members]
+    order.sort(key=lambda vertex: (len(neighbours[vertex]) > 2, host[vertex] < 0, vertex))
+    # The host of every member, and its position among the members there.
+    counts = Counter[int]()
+    place = dict[int, tuple[int, int]]()
+    for vertex in graph.members:
+        place[vertex] = host[vertex], counts[host[vertex]]
+        counts[host[vertex]] += 1
     log: list[Split] = []
     at, batch, last = 0, len(order), -1
     pool.measure(graph)
@@ -128,17 +124,6 @@ def _undo(graph: Digraph, log: list[Split], sets: Sequence[Mask]) -> int | None:
             graph.take(start, end, amount)
             slack -= amount * (rows[:, end] & ~rows[:, start])
     return via
-
-
-def _places(graph: Digraph, host: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """(host, position among the members of that host) of every member."""
-    counts: dict[int, int] = {}
-    place = {}
-    for vertex in graph.members:
-        position = counts.get(host[vertex], 0)
-        counts[host[vertex]] = position + 1
-        place[vertex] = (host[vertex], position)
-    return place
 
 
 def _split(

@@ -99,68 +99,36 @@ def _dreyfus_wagner(price: Prices, root: int, targets: Sequence[int], inside: se
     for (a, b), cost in price.items():
         if a in inside and b in inside:
             into[b].append((a, cost + _HOP))
-    table = _Table(len(targets))
-    for bits in range(1, table.full + 1):
+    full, far = (1 << len(targets)) - 1, float("inf")
+    # The least price of a tree from a vertex to all targets of a set, whose bits these are; and what such a tree
+    # consists of: an arc and the tree of the same set at its end, or the trees of two parts of the set.
+    best: list[dict[int, float]] = [{} for _ in range(full + 1)]
+    below: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for bits in range(1, full + 1):
+        value = best[bits]
         if bits & (bits - 1) == 0:
-            table.best[bits][targets[bits.bit_length() - 1]] = 0.0
-        table.merge(bits)
-        table.extend(bits, into)
-    arcs = table.tree(root)
-    return None if arcs is None else _away(arcs, root, targets)
-
-
-class _Table:
-    """best[set][v]: the least price of a tree from v to all targets in the set; sets are bits.
-
-    How a price came about: hop[set][v], the next vertex, or split[set][v], one of the two parts of the set (never 0).
-    """
-
-    def __init__(self, targets: int) -> None:
-        self.full = (1 << targets) - 1
-        self.best: list[dict[int, float]] = [{} for _ in range(self.full + 1)]
-        self.hop: list[dict[int, int]] = [{} for _ in range(self.full + 1)]
-        self.split: list[dict[int, int]] = [{} for _ in range(self.full + 1)]
-
-    def merge(self, bits: int) -> None:
-        """Join two trees from the same vertex, for every split of the set in two."""
-        value = self.best[bits]
+            value[targets[bits.bit_length() - 1]] = 0.0
         part = (bits - 1) & bits
         while part > bits ^ part:
-            for v, cost in self.best[part].items():
-                other = self.best[bits ^ part].get(v)
-                if other is not None and cost + other < value.get(v, float("inf")):
-                    value[v] = cost + other
-                    self.split[bits][v] = part
+            for v, cost in best[part].items():
+                total = cost + best[bits ^ part].get(v, far)
+                if total < value.get(v, far):
+                    value[v], below[bits, v] = total, [(part, v), (bits ^ part, v)]
             part = (part - 1) & bits
-
-    def extend(self, bits: int, into: Mapping[int, Sequence[tuple[int, float]]]) -> None:
-        """Lead trees from further vertices to those known, nearest first (Dijkstra)."""
-        value = self.best[bits]
+        # Trees are led from further vertices to those known, nearest first (Dijkstra).
         queue = [(cost, v) for v, cost in value.items()]
         heapify(queue)
         while queue:
             cost, v = heappop(queue)
-            if cost > value[v]:
-                continue
-            for u, step in into[v]:
-                if cost + step < value.get(u, float("inf")):
-                    value[u] = cost + step
-                    self.hop[bits][u] = v
-                    self.split[bits].pop(u, None)
+            for u, step in into[v] if cost <= value[v] else ():
+                if cost + step < value.get(u, far):
+                    value[u], below[bits, u] = cost + step, [(bits, v)]
                     heappush(queue, (cost + step, u))
-
-    def tree(self, root: int) -> set[Arc] | None:
-        """The arcs of the best tree from `root` to all targets; None if there is none."""
-        if root not in self.best[self.full]:
-            return None
-        arcs: set[Arc] = set()
-        stack = [(self.full, root)]
-        while stack:
-            bits, v = stack.pop()
-            if v in self.split[bits]:
-                part = self.split[bits][v]
-                stack += [(part, v), (bits ^ part, v)]
-            elif v in self.hop[bits]:
-                arcs.add((v, self.hop[bits][v]))
-                stack.append((bits, self.hop[bits][v]))
-        return arcs
+    if root not in best[full]:
+        return None
+    arcs, stack = set[Arc](), [(full, root)]
+    for bits, v in stack:
+        following = below.get((bits, v), [])
+        stack += following
+        arcs.update((v, end) for _, end in following if end != v)
+    return _away(arcs, root, targets)

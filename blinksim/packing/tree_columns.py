@@ -16,7 +16,7 @@ from random import Random
 
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.rooted_trees import height, longest_path
-from blinksim.packing.choose import MOST_MEMBERS, Limits, TreeAnswer, fewest, search_trees
+from blinksim.packing.choose import MOST_MEMBERS, Limits, fewest, search_trees
 from blinksim.packing.columns import Arc, Column, Hops, Mix, best_mix, improves, shortened
 from blinksim.packing.steiner import Prices, cheapest_tree
 
@@ -92,12 +92,15 @@ class TreeSearch:
     def helpers(self) -> tuple[int, ...]:
         return self.hops.vertices[self.hops.members :]
 
+    def used(self, arcs: Sequence[Arc]) -> tuple[Arc, ...]:
+        """The hops that these arcs of a tree load."""
+        turned = tuple((b, a) for a, b in arcs)
+        return {DOWN: tuple(arcs), UP: turned, BOTH: (*arcs, *turned)}[self.use]
+
     def column(self, arcs: tuple[Arc, ...], group: int = 0) -> Column:
         """The tree's load; its cost is its height, from its centre if it is used both ways."""
-        turned = tuple((b, a) for a, b in arcs)
-        used = {DOWN: arcs, UP: turned, BOTH: (*arcs, *turned)}[self.use]
         cost = len(arcs) if self.hops_first else self.height(arcs, group)
-        return Column(arcs, self.hops.load(used), cost, group)
+        return Column(arcs, self.hops.load(self.used(arcs)), cost, group)
 
     def height(self, arcs: Sequence[Arc], group: int = 0) -> int:
         """The most hops from the root, or from the centre of a tree that is used both ways."""
@@ -158,17 +161,18 @@ class TreeSearch:
         in time (`choose.search_trees`). Otherwise the fewest of those known (`choose.fewest`). cheapest: the least sum
         of rate times cost comes first.
         """
-        rate = mix.rate * (1 - loss)
-        small = len(self.roots) == 1 and not self.helpers and self.hops.members <= MOST_MEMBERS
-        used = (DOWN, UP) if self.use == BOTH else (self.use,)
+        rate, hops = mix.rate * (1 - loss), self.hops
+        small = len(self.roots) == 1 and not self.helpers and hops.members <= MOST_MEMBERS
+        used = {arc: self.used((arc,)) for arc in hops.routes}
+        loads = {arc: hops.load(ways) for arc, ways in used.items() if all(way in hops.routes for way in ways)}
         short = replace(limits, effort=limits.effort / 4)
         for count in range(1, len(mix.columns) + 1) if small and not cheapest else ():
-            answer, trees = search_trees(self.hops, self.roots[0], used, rate, rate.denominator, count, short)
-            if answer is TreeAnswer.FOUND:
+            trees = search_trees(loads, self.roots[0], hops.capacity, rate, rate.denominator, count, short)
+            if trees:
                 columns = tuple(self.column(arcs) for arcs, _ in trees)
                 return replace(mix, columns=columns, rates=tuple(value for _, value in trees))
-            if answer is TreeAnswer.UNKNOWN:
+            if trees is None:
                 break
         drawn = self.drawn(limits.seed, max(4, _DRAWN // len(self.roots)))
-        found = fewest(mix, drawn, self.hops.capacity, rate=rate, limits=limits, cheapest=cheapest)
-        return shortened(found, self.hops.capacity)
+        found = fewest(mix, drawn, hops.capacity, rate=rate, limits=limits, cheapest=cheapest)
+        return shortened(found, hops.capacity)

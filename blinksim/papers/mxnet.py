@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
+import numpy as np
+
 from blinksim.algorithms import mxnet
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
@@ -173,7 +175,7 @@ def tables() -> Iterator[Table]:
     for penalty, links, most, total in ((0.7, 16, 5, 145), (1.0, 12, 8, 160)):
         grown = mxnet.grow(weights, range(machine.ranks), penalty=penalty, backtrack=True)
         uses = Counter(frozenset(send[1:]) for tree in grown for send in tree.sends)
-        weight = sum(balanced.tree_weight(weights, tree.leaves) for tree in grown)
+        weight = balanced.tree_weights(weights, np.array([tree.leaves for tree in grown])).sum()
         name = f"penalty {penalty}"
         trees.append(Figure(f"{name}: links used", links, len(uses)))
         trees.append(Figure(f"{name}: most uses", most, max(uses.values())))

@@ -17,7 +17,7 @@ from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load
-from blinksim.packing.choose import Limits, TreeAnswer, search_trees
+from blinksim.packing.choose import Limits, search_trees
 from blinksim.packing.columns import find_hops
 from blinksim.schedule.loads import link_loads, rate
 from blinksim.schedule.model import Schedule
@@ -92,8 +92,7 @@ def test_the_fewest_trees_of_a_whole_machine(machine: str, lanes: int, trees: in
     assert verify(schedule).ok
     hops = find_hops(topology)
     for fewer in range(1, trees):
-        answer, _ = search_trees(hops, hops.vertices[0], ("down",), Fraction(lanes), 1, fewer, Limits())
-        assert answer is TreeAnswer.IMPOSSIBLE
+        assert search_trees(hops.loads, hops.vertices[0], hops.capacity, Fraction(lanes), 1, fewer, Limits()) == []
 
 
 def test_a_loss_buys_fewer_trees() -> None:

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-from itertools import pairwise
-
-import numpy as np
 import pytest
 
 import blinksim as bs
-from blinksim.algorithms.building.host_trees import over_rails
-from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.packed import from_hosts
-from blinksim.packing.rails import rail_chains
 from blinksim.schedule.loads import rate
-from blinksim.schedule.model import ARRAYS
-from blinksim.schedule.tree import Tree
 
 GB = 10**9
 SPINE = "fabric shape=tree planes=8 spine_planes=1 leaf_nodes=4 oversubscription=4"
@@ -60,29 +51,3 @@ def test_many_nodes_are_projected_near_the_bound() -> None:
     found = bs.project(part, "broadcast", "64GiB")
     assert found.algorithm == "packed"
     assert found.algbw > 0.95 * 400 * GB
-
-
-@pytest.mark.parametrize("name", ["broadcast", "reduce"])
-@pytest.mark.parametrize(
-    ("machine", "nodes", "edits"),
-    [("hgx-h100", 5, ()), ("hgx-h100", 8, (SPINE,)), ("hgx-h100", 20, (DRAGONFLY,)), ("p5", 3, ())],
-)
-def test_columns_are_the_trees_edge_by_edge(name: str, machine: str, nodes: int, edits: tuple[str, ...]) -> None:
-    """Steps, channels and routes as a plan finds them from the edges of each tree alone."""
-    part = bs.load(machine, nodes=nodes, edits=edits).select()
-    collective = bs.Collective(name, 11)
-    trees = rail_chains(part, 11, collects=collective.collects)
-    assert trees is not None
-    plan, root = Plan(part, collective, "packed", "forest"), int(part.member_places[11])
-    for tree in trees:
-        ways = [tuple(tree.links[a:b].tolist()) for a, b in pairwise(tree.start.tolist())]
-        sends = list(zip(tree.src.tolist(), tree.dst.tolist(), ways, strict=True))
-        if collective.collects:
-            plan.add_trees([Tree(root, tree.share, up=tuple((b, a, way) for a, b, way in reversed(sends)))])
-        else:
-            plan.add_trees([Tree(root, tree.share, down=tuple(sends))])
-    made, wanted = over_rails(part, collective, Fraction(0)), plan.finish()
-    assert made is not None
-    for column in ARRAYS:
-        assert np.array_equal(getattr(made, column), getattr(wanted, column)), column
-    assert bs.verify(made)

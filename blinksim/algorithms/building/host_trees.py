@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -297,10 +296,7 @@ def over_rails(topology: Topology, collective: Collective, least: Fraction) -> S
     trees = rail_chains(topology, collective.root, collects=collective.collects)
     if trees is None:
         return None
-    plan, op = Plan(topology, collective, "packed", "forest"), REDUCE if collective.collects else COPY
-    for tree in trees:
-        routes = (tuple(tree.links[a:b].tolist()) for a, b in pairwise(tree.start.tolist()))
-        edges = list(zip(tree.src.tolist(), tree.dst.tolist(), routes, strict=True))
-        plan.add_edges(plan.add_chunk(tree.share), edges, op, tree.step.tolist())
+    plan = Plan(topology, collective, "packed", "forest")
+    plan.add_trees(trees)
     found = plan.finish(rounded=True)
     return found if (rate_of(found) or 0) >= least else None
