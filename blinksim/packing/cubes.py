@@ -10,7 +10,7 @@ bytes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, permutations
 
@@ -112,15 +112,8 @@ def cube(wires: Wires, numbers: list[int]) -> Cube | None:
 
 
 def _slowest(uses: tuple[Use, ...], link: int) -> Use:
-    first = uses[0]
-    return replace(
-        first,
-        link=link,
-        offset=max(use.offset for use in uses),
-        lag=max(use.lag for use in uses),
-        hold=max(use.hold for use in uses),
-        whole=max(use.whole for use in uses),
-    )
+    worst = {name: max(getattr(use, name) for use in uses) for name in ("offset", "lag", "hold", "whole")}
+    return replace(uses[0], link=link, **worst)
 
 
 def turns(given: Cube, rounds: int) -> Bools:
@@ -208,12 +201,11 @@ class Cubes(Pricing):
         for order in permutations(range(bits)):
             for halvings in range(bits + 1):
                 # Where several bits have their turn in one round, doubling back the same way is enough.
-                halved = order[:halvings]
-                for back in permutations(halved) if in_turns else [halved[::-1]]:
+                ways_back = permutations(order[:halvings]) if in_turns else [order[:halvings][::-1]]
+                for back in ways_back:
                     way = (*order, *back)
-                    kinds = [HALVE] * halvings + [EXCHANGE] * (bits - halvings) + [DOUBLE] * halvings
                     for when in self._placed(way, 0):
-                        yield tuple(Event(now, bit, kind) for now, bit, kind in zip(when, way, kinds, strict=True))
+                        yield halved(when, way, halvings)
 
     def _placed(self, way: tuple[int, ...], start: int, slack: int | None = None) -> Iterator[tuple[int, ...]]:
         """The rounds from `start` on at which these bits can have their turns one after another, without long waits."""
@@ -235,6 +227,12 @@ def doubled(when: tuple[int, ...], order: tuple[int, ...], holders: tuple[int, .
         found.append(Event(now, bit, DOUBLE, holders))
         holders += tuple(rank ^ 1 << bit for rank in holders)
     return tuple(found)
+
+
+def halved(when: Sequence[int], way: Sequence[int], halvings: int) -> tuple[Event, ...]:
+    """The bits of `way` in these rounds: data halves so often, doubles at the end as often, and else is exchanged."""
+    kinds = [HALVE] * halvings + [EXCHANGE] * (len(way) - 2 * halvings) + [DOUBLE] * halvings
+    return tuple(Event(now, bit, kind) for now, bit, kind in zip(when, way, kinds, strict=True))
 
 
 def _sizes(events: tuple[Event, ...], bits: int) -> tuple[float, ...]:

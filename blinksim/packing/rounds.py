@@ -24,7 +24,19 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.graphs.linear import Growing
-from blinksim.packing.wires import FAR, Clique, Floats, Growth, Ints, Partition, Use, Wires, sequences, small_cliques
+from blinksim.packing.wires import (
+    FAR,
+    MOST_IN_CLIQUE,
+    Clique,
+    Floats,
+    Growth,
+    Ints,
+    Partition,
+    Use,
+    Wires,
+    cliques,
+    sequences,
+)
 
 # Of the ways to do an allreduce that are worth it, so many join the program at once.
 _AT_ONCE = 24
@@ -112,7 +124,7 @@ class Sums(Pricing):
 
     def __init__(self, wires: Wires) -> None:
         self.shares, self.labels = np.ones(1), ((-1, -1),)
-        self.cliques, self.sequences = small_cliques(wires), sequences(wires)
+        self.cliques, self.sequences = cliques(wires, MOST_IN_CLIQUE), sequences(wires)
         self.partitions = list(dict.fromkeys(part for sequence in self.sequences for part in sequence))
         number = {partition: place for place, partition in enumerate(self.partitions)}
         self.by_length: dict[int, tuple[list[tuple[Partition, ...]], Ints]] = {}
@@ -268,8 +280,25 @@ class Rounds:
         known: ways to start with. At first a message waits for all that earlier rounds bring, so that any way may join;
         at last only for what it passes on.
         """
-        best = self._joined(known)
-        return best and self.alone(best)
+        self.columns = [*known]
+        start = np.broadcast_to(self.wires.whole[None, :] / self.unit + 1.0, self.used.shape)
+        self._price(start, np.full(len(self.pricing.shares), FAR))
+        if len({one.item for one in self.columns}) < len(self.pricing.shares):
+            return None
+        best: Solved | None = None
+        while True:
+            # Ways join until none is better.
+            for _ in range(_MOST_LOOPS):
+                found, loads, prices, worth = self._master()
+                if self.over() or not self._price(prices, worth * (1 - _BETTER)):
+                    break
+            if best is None or found.microseconds < best.microseconds:
+                best = found
+            drop = self.used & (loads < _NOTHING)
+            if self.over() or not drop.any():
+                return self.alone(best)
+            self.used &= ~drop
+            self.columns = [one for one in self.columns if all(self.used[now, wire] for now, wire, _ in one.sends)]
 
     def alone(self, best: Solved) -> Solved:
         """The same ways, with other shares if that is better, where no message waits for what others pass on."""
@@ -287,31 +316,6 @@ class Rounds:
                 return best
             best = found
 
-    def _joined(self, known: Sequence[Column]) -> Solved | None:
-        self.columns = [*known]
-        start = np.broadcast_to(self.wires.whole[None, :] / self.unit + 1.0, self.used.shape)
-        self._price(start, np.full(len(self.pricing.shares), FAR))
-        if len({one.item for one in self.columns}) < len(self.pricing.shares):
-            return None
-        best: Solved | None = None
-        while True:
-            found, loads = self._generated()
-            if best is None or found.microseconds < best.microseconds:
-                best = found
-            drop = self.used & (loads < _NOTHING)
-            if self.over() or not drop.any():
-                return best
-            self.used &= ~drop
-            self.columns = [one for one in self.columns if all(self.used[now, wire] for now, wire, _ in one.sends)]
-
-    def _generated(self) -> tuple[Solved, Floats]:
-        """Ways join until none is better."""
-        for _ in range(_MOST_LOOPS):
-            found, loads, prices, worth = self._master()
-            if self.over() or not self._price(prices, worth * (1 - _BETTER)):
-                break
-        return found, loads
-
     def _price(self, prices: Floats, most: Floats) -> bool:
         """Adds ways that cost less than `most`; False if there are none."""
         pair, which = self.wires.between(np.where(self.used, prices, FAR))
@@ -323,9 +327,11 @@ class Rounds:
 
     def _master(self) -> tuple[Solved, Floats, Floats, Floats]:
         """Time and shares; loads (K, E); prices (K, E) of a share of the size; what a share of each item is worth."""
-        if self._program is None or not self._program.serves(self):
-            self._program = _Master(self)
-        return self._program.solved(self.columns)
+        program = self._program
+        same = program is not None and program.passed is self.passed and bool((program.used == self.used).all())
+        if program is None or not same or program.columns != self.columns[: len(program.columns)]:
+            program = self._program = _Master(self)
+        return program.solved(self.columns)
 
     def waits(self) -> Iterator[Wait]:
         """What each message waits for: those before it on its links, and those that bring what it passes on."""
@@ -339,7 +345,10 @@ class Rounds:
                 there[wire] = sorted([(earlier, wire), *there[wire]], reverse=True)
             for wire in np.flatnonzero(self.used[now]).tolist():
                 if flows:
-                    yield self._sent((now, wire))
+                    # The link has sent all pieces.
+                    overhead = float(wires.overhead[wire])
+                    fixed = overhead * self.pieces if overhead else 0.0
+                    yield Wait((now, wire), (now, wire), fixed, float(wires.whole[wire]), to_end=True)
                 for use in wires.uses[wire]:
                     if use.link in busy:
                         before, other = busy[use.link]
@@ -358,12 +367,6 @@ class Rounds:
                         yield from self._arrivals(last, then)
         for wire in np.flatnonzero(self.used.any(axis=0)).tolist():
             yield from self._arrivals((int(np.flatnonzero(self.used[:, wire])[-1]), wire), None)
-
-    def _sent(self, message: Message) -> Wait:
-        """The link has sent all pieces."""
-        overhead = float(self.wires.overhead[message[1]])
-        fixed = overhead * self.pieces if overhead else 0.0
-        return Wait(message, message, fixed, float(self.wires.whole[message[1]]), to_end=True)
 
     def _arrivals(self, message: Message, then: Message | None) -> Iterator[Wait]:
         """What passes a message on waits for its first piece, and sends its own last one when the last one is there."""
@@ -404,11 +407,6 @@ class _Master:
             if wait.then is not None and wait.lag:
                 terms.append((self.loads[wait.then], wait.lag / self.unit))
             self.rows.append((program.row(terms, at_least=wait.fixed / self.unit), wait))
-
-    def serves(self, rounds: Rounds) -> bool:
-        """Whether it is for these messages, and some of these ways."""
-        same = self.passed is rounds.passed and bool((self.used == rounds.used).all())
-        return same and self.columns == rounds.columns[: len(self.columns)]
 
     def solved(self, columns: Sequence[Column]) -> tuple[Solved, Floats, Floats, Floats]:
         """As `Rounds` wants it."""

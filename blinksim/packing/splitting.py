@@ -60,14 +60,13 @@ def split_off(
     progress: called with 0 and the number of trees before every round.
     """
     wanted = graph.trees
-    neighbours: list[set[int]] = [set(row) for row in graph.out]
-    for tail, row in enumerate(graph.out):
-        for head in row:
-            neighbours[head].add(tail)
+    tail, head, _ = graph.arrays()
+    ends = np.unique(np.stack([np.append(tail, head), np.append(head, tail)]), axis=1)
+    neighbours = np.bincount(ends[0], minlength=graph.count)
     # Vertices with few neighbours come first, those of hosts before those of the fabric.
     members = {*graph.members, *graph.roots}
     order = [vertex for vertex in range(graph.count) if vertex not in members]
-    order.sort(key=lambda vertex: (len(neighbours[vertex]) > 2, host[vertex] < 0, vertex))
+    order.sort(key=lambda vertex: (neighbours[vertex] > 2, host[vertex] < 0, vertex))
     # The host of every member, and its position among the members there.
     counts = Counter[int]()
     place = dict[int, tuple[int, int]]()

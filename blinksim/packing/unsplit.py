@@ -12,7 +12,6 @@ message a step.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from math import ceil
 
 from ortools.sat.python import cp_model
@@ -75,8 +74,8 @@ def far_first(wires: Wires, pairs: list[Pair]) -> list[tuple[Pair, tuple[int, ..
         for entries in many.values():
             model.add(sum(entries) <= limit)
     model.minimize(len(pairs) * most + through)
-    solver = Limits(time_limit=_SECONDS, seed=1).solver()
-    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+    solver = Limits(time_limit=_SECONDS, seed=1).solved(model)
+    if solver is None:
         return None
     far = [(pair, next(route for way, route in ways if solver.value(way))) for pair, ways in chosen.items()]
     return [*far, *((pair, (at[pair],)) for pair in pairs if pair in at)]
@@ -86,14 +85,8 @@ def far_first(wires: Wires, pairs: list[Pair]) -> list[tuple[Pair, tuple[int, ..
 Place = tuple[int, int]
 # A variable, or a number that is known.
 Entry = cp_model.IntVar | int
-
-
-@dataclass(frozen=True)
-class _Way:
-    """Of an item: which sends there are, and which of them add up what is sent (`None`: none does)."""
-
-    sends: dict[Place, cp_model.IntVar]
-    adds: dict[Place, cp_model.IntVar] | None
+# Of an item: which sends there are, and which of them add up what is sent, if any may.
+_Way = tuple[dict[Place, cp_model.IntVar], dict[Place, cp_model.IntVar]]
 
 
 def whole_ways(
@@ -104,7 +97,18 @@ def whole_ways(
     parts: into how many equal ones each item of `pricing` is cut; each has one column. Also returned: how much of the
     effort of `limits` it took.
     """
-    return _Model(wires, pricing, parts, steps, most).solved(limits)
+    given = _Model(wires, pricing, parts, steps, most)
+    solver = limits.solver()
+    status = solver.solve(given.model)
+    spent = float(solver.response_proto.deterministic_time)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return None, spent
+    columns = []
+    for item, share, (sends, adds) in zip(given.item, given.shares, given.ways, strict=True):
+        sent = sorted(place for place, one in sends.items() if solver.value(one))
+        column = Column(item, tuple((*place, place in adds and bool(solver.value(adds[place]))) for place in sent))
+        columns.append((column, share))
+    return Solved(solver.value(given.end) / 1000, tuple(columns)), spent
 
 
 def _nanoseconds(microseconds: float) -> int:
@@ -127,23 +131,9 @@ class _Model:
         self.ways = [self._sums() if label == (-1, -1) else self._copies(*label) for label in labels]
         self.end = self._moment()
         self._take_time()
-        sends = sum(sum(way.sends.values()) for way in self.ways)
+        sends = sum(sum(sends.values()) for sends, _ in self.ways)
         # Of equally quick ways that with fewest sends.
         self.model.minimize(self.end * 1024 + sends)
-
-    def solved(self, limits: Limits) -> tuple[Solved | None, float]:
-        solver = limits.solver()
-        status = solver.solve(self.model)
-        spent = float(solver.response_proto.deterministic_time)
-        if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            return None, spent
-        columns = []
-        for item, share, way in zip(self.item, self.shares, self.ways, strict=True):
-            sent = [place for place, one in way.sends.items() if solver.value(one)]
-            adds = {place: bool(solver.value(one)) for place, one in (way.adds or {}).items()}
-            sends = tuple((step, wire, adds.get((step, wire), False)) for step, wire in sorted(sent))
-            columns.append((Column(item, sends), share))
-        return Solved(solver.value(self.end) / 1000, tuple(columns)), spent
 
     def _new(self) -> cp_model.IntVar:
         return self.model.new_bool_var("")
@@ -171,7 +161,7 @@ class _Model:
                 for wire in came:
                     self.model.add(sends[step, wire] <= there[self.src[wire]])
             there = after
-        return _Way(sends, None)
+        return sends, {}
 
     def _sums(self) -> _Way:
         """All ranks add it up and get it: what a rank has is what of all ranks is in its sum."""
@@ -194,7 +184,7 @@ class _Model:
             for rank in ranks:
                 self._added(has, after, rank, {wire: adds[step, wire] for wire in self.into[rank]}, copies)
             has = after
-        return _Way(sends, adds)
+        return sends, adds
 
     def _added(
         self,
@@ -242,53 +232,46 @@ class _Model:
                     self.model.add(after[rank] >= before[rank])
             sharing: dict[int, list[cp_model.IntVar]] = defaultdict(list)
             for wire in range(len(self.src)):
-                items = [item for item, way in enumerate(self.ways) if (step, wire) in way.sends]
-                if items:
-                    message = self._message(step, wire, items, there, came)
-                    self._on_links(wire, message, free, later, sharing)
+                message = self._message(step, wire, there, came, free, later)
+                if message is not None:
+                    for use in self.wires.uses[wire]:
+                        sharing[use.link].append(message)
             for messages in sharing.values():
                 self.model.add_at_most_one(messages)
             free, there = later, came
 
     def _message(
-        self, step: int, wire: int, items: list[int], there: list[list[Entry]], came: list[list[Entry]]
-    ) -> _Message:
-        sent = {item: self.ways[item].sends[step, wire] for item in items}
-        message = _Message(self._moment(), self._new(), sent)
-        self.model.add_max_equality(message.any, list(sent.values()))
-        fixed = float(self.wires.overhead[wire] + self.wires.latency[wire])
-        end = message.start + _nanoseconds(fixed) + self._bytes(message, float(self.wires.whole[wire]))
-        self.model.add(self.end >= end).only_enforce_if(message.any)
-        for item, one in sent.items():
-            self.model.add(message.start >= there[item][self.src[wire]]).only_enforce_if(one)
-            self.model.add(came[item][self.dst[wire]] >= end).only_enforce_if(one)
-        return message
-
-    def _bytes(self, message: _Message, whole: float) -> cp_model.LinearExpr:
-        """How long what it carries takes, at `whole` microseconds for the size."""
-        times = [_nanoseconds(whole * self.shares[part]) for part in message.sent]
-        return cp_model.LinearExpr.weighted_sum([*message.sent.values()], times)
-
-    def _on_links(
         self,
+        step: int,
         wire: int,
-        message: _Message,
+        there: list[list[Entry]],
+        came: list[list[Entry]],
         free: dict[int, Entry],
         later: dict[int, Entry],
-        sharing: dict[int, list[cp_model.IntVar]],
-    ) -> None:
-        for use in self.wires.uses[wire]:
-            begun = message.start + _nanoseconds(use.offset) + self._bytes(message, use.lag)
-            over = message.start + _nanoseconds(use.offset + use.hold) + self._bytes(message, use.lag + use.whole)
-            self.model.add(begun >= free[use.link]).only_enforce_if(message.any)
-            self.model.add(later[use.link] >= over).only_enforce_if(message.any)
-            sharing[use.link].append(message.any)
+    ) -> cp_model.IntVar | None:
+        """Whether a wire sends a message in a step, of any items; None if it may not.
 
+        there, came: when ranks have each item before and after the step. free, later: when links have sent all.
+        """
+        sent = {item: sends[step, wire] for item, (sends, _) in enumerate(self.ways) if (step, wire) in sends}
+        if not sent:
+            return None
+        model, wires = self.model, self.wires
+        start, some = self._moment(), self._new()
+        model.add_max_equality(some, list(sent.values()))
 
-@dataclass(frozen=True)
-class _Message:
-    """start: nanoseconds. any: true if it is sent at all. sent: which items are in it."""
+        def after(fixed: float, whole: float) -> cp_model.LinearExprT:
+            """So many microseconds after its start, and `whole` if it carried the whole size."""
+            times = [_nanoseconds(whole * self.shares[part]) for part in sent]
+            return start + _nanoseconds(fixed) + cp_model.LinearExpr.weighted_sum([*sent.values()], times)
 
-    start: cp_model.IntVar
-    any: cp_model.IntVar
-    sent: dict[int, cp_model.IntVar]
+        end = after(float(wires.overhead[wire] + wires.latency[wire]), float(wires.whole[wire]))
+        model.add(self.end >= end).only_enforce_if(some)
+        for item, one in sent.items():
+            model.add(start >= there[item][self.src[wire]]).only_enforce_if(one)
+            model.add(came[item][self.dst[wire]] >= end).only_enforce_if(one)
+        for use in wires.uses[wire]:
+            model.add(after(use.offset, use.lag) >= free[use.link]).only_enforce_if(some)
+            over = after(use.offset + use.hold, use.lag + use.whole)
+            model.add(later[use.link] >= over).only_enforce_if(some)
+        return some

@@ -162,6 +162,7 @@ def _uses(topology: Topology, route: tuple[int, ...], size: int) -> tuple[Use, .
     return tuple(uses)
 
 
+@lru_cache(maxsize=MOST_RANKS)
 class Sets:
     """All sets of n ranks as bit masks, and all ways in which one can grow in a round.
 
@@ -185,12 +186,6 @@ class Sets:
         return np.asarray(np.minimum((least[self.before] * self.bits).sum(axis=1), FAR))
 
 
-@lru_cache(maxsize=MOST_RANKS)
-def sets_of(n: int) -> Sets:
-    """Those of n ranks."""
-    return Sets(n)
-
-
 class Growth:
     """The least cost of reaching all ranks from each set of them, from each round on.
 
@@ -198,18 +193,15 @@ class Growth:
     """
 
     def __init__(self, pair: Floats, which: Ints) -> None:
-        self.pair, self.which, self.sets = pair, which, sets_of(pair.shape[1])
+        self.pair, self.which, self.sets = pair, which, Sets(pair.shape[1])
         rounds = len(pair)
         self.left = np.full((rounds + 1, self.sets.full + 1), FAR)
         self.left[:, self.sets.full] = 0.0
         self._costs = [self.sets.costs(one) for one in pair]
         for now in range(rounds - 1, -1, -1):
-            least = np.minimum.reduceat(self._ways(now), self.sets.first)
+            there = self.left[now + 1, self.sets.before | self.sets.new]
+            least = np.minimum.reduceat(self._costs[now] + there, self.sets.first)
             self.left[now, 1:-1] = np.minimum(self.left[now + 1, 1:-1], least)
-
-    def _ways(self, now: int) -> Floats:
-        there = self.left[now + 1, self.sets.before | self.sets.new]
-        return np.asarray(self._costs[now] + there)
 
     def sends(self, have: int, start: int) -> list[tuple[int, int]]:
         """The sends of a cheapest tree: (round, wire). have: the set that has the data before round `start`."""
@@ -235,23 +227,19 @@ class Growth:
 Clique = tuple[int, ...]
 Partition = tuple[Clique, ...]
 # Ranks of a clique that joins what trees brought, and sequences of exchanges that are tried.
-_MOST_IN_CLIQUE, _MOST_SEQUENCES = 4, 4000
+MOST_IN_CLIQUE, _MOST_SEQUENCES = 4, 4000
 
 
 def cliques(wires: Wires, most: int) -> list[Clique]:
     """All sets of 1 to `most` ranks of which each has a link to each."""
-    joined = _joined(wires)
+    joined = np.zeros((wires.ranks, wires.ranks), dtype=bool)
+    joined[wires.src, wires.dst] = True
     found: list[Clique] = [(rank,) for rank in range(wires.ranks)]
     for count in range(2, most + 1):
         for group in combinations(range(wires.ranks), count):
             if all(joined[a, b] and joined[b, a] for a, b in combinations(group, 2)):
                 found.append(group)
     return found
-
-
-def small_cliques(wires: Wires) -> list[Clique]:
-    """Those in which trees may end."""
-    return cliques(wires, _MOST_IN_CLIQUE)
 
 
 def sequences(wires: Wires) -> list[tuple[Partition, ...]]:
@@ -305,9 +293,3 @@ def _partitions(n: int, groups: list[Clique], taken: frozenset[int] = frozenset(
         if free in group and not taken & {*group}
         for rest in _partitions(n, groups, taken | {*group})
     ]
-
-
-def _joined(wires: Wires) -> Floats:
-    joined = np.zeros((wires.ranks, wires.ranks))
-    joined[wires.src, wires.dst] = 1
-    return joined

@@ -293,16 +293,19 @@ def test_halving_gets_stuck_on_few_gpus_and_is_rescued(gpus: tuple[int, ...]) ->
 
 @given(st.integers(3, 6), st.randoms(use_true_random=False))
 def test_a_search_finds_the_heaviest_spanning_balanced_tree(count: int, random: Random) -> None:
-    """Against all ways to let everyone send once: without penalties of the score, no tree weighs more."""
+    """Against all ways to let everyone send once: no tree weighs more than the best, nor than the best without penalties."""
     upper = np.triu([[random.choice((0, 1, 2, 3)) for _ in range(count)] for _ in range(count)], 1)
     weights = (upper + upper.T).astype(np.float32)
-    best = 0.0
+    best = unpenalized = 0.0
     length = 2 ** balanced.depth_of(count)
 
     def extend(leaves: list[int], unused: frozenset[int], total: float) -> None:
-        nonlocal best
+        nonlocal best, unpenalized
         if len(leaves) == length:
-            best = max(best, total) if not unused else best
+            if not unused:
+                best = max(best, total)
+                # Where nobody meets another one in two rounds, nothing is taken off.
+                unpenalized = max(unpenalized, total) if len(set(leaves[::2])) == length // 2 else unpenalized
             return
         above = leaves[len(leaves) & (len(leaves) - 1)]
         extend([*leaves, above], unused, total)
@@ -317,7 +320,7 @@ def test_a_search_finds_the_heaviest_spanning_balanced_tree(count: int, random: 
         check_tree(weights, BalancedTree(tuple(found), True))
         assert tree_weight(weights, found) <= best
         if len(set(found[::2])) == length // 2:
-            assert tree_weight(weights, found) == best
+            assert tree_weight(weights, found) == unpenalized
 
 
 # --- the matrix, the slices and the schedule --------------------------------------------------------------------------

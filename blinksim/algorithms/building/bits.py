@@ -18,7 +18,6 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.collective import Collective
 from blinksim.packing.cubes import (
     DOUBLE,
-    EXCHANGE,
     HALVE,
     Cube,
     CubeColumn,
@@ -26,6 +25,7 @@ from blinksim.packing.cubes import (
     Event,
     cube,
     doubled,
+    halved,
     labels,
     seen_after,
     turns,
@@ -67,7 +67,8 @@ def patterns(topology: Topology, collective: Collective, name: str) -> Iterator[
         if collective.name == "allgather":
             ways = [doubled(tuple(range(len(order))), order, (0,))]
         else:
-            ways = [_halved(order, halvings) for halvings in range(len(order) + 1)]
+            there_and_back = [(*order, *reversed(order[:halvings])) for halvings in range(len(order) + 1)]
+            ways = [halved(range(len(way)), way, halvings) for halvings, way in enumerate(there_and_back)]
         for events in ways:
             plan = Plan(topology, collective, name, "steps")
             _add(plan, events, Fraction(1), ranks)
@@ -76,12 +77,6 @@ def patterns(topology: Topology, collective: Collective, name: str) -> Iterator[
         plan = Plan(topology, collective, name, "steps")
         _two_at_once(plan, inside)
         yield plan.finish()
-
-
-def _halved(order: tuple[int, ...], halvings: int) -> tuple[Event, ...]:
-    kinds = [HALVE] * halvings + [EXCHANGE] * (len(order) - halvings) + [DOUBLE] * halvings
-    way = (*order, *reversed(order[:halvings]))
-    return tuple(Event(now, bit, kind) for now, (bit, kind) in enumerate(zip(way, kinds, strict=True)))
 
 
 def _two_at_once(plan: Plan, inside: int) -> None:
