@@ -293,7 +293,7 @@ def test_halving_gets_stuck_on_few_gpus_and_is_rescued(gpus: tuple[int, ...]) ->
 
 @given(st.integers(3, 6), st.randoms(use_true_random=False))
 def test_a_search_finds_the_heaviest_spanning_balanced_tree(count: int, random: Random) -> None:
-    """Against all ways to let everyone send once: no tree weighs more than the best, nor than the best without penalties."""
+    """Against all ways to let everyone send once: no tree weighs more, nor more than those without penalties."""
     upper = np.triu([[random.choice((0, 1, 2, 3)) for _ in range(count)] for _ in range(count)], 1)
     weights = (upper + upper.T).astype(np.float32)
     best = unpenalized = 0.0
