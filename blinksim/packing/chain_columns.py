@@ -7,14 +7,14 @@ every pair and every end equally often.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice, pairwise
 
 from ortools.sat.python import cp_model
 
 from blinksim.packing.choose import Limits
-from blinksim.packing.columns import Arc, Column, Hops, Price, best_mix
+from blinksim.packing.columns import Arc, Column, Hops, best_mix
 from blinksim.packing.hamiltonian import Order, hamiltonian
 
 # Most orders that are listed; beyond that, orders are priced, up to this many ranks.
@@ -24,24 +24,19 @@ _PRICE_SCALE = 1_000_000
 _PRICE_EFFORT = 0.2
 
 
-def orders(hops: Hops, *, closed: bool, both: bool) -> Iterator[Order]:
-    """Orders of the members in which each hops to the next, and the last to the first if `closed`.
+def listed(hops: Hops, *, closed: bool, both: bool, most_ranks: int) -> list[Column] | None:
+    """A column for every order of the members in which each hops to the next, and the last to the first if `closed`.
 
     both: hops must exist in both directions, and of an order and its reverse only one is given; otherwise orders are
-    directed. Orders hold ranks; closed ones start at rank 0.
+    directed. None if there are too many, or more ranks than `most_ranks`.
     """
+    if hops.members > most_ranks:
+        return None
     members = hops.vertices[: hops.members]
     rank = {vertex: number for number, vertex in enumerate(members)}
     joined = hops.both if both else hops.next_to
     next_to = [[rank[b] for b in joined[a] if b in rank] for a in members]
-    return hamiltonian(next_to, closed=closed, both=both)
-
-
-def listed(hops: Hops, *, closed: bool, both: bool, most_ranks: int) -> list[Column] | None:
-    """All `orders` as columns; None if there are too many, or more ranks than that."""
-    if hops.members > most_ranks:
-        return None
-    found = list(islice(orders(hops, closed=closed, both=both), MOST_LISTED + 1))
+    found = list(islice(hamiltonian(next_to, closed=closed, both=both), MOST_LISTED + 1))
     return [column(hops, order, closed=closed, both=both) for order in found] if len(found) <= MOST_LISTED else None
 
 
@@ -102,37 +97,21 @@ def priced(
     """The columns of `start` (or the cheapest order), and those that a linear program over all orders takes."""
     if hops.members > MOST_PRICED:
         return list(start), ()
-    price = pricing(hops, closed=closed, both=both, limits=limits)
+    rank = {vertex: number for number, vertex in enumerate(hops.vertices[: hops.members])}
+    arcs = [(a, b) for a, b in hops.routes if a in rank and b in rank and (not both or (b, a) in hops.routes)]
+    ends = [(rank[a], rank[b]) for a, b in arcs]
+
+    def price(prices: Sequence[float], worth: Sequence[float]) -> list[Column]:
+        cost = hops.cost(prices)
+        costs = [cost[a, b] + (cost[b, a] if both else 0.0) for a, b in arcs]
+        order = cheapest_order(ends, costs, hops.members, closed=closed, limits=replace(limits, effort=_PRICE_EFFORT))
+        found = [] if order is None else [column(hops, order, closed=closed, both=both)]
+        return [c for c in found if sum(prices[r] * times for r, times in c.load) < worth[0] - 1e-6]
+
     pool = list(start) or price([1.0] * len(capacity), [float("inf")])
     # Each answer takes longer on a larger machine.
     rounds = 60 if hops.members <= 16 else 40
     return pool, best_mix(pool, capacity, price=price, rounds=rounds).columns if pool else ()
-
-
-def pricing(hops: Hops, *, closed: bool, both: bool, limits: Limits) -> Price:
-    """A function that finds the order of least price, for `best_mix`."""
-    members = hops.vertices[: hops.members]
-    rank = {vertex: number for number, vertex in enumerate(members)}
-    limits = replace(limits, effort=_PRICE_EFFORT)
-
-    def price(prices: Sequence[float], worth: Sequence[float]) -> list[Column]:
-        arcs = [(a, b) for a, b in hops.routes if a in rank and b in rank and (not both or (b, a) in hops.routes)]
-        cost = hops.cost(prices)
-        total = {(a, b): cost[a, b] + (cost[b, a] if both else 0.0) for a, b in arcs}
-        order = cheapest_order(
-            [(rank[a], rank[b]) for a, b in arcs],
-            [total[arc] for arc in arcs],
-            len(members),
-            closed=closed,
-            limits=limits,
-        )
-        if order is None:
-            return []
-        found = column(hops, order, closed=closed, both=both)
-        value = sum(prices[r] * times for r, times in found.load)
-        return [found] if value < worth[0] - 1e-6 else []
-
-    return price
 
 
 def cheapest_order(arcs: Sequence[Arc], cost: Sequence[float], n: int, *, closed: bool, limits: Limits) -> Order | None:
@@ -147,8 +126,8 @@ def cheapest_order(arcs: Sequence[Arc], cost: Sequence[float], n: int, *, closed
     model.add_circuit(circuit)
     scale = _PRICE_SCALE / (max(cost, default=0.0) or 1.0)
     model.minimize(sum(round(c * scale) * x for c, (_, _, x) in zip(cost, literals, strict=True)))
-    solver = limits.solver()
-    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+    solver = limits.solved(model)
+    if solver is None:
         return None
     follows = {a: b for a, b, x in circuit if solver.value(x)}
     order = [0 if closed else follows[n]]

@@ -8,7 +8,7 @@ their way are distinct; chunks that only move are counted by origin, which makes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import inf
@@ -103,25 +103,20 @@ class _Expansion:
             self._load.setdefault((resource, step), []).append(times * amount)
         return amount
 
-    def solve(self) -> tuple[cp_model.CpSolver, bool, bool]:
-        """The solver, whether it has an answer, and whether that is final."""
+    def answer(self, journeys: Callable[[cp_model.CpSolver], Sequence[Journey]]) -> Answer:
+        """What the search finds. journeys: reads them from a solver that has an answer."""
         for (resource, step), terms in self._load.items():
             # Chunks per round: exact, since a bus or a limited device need not be a whole number of lanes.
             per_round = Fraction(self.hops.capacity[resource]) * self.hops.unit / self.hops.lane
             self.model.add(per_round.denominator * sum(terms) <= per_round.numerator * self.rounds[step])
         solver = Limits(self.question.time_limit, self.question.seed, inf).solver()
-        status = solver.solve(self.model)
-        final = status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
-        return solver, status in (cp_model.OPTIMAL, cp_model.FEASIBLE), final
-
-    def answer(self, solver: cp_model.CpSolver, journeys: Sequence[Journey] | None, proved: bool) -> Answer:
-        least = self.question.least_rounds
-        if journeys is None:
-            return Answer(None, (), least, proved)
+        status, least = solver.solve(self.model), self.question.least_rounds
+        if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            return Answer(None, (), least, status == cp_model.INFEASIBLE)
         if self.question.rounds is None:
             least = max(least, round(solver.best_objective_bound))
         rounds = tuple(solver.value(r) for r in self.rounds)
-        return Answer(tuple(journeys), rounds, least, sum(rounds) <= least)
+        return Answer(tuple(journeys(solver)), rounds, least, sum(rounds) <= least)
 
 
 def spread(question: Question, origins: Sequence[int]) -> Answer:
@@ -145,14 +140,12 @@ def spread(question: Question, origins: Sequence[int]) -> Answer:
             if a != origin:
                 model.add(sum(earlier for when, earlier in arrivals[a] if when < step) >= amount)
         found.append(sends)
-    solver, known, final = expansion.solve()
-    if not known:
-        return expansion.answer(solver, None, final)
-    journeys = [
-        Journey(origin, None, tuple(send for send, amount in sends.items() if solver.value(amount)))
-        for origin, sends in zip(origins, found, strict=True)
-    ]
-    return expansion.answer(solver, journeys, final)
+    return expansion.answer(
+        lambda solver: [
+            Journey(origin, None, tuple(send for send, amount in sends.items() if solver.value(amount)))
+            for origin, sends in zip(origins, found, strict=True)
+        ]
+    )
 
 
 def move(question: Question, wanted: Mapping[int, Mapping[int, int]]) -> Answer:
@@ -180,14 +173,15 @@ def move(question: Question, wanted: Mapping[int, Mapping[int, int]]) -> Answer:
         for vertex in hops.vertices:
             model.add(stock[vertex] == targets.get(vertex, 0))
         found[origin] = sends
-    solver, known, final = expansion.solve()
-    if not known:
-        return expansion.answer(solver, None, final)
-    journeys = []
-    for origin, sends in found.items():
-        amounts = {send: solver.value(amount) for send, amount in sends.items() if solver.value(amount)}
-        journeys += _followed(origin, sum(wanted[origin].values()), amounts)
-    return expansion.answer(solver, journeys, final)
+
+    def journeys(solver: cp_model.CpSolver) -> list[Journey]:
+        journeys = []
+        for origin, sends in found.items():
+            amounts = {send: solver.value(amount) for send, amount in sends.items() if solver.value(amount)}
+            journeys += _followed(origin, sum(wanted[origin].values()), amounts)
+        return journeys
+
+    return expansion.answer(journeys)
 
 
 def _followed(origin: int, total: int, amounts: Mapping[tuple[int, int, int], int]) -> list[Journey]:
@@ -197,15 +191,11 @@ def _followed(origin: int, total: int, amounts: Mapping[tuple[int, int, int], in
         arrived: list[tuple[int, list[tuple[int, int, int]]]] = []
         for (when, a, b), amount in amounts.items():
             if when == step:
-                arrived += [(b, _extended(at[a].pop(), (step, a, b))) for _ in range(amount)]
+                for _ in range(amount):
+                    trail = at[a].pop()
+                    # A chunk that returns to a vertex skips the detour.
+                    detour = next((place for place, (_, start, _) in enumerate(trail) if start == b), None)
+                    arrived.append((b, [*trail, (step, a, b)] if detour is None else trail[:detour]))
         for vertex, trail in arrived:
             at.setdefault(vertex, []).append(trail)
     return [Journey(origin, vertex, tuple(trail)) for vertex, trails in at.items() for trail in trails]
-
-
-def _extended(trail: list[tuple[int, int, int]], send: tuple[int, int, int]) -> list[tuple[int, int, int]]:
-    """The trail and one more send; a chunk that returns to a vertex skips the detour."""
-    for place, (_, a, _) in enumerate(trail):
-        if a == send[2]:
-            return trail[:place]
-    return [*trail, send]

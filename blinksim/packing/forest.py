@@ -50,8 +50,10 @@ def pack_turned(arcs: Arcs, rate: Fraction, group: Array) -> tuple[list[RootedTr
     for a, b, value in zip(arcs.tail.tolist(), arcs.head.tolist(), arcs.capacity, strict=True):
         if value and a != b:
             total[a, b] = total.get((a, b), Fraction(0)) + value
-    steps = _classes(group, total)
-    if steps is None:
+    # The capacity of every class, by the vertex at which its arc from vertex 0 ends.
+    steps = {b: value for (a, b), value in total.items() if a == 0}
+    alike = (total.get((a, b)) == value for end, value in steps.items() for a, b in enumerate(group[:, end].tolist()))
+    if len(total) != len(steps) * len(group) or not all(alike):
         return None
     found = trees_of_first(group[:, list(steps)], list(steps.values()), rate)
     if found is None:
@@ -73,18 +75,6 @@ def regular_group(topology: Topology) -> Array | None:
         return None
     exponents = turns.place - turns.place[0]
     return np.stack([turns.along(exponents, np.full(count, vertex)) for vertex in range(count)], axis=1)
-
-
-def _classes(group: Array, total: dict[tuple[int, int], Fraction]) -> dict[int, Fraction] | None:
-    """The capacity of every class, by the vertex at which its arc from vertex 0 ends; None if equal ones differ."""
-    steps = {b: value for (a, b), value in total.items() if a == 0}
-    if len(total) != len(steps) * len(group):
-        return None
-    for end, value in steps.items():
-        heads = group[:, end].tolist()
-        if any(total.get((vertex, b)) != value for vertex, b in enumerate(heads)):
-            return None
-    return steps
 
 
 Part = tuple[Array, Array, int]

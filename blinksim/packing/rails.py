@@ -15,10 +15,9 @@ rule solves them with as few pieces as there are totals (Dantzig 1951).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from fractions import Fraction
-from functools import partial
 from itertools import cycle, pairwise
 from math import gcd
 
@@ -137,19 +136,9 @@ def choose_places(rails: Rails, units: Ints, aim: float) -> Pieces:
     units: (N, L, N, L), what member i of node a has for member j of node b. aim: units/s at which the search ends.
     Raises `InfeasibleError` where two nodes have no open place in common.
     """
-    found: dict[float, list[Pieces]] = {}
-
-    def keep(even: float, pieces: Pieces) -> None:
-        found.setdefault(even, []).append(pieces)
-
-    best, _ = _best(rails, units, aim, keep)
-    columns = ("a", "i", "k", "way", "b", "j", "amount")
-    return Pieces(*(np.concatenate([getattr(one, name) for one in found[best]]) for name in columns))
-
-
-def place_sums(rails: Rails, units: Ints, aim: float) -> Sums:
-    """What `choose_places` has members hand to each other and send across, added up; raises as it does."""
-    return _best(rails, units, aim, lambda even, pieces: None)[1]
+    found: list[Pieces] = []
+    place_sums(rails, units, aim, found)
+    return Pieces(*(np.concatenate([getattr(one, column.name) for one in found]) for column in fields(Pieces)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,8 +156,11 @@ class Sums:
     sends: int
 
 
-def _best(rails: Rails, units: Ints, aim: float, keep: Callable[[float, Pieces], None]) -> tuple[float, Sums]:
-    """Which of `_EVEN` is best, and its sums. keep: called with every piece of one of these, node by node."""
+def place_sums(rails: Rails, units: Ints, aim: float, pieces: list[Pieces] | None = None) -> Sums:
+    """What `choose_places` has members hand to each other and send across, added up; raises as it does.
+
+    pieces: gets those that are added up, node by node.
+    """
     nodes, local = rails.ranks.shape
     own = np.arange(nodes)
     within = units[own, :, own, :].copy()
@@ -179,24 +171,27 @@ def _best(rails: Rails, units: Ints, aim: float, keep: Callable[[float, Pieces],
     parts = place_parts(rails, by_node.astype(float))
     if parts is None:
         raise InfeasibleError("some nodes have no adapters of equal place in common")
-    best: tuple[float, float, Sums] | None = None
+    best: tuple[float, Sums] | None = None
     for even in _EVEN:
         room = _room(by_node, by_receiver, parts, even)
         if even < 1 and (room[~rails.open[:, None, :] | ~rails.open[None, :, :]] > 0).any():
             continue
-        sums = _summed(rails, units, room, by_receiver, within, partial(keep, even))
+        tried: list[Pieces] | None = None if pieces is None else []
+        sums = _summed(rails, units, room, by_receiver, within, tried)
         moved = (sums.before + sums.after + within).astype(float)
         time = float((rails.loads(moved, sums.across.astype(float)) / rails.rate).max())
         if best is None or time < best[0]:
-            best = time, even, sums
+            best = time, sums
+            if pieces is not None:
+                pieces[:] = tried or []
         if 1 / time >= aim * (1 - 1e-6):
             break
     assert best is not None
-    return best[1:]
+    return best[1]
 
 
 def _summed(
-    rails: Rails, units: Ints, room: Ints, by_receiver: Ints, within: Ints, keep: Callable[[Pieces], None]
+    rails: Rails, units: Ints, room: Ints, by_receiver: Ints, within: Ints, pieces: list[Pieces] | None
 ) -> Sums:
     nodes, local = rails.ranks.shape
     before, after = (np.zeros(nodes * local * local, dtype=np.int64) for _ in range(2))
@@ -204,7 +199,8 @@ def _summed(
     sends = int(np.count_nonzero(within))
     for a in range(nodes):
         one = _pieces(rails, units, room, by_receiver, a)
-        keep(one)
+        if pieces is not None:
+            pieces.append(one)
         for moved, node, x, y in ((before, one.a, one.i, one.k), (after, one.b, one.k, one.j)):
             goes = x != y
             np.add.at(moved, ((node * local + x) * local + y)[goes], one.amount[goes])

@@ -136,7 +136,16 @@ def _split(
     # With two neighbours there is only one choice.
     series = not ends or (len(pairing.around) <= 2 and not excess)
     groups = _pairs(pairing.around, starts, ends, lambda v: place.get(v, (host[v], 0)))
-    pairing.give_up()
+    # The arcs in are lowered by what comes in beyond what goes out, but not where a set needs it.
+    for start in sorted(starts, key=lambda vertex: -starts[vertex]):
+        hit = pool.inside[via] & ~pool.inside[start]
+        amount = min(excess, starts[start], pool.least(hit) if hit else excess)
+        if amount > 0:
+            pool.pay(hit, amount)
+            starts[start] -= amount
+            excess -= amount
+            graph.take(start, via, amount)
+            log.append(Split(start, via, -1, amount))
     # First an equal part from each to each, then what is left in any way, and only then arcs back to their start.
     for group, parts in groups:
         if not ends:
@@ -184,20 +193,6 @@ class _Pairing:
         if start != end:
             graph.give(start, end, amount)
         self.log.append(Split(start, via, end, amount))
-
-    def give_up(self) -> None:
-        """Lower the arcs in by what comes in beyond what goes out, but not where a set needs it."""
-        starts, pool = self.starts, self.pool
-        excess = self.excess
-        for start in sorted(starts, key=lambda v: -starts[v]):
-            hit = pool.inside[self.via] & ~pool.inside[start]
-            amount = min(excess, starts[start], pool.least(hit) if hit else excess)
-            if amount > 0:
-                pool.pay(hit, amount)
-                starts[start] -= amount
-                excess -= amount
-                self.graph.take(start, self.via, amount)
-                self.log.append(Split(start, self.via, -1, amount))
 
 
 def _pairs(

@@ -120,12 +120,6 @@ class TreeSearch:
         )
         return None if arcs is None else self.column(arcs, group)
 
-    def price(self, prices: Sequence[float], worth: Sequence[float]) -> list[Column]:
-        """Trees that are worth more than they cost (`best_mix`)."""
-        cost = self.hops.cost(prices)
-        found = [self.cheapest(cost, group) for group in range(len(self.roots))]
-        return [c for c in found if c is not None and improves(c, prices, worth)]
-
     def best(self) -> Mix:
         """The best mix of all trees; raises `InfeasibleError` if some member cannot be reached."""
         flat = dict.fromkeys(self.hops.routes, 1.0)
@@ -133,7 +127,13 @@ class TreeSearch:
         if any(column is None for column in start):
             raise InfeasibleError("some member cannot be reached by hops that pass no other member")
         first = [column for column in start if column is not None]
-        return best_mix(first, self.hops.capacity, groups=len(self.roots), price=self.price, rounds=300)
+
+        def price(prices: Sequence[float], worth: Sequence[float]) -> list[Column]:
+            cost = self.hops.cost(prices)
+            found = [self.cheapest(cost, group) for group in range(len(self.roots))]
+            return [c for c in found if c is not None and improves(c, prices, worth)]
+
+        return best_mix(first, self.hops.capacity, groups=len(self.roots), price=price, rounds=300)
 
     def drawn(self, seed: int, number: int = _DRAWN) -> list[Column]:
         """Trees with random prices, over all hops and over the wide ones only: wide trees mean few trees."""
