@@ -240,17 +240,14 @@ def shortened(mix: Mix, capacity: Sequence[int]) -> Mix:
     shares = [rate / total for rate in mix.rates]
     if lcm(*(share.denominator for share in shares)) <= _MOST_DENOMINATOR:
         return mix
-    rounded: list[Fraction] = [Fraction(0)] * len(shares)
+    parts = [int(share * _ROUNDED) for share in shares]
     for group in {column.group for column in mix.columns}:
         mine = [i for i, column in enumerate(mix.columns) if column.group == group]
-        parts = {i: int(shares[i] * _ROUNDED) for i in mine}
         # What rounding down leaves goes to the largest remainders.
         by_rest = sorted(mine, key=lambda i: parts[i] - shares[i] * _ROUNDED)
-        for i in by_rest[: _ROUNDED - sum(parts.values())]:
+        for i in by_rest[: _ROUNDED - sum(parts[i] for i in mine)]:
             parts[i] += 1
-        for i in mine:
-            rounded[i] = Fraction(parts[i], _ROUNDED)
-    kept = [(column, share) for column, share in zip(mix.columns, rounded, strict=True) if share]
+    kept = [(column, Fraction(part, _ROUNDED)) for column, part in zip(mix.columns, parts, strict=True) if part]
     rate = min(capacity[r] / load for r, load in loads(kept).items())
     return replace(mix, columns=tuple(c for c, _ in kept), rates=tuple(share * rate for _, share in kept))
 

@@ -52,17 +52,16 @@ def entry_trees(hops: Hops, nodes: Sequence[Sequence[int]], root: int) -> Iterat
     """
     routes = hops.routes
     own = [(root, other) for node in nodes if root in node for other in node if other != root]
+    away = [node for node in nodes if root not in node]
     entries = [
         [here for here in node if (root, here) in routes and all(b == here or (here, b) in routes for b in node)]
-        for node in nodes
-        if root not in node
+        for node in away
     ]
-    if not all(arc in routes for arc in own) or not all(entries):
+    if not routes.keys() >= {*own} or not all(entries):
         return
     for number in range(max(map(len, entries), default=0)):
         chosen = [options[number % len(options)] for options in entries]
-        others = [next(node for node in nodes if here in node) for here in chosen]
-        below = [(here, b) for here, node in zip(chosen, others, strict=True) for b in node if b != here]
+        below = [(here, b) for here, node in zip(chosen, away, strict=True) for b in node if b != here]
         yield (*own, *((root, here) for here in chosen), *below)
 
 

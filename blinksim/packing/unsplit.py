@@ -43,10 +43,9 @@ def far_first(wires: Wires, pairs: list[Pair]) -> list[tuple[Pair, tuple[int, ..
 
     The most messages that start on one wire are as few as possible, then the most that pass one.
     """
-    at: dict[Pair, int] = {}
-    for wire, ends in enumerate(zip(wires.src.tolist(), wires.dst.tolist(), strict=True)):
-        if ends not in at or wires.whole[wire] < wires.whole[at[ends]]:
-            at[ends] = wire
+    ends, whole = list(zip(wires.src.tolist(), wires.dst.tolist(), strict=True)), wires.whole.tolist()
+    # The quickest wire of every pair, the first of equal ones.
+    at = {ends[wire]: wire for wire in sorted(range(len(ends)), key=lambda wire: (-whole[wire], -wire))}
     model = cp_model.CpModel()
     starting: dict[int, list[cp_model.IntVar | int]] = defaultdict(list)
     passing: dict[int, list[cp_model.IntVar | int]] = defaultdict(list)
