@@ -39,7 +39,8 @@ LOG_COLLECTIVE: str | None = option(
     text="Which test of LOG; its collective, if LOG does not name it.  [default: what LOG says]", metavar="NAME"
 )
 NO_NVLS: bool = option(text="NCCL ran with NCCL_NVLS_ENABLE=0.")
-PLOT_Y: Literal["algbw", "busbw", "time"] = choice("algbw busbw time", "algbw", text="What the picture shows upwards.")
+PlotY = Literal["algbw", "busbw", "time"]
+PLOT_Y: PlotY = choice("algbw busbw time", "algbw", text="What the picture shows upwards.")
 QUIET: bool = option(text="No notes on stderr.", flags="-q --quiet")
 ROOT: int | None = option(text="Root rank of broadcast, reduce, gather, scatter.  [default: 0]")
 TRAFFIC: str | None = option(
@@ -366,7 +367,7 @@ class Compare(Options, run="blinksim.cli.project:compare"):
     search: float | None = option(kind=Decimal(0, min_open=True), metavar="SECONDS")
     timing: ModelOptions = group(ModelOptions)
     plot: str | None = file_option()
-    plot_y: Literal["algbw", "busbw", "time"] = PLOT_Y
+    plot_y: PlotY = PLOT_Y
     force: bool = FORCE
     form: TableOptions = group(TableOptions)
 
@@ -839,7 +840,7 @@ class Measured(Options, run="blinksim.cli.logs:measured"):
     quality: str = option("ABC")
     plot: str | None = file_option()
     plot_collective: str = option("", metavar="NAME")
-    plot_y: Literal["algbw", "busbw", "time"] = PLOT_Y
+    plot_y: PlotY = PLOT_Y
     force: bool = FORCE
     form: TableOptions = group(TableOptions)
 
@@ -970,6 +971,6 @@ class Sweep(Options, run="blinksim.cli.sweep:sweep"):
     work: WhereOptions = group(WhereOptions)
     output: str | None = option(flags="-o --output", metavar="FILE")
     plot: str | None = file_option()
-    plot_y: Literal["algbw", "busbw", "time"] = PLOT_Y
+    plot_y: PlotY = PLOT_Y
     force: bool = FORCE_ALL
     form: TableOptions = group(TableOptions)

@@ -275,7 +275,7 @@ def _on_gpus(options: Calibrate) -> None:
             scale, unit = (1e6, "us") if one.name.endswith("_s") else (1e-9, "GB/s") if one.value > 1e6 else (1.0, "")
             if one.name == "flags.byte_s":
                 scale, unit = 1e12, "us/MB"
-            cells.append((one.name.removesuffix("_s"), *_interval(one, scale), unit, f"{one.before * scale:.4g}"))
+            cells.append((one.name.removesuffix("_s"), *_fitted(one, one.before, scale, unit)))
         click.echo(table(("constant", "fitted", "95 % interval", "unit", "before"), cells, left=(0, 3)))
         click.echo("")
         for words in times_words(found):
@@ -289,9 +289,10 @@ def _on_gpus(options: Calibrate) -> None:
     answer("calibrate", lambda: {"machine": whole.name, **found.to_dict(), "output": target}, text)
 
 
-def _interval(one: Fitted | Parameter, scale: float) -> tuple[str, str]:
-    """A fitted figure and its interval as cells."""
-    return f"{one.value * scale:.4g}", f"{one.low * scale:.4g} to {one.high * scale:.4g}"
+def _fitted(one: Fitted | Parameter, before: float, scale: float, unit: str) -> tuple[str, ...]:
+    """A fitted figure as cells: its value, its interval, their unit, and what it was before."""
+    interval = f"{one.low * scale:.4g} to {one.high * scale:.4g}"
+    return f"{one.value * scale:.4g}", interval, unit, f"{before * scale:.4g}"
 
 
 def _go_on(target: str | None, line: str) -> None:
@@ -305,10 +306,8 @@ def _go_on(target: str | None, line: str) -> None:
 
 def _show_nccl(found: NcclFit) -> None:
     """NCCL's own constants: the fitted ones as a table, and those that the times do not tell apart."""
-    cells = []
-    for one in found.constants:
-        scale, unit = (1e-9, "GB/s") if one.is_rate else (1e6, "us")
-        cells.append((one.name, *_interval(one, scale), unit, f"{one.before * scale:.4g}"))
+    units = {True: (1e-9, "GB/s"), False: (1e6, "us")}
+    cells = [(one.name, *_fitted(one, one.before, *units[one.is_rate])) for one in found.constants]
     click.echo("")
     click.echo(table(("NCCL's constant", "fitted", "95 % interval", "unit", "before"), cells, left=(0, 3)))
     click.echo(f"\n  NCCL's real time by them: {found.error.words()}")
@@ -351,10 +350,10 @@ def _show_calibration(found: Calibration, target: str | None, question: Question
         else "these sizes do not determine a bandwidth"
     )
     click.echo(f"{found.series[0].topology.name}: {first}, from {len(found.residuals)} measurements\n")
-    cells = []
-    for p in found.parameters:
-        scale, unit = (1e-9, "GB/s a lane") if p.quantity == "bandwidth" else (1e6, "us a message")
-        cells.append((p.kind, p.quantity, *_interval(p, scale), unit, f"{found.before[p] * scale:.4g}"))
+    units = {True: (1e-9, "GB/s a lane"), False: (1e6, "us a message")}
+    cells = [
+        (p.kind, p.quantity, *_fitted(p, found.before[p], *units[p.quantity == "bandwidth"])) for p in found.parameters
+    ]
     heading = ("link class", "figure", "fitted", "95 % interval", "unit", "before")
     click.echo(table(heading, cells, left=(0, 1, 4)))
     click.echo("")

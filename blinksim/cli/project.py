@@ -201,10 +201,8 @@ def compare(options: Compare) -> None:
         if options.plot and options.search is None and timing == registry.DEFAULT and not (listed or others):
             made = quicker_made(part, wanted, some_sizes(part, sizes), _SECONDS_A_SIZE, say)
     _print(found, question)
-    if options.plot:
-        from blinksim import plots
-
-        drawn(plots.compare(replace(found, made=found.made | made), y=options.plot_y), options.plot, options.force)
+    shown = replace(found, made=found.made | made)
+    drawn(options.plot, options.force, "compare", shown, y=options.plot_y)
 
 
 def _chosen_by_libraries(

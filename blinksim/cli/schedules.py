@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # From which part on the sums of alpha and beta are said to differ.
 _OFF = 0.1
 _MOST_LEGS, _MOST_LINKS = 12, 8
+# Of the options of verify: those that name a part of the machine, and those that say what is asked of the file.
+_PART, _ASKED = ("nodes", "members", "rates", "edits"), ("in_place", "slots", "root", "release")
 
 
 def schedules(options: Schedules) -> None:
@@ -67,21 +69,8 @@ def verify(options: Verify) -> None:
 
     if options.rates is not None and options.machine is None:
         raise InputError("--rates says at which rates --machine is loaded; give --machine too")
-    question = Question(
-        options.machine or "",
-        nodes=options.nodes,
-        members=options.members,
-        rates=options.rates,
-        edits=options.edits,
-    )
-    found = verify_file(
-        options.file,
-        question,
-        in_place=options.in_place,
-        slots=options.slots,
-        root=options.root,
-        release=options.release,
-    )
+    given, asked = ({name: getattr(options, name) for name in names} for names in (_PART, _ASKED))
+    found = verify_file(options.file, Question(options.machine or "", **given), **asked)
     said = {"file": options.file, **found.to_dict()}
     answer("verify", lambda: said, lambda: click.echo(f"{options.file}: {found.text()}"))
     if not found.proved:
@@ -205,12 +194,7 @@ def simulate(options: Simulate) -> None:
     loaded = read_schedule(options.schedule, options.where)
     search = "" if options.how.chunk else ", searching the best size of pieces; --chunk 1MiB or another size saves that"
     with Working(f"simulating {options.schedule}{search}"):
-        timeline = simulated(
-            loaded,
-            size,
-            launch=launch,
-            **vars(options.how),
-        )
+        timeline = simulated(loaded, size, launch=launch, **vars(options.how))
 
     def write(_: str) -> None:
         if trace:
@@ -283,11 +267,7 @@ def run(options: Run) -> None:
         idle = [f"--{name}" for name in ("warmup", "iterations") if name in given]
         if idle:
             note(f"{' and '.join(idle)}: no effect without --executor cupy; NumPy runs once and takes no time")
-    found = execute(
-        read_schedule(options.schedule, options.where),
-        options.size,
-        **vars(options.how),
-    )
+    found = execute(read_schedule(options.schedule, options.where), options.size, **vars(options.how))
     answer("run", lambda: {"schedule": options.schedule, **found.to_dict()}, lambda: _show_run(found))
     if not found.ok:
         context.exit(1)

@@ -85,11 +85,8 @@ def sweep(options: Sweep) -> None:
         edited = {"edits": list(question.edits), "vary": list(options.vary)}
         said = {"machine": found.machine, **asked, **edited, "rows": rows}
         answer("sweep", lambda: said, lambda: _show(found, output), lambda: rows)
-    if options.plot:
-        from blinksim import plots
-
-        drawn(plots.sweep(found, options.plot_y), options.plot, options.force)
-    elif not (form.csv or form.json) and 1 <= len(found.varying()) <= 3:
+    drawn(options.plot, options.force, "sweep", found, options.plot_y)
+    if not (options.plot or form.csv or form.json) and 1 <= len(found.varying()) <= 3:
         again = command_line(question, options.collective, options.root, options.traffic)
         again += typed_options(options, "sizes", "algorithms", "model", "vary", "bounds")
         click.echo(f"next: blinksim sweep {again} --plot sweep.png")

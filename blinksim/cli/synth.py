@@ -92,11 +92,7 @@ def synth(options: Synth) -> None:
     with written(options.output, lambda target: write_schedule(found, target, options.force)) as output:
         said = {**question.described(topology), **found.to_dict()}
         answer("synth", lambda: said, lambda: _show(found, options, question, output))
-    if options.plot:
-        from blinksim import plots
-
-        exchanges = found.compact.collective.exchanges
-        drawn(plots.loads(found) if exchanges else plots.trees(found), options.plot, options.force)
+    drawn(options.plot, options.force, "loads" if found.compact.collective.exchanges else "trees", found)
     if not found.verdict.ok:
         click.get_current_context().exit(1)
     if found.interrupted:
@@ -168,8 +164,7 @@ def _pareto(question: Question, collective: Collective, options: Synth) -> None:
             click.echo(f"next: blinksim synth {again} --pareto{typed_options(options, 'time_limit')} -o front")
 
     answer("synth", lambda: {**question.described(found.topology), **found.to_dict(), "rows": rows}, text)
-    if options.plot:
-        drawn(plots.pareto(found), options.plot, options.force)
+    drawn(options.plot, options.force, "pareto", found)
     if found.interrupted:
         click.get_current_context().exit(130)
 

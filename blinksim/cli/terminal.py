@@ -13,15 +13,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 import click
 
 from blinksim.errors import InputError
 from blinksim.printable import printable
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # Of the keys that ``--json`` prints: one is added without a new version, and removed or renamed with one.
 SCHEMA_VERSION = 1
@@ -139,12 +136,22 @@ def written(target: str | None, write: Callable[[str], object]) -> Iterator[str 
         raise failure
 
 
-def drawn(picture: Figure, path: str, force: bool) -> None:
-    """Writes a picture, and says where it is: on stderr if stdout is for a program."""
-    from blinksim import plots
+def drawn(target: str | None, force: bool, kind: str, *given: object, **more: object) -> None:
+    """Writes the picture `blinksim.plots` has of this kind, if one is wanted, and says where it is.
 
-    file = plots.save(picture, path, force=force)
-    click.echo(f"drawn: {file}", err=flagged("csv") or flagged("json"))
+    That goes to stderr if stdout is for a program.
+    """
+    if target:
+        from blinksim import plots
+
+        file = plots.save(getattr(plots, kind)(*given, **more), target, force=force)
+        click.echo(f"drawn: {file}", err=flagged("csv") or flagged("json"))
+
+
+def exports(variables: Mapping[str, str]) -> None:
+    """The lines that set variables of the environment in a shell."""
+    for name, value in variables.items():
+        click.echo(f"    export {name}={shlex.quote(value)}")
 
 
 def typed(path: str) -> str:

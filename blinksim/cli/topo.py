@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 from collections import Counter
 from dataclasses import asdict, replace
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from blinksim.cli.options import command_line, question_of
-from blinksim.cli.terminal import answer, note, print_json, typed
+from blinksim.cli.terminal import answer, exports, note, print_json, typed
 from blinksim.errors import InputError, unknown
 from blinksim.textio.text_table import count, names, table
 from blinksim.topology.elements import BRANCHING, IN_NETWORK_FACTS
@@ -229,7 +228,7 @@ def import_machine(options: TopoImport) -> None:
 
 def export(options: TopoExport) -> None:
     """A machine written for NCCL."""
-    from blinksim import exports
+    from blinksim import exports as formats
     from blinksim.question import Question
     from blinksim.textio.whole_files import write_text
 
@@ -240,7 +239,7 @@ def export(options: TopoExport) -> None:
     question = Question(options.machine, members=options.members, rates=options.rates, edits=options.edits)
     whole = question.whole()
     topology = whole if question.members is None else whole.subset(question.part(whole).members)
-    found = exports.export(topology, name, bus_ids=options.bus_ids and options.bus_ids.split(","))
+    found = formats.export(topology, name, bus_ids=options.bus_ids and options.bus_ids.split(","))
     advice = [*(f"  note     {line}" for line in found.notes), f"  caution  {found.caution}"]
     if output is None:
         click.echo(found.files[""], nl=False)
@@ -249,8 +248,7 @@ def export(options: TopoExport) -> None:
         return
     write_text(output, found.files[""], force=options.force)
     click.echo(f"{output}: {found.summary}\n\n  set, for one command:")
-    for key, value in found.variables(output).items():
-        click.echo(f"    export {key}={shlex.quote(value)}")
+    exports(found.variables(output))
     click.echo(f"  in force if {found.proof[0]}")
     for line in advice:
         click.echo(line)

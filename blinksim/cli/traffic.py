@@ -50,7 +50,4 @@ def traffic(options: Traffic) -> None:
                 click.echo(f"next: blinksim bound MACHINE alltoallv --traffic {typed(output)}")
 
         answer("traffic", lambda: facts, text)
-    if options.plot:
-        from blinksim import plots
-
-        drawn(plots.traffic(found), options.plot, options.force)
+    drawn(options.plot, options.force, "traffic", found)

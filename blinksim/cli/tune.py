@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from blinksim.cli.options import ALL_GPUS
-from blinksim.cli.terminal import Working, answer, print_json, typed
+from blinksim.cli.terminal import Working, answer, exports, print_json, typed
 from blinksim.errors import InputError
 from blinksim.textio.text_table import table
 from blinksim.units import format_size, format_time
@@ -42,13 +41,8 @@ def tune(options: Tune) -> None:
     from blinksim.nccl.tuner import tuner_files
     from blinksim.textio.whole_files import write_text
 
-    machine, times, output, plugin, force = (
-        options.machine,
-        options.times,
-        options.output,
-        options.plugin,
-        options.force,
-    )
+    machine, times, output = options.machine, options.times, options.output
+    plugin, force = options.plugin, options.force
     if machine is None:
         if plugin is None:
             raise InputError("name a machine and its measured times, or --gpus to take them (or --plugin FILE alone)")
@@ -57,7 +51,7 @@ def tune(options: Tune) -> None:
             print_json({"command": "tune", "plugin": str(place), "source": str(tuner_files.SOURCE)})
         else:
             click.echo(f"{place}: the plugin, for NCCL 2.21 and later and RCCL")
-            click.echo(f"    export NCCL_TUNER_PLUGIN={shlex.quote(str(place.resolve()))}")
+            exports({"NCCL_TUNER_PLUGIN": str(place.resolve())})
         return
     if (times is None) == (options.gpus is None):
         raise InputError("give measured times (TIMES) or --gpus to take them here, one of the two")
@@ -79,8 +73,7 @@ def tune(options: Tune) -> None:
             click.echo("next: the same with -o tuner.csv")
             return
         click.echo(f"{output}: {exported.summary}; in the environment of every rank:")
-        for name, value in (variables | ({} if plugin is None else {"NCCL_TUNER_PLUGIN": plugin})).items():
-            click.echo(f"    export {name}={shlex.quote(value)}")
+        exports(variables | ({} if plugin is None else {"NCCL_TUNER_PLUGIN": plugin}))
         click.echo("  with whole paths, where ranks start in other folders")
         if plugin is None and "NCCL_TUNER_PLUGIN" in variables:
             click.echo(f"  build the plugin: blinksim tune --plugin {typed(variables['NCCL_TUNER_PLUGIN'])}")

@@ -360,7 +360,8 @@ def tables() -> Iterator[Table]:
     socket, plugin = transport("socket"), transport("ntb")
     crossing = paths_cross(socket, plugin)
     mailbox = Mailbox(CONSTANTS["pio_message"].value, CONSTANTS["dma_start"].value, ntb.bandwidth)
-    dma = [start_for_crossover(Mover("PIO", 0.5e-6, 1e9), ntb.bandwidth, 4 * count) for count in (8000, 10000)]
+    low, pio = Mover("PIO", 0.5e-6, 1e9), "PIO at an assumed 1 GB/s"
+    dma = {count: start_for_crossover(low, ntb.bandwidth, 4 * count) for count in (8000, 10000)}
     alone, four = (2**26 / mailbox.time(2**26, 2**18, channels) / 1e9 for channels in (1, 4))
     assumed = "from assumed latencies"
     yield Table(
@@ -368,11 +369,9 @@ def tables() -> Iterator[Table]:
         "sections 4.2.5, 5.5 and 5.6; ours: staged in host memory, times as assumed in `CONSTANTS`",
         (
             Figure("NTB quicker than sockets from", (8000, 10000), (crossing or 0) / 4, "float32", assumed),
-            Figure(
-                "start of DMA if PIO crosses at 8,000 float32", None, 1e6 * dma[0], "us", "PIO at an assumed 1 GB/s"
-            ),
-            Figure(
-                "start of DMA if PIO crosses at 10,000 float32", None, 1e6 * dma[1], "us", "PIO at an assumed 1 GB/s"
+            *(
+                Figure(f"start of DMA if PIO crosses at {count:,} float32", None, 1e6 * start_s, "us", pio)
+                for count, start_s in dma.items()
             ),
             Figure("64 MiB in chunks of 256 KiB, 1 channel", None, alone, "GB/s", assumed),
             Figure("64 MiB in chunks of 256 KiB, 4 channels", None, four, "GB/s", assumed),

@@ -115,10 +115,9 @@ class KeyValueStore:
             raise InputError("a key has 1 element or more")
         sizes = [FLOAT32 * count for count in elements]
         launch = self.operation_s * self.operations(way)
-        if way == "ring":
-            return push_pulls(self.schedules[way], sizes, before_wait=before_wait, launch=launch)
-        # Copies of whole arrays, or of whole slices.
-        return push_pulls(self.schedules[way], sizes, before_wait=before_wait, launch=launch, pieces=1)
+        # But for the ring, copies are of whole arrays or of whole slices.
+        pieces = None if way == "ring" else 1
+        return push_pulls(self.schedules[way], sizes, before_wait=before_wait, launch=launch, pieces=pieces)
 
     def times(self, elements: Sequence[int], before_wait: int = 1) -> dict[str, float]:
         """`time` by every way, quickest first."""
@@ -188,7 +187,11 @@ def tables() -> Iterator[Table]:
         crossings.append(Figure(name, (1e6, 1e7), elements, "float32", f"with {1e6 * OPERATION_S:.0f} us a copy"))
     yield Table("Many trees overtake one from", "figures 6 and 7", tuple(crossings))
     networks = {"ResNet-50": resnet50(), "VGG-16": vgg16()}
-    times = {name: {way: _of_links(store, way, keys) for way in WAYS} for name, keys in networks.items()}
+    sizes = {name: [FLOAT32 * elements for elements in keys] for name, keys in networks.items()}
+    times = {
+        name: {way: push_pulls(store.schedules[way], keys, before_wait=150) for way in WAYS}
+        for name, keys in sizes.items()
+    }
     many, few = times.values()
     issued = "150 before a wait, by links alone"
     yield Table(
@@ -211,7 +214,3 @@ def tables() -> Iterator[Table]:
             ours = None if found is None else found[way] / found["multi_tree"]
             gains.append(Figure(f"{row['network']}, over {words}", float(row[column]), ours, "times", note))
     yield Table("Speedup of training by trees", "whole steps on synthetic data", tuple(gains))
-
-
-def _of_links(store: KeyValueStore, way: str, keys: Sequence[int]) -> float:
-    return push_pulls(store.schedules[way], [FLOAT32 * elements for elements in keys], before_wait=150)

@@ -124,10 +124,11 @@ class Reproduction(Result):
             lines += [f"\n{one.name}", f"  {one.source}"]
             if len(shown) < len(one.rows):
                 lines.append(f"  {len(one.rows) - len(shown)} of {len(one.rows)} rows agree and are left out")
-            cells = [
-                (row.what, _words(row.published), _words(row.ours), row.unit, _percent(row.difference_pct), row.note)
-                for row in shown
-            ]
+            cells = []
+            for row in shown:
+                off = row.difference_pct
+                percent = "-" if off is None else "0 %" if abs(off) < 5e-3 else f"{off:+.2f} %"
+                cells.append((row.what, _words(row.published), _words(row.ours), row.unit, percent, row.note))
             if cells:
                 lines.append(table(("", "published", "ours", "unit", "difference", "note"), cells, left=(0, 3, 5)))
         if self.slips:
@@ -145,10 +146,6 @@ def _words(value: Published) -> str:
         low, high = value
         return f"above {_words(low)}" if high is None else f"{_words(low)} to {_words(high)}"
     return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else "0 %" if abs(value) < 5e-3 else f"{value:+.2f} %"
 
 
 def published_rows(name: str) -> list[dict[str, str]]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
 from blinksim.errors import BlinksimError, InputError
 from blinksim.schedule.loads import resource_loads, resources
@@ -19,7 +18,6 @@ from blinksim.schedule.model import Schedule
 from blinksim.timing.alpha_beta import cost
 from blinksim.timing.event_graph import (
     EventGraph,
-    Run,
     ScheduleGraph,
     Work,
     event_graph,
@@ -101,7 +99,14 @@ def together(
     busiest = int(np.argmax(load))
     if run.finish < max(int(load[busiest]), work.critical):
         raise BlinksimError("simulated less than the loads or the longest path need; this is a fault of blinksim")
-    finish = _finish(parts, work, run, amounts)
+    # When the last piece of each part is delivered.
+    assert run.start is not None
+    rows = np.arange(len(run.start))[:, None] < amounts
+    done = np.where(rows & ~work.graph.timeless, run.start + work.lag, 0)
+    finish, first = [], 0
+    for graph, _ in parts:
+        finish.append(work.seconds(int(done[:, first : first + graph.count].max(initial=0))))
+        first += graph.count
     _check(jobs, finish, options)
     by_itself = finish
     if alone:
@@ -160,18 +165,6 @@ def _merged(jobs: Sequence[Job], parts: Sequence[Part], options: Options) -> tup
     columns = zip(*((work.hold, work.lag, work.release) for work in works), strict=True)
     hold, lag, release = (np.concatenate(column) for column in columns)
     return Work(EventGraph(resources, timeless, before, after), hold, lag, release, unit), numbers
-
-
-def _finish(parts: Sequence[Part], work: Work, run: Run, amounts: npt.NDArray[np.int64]) -> list[float]:
-    """Seconds at which the last piece of each part is delivered. amounts: pieces by stage."""
-    assert run.start is not None
-    rows = np.arange(len(run.start))[:, None] < amounts
-    done = np.where(rows & ~work.graph.timeless, run.start + work.lag, 0)
-    finish, first = [], 0
-    for graph, _ in parts:
-        finish.append(work.seconds(int(done[:, first : first + graph.count].max(initial=0))))
-        first += graph.count
-    return finish
 
 
 def _check(jobs: Sequence[Job], finish: Sequence[float], options: Options) -> None:

@@ -104,7 +104,12 @@ class Runner:
         self.heads: list[tuple[Any, Any]] = []
         addresses = [[buffer.data.ptr for buffer in row] for row in self.buffers]
         flags, heralds = ([array.data.ptr for array in arrays] for arrays in (self.flags, self.heralds))
-        for gpu, table in zip(self.gpus, pack(program, addresses, flags, heralds, self._pace(lane_rate)), strict=True):
+        pace = 0
+        if lane_rate is not None:
+            # Clock cycles of these GPUs for a KiB at that rate.
+            clock = int(self.cupy.cuda.Device(self.gpus[0]).attributes["ClockRate"])
+            pace = round(1024 * 1000 * clock / lane_rate)
+        for gpu, table in zip(self.gpus, pack(program, addresses, flags, heralds, pace), strict=True):
             with self.cupy.cuda.Device(gpu):
                 self.tables.append(self.cupy.asarray(table))
                 self.heads.append((table[0], table[STRIDE]))
@@ -126,13 +131,6 @@ class Runner:
         array = cupy.ndarray((count,), dtype=dtype, memptr=cupy.cuda.MemoryPointer(memory, 0))
         array.view("uint8").fill(fill)
         return array
-
-    def _pace(self, lane_rate: float | None) -> int:
-        """Clock cycles of these GPUs for a KiB at `lane_rate`; 0 for no limit."""
-        if lane_rate is None:
-            return 0
-        with self.cupy.cuda.Device(self.gpus[0]) as device:
-            return round(1024 * 1000 * int(device.attributes["ClockRate"]) / lane_rate)
 
     def _settle(self) -> None:
         for gpu in dict.fromkeys(self.gpus):

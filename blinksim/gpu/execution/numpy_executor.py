@@ -131,9 +131,7 @@ class _Machine:
                 name = (device, flag, part)
                 while self.flags[name] <= piece:
                     yield [(op, piece, name)]
-            move(program, self.op, op, piece, part, self.memory)
-            for target, flag in program.rows("signals", op):
-                self._signal((target, flag, part), piece)
+            self._do(op, piece, part)
             yield None
 
     def _ready_block(self, queue: int, part: int, device: int) -> Block:
@@ -155,14 +153,16 @@ class _Machine:
                 yield missing
                 continue
             op = min(ready, key=lambda op: ((done[op] << 20) // count[op], op))
-            move(program, self.op, op, done[op], part, self.memory)
-            for target, flag in program.rows("signals", op):
-                self._signal((target, flag, part), done[op])
+            self._do(op, done[op], part)
             done[op] += 1
             yield None
 
-    def _signal(self, name: Flag, piece: int) -> None:
-        self.flags[name] = piece + 1
-        for block in self.asleep.pop(name, ()):
-            if self.waits.pop(block, None) is not None:
-                self.ready.append(block)
+    def _do(self, op: int, piece: int, part: int) -> None:
+        """Moves a piece, raises its flags, and wakes the blocks that wait for them."""
+        move(self.program, self.op, op, piece, part, self.memory)
+        for target, flag in self.program.rows("signals", op):
+            name = (target, flag, part)
+            self.flags[name] = piece + 1
+            for block in self.asleep.pop(name, ()):
+                if self.waits.pop(block, None) is not None:
+                    self.ready.append(block)

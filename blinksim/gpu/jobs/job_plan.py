@@ -200,18 +200,18 @@ class JobPlan:
         for rule in self.rules:
             if rule.collective != call.collective or (rule.up_to is not None and call.nbytes > rule.up_to):
                 continue
-            # A schedule from a file is for one root.
-            if isinstance(rule.what, str) or rule.what.collective == call.what:
-                return Choice(self._schedule(rule.what, call.what), rule.protocol, rule.lane_blocks)
+            schedule: Schedule | None
+            if isinstance(rule.what, str):
+                key = rule.what, call.what
+                if key not in self.known:
+                    self.known[key] = REGISTRY[rule.what].build(self.topology, call.what)
+                schedule = self.known[key]
+            else:
+                # A schedule from a file is for one root.
+                schedule = rule.what if rule.what.collective == call.what else None
+            if schedule is not None:
+                return Choice(schedule, rule.protocol, rule.lane_blocks)
         raise InputError(f"{self.origin}: no rule for {call}")
-
-    def _schedule(self, source: str | Schedule, what: Collective) -> Schedule:
-        if isinstance(source, Schedule):
-            return source
-        key = source, what
-        if key not in self.known:
-            self.known[key] = REGISTRY[source].build(self.topology, what)
-        return self.known[key]
 
     def with_rules(self, rules: Sequence[Rule], origin: str) -> JobPlan:
         """The same with other rules in front."""
