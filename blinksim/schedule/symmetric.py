@@ -189,7 +189,57 @@ class SymmetricSchedule:
                 f"written out, more than {MOST_SENDS:,}. Its file can be verified as it is; to simulate, draw, run or "
                 "export one, take fewer ranks"
             )
-        return _written_out(self)
+        # Every image of every chunk: those of an exchange sort after sort, others rank after rank and then again.
+        parts, turns, times = self.base, self.turns, self.times
+        chunk, exponents = self.elements()
+        place = places(times)
+        if not self.collective.personalized:
+            # The first image of every rank, then all second ones, ranks in order.
+            # The rank where every image is first copied from, or else was reduced last; -1 for one without sends.
+            base = self.base
+            home = np.full(base.chunks, -1, dtype=np.int64)
+            reduces, copies = (np.flatnonzero(base.op == op) for op in (REDUCE, COPY))
+            # Of several that are written to one place the last one stays.
+            home[base.chunk[reduces]] = base.dst[reduces]
+            home[base.chunk[copies[::-1]]] = base.src[copies[::-1]]
+            sent = home[chunk] >= 0
+            owner = np.full(len(chunk), -1, dtype=np.int64)
+            owner[sent] = base.rank_of[self.turns.along(exponents[sent], home[chunk[sent]])]
+            number = np.empty(len(owner), dtype=np.int64)
+            number[np.argsort(owner, kind="stable")] = places(np.unique(owner, return_counts=True)[1])
+            order = np.lexsort((owner, number))
+            chunk, exponents, place = chunk[order], exponents[order], place[order]
+        starts = np.concatenate([[0], np.cumsum(np.bincount(parts.chunk, minlength=parts.chunks))])
+        image, send = expand(starts, np.argsort(parts.chunk, kind="stable"), chunk)
+        elements = exponents[image]
+        order = np.lexsort((image, parts.step[send]))
+        image, send, elements = image[order], send[order], elements[order]
+        start = parts.route_start.astype(np.int64)
+        table, which = parts.route_links.astype(np.int64), parts.route[send].astype(np.int64)
+        route_start, links = turns.route_images(elements, start, table, which)
+        src, dst = (turns.along(elements, ends[send].astype(np.int64)) for ends in (parts.src, parts.dst))
+        used, route = distinct_routes(route_start, links)
+        lengths = np.diff(route_start)[used]
+        route_start, links = np.concatenate([[0], np.cumsum(lengths)]), expand(route_start, links, used)[1]
+        channel = parts.channel[send].astype(np.int64)
+        if parts.form == "forest":
+            # Images of a chunk have channels of their own, so that none waits behind another; in steps they join.
+            channel = channel * int(times.max()) + place[image]
+        return replace(
+            parts,
+            share_num=parts.share_num[chunk],
+            origin=self.labels_of(parts.origin, chunk, exponents),
+            target=self.labels_of(parts.target, chunk, exponents),
+            chunk=image.astype(np.int32),
+            src=src.astype(np.int32),
+            dst=dst.astype(np.int32),
+            op=parts.op[send],
+            step=parts.step[send],
+            route=route.astype(np.int32),
+            channel=channel.astype(np.int32),
+            route_start=route_start.astype(np.int32),
+            route_links=links.astype(np.int32),
+        )
 
     # --- loads ---------------------------------------------------------------------------------------------------
 
@@ -282,65 +332,6 @@ def _same(parts: Schedule, sends: Ints, turn: Ints, links: Ints) -> bool:
     routes = (parts.route[sends[order]] for order in (before, after))
     (row, here), (other, there) = (expand(parts.route_start, parts.route_links, route) for route in routes)
     return np.array_equal(row, other) and np.array_equal(here, links[there])
-
-
-def _written_out(whole: SymmetricSchedule) -> Schedule:
-    """Every image of every chunk: those of an exchange sort after sort, others rank after rank and then again."""
-    parts, turns, times = whole.base, whole.turns, whole.times
-    chunk, exponents = whole.elements()
-    place = places(times)
-    if not whole.collective.personalized:
-        # The first image of every rank, then all second ones, ranks in order.
-        owner = _homes(whole, chunk, exponents)
-        number = np.empty(len(owner), dtype=np.int64)
-        number[np.argsort(owner, kind="stable")] = places(np.unique(owner, return_counts=True)[1])
-        order = np.lexsort((owner, number))
-        chunk, exponents, place = chunk[order], exponents[order], place[order]
-    starts = np.concatenate([[0], np.cumsum(np.bincount(parts.chunk, minlength=parts.chunks))])
-    image, send = expand(starts, np.argsort(parts.chunk, kind="stable"), chunk)
-    elements = exponents[image]
-    order = np.lexsort((image, parts.step[send]))
-    image, send, elements = image[order], send[order], elements[order]
-    start = parts.route_start.astype(np.int64)
-    table, which = parts.route_links.astype(np.int64), parts.route[send].astype(np.int64)
-    route_start, links = turns.route_images(elements, start, table, which)
-    src, dst = (turns.along(elements, ends[send].astype(np.int64)) for ends in (parts.src, parts.dst))
-    used, route = distinct_routes(route_start, links)
-    lengths = np.diff(route_start)[used]
-    route_start, links = np.concatenate([[0], np.cumsum(lengths)]), expand(route_start, links, used)[1]
-    channel = parts.channel[send].astype(np.int64)
-    if parts.form == "forest":
-        # Images of a chunk have channels of their own, so that none waits behind another; in steps they join.
-        channel = channel * int(times.max()) + place[image]
-    return replace(
-        parts,
-        share_num=parts.share_num[chunk],
-        origin=whole.labels_of(parts.origin, chunk, exponents),
-        target=whole.labels_of(parts.target, chunk, exponents),
-        chunk=image.astype(np.int32),
-        src=src.astype(np.int32),
-        dst=dst.astype(np.int32),
-        op=parts.op[send],
-        step=parts.step[send],
-        route=route.astype(np.int32),
-        channel=channel.astype(np.int32),
-        route_start=route_start.astype(np.int32),
-        route_links=links.astype(np.int32),
-    )
-
-
-def _homes(whole: SymmetricSchedule, chunk: Ints, exponents: Ints) -> Ints:
-    """The rank where every image is first copied from, or else was reduced last; -1 for one without sends."""
-    parts = whole.base
-    home = np.full(parts.chunks, -1, dtype=np.int64)
-    reduces, copies = (np.flatnonzero(parts.op == op) for op in (REDUCE, COPY))
-    # Of several that are written to one place the last one stays.
-    home[parts.chunk[reduces]] = parts.dst[reduces]
-    home[parts.chunk[copies[::-1]]] = parts.src[copies[::-1]]
-    sent = home[chunk] >= 0
-    ranks = np.full(len(chunk), -1, dtype=np.int64)
-    ranks[sent] = parts.rank_of[whole.turns.along(exponents[sent], home[chunk[sent]])]
-    return ranks
 
 
 def step_loads(whole: SymmetricSchedule) -> StepLoads:

@@ -251,22 +251,21 @@ def wrong_routes(schedule: Schedule) -> Iterator[str]:
         blocked[route] & ~torn[route],
         lambda i: f"passes through {names[where[int(route[i])]]}, which does not forward for this collective",
     )
-    twice = _passed_twice(owner, link_src[links], link_dst[links])
+    # A device that a route passes twice, by route. Per link of a route: the route, and the devices that it joins.
+    begins = np.flatnonzero(np.diff(owner, prepend=-1))
+    routes, devices = (
+        np.concatenate([owner[begins], owner]),
+        np.concatenate([link_src[links][begins], link_dst[links]]),
+    )
+    order = np.lexsort((devices, routes))
+    routes, devices = routes[order], devices[order]
+    again = np.flatnonzero((routes[1:] == routes[:-1]) & (devices[1:] == devices[:-1]))
+    twice = dict(zip(routes[again].tolist(), devices[again].tolist(), strict=True))
     circling = np.isin(np.arange(len(length)), list(twice))
     yield from sort(
         circling[route] & ~torn[route],
         lambda i: f"passes {names[twice[int(route[i])]]} twice, over {_route(schedule, i)}; leave the circle out",
     )
-
-
-def _passed_twice(owner: Ints, src: Ints, dst: Ints) -> dict[int, int]:
-    """A device that a route passes twice, by route. Per link of a route: the route, and the devices that it joins."""
-    first = np.flatnonzero(np.diff(owner, prepend=-1))
-    routes, devices = np.concatenate([owner[first], owner]), np.concatenate([src[first], dst])
-    order = np.lexsort((devices, routes))
-    routes, devices = routes[order], devices[order]
-    again = np.flatnonzero((routes[1:] == routes[:-1]) & (devices[1:] == devices[:-1]))
-    return dict(zip(routes[again].tolist(), devices[again].tolist(), strict=True))
 
 
 def _route(schedule: Schedule, send: int) -> str:

@@ -105,10 +105,36 @@ class Executed(ScheduleModel):
         if gamma:
             raise InputError(f"model={self.name} knows what sums cost; leave gamma out")
         if self._by_switches(schedule):
-            return _nvls_breakdown(self.part or schedule.topology, size)
+            # The terms of an allreduce of `size` bytes by NVLS, for a part that is `adds_in_switches`.
+            part = self.part or schedule.topology
+            rates = part.nccl_rates
+            assert rates is not None
+            assert rates.nvls is not None
+            terms = _nvls_terms(part, size)
+            by_limit = {term.limit: term.time_s for term in terms}
+            details = {
+                "library": f"NCCL {rates.version}",
+                "channels": rates.nvls.channels,
+                "port_GBps": rates.nvls.port_rate(part.ranks, size) / 1e9,
+                "measured_from_bytes": rates.nvls.least(part.ranks),
+                "bottleneck_busy": by_limit["nvls.byte"] / total(terms),
+                "constants": rates.origin_of(NVLS),
+            }
+            return Breakdown(
+                terms,
+                "the ports" if by_limit["nvls.byte"] > 0.5 * total(terms) else "start and chunks",
+                details,
+            )
         times = self._times(schedule)
         found = self.run(times, schedule, size)
-        return Breakdown(_terms(found.time), _bottleneck(found.time), self.details(found, schedule, times.rates))
+        time = found.time
+        terms = (
+            Term("launch", time.launch_s, "between the launches of a kernel"),
+            Term("steps", time.looking_s, "blocks step through their ops, also those whose turn comes later"),
+            Term("bandwidth", time.ports_s, time.port),
+            Term("waiting", time.steps_s, "that port waits for data on their way through blocks, flags and fences"),
+        )
+        return Breakdown(terms, _bottleneck(found.time), self.details(found, schedule, times.rates))
 
     def quicker(self, schedule: Schedule, size: int) -> ProtocolName:
         """The protocol by which the schedule takes less time."""
@@ -211,15 +237,6 @@ def _time_s(run: Run) -> float:
     return run.time.time_s
 
 
-def _terms(time: RunTime) -> tuple[Term, ...]:
-    return (
-        Term("launch", time.launch_s, "between the launches of a kernel"),
-        Term("steps", time.looking_s, "blocks step through their ops, also those whose turn comes later"),
-        Term("bandwidth", time.ports_s, time.port),
-        Term("waiting", time.steps_s, "that port waits for data on their way through blocks, flags and fences"),
-    )
-
-
 def _bottleneck(time: RunTime) -> str:
     seconds = {
         "launch": time.launch_s,
@@ -279,24 +296,6 @@ def nvls_time(part: Topology, size: int) -> float | None:
     if not adds_in_switches(part, NVLS, Collective("allreduce")):
         return None
     return total(_nvls_terms(part, size))
-
-
-def _nvls_breakdown(part: Topology, size: int) -> Breakdown:
-    """The terms of an allreduce of `size` bytes by NVLS, for a part that is `adds_in_switches`."""
-    rates = part.nccl_rates
-    assert rates is not None
-    assert rates.nvls is not None
-    terms = _nvls_terms(part, size)
-    by_limit = {term.limit: term.time_s for term in terms}
-    details = {
-        "library": f"NCCL {rates.version}",
-        "channels": rates.nvls.channels,
-        "port_GBps": rates.nvls.port_rate(part.ranks, size) / 1e9,
-        "measured_from_bytes": rates.nvls.least(part.ranks),
-        "bottleneck_busy": by_limit["nvls.byte"] / total(terms),
-        "constants": rates.origin_of(NVLS),
-    }
-    return Breakdown(terms, "the ports" if by_limit["nvls.byte"] > 0.5 * total(terms) else "start and chunks", details)
 
 
 def _nvls_terms(part: Topology, size: int) -> tuple[Term, ...]:

@@ -104,7 +104,24 @@ def read(entry: Entry) -> Both:
     if any(key in given for key in (*_OURS, "error")):
         # The rest of a section that is begun.
         entry.mapping(given, _OURS, example=_EXAMPLE)
-        ours = ExecutionRates(**head, **_ours(given))
+        names = ("simple", "ll128")
+        protocols = given["protocols"].mapping(names, names, example="{simple: {…}, ll128: {…}}")
+        ports = _fields(given["ports"], PortRates)
+        if ports.uneven >= 1:
+            raise given["ports"].error(
+                f"blocks get some of a port: uneven is below 100 %; found {100 * ports.uneven:g} %"
+            )
+        ours = ExecutionRates(
+            **head,
+            blocks=given["blocks"].integer(1, _MOST),
+            launch_s=given["launch"].time(),
+            announce_s=given["announce"].time(),
+            visit_s=given["visit"].time(),
+            ports=ports,
+            packets=_fields(protocols["ll128"], PacketRates),
+            flags=_fields(protocols["simple"], FlagRates),
+            error=_fields(given["error"], FitError) if "error" in given else None,
+        )
     return ours, _nccl(given["nccl"], head) if "nccl" in given else None
 
 
@@ -122,26 +139,6 @@ def _head(key: str, entry: Entry) -> Any:
     if not found or found != sorted(set(found)):
         raise entry.error(f"{entry.what} are numbers of GPUs, ascending and each once, as in [2, 4, 8]")
     return tuple(found)
-
-
-def _ours(given: Mapping[str, Entry]) -> dict[str, Any]:
-    names = ("simple", "ll128")
-    protocols = given["protocols"].mapping(names, names, example="{simple: {…}, ll128: {…}}")
-    return {
-        "blocks": given["blocks"].integer(1, _MOST),
-        **{f"{name}_s": given[name].time() for name in ("launch", "announce", "visit")},
-        "ports": _ports(given["ports"]),
-        "packets": _fields(protocols["ll128"], PacketRates),
-        "flags": _fields(protocols["simple"], FlagRates),
-        "error": _fields(given["error"], FitError) if "error" in given else None,
-    }
-
-
-def _ports(entry: Entry) -> PortRates:
-    found = _fields(entry, PortRates)
-    if found.uneven >= 1:
-        raise entry.error(f"blocks get some of a port: uneven is below 100 %; found {100 * found.uneven:g} %")
-    return found
 
 
 def _nccl(entry: Entry, head: Mapping[str, Any]) -> NcclRates:

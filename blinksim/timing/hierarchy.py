@@ -193,7 +193,17 @@ def hierarchical(
             f"the projection covers {', '.join(_STRUCTURES)}"
         )
     structure = _STRUCTURES[collective]
-    inside = _slowest_levels(topology, members)
+    # The levels of the node that takes longest; all nodes wait for it.
+    per_node = [levels(topology, [members[rank] for rank in ranks]) for ranks in nodes_of(topology, members)]
+
+    def duration(chosen: tuple[Level, ...]) -> Fraction:
+        time, part = Fraction(0), Fraction(1)
+        for level in chosen:
+            time += part * Fraction(level.width - 1, level.width) / level.bandwidth
+            part /= level.width
+        return time
+
+    inside = max(per_node, key=duration)
     steps = []
     part = Fraction(size)
     for level in inside:
@@ -268,17 +278,3 @@ def _reached(topology: Topology, start: str, home: int) -> dict[str, _Way]:
         found |= further
         level = list(further)
     return found
-
-
-def _slowest_levels(topology: Topology, members: Sequence[str]) -> tuple[Level, ...]:
-    """The levels of the node that takes longest; all nodes wait for it."""
-    per_node = [levels(topology, [members[rank] for rank in ranks]) for ranks in nodes_of(topology, members)]
-
-    def duration(chosen: tuple[Level, ...]) -> Fraction:
-        time, part = Fraction(0), Fraction(1)
-        for level in chosen:
-            time += part * Fraction(level.width - 1, level.width) / level.bandwidth
-            part /= level.width
-        return time
-
-    return max(per_node, key=duration)

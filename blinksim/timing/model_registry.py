@@ -153,14 +153,12 @@ def _refused(what: str, name: str, known: Iterable[str]) -> InputError:
             f"model={name} has an algorithm of its own, and is no model of schedules; known here: "
             f"{', '.join(known)}; ask blinksim project{others} with it"
         )
-    return unknown(what, name, known, hint=_advice(name))
-
-
-def _advice(name: str) -> str:
-    """What to say after an unknown name: which file is near."""
+    # What to say after an unknown name: which file is near.
     if os.path.isfile(data_files.folder("models") / f"{name}.yaml"):
-        return f"(models/{name}.yaml is not searched for presets: end its name in projection.yaml)"
-    return plugins.advice(name, (*plugins.PYTHON, *YAML))
+        advice = f"(models/{name}.yaml is not searched for presets: end its name in projection.yaml)"
+    else:
+        advice = plugins.advice(name, (*plugins.PYTHON, *YAML))
+    return unknown(what, name, known, hint=advice)
 
 
 def _class(name: str) -> type[TimingModel]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from blinksim.bounds.bound_result import BY_SUMS
 from blinksim.collective import Collective, busbw_factor
-from blinksim.results import Rates, Result, Term, paragraph
+from blinksim.results import Rates, Result, Term, keyed, paragraph
 from blinksim.textio.text_table import count, names, table
 from blinksim.timing.constants import FitError
 from blinksim.units import exact_GBps, format_rate, format_size, format_time, in_GBps
@@ -65,6 +65,8 @@ class LeastTime:
 
 # What is busy for more of the time than this would be the bottleneck if nothing else were.
 _TIED = 0.9
+# Algorithms that are left out for the same reason and listed by name.
+_MOST_NAMES = 6
 
 
 @dataclass(frozen=True)
@@ -132,56 +134,25 @@ class Projection(Rates, Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints; every key with a unit carries it."""
-        return {
-            "machine": self.machine,
-            "collective": self.collective.name,
-            **({"root": self.collective.root} if self.collective.rooted else {}),
-            "members": list(self.members),
-            "relays": list(self.relays),
-            "links": list(self.links),
-            "rates": self.rates,
-            "size_bytes": self.size,
-            "model": self.model,
-            "algorithm": self.algorithm,
-            "time_s": self.time_s,
-            "algbw_GBps": self.algbw_GBps,
-            "busbw_GBps": self.busbw_GBps,
-            "terms": [{"name": t.name, "time_s": t.time_s, "limit": t.limit} for t in self.terms],
-            "bottleneck": self.bottleneck,
-            **self._ceiling(),
-            **self._floor(),
-            **self.details,
-        }
-
-    def _ceiling(self) -> dict[str, Any]:
-        found = self.bound
-        if found is None:
-            return {}
-        return {
-            "ceiling_exact": exact_GBps(found.rate),
-            "ceiling_words": found.words,
-            "ceiling_assumes": found.assumes,
-            "ceiling_searched": found.searched,
-            **({"ceiling_in_network_exact": exact_GBps(found.in_network[0])} if found.in_network else {}),
-        }
-
-    def _floor(self) -> dict[str, Any]:
-        found = self.least
-        if found is None:
-            return {}
-        return {
-            "time_bound_s": found.time_s,
-            "time_bound_kind": found.kind,
-            "time_bound_words": found.words,
-            "time_bound_assumes": found.assumes,
-        }
+        shown = "members relays links rates size_bytes=size model algorithm time_s algbw_GBps=algbw busbw_GBps=busbw"
+        found = keyed(self, "machine collective=collective.name")
+        found |= {"root": self.collective.root} if self.collective.rooted else {}
+        found |= keyed(self, shown) | {"terms": [keyed(term, "name time_s limit") for term in self.terms]}
+        found["bottleneck"] = self.bottleneck
+        if self.bound is not None:
+            keys = "ceiling_exact=rate ceiling_words=words ceiling_assumes=assumes ceiling_searched=searched"
+            found |= keyed(self.bound, keys)
+            if self.bound.in_network:
+                found["ceiling_in_network_exact"] = exact_GBps(self.bound.in_network[0])
+        if self.least is not None:
+            keys = "time_bound_s=time_s time_bound_kind=kind time_bound_words=words time_bound_assumes=assumes"
+            found |= keyed(self.least, keys)
+        return found | dict(self.details)
 
     def rows(self) -> list[dict[str, Any]]:
         """The terms: name, time_s, limit, share."""
-        return [
-            {"name": t.name, "time_s": t.time_s, "limit": t.limit, "share": t.time_s / (self.time_s or 1.0)}
-            for t in self.terms
-        ]
+        whole = self.time_s or 1.0
+        return [keyed(term, "name time_s limit share", share=term.time_s / whole) for term in self.terms]
 
     @property
     def pick(self) -> str:
@@ -223,15 +194,8 @@ class Projection(Rates, Result):
 
     def row(self) -> dict[str, Any]:
         """The projection as a row of a table that compares several."""
-        return {
-            "algorithm": self.algorithm,
-            "time_s": self.time_s,
-            "algbw_GBps": self.algbw_GBps,
-            "busbw_GBps": self.busbw_GBps,
-            "bottleneck": self.bottleneck,
-            "rates": self.rates,
-            **({"time_bound_s": self.least.time_s} if self.least else {}),
-        }
+        found = keyed(self, "algorithm time_s algbw_GBps=algbw busbw_GBps=busbw bottleneck rates")
+        return found | ({"time_bound_s": self.least.time_s} if self.least else {})
 
     def sentence(self, how: str = "") -> str:
         """The answer in one line. how: the reservation under which the time holds."""
@@ -379,12 +343,11 @@ def left_out_words(left_out: Mapping[str, str] | None) -> list[str]:
     by_reason: dict[str, list[str]] = {}
     for name, reason in (left_out or {}).items():
         by_reason.setdefault(reason, []).append(name)
-    return [f"{_some(names)} ({reason})" for reason, names in by_reason.items()]
-
-
-def _some(names: Sequence[str], most: int = 6) -> str:
-    more = len(names) - most
-    return ", ".join(names) if more <= 0 else f"{', '.join(names[:most])} and {more} more"
+    found = []
+    for reason, names in by_reason.items():
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        found.append(f"{', '.join(names[:_MOST_NAMES])}{more} ({reason})")
+    return found
 
 
 def reduces_in_switches(projection: Projection) -> bool:

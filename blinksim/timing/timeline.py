@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from blinksim.collective import busbw_factor
 from blinksim.graphs.arrays import distinct
-from blinksim.results import Rates, Result, Term, paragraph
+from blinksim.results import Rates, Result, Term, keyed, paragraph
 from blinksim.schedule.model import Schedule
 from blinksim.textio.text_table import count
 from blinksim.timing.evaluation import evaluated
@@ -41,13 +41,7 @@ class Use:
     load_bytes: float
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "resource": self.resource,
-            "class": self.kind,
-            "busy": self.busy,
-            "busy_s": self.busy_s,
-            "load_bytes": self.load_bytes,
-        }
+        return keyed(self, "resource class=kind busy busy_s load_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +87,7 @@ class Leg:
         return f"{self.place} passes {many}: {format_time(self.time_s)}{travel}"
 
     def to_dict(self) -> dict[str, object]:
-        return {
-            "place": self.place,
-            "class": self.kind,
-            "start_s": self.start_s,
-            "time_s": self.time_s,
-            "pieces": self.pieces,
-            "travel_s": self.travel_s,
-        }
+        return keyed(self, "place class=kind start_s time_s pieces travel_s")
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +224,66 @@ class Timeline(Rates, Result):
         """The stretches that add up to the time, first to last."""
         if not self.work.count:
             return ()
-        legs, more = _critical_path(self.graph, self.work, self.starts()), self.pieces - self.recorded_pieces
+        # The chain of busy servers and journeys that ends with the last delivery, first leg first.
+        graph = self.graph
+        work = self.work
+        start = self.starts()
+        order = np.argsort(graph.after, kind="stable")
+        sources, limits = graph.before[order], np.searchsorted(graph.after[order], np.arange(work.count + 1))
+        by_server = np.argsort(graph.resource, kind="stable")
+        server_limits = np.searchsorted(graph.resource[by_server], np.arange(int(graph.resource.max()) + 2))
+
+        @cache
+        def line(server: int) -> tuple[Ticks, Ticks, Ticks, Ticks]:
+            """What a server did, in order: (pieces, stages, starts, first of the unbroken busy time of each)."""
+            stages = by_server[server_limits[server] : server_limits[server + 1]]
+            piece, column = np.nonzero(start[:, stages] >= 0)
+            stage = stages[column]
+            begun = start[piece, stage]
+            order = np.lexsort((stage, piece, begun + work.hold[stage], begun))
+            piece, stage, begun = piece[order], stage[order], begun[order]
+            breaks = np.append(True, begun[1:] > (begun + work.hold[stage])[:-1])
+            return piece, stage, begun, np.maximum.accumulate(np.where(breaks, np.arange(len(begun)), 0))
+
+        def arrival(source: int, piece: int) -> tuple[int, int]:
+            """When a stage delivered a piece, and itself; for a joint the latest that it collected."""
+            if not graph.timeless[source]:
+                return int(start[piece, source] + work.lag[source]), source
+            inner = (arrival(one, piece) for one in sources[limits[source] : limits[source + 1]].tolist())
+            return max(inner, key=lambda found: found[0])
+
+        done = np.where((start >= 0) & ~graph.timeless, start + work.lag, -1)
+        piece, stage = (int(place) for place in np.unravel_index(int(np.argmax(done)), done.shape))
+        visits: list[tuple[str, str, int, int, int, int]] = []  # name, class, begin, end, pieces, travel
+        while True:
+            server, end = int(graph.resource[stage]), int(start[piece, stage] + work.lag[stage])
+            travel = int(work.lag[stage] - work.hold[stage])
+            # How many pieces the server passed without a break up to this one. A server that is free takes what
+            # is there: so the first of them came just then.
+            pieces, stages, begun, first = line(server)
+            low, high = (int(np.searchsorted(begun, start[piece, stage], side)) for side in ("left", "right"))
+            at = next(k for k in range(low, high) if (pieces[k], stages[k]) == (piece, stage))
+            head = int(first[at])
+            piece, stage = int(pieces[head]), int(stages[head])
+            begin = int(start[piece, stage])
+            name, kind = graph.resource_name(server), graph.resource_kind(server)
+            visits.append((name, kind, begin, end, at - head + 1, travel))
+            arrivals = (arrival(one, piece) for one in sources[limits[stage] : limits[stage + 1]].tolist())
+            cause = next((source for when, source in arrivals if when == begin), None)
+            if cause is None:
+                break
+            stage = cause
+        if begin > 0:
+            visits.append(("before the first send starts", "launch", 0, begin, 0, 0))
+        legs = []
+        visits.reverse()
+        for number, (name, kind, begin, end, passed, travel) in enumerate(visits):
+            # A piece may start at the next server before it has left this one: the leg then ends where the next
+            # begins.
+            stop = visits[number + 1][2] if number + 1 < len(visits) else end
+            onward = work.seconds(max(0, min(travel, stop - begin)))
+            legs.append(Leg(name, kind, work.seconds(begin), work.seconds(stop - begin), passed, onward))
+        more = self.pieces - self.recorded_pieces
         if more:
             more_s = self.time_s - self.work.seconds(self._recorded.finish)
             place = f"{count(more, 'more piece')}, mostly over {self.uses[0].resource}"
@@ -318,32 +364,23 @@ class Timeline(Rates, Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
-        topology = self.schedule.topology
-        collective = self.schedule.collective
+        schedule, root = self.schedule, {}
+        if schedule.collective.rooted:
+            root = {"root": schedule.collective.root}
         return {
-            "machine": topology.name,
-            "collective": collective.name,
-            **({"root": collective.root} if collective.rooted else {}),
-            "members": list(topology.members),
-            "relays": list(topology.relays),
-            "links": list(topology.link_classes),
-            "rates": topology.rates,
-            "size_bytes": self.size,
-            "algorithm": self.schedule.algorithm,
-            "time_s": self.time_s,
-            "algbw_GBps": self.algbw_GBps if self.time_s else None,
-            "busbw_GBps": self.busbw_GBps,
-            "bound_time_s": self.bound_s,
-            "pieces": self.pieces,
-            "piece_bytes": self.piece_bytes,
-            "service": self.service,
-            "offer": self.options.offered(self.schedule.form),
-            "slots": None,
-            "protocol": self.options.protocol,
-            "switching": self.options.switching,
-            "messages": self.options.sent(self.schedule.form),
-            "engine": self.engine,
-            "transfers": self.transfer_count,
+            **keyed(schedule, "machine=topology.name collective=collective.name"),
+            **root,
+            **keyed(schedule.topology, "members relays links=link_classes rates"),
+            **keyed(
+                self,
+                "size_bytes=size algorithm=schedule.algorithm time_s algbw_GBps=algbw busbw_GBps=busbw "
+                "bound_time_s=bound_s pieces piece_bytes service offer slots protocol=options.protocol "
+                "switching=options.switching messages engine transfers=transfer_count",
+                **({} if self.time_s else {"algbw_GBps": None}),
+                offer=self.options.offered(schedule.form),
+                slots=None,
+                messages=self.options.sent(schedule.form),
+            ),
             "utilisation": self.rows(),
             "critical_path": [leg.to_dict() for leg in self.critical_path],
         }
@@ -388,70 +425,3 @@ def _sampled(start: Ticks, real: Whole, most: int | None) -> Iterator[tuple[int,
 def exact_time(timeline: Timeline) -> Fraction:
     """Seconds, exact."""
     return timeline.found.finish / timeline.work.ticks_per_second
-
-
-def _critical_path(graph: ScheduleGraph, work: Work, start: Ticks) -> list[Leg]:
-    """The chain of busy servers and journeys that ends with the last delivery, first leg first.
-
-    Walking back from there, a piece either waited for its server, which was then busy with the piece before
-    it, or started as soon as its data was there. The pieces passed on the way add up to the whole time,
-    without gaps.
-
-    start (pieces, E): of a run.
-    """
-    order = np.argsort(graph.after, kind="stable")
-    sources, limits = graph.before[order], np.searchsorted(graph.after[order], np.arange(work.count + 1))
-    by_server = np.argsort(graph.resource, kind="stable")
-    server_limits = np.searchsorted(graph.resource[by_server], np.arange(int(graph.resource.max()) + 2))
-
-    @cache
-    def line(server: int) -> tuple[Ticks, Ticks, Ticks, Ticks]:
-        """What a server did, in order: (pieces, stages, starts, first of the unbroken busy time that each is in)."""
-        stages = by_server[server_limits[server] : server_limits[server + 1]]
-        piece, column = np.nonzero(start[:, stages] >= 0)
-        stage = stages[column]
-        begun = start[piece, stage]
-        order = np.lexsort((stage, piece, begun + work.hold[stage], begun))
-        piece, stage, begun = piece[order], stage[order], begun[order]
-        breaks = np.append(True, begun[1:] > (begun + work.hold[stage])[:-1])
-        return piece, stage, begun, np.maximum.accumulate(np.where(breaks, np.arange(len(begun)), 0))
-
-    def arrival(source: int, piece: int) -> tuple[int, int]:
-        """When a stage delivered a piece, and itself; for a joint the latest that it collected."""
-        if not graph.timeless[source]:
-            return int(start[piece, source] + work.lag[source]), source
-        inner = (arrival(one, piece) for one in sources[limits[source] : limits[source + 1]].tolist())
-        return max(inner, key=lambda found: found[0])
-
-    done = np.where((start >= 0) & ~graph.timeless, start + work.lag, -1)
-    piece, stage = (int(place) for place in np.unravel_index(int(np.argmax(done)), done.shape))
-    visits: list[tuple[str, str, int, int, int, int]] = []  # name, class, begin, end, pieces, travel
-    while True:
-        server, end = int(graph.resource[stage]), int(start[piece, stage] + work.lag[stage])
-        travel = int(work.lag[stage] - work.hold[stage])
-        # How many pieces the server passed without a break up to this one. A server that is free takes what
-        # is there: so the first of them came just then.
-        pieces, stages, begun, first = line(server)
-        low, high = (int(np.searchsorted(begun, start[piece, stage], side)) for side in ("left", "right"))
-        at = next(k for k in range(low, high) if (pieces[k], stages[k]) == (piece, stage))
-        head = int(first[at])
-        piece, stage = int(pieces[head]), int(stages[head])
-        begin = int(start[piece, stage])
-        name, kind = graph.resource_name(server), graph.resource_kind(server)
-        visits.append((name, kind, begin, end, at - head + 1, travel))
-        arrivals = (arrival(one, piece) for one in sources[limits[stage] : limits[stage + 1]].tolist())
-        cause = next((source for when, source in arrivals if when == begin), None)
-        if cause is None:
-            break
-        stage = cause
-    if begin > 0:
-        visits.append(("before the first send starts", "launch", 0, begin, 0, 0))
-    legs = []
-    visits.reverse()
-    for number, (name, kind, begin, end, passed, travel) in enumerate(visits):
-        # A piece may start at the next server before it has left this one: the leg then ends where the next
-        # begins.
-        stop = visits[number + 1][2] if number + 1 < len(visits) else end
-        onward = work.seconds(max(0, min(travel, stop - begin)))
-        legs.append(Leg(name, kind, work.seconds(begin), work.seconds(stop - begin), passed, onward))
-    return legs
