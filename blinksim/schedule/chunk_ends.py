@@ -130,26 +130,19 @@ def _wrong_pairs(schedule: Schedule) -> Iterator[str]:
 # --- in place -----------------------------------------------------------------------------------------------------
 
 
-def reads_and_writes(schedule: Schedule) -> tuple[Steps, Steps]:
-    """For every chunk the last step in which its origin sends it, and the first in which its target receives it."""
+def overwritten(schedule: Schedule, block: Steps, twin: Steps, times: Steps | None = None) -> str | None:
+    """The first chunk of an exchange that another overwrites before it is sent, as a sentence; None if there is none.
+
+    block, times (chunks): the block that a chunk is part of, and how many pieces in a row it stands for (one
+    each if None). twin (blocks): the block that arrives on top of each.
+    """
+    # Of every chunk the last step in which its origin sends it, and the first in which its target receives it.
     last_read = np.full(schedule.chunks, -1, dtype=np.int64)
     mine = schedule.rank_of[schedule.src] == schedule.origin[schedule.chunk]
     np.maximum.at(last_read, schedule.chunk[mine], schedule.step[mine])
     first_write = np.full(schedule.chunks, np.iinfo(np.int64).max)
     arriving = schedule.rank_of[schedule.dst] == schedule.target[schedule.chunk]
     np.minimum.at(first_write, schedule.chunk[arriving], schedule.step[arriving])
-    return last_read, first_write
-
-
-def overwritten(
-    schedule: Schedule, block: Steps, twin: Steps, last_read: Steps, first_write: Steps, times: Steps | None = None
-) -> str | None:
-    """The first chunk of an exchange that another overwrites before it is sent, as a sentence; None if there is none.
-
-    block, last_read, first_write, times (chunks): the block that a chunk is part of, its `reads_and_writes`,
-    and how many pieces in a row it stands for (one each if None). twin (blocks): the block that arrives on
-    top of each.
-    """
     read, write = np.full(len(twin), -1, dtype=np.int64), np.full(len(twin), np.iinfo(np.int64).max)
     np.maximum.at(read, block, last_read)
     np.minimum.at(write, twin[block], first_write)

@@ -425,4 +425,4 @@ def overwritten_in_place(schedule: Schedule | SymmetricSchedule) -> str | None:
             return None
         block = base.origin.astype(np.int64) * n + base.target
         twin = np.arange(n * n).reshape(n, n).T.ravel()
-    return chunk_ends.overwritten(base, block, twin, *chunk_ends.reads_and_writes(base), times)
+    return chunk_ends.overwritten(base, block, twin, times)

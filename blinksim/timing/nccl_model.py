@@ -8,6 +8,7 @@ chooses by, with measured times within a few per cent of it for large sizes. Whe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
@@ -156,14 +157,8 @@ class NcclTuner(TimingModel):
         if nodes is not None and whole.fabric is None:
             whole, nodes = question.whole(), None
         machine = replace(whole, members=question.member_names(whole), relays=())
-        model = NcclTuner(
-            machine,
-            nodes=nodes,
-            version=self.version,
-            multicast=self.multicast,
-            graph_file=self.graph_file,
-            channels=self.channels,
-        )
+        model = copy(self)
+        model.machine, model.nodes, model._searched, model._ceilings = machine, nodes, None, {}
         return model, machine
 
     def check(self, question: Question) -> None:
@@ -178,15 +173,12 @@ class NcclTuner(TimingModel):
         """NCCL's channels on a machine; raises as `predict_with` does."""
         whole = self.machine or topology
         if self._searched is None or self._searched[0] is not whole:
-            found = predict_with(
-                whole,
-                whole.members,
-                nodes=self.nodes,
-                version=self.version,
-                multicast=self.multicast,
-                graph_file=self.graph_file,
-            )
-            self._searched = (whole, found)
+            given: dict[str, Any] = {
+                "version": self.version,
+                "multicast": self.multicast,
+                "graph_file": self.graph_file,
+            }
+            self._searched = whole, predict_with(whole, whole.members, nodes=self.nodes, **given)
         return self._searched[1]
 
     def algorithms(self, topology: Topology, collective: Collective) -> tuple[str, ...]:

@@ -344,9 +344,9 @@ def left_out_words(left_out: Mapping[str, str] | None) -> list[str]:
     for name, reason in (left_out or {}).items():
         by_reason.setdefault(reason, []).append(name)
     found = []
-    for reason, names in by_reason.items():
-        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-        found.append(f"{', '.join(names[:_MOST_NAMES])}{more} ({reason})")
+    for reason, listed in by_reason.items():
+        more = f" and {len(listed) - _MOST_NAMES} more" if len(listed) > _MOST_NAMES else ""
+        found.append(f"{', '.join(listed[:_MOST_NAMES])}{more} ({reason})")
     return found
 
 
