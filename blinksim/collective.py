@@ -240,3 +240,7 @@ def _check_traffic(traffic: object) -> None:
         )
     if not isinstance(traffic, Traffic):
         raise InputError(f"a {type(traffic).__name__} is no traffic matrix; give blinksim.Traffic(…)")
+
+
+CollectiveLike = Collective | CollectiveName | str
+"""A collective as public functions take it: itself, or its name."""

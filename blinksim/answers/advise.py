@@ -18,7 +18,7 @@ from blinksim.answers.logs.expectation import Expectation, Expected, part_and_wh
 from blinksim.answers.project import contest
 from blinksim.answers.quickest import best_made
 from blinksim.bounds.bound_result import Bound
-from blinksim.collective import Collective, CollectiveName, busbw_factor
+from blinksim.collective import Collective, CollectiveLike, busbw_factor
 from blinksim.errors import BlinksimError, InfeasibleError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.question import Question, preferring
@@ -107,10 +107,8 @@ def options_of(rivals: Contest, expectation: Expectation, size: int, within_s: f
             # takes.
             plans.pop(name, None)
     timed = rivals.among({name: Candidate(plan) for name, plan in plans.items()}).projections(size, best)
-    projections = {projection.algorithm: projection for projection in timed}
-    return [
-        Option(plan, projections[name].time_s, projections[name]) for name, plan in plans.items() if verify(plan).ok
-    ]
+    by_name = {projection.algorithm: projection for projection in timed}
+    return [Option(plan, by_name[name].time_s, by_name[name]) for name, plan in plans.items() if verify(plan).ok]
 
 
 def for_nccl(option: Option, expectation: Expectation, size: int, *, measured: bool) -> Option | None:
@@ -124,9 +122,7 @@ def for_nccl(option: Option, expectation: Expectation, size: int, *, measured: b
     """
     from blinksim.nccl.files import graph_file
 
-    if option.algorithm not in _FOR_NCCL or not expectation.runs:
-        return None
-    found = _exported(option, "nccl-graph")
+    found = _exported(option, "nccl-graph") if option.algorithm in _FOR_NCCL and expectation.runs else None
     if found is None or found.exported is None:
         return None
     kind = "tree" if "tree" in found.exported.environment.get("NCCL_ALGO", "") else "ring"
@@ -225,18 +221,13 @@ def nvls_gain(expectation: Expectation, size: int, *, real: bool) -> NvlsGain | 
     on, off = (expectation, other) if enabled else (other, expectation)
     if not on.adds_in_switches:
         return None
-    times = on.measured(size) if real else None, off.measured(size) if real else None
-    found = on.bounds
+    measured_on, measured_off = on.measured(size) if real else None, off.measured(size) if real else None
+    if measured_on is None or measured_off is None:
+        measured_on, measured_off = on.at(size), off.at(size)
+    found, name = on.bounds, expectation.collective.name
     wider = found.in_network.rate / found.rate if found.in_network is not None else 1
-    return NvlsGain(
-        expectation.collective.name,
-        size,
-        enabled,
-        times[0] if times[0] and times[1] else on.at(size),
-        times[1] if times[0] and times[1] else off.at(size),
-        float(wider),
-        next((least for least in _SIZES if on.at(least).choice.startswith(NVLS)), None),
-    )
+    least = next((least for least in _SIZES if on.at(least).choice.startswith(NVLS)), None)
+    return NvlsGain(name, size, enabled, measured_on, measured_off, float(wider), least)
 
 
 @dataclass(frozen=True)
@@ -427,7 +418,7 @@ class Advice(Result):
 
 def advise(
     part: MachineLike | Question,
-    collective: Collective | CollectiveName | str = "allreduce",
+    collective: CollectiveLike = "allreduce",
     size: int | float | str = SIZE,
     *,
     machine: MachineLike | None = None,
@@ -495,19 +486,10 @@ def advise(
     if best.time_s * WORTH <= expected.time_s and expectation.runs and best.schedule.share_den <= MOST_CHUNKS:
         other = _exported(best, "msccl-xml")
     loadable = [found for option in options if (found := for_nccl(option, expectation, size, measured=bool(real)))]
-    return Advice(
-        part=chosen,
-        collective=wanted,
-        size=size,
-        expectation=expectation,
-        expected=expected,
-        bound=expectation.bound(size / expected.time_s, size)[0],
-        best=best,
-        loadable=min(loadable, key=lambda option: option.time_s, default=None),
-        other=other,
-        model=rivals.model.name,
-        nvls=nvls_gain(expectation, size, real=bool(real)),
-    )
+    held = expectation.bound(size / expected.time_s, size)[0]
+    quickest = min(loadable, key=lambda option: option.time_s, default=None)
+    nvls, timed_by = nvls_gain(expectation, size, real=bool(real)), rivals.model.name
+    return Advice(chosen, wanted, size, expectation, expected, held, best, quickest, other, timed_by, nvls)
 
 
 def _in_force(

@@ -10,7 +10,7 @@ from blinksim.bounds import bound as bound_of
 from blinksim.bounds import in_flight as in_flight_of
 from blinksim.bounds.sensitivity import Change, lane_gains, link_losses, nic_gain
 from blinksim.bounds.time.time_bound import TimeBound
-from blinksim.collective import Collective, CollectiveName
+from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.units import size_of
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def bound(
     machine: MachineLike,
-    collective: Collective | CollectiveName | str = "allreduce",
+    collective: CollectiveLike = "allreduce",
     *,
     root: int | None = None,
     shares: tuple[int, ...] = (),
@@ -83,11 +83,7 @@ def _with_schedules(found: BoundResult) -> BoundResult:
 
 
 def losses(
-    machine: MachineLike,
-    collective: Collective | CollectiveName | str = "allreduce",
-    *,
-    root: int | None = None,
-    one_lane: bool = False,
+    machine: MachineLike, collective: CollectiveLike = "allreduce", *, root: int | None = None, one_lane: bool = False
 ) -> list[Change]:
     """The bound after each single link loss, worst first; alike links count once.
 
@@ -118,12 +114,7 @@ def losses(
     return link_losses(as_topology(machine).selected(), Collective.of(collective, root), one_lane=one_lane)
 
 
-def gains(
-    machine: MachineLike,
-    collective: Collective | CollectiveName | str = "allreduce",
-    *,
-    root: int | None = None,
-) -> list[Change]:
+def gains(machine: MachineLike, collective: CollectiveLike = "allreduce", *, root: int | None = None) -> list[Change]:
     """The bound with one lane more on one link, or with one NIC more on every node, best first.
 
     Parameters
@@ -154,7 +145,7 @@ def gains(
 
 def levels(
     machine: MachineLike,
-    collective: Collective | CollectiveName | str = "allreduce",
+    collective: CollectiveLike = "allreduce",
     *,
     root: int | None = None,
     schedule: Schedule | None = None,
@@ -200,11 +191,7 @@ def levels(
 
 
 def time_bound(
-    machine: MachineLike,
-    collective: Collective | CollectiveName | str,
-    size: int | float | str,
-    *,
-    root: int | None = None,
+    machine: MachineLike, collective: CollectiveLike, size: int | float | str, *, root: int | None = None
 ) -> TimeBound:
     """A lower bound on the time of a collective: latency, overhead and bandwidth together.
 

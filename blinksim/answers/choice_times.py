@@ -12,10 +12,11 @@ import csv
 import io
 import math
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
 
 from blinksim.errors import FileError, InputError
 from blinksim.nccl.tuner.prediction import Prediction
@@ -129,35 +130,23 @@ class ChoiceTimes:
         points = self.measured.get((collective, choice))
         if expected is None or (channels != DEFAULT and self.distance(collective, choice, size) > _NEAR):
             return None
-        factor = _interpolated(points, math.log2(size)) if points else self._borrowed(collective, choice, size)
-        return expected * math.exp(factor)
-
-    def _borrowed(self, collective: str, choice: Choice, size: int) -> float:
-        """What is known of the choice in other collectives, else of its algorithm with other protocols; the mean."""
-        others = [points for (name, other), points in self.measured.items() if other == choice and name != collective]
-        if not others:
-            others = [
-                points
-                for (name, (algorithm, _, channels)), points in self.measured.items()
-                if name == collective and algorithm == choice[0] != "ring" and channels == DEFAULT
-            ]
-        found = [_interpolated(points, math.log2(size)) for points in others]
-        return sum(found) / len(found) if found else 0.0
+        known = [points] if points else []
+        # Else the mean of what is known of the choice in other collectives, or of its algorithm with other protocols.
+        for (name, other), points in self.measured.items() if not known else ():
+            known += [points] if other == choice and name != collective else []
+        for (name, other), points in self.measured.items() if not known else ():
+            alike = name == collective and other[::2] == (algorithm, DEFAULT) and algorithm != "ring"
+            known += [points] if alike else []
+        factors = [
+            float(np.interp(math.log2(size), [at for at, _ in points], [factor for _, factor in points]))
+            for points in known
+        ]
+        return expected * math.exp(sum(factors) / len(factors) if factors else 0.0)
 
     def distance(self, collective: str, choice: Choice, size: int) -> float:
         """Octaves from a size to the nearest one that was measured with the choice; infinite if none was."""
         points = self.measured.get((collective, choice), [])
         return min((abs(at - math.log2(size)) for at, _ in points), default=math.inf)
-
-
-def _interpolated(points: list[tuple[float, float]], at: float) -> float:
-    after = bisect_right([place for place, _ in points], at)
-    if after == 0:
-        return points[0][1]
-    if after == len(points):
-        return points[-1][1]
-    (low, first), (high, last) = points[after - 1 : after + 1]
-    return first if high == low else first + (last - first) * (at - low) / (high - low)
 
 
 @dataclass(frozen=True, slots=True)

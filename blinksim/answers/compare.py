@@ -14,7 +14,7 @@ from typing import Any
 from blinksim.algorithms.registry import REGISTRY, AlgorithmName
 from blinksim.answers.project import contest
 from blinksim.answers.quickest import by_simulation, made_for
-from blinksim.collective import Collective, CollectiveName
+from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result, keyed
@@ -106,17 +106,13 @@ class Comparison(Result):
         """True if constants were measured for some of the rows."""
         return any(projection.measured_s for found in self.projections for projection in found)
 
-    @property
-    def _picked(self) -> bool:
-        """True if NCCL's own choice is among the algorithms."""
-        return any(projection.pick for projection in self.projections[-1])
-
     def rows(self) -> list[dict[str, Any]]:
         """One row per size and algorithm, with units in the keys; NCCL's own choice adds columns.
 
         Rows of programs say their protocol, and whether calls follow each other or are apart.
         """
-        picked, measured = self._picked, self._measured
+        # NCCL's own choice is among the algorithms.
+        picked, measured = any(one.pick for one in self.projections[-1]), self._measured
         run = [key for key in _OF_A_RUN if any(key in one.details for found in self.projections for one in found)]
         return [
             {"size_bytes": projection.size, **Projection.row(projection), "model": projection.model}
@@ -191,28 +187,27 @@ class Comparison(Result):
 
     def _table(self, shown: Sequence[str]) -> str:
         """A line for every size: the best time, the bound and its share of that, what was made, and some rates."""
-        bounded = any(_least(projections) for projections in self.projections)
-        picked, measured = self._picked, self._measured
-        head = ["size", "best time", *(["at least", "reached"] if bounded else [])]
-        head += [*([_FOR_THE_SIZE] if self.made else []), *shown]
-        head += [*(["measured"] if measured else []), "NCCL takes"] if picked else []
-        rows = []
+        bounded, measured = any(_least(projections) for projections in self.projections), self._measured
+        rows = list[dict[str, str]]()
         for projections in self.projections:
             made, least = self.made.get(projections[0].size), _least(projections)
             leader = min(projections[0], made or projections[0], key=lambda one: one.time_s)
-            cells = [format_size(leader.size), format_time(leader.time_s)]
+            cells = {"size": format_size(leader.size), "best time": format_time(leader.time_s)}
             if bounded:
-                cells += [format_time(least), f"{100 * least / leader.time_s:.0f} %"] if least else ["", ""]
+                reached = f"{100 * least / leader.time_s:.0f} %" if least else ""
+                cells |= {"at least": format_time(least) if least else "", "reached": reached}
             if self.made:
-                cells.append(f"{'*' if leader is made else ''}{made.algbw_GBps:.4g}" if made else "-")
+                cells[_FOR_THE_SIZE] = f"{'*' if leader is made else ''}{made.algbw_GBps:.4g}" if made else "-"
             rate = {one.algorithm: f"{'*' if one is leader else ''}{one.algbw_GBps:.4g}" for one in projections}
-            cells += [rate[name] for name in shown]
+            cells |= {name: rate[name] for name in shown}
             for one in [one for one in projections if one.pick][:1]:
                 time = one.measured_s
-                cells += [f"{one.size / time / 1e9:.4g}" if time else "-"] if measured else []
-                cells.append(one.pick)
+                cells |= {"measured": f"{one.size / time / 1e9:.4g}" if time else "-"} if measured else {}
+                cells["NCCL takes"] = one.pick
             rows.append(cells)
-        return table(head, rows, left={0, len(head) - 1} if picked else {0})
+        head = list(rows[-1])
+        left = {0, len(head) - 1} if head[-1] == "NCCL takes" else {0}
+        return table(head, [[cells.get(name, "") for name in head] for cells in rows], left=left)
 
     def _switches_that_add(self) -> list[str]:
         """From which size on NCCL's NVLS is quicker, where it was measured and is not among the algorithms."""
@@ -268,7 +263,7 @@ def part_lines(topology: Topology, more: str = "", edits: Sequence[str] = (), ra
 
 def compare(
     machine: MachineLike,
-    collective: Collective | CollectiveName | str,
+    collective: CollectiveLike,
     sizes: Sizes | None = None,
     algorithms: Iterable[AlgorithmName | Entrant] | str | None = None,
     report: Callable[[str], None] | None = None,
@@ -349,10 +344,8 @@ def compared(candidates: Contest, ordered: tuple[int, ...], report: Callable[[st
     found = list[tuple[Projection, ...]]()
     for size, projections in zip(ordered, timed, strict=True):
         # Those that are shown are not by a quicker model in place of the one in force.
-        again = [
-            one.algorithm for one in projections if one.algorithm in shown and one.algorithm in candidates.entrants
-        ]
-        again = [one.algorithm for one in projections if one.algorithm in again and one.model != candidates.model.name]
+        others = [one.algorithm for one in projections if one.model != candidates.model.name]
+        again = [name for name in others if name in shown and name in candidates.entrants]
         full = candidates.only(*again).answers(size) if again else []
         kept = [one for one in projections if one.algorithm not in again]
         found.append(tuple(sorted((*full, *kept), key=lambda projection: projection.time_s)))
@@ -465,7 +458,7 @@ class Models(Result):
 
 def across_models(
     machine: MachineLike,
-    collective: Collective | CollectiveName | str,
+    collective: CollectiveLike,
     sizes: Sizes,
     models: Sequence[model_registry.ModelName | str | TimingModel] | None = None,
     algorithms: Sequence[AlgorithmName | str] | str = ("ring", "double_binary"),

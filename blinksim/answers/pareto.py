@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from blinksim.answers.compare import Comparison, compared
 from blinksim.budget import asked_to_stop, stoppable
-from blinksim.collective import Collective, CollectiveName
+from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result, keyed
@@ -166,13 +166,11 @@ class Pareto(Result):
         cells = []
         for number, (point, row) in enumerate(zip(self.points, times, strict=True), start=1):
             start, end, span = point.quickest_from, point.quickest_to, "-"
-            if start is not None and end is None:
-                span = f"from {format_size_about(start)}" if start > _SMALL else "everywhere"
-            elif start is not None and end is not None:
-                span = f"{f'{format_size_about(start)} ' if start > _SMALL else ''}to {format_size_about(end)}"
-            marked = [
-                f"{'*' if time == best else ''}{format_time(time)}" for time, best in zip(row, least, strict=True)
-            ]
+            if start is not None:
+                first = format_size_about(start) if start > _SMALL else ""
+                last = "" if end is None else f"to {format_size_about(end)}"
+                span = f"{first} {last}".strip() if last else f"from {first}" if first else "everywhere"
+            marked = [f"{'*' * (time == best)}{format_time(time)}" for time, best in zip(row, least, strict=True)]
             rate = f"{point.bandwidth / 1e9:.4g}"
             cells.append([str(number), point.name, format_time(point.latency_s), rate, *marked, span])
         header = ("", "schedule", "latency", "GB/s", *map(format_size, _SHOWN), "the quickest")
@@ -198,7 +196,7 @@ class Pareto(Result):
 
 def pareto(
     machine: MachineLike,
-    collective: Collective | CollectiveName | str,
+    collective: CollectiveLike,
     *,
     seconds: float = SECONDS,
     seed: int = 0,

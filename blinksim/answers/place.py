@@ -6,17 +6,17 @@ machine's checked symmetries: Holt, Handbook of Computational Group Theory, 2005
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 from math import comb
-from typing import Any, Literal, overload
+from typing import Any, Literal, NamedTuple, overload
 
 from blinksim import budget
 from blinksim.answers import pool
 from blinksim.bounds.compute import bound
-from blinksim.collective import Collective, CollectiveName
+from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result, keyed
@@ -101,9 +101,6 @@ class Placements(Result, Sequence[Placement]):
     def __len__(self) -> int:
         return len(self.ranked)
 
-    def __iter__(self) -> Iterator[Placement]:
-        return iter(self.ranked)
-
     def rows(self) -> list[dict[str, Any]]:
         """One row per choice, as `Placement.to_dict` gives it."""
         return [placement.to_dict() for placement in self.ranked]
@@ -127,7 +124,7 @@ class Placements(Result, Sequence[Placement]):
 def place(
     machine: MachineLike,
     count: int,
-    collective: Collective | CollectiveName | str = "allreduce",
+    collective: CollectiveLike = "allreduce",
     *,
     links: str | Iterable[str] | None = None,
     relays: Sequence[str] | Literal["none", "idle"] | str = "none",
@@ -227,16 +224,15 @@ def place(
                 members, rest = asked.named(other)
                 words = row.words if members == row.members else f"as {', '.join(row.members)}: {row.words}"
                 answers[other] = replace(row, members=members, relays=rest, words=words)
+
     # Forwarding decides, and what switches add among equals.
-    ranked = sorted(
-        (answers[subset] for subset in every),
-        key=lambda row: (row.rate is None, -(row.rate or Fraction(0)), -(row.in_network or Fraction(0))),
-    )
-    return Placements(topology.name, wanted, tuple(ranked))
+    def order(row: Placement) -> tuple[bool, Fraction, Fraction]:
+        return row.rate is None, -(row.rate or Fraction(0)), -(row.in_network or Fraction(0))
+
+    return Placements(topology.name, wanted, tuple(sorted((answers[subset] for subset in every), key=order)))
 
 
-@dataclass(frozen=True)
-class _Asked:
+class _Asked(NamedTuple):
     """What is asked of every choice. candidates: who may be chosen. helpers: relays by name; idle: all others."""
 
     topology: Topology

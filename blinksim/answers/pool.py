@@ -215,37 +215,34 @@ class Journal:
         self.found: dict[str, Rows] = {}
         self.damaged: tuple[int, ...] = ()
         if self.path is not None and os.path.lexists(self.path):
-            self._read(self.path)
+            with _opened(self.path, os.O_RDWR) as handle:
+                if os.fstat(handle).st_size > _LARGEST:
+                    raise FileError(self.path, "is larger than 1 GiB; that is no journal of a sweep")
+                with open(handle, "rb", closefd=False) as file:
+                    data = file.read()
+                whole = data[: data.rfind(b"\n") + 1]
+                damaged = []
+                for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
+                    try:
+                        entry = json.loads(line)
+                        key, rows, checksum = entry["key"], entry["rows"], entry["sum"]
+                    except (ValueError, KeyError, TypeError, RecursionError):
+                        damaged.append(number)
+                        continue
+                    if checksum == self._checksum(key, rows):
+                        self.found[key] = rows
+                    else:
+                        damaged.append(number)
+                torn = not whole and (data.startswith(_START) or _START.startswith(data))
+                if not self.found and data and not torn:
+                    reason = "is no journal of a sweep; name another file, or remove it"
+                    raise FileError(self.path, reason, damaged[0] if damaged else 1)
+                self.damaged = tuple(damaged)
+                os.ftruncate(handle, len(whole))
 
     @staticmethod
     def _checksum(key: str, rows: object) -> str:
         return sha256(json.dumps([key, rows]).encode("ascii")).hexdigest()
-
-    def _read(self, path: Path) -> None:
-        with _opened(path, os.O_RDWR) as handle:
-            if os.fstat(handle).st_size > _LARGEST:
-                raise FileError(path, "is larger than 1 GiB; that is no journal of a sweep")
-            with open(handle, "rb", closefd=False) as file:
-                data = file.read()
-            whole = data[: data.rfind(b"\n") + 1]
-            damaged = []
-            for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
-                try:
-                    entry = json.loads(line)
-                    key, rows, checksum = entry["key"], entry["rows"], entry["sum"]
-                except (ValueError, KeyError, TypeError, RecursionError):
-                    damaged.append(number)
-                    continue
-                if checksum == self._checksum(key, rows):
-                    self.found[key] = rows
-                else:
-                    damaged.append(number)
-            torn = not whole and (data.startswith(_START) or _START.startswith(data))
-            if not self.found and data and not torn:
-                reason = "is no journal of a sweep; name another file, or remove it"
-                raise FileError(path, reason, damaged[0] if damaged else 1)
-            self.damaged = tuple(damaged)
-            os.ftruncate(handle, len(whole))
 
     def add(self, key: str, rows: Rows) -> None:
         """Appends finished work and waits until it is on disk."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from blinksim.algorithms.registry import AlgorithmName
-from blinksim.collective import Collective, CollectiveName
+from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InputError
 from blinksim.formats.shipped.machine_names import MEASURED, measured_rates
 from blinksim.machines import MachineLike, as_topology
@@ -32,7 +32,7 @@ LINKS_ONLY = "alpha-beta"
 
 def contest(
     machine: MachineLike,
-    collective: Collective | CollectiveName | str,
+    collective: CollectiveLike,
     names: Iterable[AlgorithmName | Entrant] | str | None = None,
     report: Callable[[str], None] | None = None,
     model: models.ScheduleModelName | str | ScheduleModel = models.DEFAULT,
@@ -88,7 +88,7 @@ def contest(
 
 def project(
     machine: MachineLike,
-    collective: Collective | CollectiveName | str,
+    collective: CollectiveLike,
     size: int | float | str | None = None,
     *,
     algorithm: AlgorithmName | ChoiceName | str = "best",
@@ -257,7 +257,7 @@ class Ranking(Result):
 
 def rank(
     machine: Question | MachineLike,
-    collective: Collective | CollectiveName | str,
+    collective: CollectiveLike,
     size: int | float | str,
     model: models.ModelName | str | TimingModel = models.DEFAULT,
     algorithms: Literal["best", "all"] | AlgorithmName | str | Sequence[AlgorithmName | str] = BEST,

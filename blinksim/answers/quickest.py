@@ -168,13 +168,12 @@ class Candidates:
                 own = _simulated(self.contest.topology, own, entrant.schedule, self.messages)
         least = own.least.time_s if own.least else self.size / float(bound.rate)
         others = tuple(one for one in self.projections if one.algorithm != name)
-        entrants, too_long = self.contest.entrants, dict[str, int]()
-        for one in self.projections:
-            if one.time_s < own.time_s and one.algorithm in entrants:
-                entrant = entrants[one.algorithm]
-                if entrant.sends > _MOST_WRITTEN and not _by_symmetry(entrant):
-                    too_long[one.algorithm] = entrant.sends
-        return AtSize(own, least, others, too_long)
+        quicker = [one.algorithm for one in self.projections if one.time_s < own.time_s]
+        entrants = {name: self.contest.entrants[name] for name in quicker if name in self.contest.entrants}
+        long = {
+            name: one.sends for name, one in entrants.items() if one.sends > _MOST_WRITTEN and not _by_symmetry(one)
+        }
+        return AtSize(own, least, others, long)
 
 
 def _by_symmetry(entrant: Candidate) -> bool:
@@ -230,11 +229,7 @@ def candidates(
 
 
 def of_the_quickest(
-    rivals: Contest,
-    answers: Sequence[Projection],
-    sends: int,
-    end: float = inf,
-    messages: MessagesName = "joined",
+    rivals: Contest, answers: Sequence[Projection], sends: int, end: float = inf, messages: MessagesName = "joined"
 ) -> list[Projection]:
     """The same projections by simulation, quickest first: of those that are quick by alpha and beta, and not too long.
 
@@ -261,11 +256,8 @@ def _simulated(part: Topology, projection: Projection, schedule: Schedule, messa
     Links serve in the order of steps, or of arrival, whichever is better.
     """
     services: tuple[ServiceName, ...] = ("fifo", "ordered") if schedule.form == "steps" else ("fifo",)
-    runs = [
-        simulate(schedule, projection.size, service=service, most_events=_MOST_EVENTS, messages=messages)
-        for service in services
-    ]
-    ran = min(runs, key=lambda run: run.time_s)
+    run = partial(simulate, schedule, projection.size, most_events=_MOST_EVENTS, messages=messages)
+    ran = min((run(service=service) for service in services), key=lambda ran: ran.time_s)
     ways = {"service": ran.service, "messages": ran.options.sent(schedule.form)}
     details = {**ran.facts, **ways, "alpha_beta_s": projection.time_s}
     found = replace(projection, model="simulate", terms=ran.terms, bottleneck=ran.uses[0].resource, details=details)

@@ -28,7 +28,7 @@ from blinksim.algorithms.registry import AlgorithmName, algorithm, candidates
 from blinksim.answers import pool
 from blinksim.answers.pool import Journal, Rows
 from blinksim.bounds.bound_result import TWO_PHASES
-from blinksim.collective import Collective, CollectiveName
+from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InputError, unknown
 from blinksim.formats.schedule_files import names_a_file
 from blinksim.formats.schedule_json import MOST_BYTES
@@ -348,7 +348,7 @@ class Sweep(Result):
 
 def sweep(
     machine: MachineLike,
-    collective: Collective | CollectiveName | str,
+    collective: CollectiveLike,
     sizes: Sizes = SIZES,
     vary: Mapping[str, Iterable[object]] | Sequence[str | Axis] | str = (),
     *,

@@ -18,7 +18,7 @@ from blinksim.algorithms.registry import Algorithm, AlgorithmName
 from blinksim.algorithms.registry import algorithm as registered
 from blinksim.answers.quickest import LEAST_SEARCH_S, AtSize, candidates
 from blinksim.budget import within
-from blinksim.collective import Collective, CollectiveName, busbw_factor
+from blinksim.collective import Collective, CollectiveLike, busbw_factor
 from blinksim.errors import InputError, unknown
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Rates, Result, keyed
@@ -175,7 +175,7 @@ _ELSEWHERE = "(nodes, edits and members are the machine's: blinksim.load('hgx-h1
 
 def synthesize(
     machine: MachineLike,
-    collective: Collective | CollectiveName | str,
+    collective: CollectiveLike,
     algorithm: AlgorithmName | str | None = None,
     *,
     size: int | float | str | None = None,

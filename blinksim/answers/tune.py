@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from blinksim.answers.choice_times import ChoiceTime, ChoiceTimes, TimedJob, model_of, read_times
 from blinksim.errors import InputError
@@ -137,9 +137,8 @@ class Tuning(Result):
         return " to ".join(dict.fromkeys((sizes[0], sizes[-1])))
 
     def _cells(self, rule: TuningRule) -> list[TunedCell]:
-        return [
-            cell for cell in self.cells if cell.collective == rule.collective and rule.least <= cell.size <= rule.most
-        ]
+        alike = [cell for cell in self.cells if cell.collective == rule.collective]
+        return [cell for cell in alike if rule.least <= cell.size <= rule.most]
 
     def changes(self) -> list[tuple[TuningRule, str]]:
         """Each rule with its change and its gain, in words."""
@@ -148,8 +147,8 @@ class Tuning(Result):
             cells = self._cells(rule)
             gains = [100 * cell.gain for cell in cells]
             before = " or ".join(dict.fromkeys(_words(cell.before) for cell in cells))
-            gain = " to ".join(dict.fromkeys(f"{gain:.0f}" for gain in (min(gains), max(gains)))) + " %"
-            found.append((rule, f"{_words(rule.choice)} instead of {before}, {gain} less time"))
+            gain = " to ".join(dict.fromkeys(f"{gain:.0f}" for gain in (min(gains), max(gains))))
+            found.append((rule, f"{_words(rule.choice)} instead of {before}, {gain} % less time"))
         return found
 
     def rows(self) -> list[dict[str, Any]]:
@@ -169,19 +168,13 @@ class Tuning(Result):
         return keyed(self, keys, measurements=len(self.measured), rules=rules, rows=self.rows())
 
     def __repr__(self) -> str:
+        gains = [cell.gain for cell in self.cells] or [0.0]
         best = max(self.cells, key=lambda cell: cell.gain, default=None)
         most = ""
         if best is not None and best.gain > 0:
             most = f", at most {100 * best.gain:.0f} % ({best.collective} of {format_size(best.size)})"
-        return (
-            f"<Tuning {len(self.rules)} rules for {self.ranks} ranks of {self.machine}: "
-            f"{100 * self.mean_gain:.1f} % less time in the mean{most}>"
-        )
-
-    @property
-    def mean_gain(self) -> float:
-        """The mean share of time saved over all cells."""
-        return sum(cell.gain for cell in self.cells) / len(self.cells) if self.cells else 0.0
+        mean = f"{100 * sum(gains) / len(gains):.1f} % less time in the mean"
+        return f"<Tuning {len(self.rules)} rules for {self.ranks} ranks of {self.machine}: {mean}{most}>"
 
 
 def _named(choice: Choice) -> dict[str, Any]:
@@ -396,8 +389,7 @@ class _Plan:
                     yield stake * min(apart[0], _FAR), self.sizes[place + (choice == pair[0])], choice
 
 
-@dataclass(frozen=True, slots=True)
-class _Here:
+class _Here(NamedTuple):
     """The job that is tuned, what NCCL takes there, and times by a model."""
 
     job: TimedJob
@@ -419,13 +411,13 @@ def _of(machine: MachineLike, members: Names | None, nodes: int, nvls: bool, ver
 def _tuning(
     here: _Here, collectives: tuple[str, ...], measured: tuple[ChoiceTime, ...], least_channels: int | None
 ) -> Tuning:
-    job, times, usual = here.job, here.times, Job()
+    (job, prediction, times), usual = here, Job()
     cells, rules = list[TunedCell](), list[TuningRule]()
     for collective in (known for known in usual.collectives if known in collectives):
         among = list(dict.fromkeys(one.choice for one in measured if one.collective == collective))
         merged = list[tuple[int, Choice | None, frozenset[Choice | None]]]()
         for size in usual.sizes:
-            own = here.prediction.best(collective, size)
+            own = prediction.best(collective, size)
             before = (own.algorithm, own.protocol.lower(), DEFAULT)
             every = {choice: times.time(collective, choice, size) for choice in [before, *among]}
             known = {choice: time for choice, time in every.items() if time is not None}

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +25,6 @@ from blinksim.machines import NOMINAL, MachineLike, as_topology
 from blinksim.results import Result, keyed
 from blinksim.units import format_rate, format_time
 
-if TYPE_CHECKING:
-    from blinksim.topology.graph import Topology
-
 Class = tuple[str, str]
 """A link class and ``alpha`` or ``bandwidth``."""
 # A parameter of which the others explain all but this part of its share is left as it was.
@@ -35,6 +32,8 @@ _LEAST_OWN = 0.05
 # A measurement below this weight does not count (4 standard deviations); it is reported as wild.
 WILD = 0.08
 _START_ALPHA = 1e-6
+# The step of the factor on an alpha for its slope.
+_STEP = 1e-6
 # A fit that half of the times miss by more says nothing about links.
 WORST_FIT = 0.25
 # No lane carries more than its data sheet says, but for the digits of a log.
@@ -271,7 +270,13 @@ class _Problem:
 
     def __init__(self, series: Sequence[Series]) -> None:
         self.series = series
-        self.models = [RingModel(_with_alpha(one.topology), one.collective) for one in series]
+        self.models = list[RingModel]()
+        for one in series:
+            # A class with no time in the machine file has nothing to scale, so it starts at 1 us.
+            links = one.topology.links
+            timed = {link.kind for link in links if link.latency or link.overhead}
+            begun = tuple(link if link.kind in timed else replace(link, latency=_START_ALPHA) for link in links)
+            self.models.append(RingModel(replace(one.topology, links=begun), one.collective))
         kinds = dict.fromkeys(kind for model in self.models for kind in model.classes)
         self.names = [(kind, quantity) for kind in kinds for quantity in ("alpha", "bandwidth")]
 
@@ -286,12 +291,15 @@ class _Problem:
             alpha, beta = model.terms(alphas, betas)
             sizes = np.array([float(sample.size) for sample in one.samples])
             time = alpha + sizes * sum(beta.values())
-            parts = [
-                sizes * beta.get(kind, 0.0)
-                if what == "bandwidth"
-                else np.full(len(sizes), _alpha_of(model, kind, alphas, alpha))
-                for kind, what in names
-            ]
+            parts = list[Floats]()
+            for kind, what in names:
+                # Seconds due to one class: the alpha of the model is homogeneous in all of them (Euler).
+                own = alpha if len(model.classes) == 1 else 0.0
+                if what == "alpha" and kind in model.classes and len(model.classes) > 1:
+                    own = (model.terms({**alphas, kind: alphas[kind] * (1 + _STEP)}, {})[0] - alpha) / _STEP
+                elif kind not in model.classes:
+                    own = 0.0
+                parts.append(sizes * beta.get(kind, 0.0) if what == "bandwidth" else np.full(len(sizes), own))
             times.append(time)
             shares.append(np.array(parts).T / time[:, None])
         return np.concatenate(times), np.concatenate(shares)
@@ -340,20 +348,3 @@ class _Problem:
             tuple(entry for entry in self.names if entry not in found.intervals),
             before,
         )
-
-
-def _with_alpha(topology: Topology) -> Topology:
-    """A class with no time in the machine file has nothing to scale, so it starts at 1 us."""
-    timed = {link.kind for link in topology.links if link.latency or link.overhead}
-    links = tuple(link if link.kind in timed else replace(link, latency=_START_ALPHA) for link in topology.links)
-    return replace(topology, links=links)
-
-
-def _alpha_of(model: RingModel, kind: str, alphas: Mapping[str, float], alpha: float) -> float:
-    """Seconds of `alpha`, the model's at these factors, due to one class: it is homogeneous in all of them (Euler)."""
-    if kind not in model.classes:
-        return 0.0
-    if len(model.classes) == 1:
-        return alpha
-    step = 1e-6
-    return (model.terms({**alphas, kind: alphas[kind] * (1 + step)}, {})[0] - alpha) / step

@@ -145,14 +145,15 @@ class Diagnosis(Result):
         return found
 
     @property
+    def behind(self) -> list[Line]:
+        """Bandwidth-bound sizes that are behind."""
+        return [line for line in self.lines if line.behind and not line.latency_bound]
+
+    @property
     def odd(self) -> list[Line]:
         """Single bandwidth-bound sizes that are behind, though larger ones are not."""
         first = self.first_behind
-        return [
-            line
-            for line in self.lines
-            if line.behind and not line.latency_bound and (first is None or line.size < first.size)
-        ]
+        return [line for line in self.behind if first is None or line.size < first.size]
 
     @property
     def tells(self) -> bool:
@@ -189,15 +190,14 @@ class Diagnosis(Result):
     @property
     def resembles(self) -> str:
         """Other causes that would take as long as measured, where it is behind; empty if none is known."""
-        lines = [line for line in self.lines if line.behind and not line.latency_bound]
         if self.first_behind is None:
             return ""
         apart = defaultdict[str, list[float]](list)
-        for line in lines:
+        for line in self.behind:
             for words, time in self.expectation.others(line.size).items():
                 apart[words].append(abs(math.log(line.time_s / time)))
         best = min(apart, key=lambda words: median(apart[words]), default="")
-        return best if best and median(apart[best]) < _NEAR and len(apart[best]) == len(lines) else ""
+        return best if best and median(apart[best]) < _NEAR and len(apart[best]) == len(self.behind) else ""
 
     def sentence(self) -> str:
         """The answer in one line."""
@@ -369,7 +369,5 @@ def small_times(found: Diagnosis) -> str:
         return ""
     line = slow[0]
     why = "launching and waiting, not the links" if found.first_behind is None else "slow as well"
-    return (
-        f"{format_time(line.time_s)} at {format_size(line.size)}, where the model has "
-        f"{format_time(line.expected.time_s)}: {why}"
-    )
+    model = format_time(line.expected.time_s)
+    return f"{format_time(line.time_s)} at {format_size(line.size)}, where the model has {model}: {why}"

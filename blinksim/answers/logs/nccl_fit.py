@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 from blinksim import machines
@@ -20,14 +19,14 @@ from blinksim.answers.logs.series import Series
 from blinksim.errors import InputError
 from blinksim.nccl.tuner.prediction import Prediction
 from blinksim.results import keyed
-from blinksim.timing.constants import LINES, NVLS, FitError, NcclLine, NcclRates, NvlsLine, Origin, addends
+from blinksim.timing.constants import LINES, NVLS, FitError, NcclLine, NcclRates, Origin, addends
 from blinksim.timing.measured.library_time import catalogued, relative_of
 from blinksim.topology.graph import Topology
 
 # Links carry what their file says, but for so much.
 _BEYOND_LINKS = 1.1
-# The machine whose constants stand in where another has none.
-_STAND_IN = "hgx-h200"
+STAND_IN = "hgx-h200"
+"""Eight H200, whose constants were measured and stand in where another machine has none."""
 # Times of rings and of NVLS that are nearer to each other do not say which of the two ran.
 _APART = math.log(1.1)
 _BLACKWELL = 100
@@ -66,7 +65,9 @@ def fit_nccl(series: Sequence[Series], *, version: str = "", source: str = "") -
     times = [time for one in series for time in _times(one, version)]
     if len(times) < 3:
         return None
-    before = series[0].topology.nccl_rates or stand_in()
+    first, known = series[0].topology, series[0].topology.nccl_rates
+    model = first.device(first.members[0]).attributes.get("model", f"GPUs of {first.name}")
+    before = known or stand_in()
     found_there = _prediction(series[0], version)
     start = before.constants(2 * found_there.nchannels if found_there is not None else 0)
     # No protocol sends faster than the links allow: a rate beyond them is one that the times do not show.
@@ -77,7 +78,8 @@ def fit_nccl(series: Sequence[Series], *, version: str = "", source: str = "") -
     error, constants, kept = _told(found, times, {name: start[name] for name in start if not name.startswith(NVLS)})
     rates = replace(
         _with(before, {name: value for name, value in found.values.items() if value != start[name]}),
-        hardware=_hardware(series[0]),
+        # The name of the GPUs, as the machine's file says it.
+        hardware=known.hardware if known is not None else str(model),
         measured=Origin(source or "measured times"),
         gpus=tuple(sorted({one.topology.ranks for one in series})),
         version=version or "unknown",
@@ -92,11 +94,10 @@ def _told(
     """How well times fit, and the fitted and the kept constants, as machine files name them and in their units."""
     constants = []
     for name, (low, high) in found.intervals.items():
+        value, before = found.values[name], start[name]
         if name.endswith((".byte", ".turn")):
-            rate = Fitted(name.replace(".byte", ".rate"), 1 / found.values[name], 1 / high, 1 / low, 1 / start[name])
-            constants.append(rate)
-        else:
-            constants.append(Fitted(name, found.values[name], low, high, start[name]))
+            value, low, high, before = 1 / value, 1 / high, 1 / low, 1 / before
+        constants.append(Fitted(name.replace(".byte", ".rate"), value, low, high, before))
     kept = tuple(name.replace(".byte", ".rate") for name in start if name not in found.intervals)
     return FitError.of(list(found.predicted), [time.seconds for time in times]), tuple(constants), kept
 
@@ -110,17 +111,11 @@ def _leaving(part: Topology) -> float:
     return max(total.values())
 
 
-@cache
 def stand_in() -> NcclRates:
     """The constants of H200, where a machine has none."""
-    found = stand_in_machine().nccl_rates
+    found = machines.load(STAND_IN).nccl_rates
     assert found is not None
     return found
-
-
-def stand_in_machine() -> Topology:
-    """Eight H200, whose constants were measured."""
-    return machines.load(_STAND_IN)
 
 
 def _prediction(one: Series, version: str = "", multicast: bool = False) -> Prediction | None:
@@ -136,14 +131,13 @@ def _times(one: Series, version: str) -> list[Timed]:
         return []
     if not any(device.kind == "switch" for device in one.topology.devices):
         return []
-    found = []
-    for sample in one.samples:
-        best = prediction.best(one.collective.name, sample.size)
-        if best.algorithm == "ring":
-            line = best.protocol.lower()
-            counts = addends(one.collective.name, one.topology.ranks, sample.size, line)
-            found.append(Timed(sample.time_s, counts))
-    return found
+    name, ranks = one.collective.name, one.topology.ranks
+    ran = ((sample, prediction.best(name, sample.size)) for sample in one.samples)
+    return [
+        Timed(sample.time_s, addends(name, ranks, sample.size, best.protocol.lower()))
+        for sample, best in ran
+        if best.algorithm == "ring"
+    ]
 
 
 def _with(rates: NcclRates, fitted: Mapping[str, float]) -> NcclRates:
@@ -165,13 +159,6 @@ def _with(rates: NcclRates, fitted: Mapping[str, float]) -> NcclRates:
     return replace(
         rates, ll=lines["ll"], ll128=lines["ll128"], simple=lines["simple"], turn=turn, rooted_start_s=rooted
     )
-
-
-def _hardware(one: Series) -> str:
-    """The name of the GPUs, as the machine's file says it."""
-    known = one.topology.nccl_rates
-    model = one.topology.device(one.topology.members[0]).attributes.get("model")
-    return known.hardware if known is not None else str(model or f"GPUs of {one.topology.name}")
 
 
 def rounded(seconds: float) -> float:
@@ -231,8 +218,17 @@ def fit_nvls(series: Sequence[Series], nccl: NcclFit | None = None, source: str 
 
     Raises `InputError` if the times determine none.
     """
-    before = nccl.rates if nccl is not None else _known(series[0])
-    line = before.nvls or _unknown(series[0])
+    before = nccl.rates if nccl is not None else series[0].topology.nccl_rates
+    if before is None:
+        # Those of the nearest relative that has some.
+        near = relative_of(catalogued(series[0].topology))
+        before = (machines.load(near).nccl_rates if near else None) or stand_in()
+    line = before.nvls
+    if line is None:
+        # Hopper's, with the channels that NCCL takes.
+        line, hopper = stand_in().nvls, _prediction(series[0], multicast=True)
+        assert line is not None
+        line = replace(line, channels=_CHANNELS) if hopper is not None and hopper.job.sm >= _BLACKWELL else line
     times = [
         Timed(sample.time_s, line.counts(one.topology.ranks, sample.size)) for one in series for sample in one.samples
     ]
@@ -240,36 +236,15 @@ def fit_nvls(series: Sequence[Series], nccl: NcclFit | None = None, source: str 
     found = fit_sums(times, start)
     if found is None:
         raise InputError("the measurements determine no constant of NVLS; are they of this machine?")
-    values = {name: found.values[name] for name in start}
     fitted = replace(
         line,
-        start_s=rounded(values["nvls.start"]),
-        chunk_s=rounded(values["nvls.chunk"]) if "nvls.chunk" in values else line.chunk_s,
-        rate=digits(1 / values["nvls.byte"]),
+        start_s=rounded(found.values["nvls.start"]),
+        chunk_s=rounded(found.values["nvls.chunk"]) if "nvls.chunk" in start else line.chunk_s,
+        rate=digits(1 / found.values["nvls.byte"]),
         source=f"from {source}" if source else "fitted to measured times",
         gpus=max(one.topology.ranks for one in series),
     )
     error, constants, kept = _told(found, times, start)
-    rates = replace(before, nvls=fitted)
-    if nccl is None:
-        return NcclFit(rates, constants, kept, error)
-    return NcclFit(rates, (*nccl.constants, *constants), (*nccl.kept, *kept), nccl.error)
-
-
-def _known(one: Series) -> NcclRates:
-    """NCCL's constants of the machine, or of its nearest relative that has some."""
-    own = one.topology.nccl_rates
-    if own is not None:
-        return own
-    near = relative_of(catalogued(one.topology))
-    found = machines.load(near).nccl_rates if near else None
-    return found or stand_in()
-
-
-def _unknown(one: Series) -> NvlsLine:
-    """Where a fit begins that has no constants of NVLS: Hopper's, with the channels that NCCL takes."""
-    line = stand_in().nvls
-    assert line is not None
-    found = _prediction(one, multicast=True)
-    newer = found is not None and found.job.sm >= _BLACKWELL
-    return replace(line, channels=_CHANNELS) if newer else line
+    if nccl is not None:
+        error, constants, kept = nccl.error, (*nccl.constants, *constants), (*nccl.kept, *kept)
+    return NcclFit(replace(before, nvls=fitted), constants, kept, error)

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from blinksim.collective import Collective, CollectiveName
+from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InputError
 from blinksim.formats import machine_yaml
 from blinksim.formats.shipped.known_gpus import named
@@ -65,7 +65,7 @@ class Series:
 
 
 def read_series(
-    path: str | os.PathLike[str], machine: MachineLike, collective: Collective | CollectiveName | str = ""
+    path: str | os.PathLike[str], machine: MachineLike, collective: CollectiveLike = ""
 ) -> tuple[Series, ...]:
     """The series in a log of nccl-tests, each on the members of `machine` that the log names.
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from statistics import median
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-from blinksim.answers.logs.nccl_fit import NcclFit, fit_nccl, stand_in_machine
+from blinksim.answers.logs.nccl_fit import STAND_IN, NcclFit, fit_nccl
 from blinksim.answers.logs.series import Sample, Series
 from blinksim.answers.measurements.execution_fit import Case, ExecutionFit, Map, fit_execution, here, plan
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.formats.rate_tables import RateTable
+from blinksim.machines import load
 from blinksim.results import Result, keyed
 from blinksim.schedule.model import Schedule
 from blinksim.timing.constants import ExecutionRates, FlagRates, Origin, PacketRates
@@ -23,7 +24,6 @@ from blinksim.topology.graph import Topology
 from blinksim.units import format_size, format_time
 
 NCCL = "nccl"
-Timed = TypeVar("Timed", PacketRates, FlagRates)
 
 
 class Clock(Protocol):
@@ -144,7 +144,13 @@ def calibrate_gpus(
     origin = Origin("blinksim calibrate on these GPUs", date, clock.driver)
     say("fitting the constants of programs")
     ours = [(case, time) for case, time in measured if case.algorithm != NCCL]
-    start = replace(_start(machine), hardware=clock.hardware, measured=origin, blocks=clock.blocks)
+    # The machine's own constants to start from, else those of H200 for links of this rate.
+    begun = machine.execution
+    if begun is None:
+        known = load(STAND_IN)
+        assert known.execution is not None
+        begun = derived(known.execution, _port(machine) / _port(known))
+    start = replace(begun, hardware=clock.hardware, measured=origin, blocks=clock.blocks)
     execution = fit_execution([case for case, _ in ours], [time for _, time in ours], start, evaluate)
     series: dict[tuple[int, str], list[Sample]] = {}
     for case, time in measured:
@@ -161,15 +167,6 @@ def calibrate_gpus(
     return GpuCalibration(table, execution, nccl, tuple(measured))
 
 
-def _start(machine: Topology) -> ExecutionRates:
-    """The constants to start from: the machine's own, else those of H200 for links of this rate."""
-    if machine.execution is not None:
-        return machine.execution
-    known = stand_in_machine()
-    assert known.execution is not None
-    return derived(known.execution, _port(machine) / _port(known))
-
-
 def derived(rates: ExecutionRates, ports: float, slower: float = 1.0) -> ExecutionRates:
     """Constants of programs for GPUs that nobody measured, from those of others.
 
@@ -181,22 +178,13 @@ def derived(rates: ExecutionRates, ports: float, slower: float = 1.0) -> Executi
     >>> round(derived(known, 300 / 450, 1.4).ports.out / 1e9)
     245
     """
+
+    def times(of: ExecutionRates | PacketRates | FlagRates) -> dict[str, Any]:
+        return {one.name: getattr(of, one.name) * slower for one in fields(of) if one.name.endswith("_s")}
+
     scaled = replace(rates.ports, out=rates.ports.out * ports, into=rates.ports.into * ports)
-    return replace(
-        rates,
-        launch_s=rates.launch_s * slower,
-        announce_s=rates.announce_s * slower,
-        visit_s=rates.visit_s * slower,
-        ports=scaled,
-        packets=_slower(rates.packets, slower),
-        flags=_slower(rates.flags, slower),
-        error=None,
-    )
-
-
-def _slower(rates: Timed, slower: float) -> Timed:
-    times = {field.name: getattr(rates, field.name) * slower for field in fields(rates) if field.name.endswith("_s")}
-    return replace(rates, **times)
+    packets, flags = replace(rates.packets, **times(rates.packets)), replace(rates.flags, **times(rates.flags))
+    return replace(rates, **times(rates), ports=scaled, packets=packets, flags=flags, error=None)
 
 
 def _port(machine: Topology) -> float:

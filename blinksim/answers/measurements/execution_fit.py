@@ -72,15 +72,6 @@ class Case:
         """The schedule of the algorithm on GPUs around one switch."""
         return _schedule(self.gpus, self.collective, self.algorithm)
 
-    def program(self, blocks: int) -> Program:
-        """The program as the executor cuts it for GPUs that hold so many thread blocks."""
-        packets = self.protocol == "ll128"
-        staged = packets or worth_staging(self.schedule, self.used)
-        made = compile_schedule(
-            self.schedule, max(1, self.used // _KIND.itemsize), _KIND, packets=packets, staged=staged
-        )
-        return fit(made, blocks, slices=self.slices)
-
 
 @cache
 def _schedule(gpus: int, collective: str, algorithm: str) -> Schedule:
@@ -198,7 +189,11 @@ def with_values(rates: ExecutionRates, names: Sequence[str], values: Sequence[fl
 
 @cache
 def _program(case: Case, blocks: int) -> Program:
-    return case.program(blocks)
+    """The program as the executor cuts it for GPUs that hold so many thread blocks."""
+    packets, elements = case.protocol == "ll128", max(1, case.used // _KIND.itemsize)
+    staged = packets or worth_staging(case.schedule, case.used)
+    made = compile_schedule(case.schedule, elements, _KIND, packets=packets, staged=staged)
+    return fit(made, blocks, slices=case.slices)
 
 
 def predict(question: Question) -> float:

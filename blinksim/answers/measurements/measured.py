@@ -110,17 +110,12 @@ class Measured(Result):
 
     def text(self) -> str:
         """The sentence, a table for each published table, and the source."""
-
-        def reached(one: ProjectedCell) -> tuple[str, str, str]:
-            return f"{one.measured_ms:.4g}", f"{one.reached_pct:.3g} %", one.note
-
         lines = [self.sentence()]
         for name in dict.fromkeys(found.table for found in self.cells):
-            cells = [
-                (str(one.nodes), str(one.ranks_per_node), format_size(one.size), f"{one.time_ms:.4g}", *reached(one))
-                for one in self.cells
-                if one.table == name
-            ]
+            cells = list[list[str]]()
+            for one in (one for one in self.cells if one.table == name):
+                row = [str(one.nodes), str(one.ranks_per_node), format_size(one.size), f"{one.time_ms:.4g}"]
+                cells.append([*row, f"{one.measured_ms:.4g}", f"{one.reached_pct:.3g} %", one.note])
             heading = ("nodes", "ranks a node", "size", "model ms", "measured ms", "efficiency", "note")
             lines += [f"\n{name}", table(heading, cells, left=(6,))]
         return "\n".join([*lines, f"\n  source: {SOURCES[self.machine]}"])
