@@ -94,18 +94,14 @@ def build(
         )
     mix, chunks, option = best
     if len(set(mix.rates)) > 1:
-        mix = _fewest(mix, list(chunks), hops, time_limit, seed)
+        # CP-SAT takes longer to load than most machines take to answer, and only unequal shares need it.
+        from blinksim.packing.choose import Limits, fewest
+
+        mix = fewest(mix, list(chunks), hops.capacity, limits=Limits(time_limit, seed))
     total = sum(mix.rates, start=Fraction(0))
     for channel, (column, rate) in enumerate(zip(mix.columns, mix.rates, strict=True)):
         _add(plan, hops, option, chunks[column], plan.add_chunk(rate / total), channel)
     return with_gap(plan.finish(), found)
-
-
-def _fewest(mix: Mix, columns: Sequence[Column], hops: Hops, time_limit: float | None, seed: int) -> Mix:
-    # CP-SAT takes longer to load than most machines take to answer, and only unequal shares need it.
-    from blinksim.packing.choose import Limits, fewest
-
-    return fewest(mix, columns, hops.capacity, limits=Limits(time_limit, seed))
 
 
 def cliques(topology: Topology, hops: Hops) -> list[Groups]:

@@ -99,8 +99,11 @@ def build(
     search = Search(over, report or (lambda seconds: None), pieces)
     if topology.ranks <= MOST_RANKS and joined_directly(topology):
         return _on_links(topology, collective, size, search, Limits(time_limit, seed=1, effort=_EFFORT * time_limit))
-    found = [*_in_bits(topology, collective, size, search)]
+    # All ranks alike, along the bits of their numbers.
+    divided = along_bits(topology, collective, _NAME, size, search)
+    found = [] if divided is None else [divided]
     if not joined_directly(topology):
+        found += [(step_seconds(one, size), one) for one in patterns(topology, collective, _NAME)]
         found += _through_switches(topology, collective, size, search)
     if found:
         return min(found, key=lambda one: one[0])[1]
@@ -126,16 +129,6 @@ def _on_links(topology: Topology, collective: Collective, size: int, search: Sea
         found = at_once
     better = relayed.in_parts(found[0] * 1e6, search, replace(limits, time_limit=now + given - monotonic()))
     return found[1] if better is None else relayed.written(topology, *better)
-
-
-def _in_bits(topology: Topology, collective: Collective, size: int, search: Search) -> Iterator[Timed]:
-    """All ranks alike, along the bits of their numbers; seconds, and the schedule."""
-    found = along_bits(topology, collective, _NAME, size, search)
-    if found is not None:
-        yield found
-    if not joined_directly(topology):
-        for one in patterns(topology, collective, _NAME):
-            yield step_seconds(one, size), one
 
 
 def _through_switches(topology: Topology, collective: Collective, size: int, search: Search) -> Iterator[Timed]:

@@ -107,14 +107,20 @@ def find(
     per_step: list[int] = []
     for number, phase in enumerate(phases):
         left = len(phases) - number
-        own_steps = fewest_steps(hops, phase) if steps is None else (steps - len(per_step)) // left
+        fewest = fewest_steps(hops, phase)
+        own_steps = fewest if steps is None else (steps - len(per_step)) // left
         own_rounds = None if rounds is None else (rounds - sum(per_step)) // left
         rate = (found if phase == collective else bound(topology, phase)).rate
-        least = ceil(_vector(phase, ranks, chunks) * hops.lane / rate)
+        least = max(ceil(_vector(phase, ranks, chunks) * hops.lane / rate), own_steps)
         what = f"{phase} of {count(chunks, 'chunk')} on {topology.name}"
-        _check_phase(what, hops, phase, own_steps, own_rounds, max(least, own_steps))
+        if own_steps < fewest:
+            raise InfeasibleError(
+                f"{what} needs at least {count(fewest, 'step')}, not {own_steps}: some rank is that many hops away"
+            )
+        if own_rounds is not None and own_rounds < least:
+            raise InfeasibleError(f"{what} needs at least {least} rounds, not {own_rounds}, by its bound")
         work = turned(hops) if phase.collects else hops
-        question = Question(work, own_steps, own_rounds, max(least, own_steps), time_limit, seed)
+        question = Question(work, own_steps, own_rounds, least, time_limit, seed)
         answer = _search(what, question, phase, chunks)
         _add(plan, hops, phase, chunks, answer, len(per_step), numbers)
         per_step += answer.rounds[::-1] if phase.collects else answer.rounds
@@ -163,18 +169,6 @@ def _check_numbers(
 def _vector(collective: Collective, ranks: int, chunks: int) -> int:
     """Chunks in the whole vector, which is what algbw counts."""
     return chunks if collective.name in ("broadcast", "reduce", "alltoall") else chunks * ranks
-
-
-def _check_phase(
-    what: str, hops: Hops, collective: Collective, steps: int, rounds: int | None, least_rounds: int
-) -> None:
-    least_steps = fewest_steps(hops, collective)
-    if steps < least_steps:
-        raise InfeasibleError(
-            f"{what} needs at least {count(least_steps, 'step')}, not {steps}: some rank is that many hops away"
-        )
-    if rounds is not None and rounds < least_rounds:
-        raise InfeasibleError(f"{what} needs at least {least_rounds} rounds, not {rounds}, by its bound")
 
 
 def _search(what: str, question: Question, collective: Collective, chunks: int) -> Answer:

@@ -202,15 +202,12 @@ class _Builder:
 
         forest = self._spanning_best(packed)[1]
         total = sum(tree.amount for tree in forest.trees)
-        return [
-            _branches(
-                tree.root,
-                Fraction(tree.amount, total),
-                [(a, b, self._links(path)) for a, b, path in tree.edges],
-                turned,
-            )
-            for tree in forest.trees
-        ]
+        found = []
+        for tree in forest.trees:
+            edges = tuple((a, b, self._links(path)[:: -1 if turned else 1]) for a, b, path in tree.edges)
+            down, up = ((), edges) if turned else (edges, ())
+            found.append(Tree(tree.root, Fraction(tree.amount, total), down, up))
+        return found
 
     def _forest(self, net: Network, weights: Mapping[int, int], spanned: Sequence[int]) -> Forest:
         """The best forest whose roots carry rates in the ratio of `weights` and which spans these vertices."""
@@ -394,9 +391,3 @@ def _spanning(net: Network, spanned: Sequence[int]) -> Network:
     import numpy as np
 
     return net if len(spanned) == len(net.members) else replace(net, members=np.array(spanned, dtype=np.int64))
-
-
-def _branches(root: int, share: Fraction, edges: list[tuple[int, int, Route]], turned: bool) -> Tree:
-    if turned:
-        return Tree(root, share, up=tuple((a, b, tuple(reversed(links))) for a, b, links in edges))
-    return Tree(root, share, down=tuple(edges))

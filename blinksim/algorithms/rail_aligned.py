@@ -16,7 +16,7 @@ import numpy as np
 from blinksim.algorithms.building import symmetric_trees
 from blinksim.algorithms.building.piece_schedule import Inside, of_pieces, pieces_of, through_others
 from blinksim.algorithms.registry import Algorithm, per_pair
-from blinksim.bounds.rails import TurnedRails, read_rails, turned_rails
+from blinksim.bounds.rails import read_rails, turned_rails
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.packing.rails import Pieces
@@ -64,7 +64,20 @@ def symmetric(topology: Topology, collective: Collective) -> SymmetricSchedule |
     None for unequal blocks or adapters, and where no turns take a node to all others.
     """
     rails = turned_rails(topology) if collective.name == "alltoall" else None
-    return SymmetricSchedule(_first_node(rails), rails.turns) if rails is not None and rails.alike else None
+    if rails is None or not rails.alike:
+        return None
+    # Over the receiver's place, in equal parts over its ways: what `build` does there.
+    nodes, local = rails.ranks.shape
+    count = rails.exit.shape[2]
+    i, b, j, way = (grid.ravel() for grid in np.meshgrid(*map(np.arange, (local, nodes, local, count)), indexing="ij"))
+    apart = b > 0
+    i, b, j, way = (column[apart] for column in (i, b, j, way))
+    ones, first = np.ones(len(i), dtype=np.int64), np.zeros(len(i), dtype=np.int64)
+    own, there = (grid.ravel() for grid in np.meshgrid(np.arange(local), np.arange(local), indexing="ij"))
+    inside = Inside(np.zeros_like(own), own, there, np.full_like(own, count))
+    pieces = Pieces(first, i, j, way, b, j, ones)
+    base = of_pieces(collective, rails, inside, pieces, rails.topology.ranks * count, "rail_aligned")
+    return SymmetricSchedule(base, rails.turns)
 
 
 def large(topology: Topology, collective: Collective) -> SymmetricSchedule | None:
@@ -89,20 +102,3 @@ def exchange(topology: Topology, collective: Collective) -> Schedule | None:
         return replace(build(topology, collective), algorithm="packed")
     except InfeasibleError:
         return None
-
-
-def _first_node(rails: TurnedRails) -> Schedule:
-    """What the ranks of the first node send in an alltoall where all adapters are alike.
-
-    Over the receiver's place, in equal parts over its ways: what `build` does there.
-    """
-    nodes, local = rails.ranks.shape
-    count = rails.exit.shape[2]
-    i, b, j, way = (grid.ravel() for grid in np.meshgrid(*map(np.arange, (local, nodes, local, count)), indexing="ij"))
-    apart = b > 0
-    i, b, j, way = (column[apart] for column in (i, b, j, way))
-    ones, first = np.ones(len(i), dtype=np.int64), np.zeros(len(i), dtype=np.int64)
-    own, there = (grid.ravel() for grid in np.meshgrid(np.arange(local), np.arange(local), indexing="ij"))
-    inside = Inside(np.zeros_like(own), own, there, np.full_like(own, count))
-    pieces = Pieces(first, i, j, way, b, j, ones)
-    return of_pieces(Collective("alltoall"), rails, inside, pieces, rails.topology.ranks * count, "rail_aligned")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from blinksim.algorithms.building import joined_schedule
 from blinksim.algorithms.building.joined_schedule import once
-from blinksim.algorithms.registry import Algorithm, algorithm, per_pair
+from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import Schedule
@@ -43,8 +43,4 @@ def symmetric(topology: Topology, collective: Collective) -> Candidate | None:
 
     None where no turns take a node to all others, or there are no rails.
     """
-    if collective.traffic is not None:
-        return joined_schedule.of_traffic(
-            topology, collective, lambda: algorithm("rail_joined").build(topology, collective)
-        )
     return joined_schedule.entrant(topology, collective, "rail_joined", once)

@@ -167,19 +167,18 @@ def _trees(plan: SwitchPlan, heads: Sequence[int], abilities: set[str]) -> list[
             "(machine files say it, or an edit such as 'fabric can=forward,multicast,reduce')"
         )
     tops = [switch for switch, length in far.items() if length == min(far.values())]
-    return [(_tree(plan, heads, top, able), top) for top in tops]
-
-
-def _tree(plan: SwitchPlan, heads: Sequence[int], top: int, able: set[int]) -> dict[int, int]:
-    parents: dict[int, int] = {}
-    links = plan.topology.links
-    for head in heads:
-        below = head
-        for link in plan.router.route(head, top):
-            end = plan.topology.index[links[link].dst]
-            if end in able:
-                if below in parents:
-                    break
-                parents[below] = end
-                below = end
-    return parents
+    trees = []
+    _, end = plan.topology.ends
+    for top in tops:
+        parents: dict[int, int] = {}
+        for head in heads:
+            below = head
+            for link in plan.router.route(head, top):
+                above = int(end[link])
+                if above in able:
+                    if below in parents:
+                        break
+                    parents[below] = above
+                    below = above
+        trees.append((parents, top))
+    return trees

@@ -29,6 +29,7 @@ from blinksim.algorithms.building.piece_schedule import (
     step_loads,
     through_others,
 )
+from blinksim.algorithms.registry import algorithm
 from blinksim.bounds.rails import Ints, Rails, Route, TurnedRails, read_rails, turned_rails
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
@@ -202,26 +203,33 @@ def build(topology: Topology, collective: Collective, algorithm: str, choose: Ch
     return _schedule(rails, course, algorithm, np.arange(rails.nodes))
 
 
-def of_traffic(topology: Topology, collective: Collective, build: Callable[[], Schedule]) -> Candidate | None:
-    """The schedule of a traffic matrix by the sums of its steps; None where there are no rails for it."""
-    rails, traffic = read_rails(topology), collective.traffic
-    if rails is None or traffic is None or through_others(rails):
-        return None
-    try:
-        sums = place_sums(rails, rails.by_place(traffic.matrix), aim(rails, traffic))
-    except InfeasibleError:
-        return None
-    return Candidate(step_loads(rails, sums, collective, traffic.size), build=lambda: Candidate(build()))
+def entrant(topology: Topology, collective: Collective, name: str, choose: Chosen) -> Candidate | None:
+    """The schedule by symmetry, or of a traffic matrix by the sums of its steps; None where there are no rails for it.
 
-
-def entrant(topology: Topology, collective: Collective, algorithm: str, choose: Chosen) -> Candidate | None:
-    """The schedule by symmetry; None for what are no rails of nodes that turns take to each other."""
-    rails = turned_rails(topology) if collective.name == "alltoall" else None
+    By symmetry there is none where no turns take a node to all others either.
+    """
+    if collective.traffic is not None:
+        traffic, whole = collective.traffic, read_rails(topology)
+        if whole is None or through_others(whole):
+            return None
+        try:
+            sums = place_sums(whole, whole.by_place(traffic.matrix), aim(whole, traffic))
+        except InfeasibleError:
+            return None
+        loads = step_loads(whole, sums, collective, traffic.size)
+        return Candidate(loads, build=lambda: Candidate(algorithm(name).build(topology, collective)))
+    rails = turned_rails(topology)
     if rails is None or not rails.alike:
         return None
     course = choose(rails.turns.orders, rails.local, delays(rails))
     loads = messages(rails, course, collective)
-    return Candidate(loads, build=lambda: Candidate(turned(rails, course, algorithm)), images=True)
+
+    def images() -> Candidate:
+        # The blocks of the first node's ranks; turns of the nodes make the rest.
+        base = _schedule(rails, course, name, np.zeros(1, dtype=np.int64))
+        return Candidate(SymmetricSchedule(base, rails.turns))
+
+    return Candidate(loads, build=images, images=True)
 
 
 def delays(rails: Rails) -> Delays:
@@ -242,11 +250,6 @@ def _slowest(rails: Rails, ways: Sequence[Route]) -> tuple[float, float]:
     overhead = [float(columns.overhead[way[0]]) for way in ways]
     alpha = [float(columns.latency[list(way)].sum()) + own for way, own in zip(ways, overhead, strict=True)]
     return max(alpha, default=0.0), max(overhead, default=0.0)
-
-
-def turned(rails: TurnedRails, course: Course, algorithm: str) -> SymmetricSchedule:
-    """The blocks of the first node's ranks, and the turns of the nodes."""
-    return SymmetricSchedule(_schedule(rails, course, algorithm, np.zeros(1, dtype=np.int64)), rails.turns)
 
 
 def _schedule(rails: Rails, course: Course, algorithm: str, origins: Ints) -> Schedule:
@@ -303,7 +306,7 @@ def _routes(rails: Rails, routes: RailRoutes, hop: Hop, there: Ints, way: Ints) 
 
 
 def messages(rails: TurnedRails, course: Course, collective: Collective) -> StepLoads:
-    """What the schedule of `turned` sends, without its chunks."""
+    """What the schedule by symmetry sends, without its chunks."""
     ways, local, nodes = rails.exit.shape[2], rails.local, rails.nodes
     routes = RailRoutes(rails)
     rows: list[tuple[Ints, Ints, Ints]] = []

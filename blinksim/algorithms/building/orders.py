@@ -196,19 +196,11 @@ def _reverse(order: Order) -> Order:
 
 def _widths(topology: Topology) -> list[list[tuple[int, Fraction]]]:
     """For each ordered pair of ranks: whether the route avoids other GPUs (1 or 0), and its bandwidth."""
-    index = topology.member_places.tolist()
-    holds = set(index)
-    table = []
-    for a in index:
-        row = []
-        for b in index:
-            if a == b:
-                row.append((0, Fraction(0)))
-                continue
-            route = topology.router.route(a, b)
-            passed = {topology.index[topology.links[i].dst] for i in route[:-1]}
-            row.append((int(not passed & holds), topology.router.together(a, b)))
-        table.append(row)
+    index, (_, head) = topology.member_places.tolist(), topology.ends
+    table = [[(0, Fraction(0))] * len(index) for _ in index]
+    for (i, a), (j, b) in permutations(enumerate(index), 2):
+        passed = {int(head[link]) for link in topology.router.route(a, b)[:-1]}
+        table[i][j] = int(not passed & {*index}), topology.router.together(a, b)
     return table
 
 

@@ -110,17 +110,21 @@ def step_loads(rails: Rails, sums: Sums, collective: Collective, size: int) -> S
     )  # fmt: skip
     alpha, each, longest = (np.zeros((3, count)) for _ in range(3))
     inside, up, down = (_Delays(rails, ways) for ways in (rails.inside, rails.up, rails.down))
+
+    def highest(alpha: Floats, uses: Uses, of_route: Floats) -> None:
+        np.maximum.at(alpha, uses.resource, of_route[uses.route])
+
     for step, moved in zip((0, 2), inner, strict=True):
         sent = moved.ravel() > 0
         inside.start(sent.astype(np.int64), each[step], longest[step])
-        _highest(alpha[step], rails.inside_uses, np.where(sent, inside.alpha, 0.0))
+        highest(alpha[step], rails.inside_uses, np.where(sent, inside.alpha, 0.0))
     goes = sums.across > 0
     up.start(goes.sum(axis=1).ravel(), each[1], longest[1])
     ends = up.alpha.reshape(nodes, 1, local) + down.latency.reshape(1, nodes, local)
     middle = max((_Delays(rails, [ways]).latency[0] for ways in rails.trunks.values()), default=0.0)
     whole = np.where(goes, ends + middle, 0.0)
-    _highest(alpha[1], rails.up_uses, whole.max(axis=1).ravel())
-    _highest(alpha[1], rails.down_uses, whole.max(axis=0).ravel())
+    highest(alpha[1], rails.up_uses, whole.max(axis=1).ravel())
+    highest(alpha[1], rails.down_uses, whole.max(axis=0).ravel())
     alpha[1] = np.where((load[1] > 0) & (alpha[1] == 0), whole.max(), alpha[1])
     shared = rails.resources
     names, kinds = shared.names, shared.kinds
@@ -155,10 +159,6 @@ class _Delays:
         np.maximum.at(longest, resource, np.where(messages[route] > 0, overhead, 0.0))
 
 
-def _highest(alpha: Floats, uses: Uses, of_route: Floats) -> None:
-    np.maximum.at(alpha, uses.resource, of_route[uses.route])
-
-
 # Units of a block of an alltoall where adapters carry unequal parts.
 _UNITS = 5040
 
@@ -175,7 +175,13 @@ class Inside:
 
 def pieces_of(collective: Collective, rails: Rails) -> tuple[Inside, Pieces, int]:
     """What stays inside nodes, what crosses over which places, and how many units the size is."""
-    traffic = collective.traffic or equal_blocks(rails)
+    traffic = collective.traffic
+    if traffic is None:
+        # One unit for each block, or more where adapters carry unequal parts.
+        rates = (rails.rate[uses.resource] for uses in (rails.up_uses, rails.down_uses))
+        even = rails.open.all() and all(len(set(rate.tolist())) == 1 for rate in rates)
+        ranks = rails.topology.ranks
+        traffic = Traffic.uniform(ranks, ranks * (1 if even else _UNITS))
     units = rails.by_place(traffic.matrix)
     pieces = choose_places(rails, units, aim(rails, traffic))
     nodes = np.arange(rails.nodes)
@@ -194,14 +200,6 @@ def alike(rails: Rails) -> bool:
     for rate, uses in zip(found, (rails.up_uses, rails.down_uses), strict=True):
         np.minimum.at(rate, uses.route, rails.rate[uses.resource] / uses.part)
     return bool(rails.open.all()) and all(len(np.unique(rate)) == 1 for rate in found)
-
-
-def equal_blocks(rails: Rails) -> Traffic:
-    """An alltoall in units: one for each block, or more where adapters carry unequal parts."""
-    rates = (rails.rate[uses.resource] for uses in (rails.up_uses, rails.down_uses))
-    even = rails.open.all() and all(len(set(rate.tolist())) == 1 for rate in rates)
-    ranks = rails.topology.ranks
-    return Traffic.uniform(ranks, ranks * (1 if even else _UNITS))
 
 
 def of_pieces(

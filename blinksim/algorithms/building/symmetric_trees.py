@@ -113,29 +113,23 @@ def symmetric_host_trees(topology: Topology, collective: Collective, aim: Fracti
     if hosts is None or turns is None:
         return None
     best: SymmetricSchedule | None = None
+    shard = aim / topology.ranks * (2 if collective.name == "allreduce" else 1)
     # Members of a host may share its ports in a way that symmetries inside the host do not keep. So those that leave
     # every device in its place in its host come second.
     place = np.full(len(turns.first), -1)
     there = hosts.device >= 0
     place[hosts.device[there]] = np.nonzero(there)[1]
     for group in dict.fromkeys((turns, turns.keeping(place))):
-        found = None if group is None else _turned(topology, collective, aim, hosts, group)
-        if found is not None and (best is None or (found.rate or 0) > (best.rate or 0)):
-            best = found
+        if group is None:
+            continue
+        plan, stands = Plan(topology, collective, "packed", "forest"), Stands(group)
+        if add_host_trees(plan, topology, shard, pairs_of_links(topology), hosts, stands):
+            found = weighed(plan.finish(rounded=True), group, stands.counts)
+            if found is not None and (best is None or (found.rate or 0) > (best.rate or 0)):
+                best = found
         if best is not None and best.rate == aim:
             break
     return best
-
-
-def _turned(
-    topology: Topology, collective: Collective, aim: Fraction, hosts: Hosts, turns: CommutingGroup
-) -> SymmetricSchedule | None:
-    plan = Plan(topology, collective, "packed", "forest")
-    shard = aim / topology.ranks * (2 if collective.name == "allreduce" else 1)
-    stands = Stands(turns)
-    if not add_host_trees(plan, topology, shard, pairs_of_links(topology), hosts, stands):
-        return None
-    return weighed(plan.finish(rounded=True), turns, stands.counts)
 
 
 def symmetric_turned_trees(topology: Topology, collective: Collective, aim: Fraction) -> SymmetricSchedule | None:
