@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from blinksim.algorithms.building.plan import Parents, Plan, add_tree
+from blinksim.algorithms.building.plan import Parents, Plan, add_rank_trees
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
 
 ENTRY = Algorithm(
@@ -25,4 +25,4 @@ def heap(ranks: int, root: int) -> Parents:
 def fill(plan: Plan) -> None:
     """Sends on the complete binary tree over the ranks, counted from the root (rank 0 for allreduce)."""
     root = plan.collective.root
-    add_tree(plan, plan.collective, Fraction(1), heap(plan.n, root), root, 0)
+    add_rank_trees(plan, [(heap(plan.n, root), root)], Fraction(1))

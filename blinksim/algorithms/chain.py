@@ -11,7 +11,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from blinksim.algorithms.building.orders import chain_order
-from blinksim.algorithms.building.plan import Plan, add_tree
+from blinksim.algorithms.building.plan import Plan, add_rank_trees
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm, around
 from blinksim.packing.hamiltonian import Order
 
@@ -29,4 +29,4 @@ ENTRY = Algorithm(
 def fill(plan: Plan, order: Order | None = None) -> None:
     """Sends along `order` (default: from the root, or rank 0, over hops as fast as a search finds)."""
     path = order or chain_order(plan.topology, plan.collective.root)
-    add_tree(plan, plan.collective, Fraction(1), {b: a for a, b in pairwise(path)}, path[0], 0)
+    add_rank_trees(plan, [({b: a for a, b in pairwise(path)}, path[0])], Fraction(1))

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from blinksim.algorithms.building.plan import Parents, Plan, add_tree
+from blinksim.algorithms.building.plan import Parents, Plan, add_rank_trees
 from blinksim.algorithms.double_binary import two_trees
 from blinksim.algorithms.registry import Algorithm, per_channel
 from blinksim.collective import Collective
@@ -84,6 +84,5 @@ def _schedule(
     topology: Topology, collective: Collective, trees: Sequence[tuple[Parents, int]], share: Fraction
 ) -> Schedule:
     plan = Plan(topology, collective, "chain_tree", "forest")
-    for channel, (parents, root) in enumerate(trees):
-        add_tree(plan, collective, share, parents, root, channel)
+    add_rank_trees(plan, trees, share)
     return plan.finish()

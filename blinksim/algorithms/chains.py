@@ -70,7 +70,7 @@ def build(
         return plan.finish()
     found = bound or find_bound(topology, collective)
     chains = pack_chains(topology, find_hops(topology), found.rate, channels, Limits(time_limit, seed))
-    add_chains(plan, collective, chains)
+    add_chains(plan, chains)
     return with_gap(plan.finish(), found)
 
 

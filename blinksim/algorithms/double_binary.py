@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from blinksim.algorithms.building.plan import Parents, Plan, add_tree
+from blinksim.algorithms.building.plan import Parents, Plan, add_rank_trees
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
 
 ENTRY = Algorithm(
@@ -22,19 +22,16 @@ ENTRY = Algorithm(
 )
 
 
-def inorder(positions: int) -> Parents:
-    """Parents in the in-order tree over 0 … positions-1: odd positions are leaves, 0 is the root with one child."""
-    parents = {}
+def two_trees(positions: int) -> list[tuple[Parents, int]]:
+    """Two trees and their roots: the in-order tree and its mirror image, or its shift by one for an odd count.
+
+    In the in-order tree over 0 … positions-1, odd positions are leaves, and 0 is the root with one child.
+    """
+    first = {}
     for place in range(1, positions):
         low = place & -place
         above = (place ^ low) | (low << 1)
-        parents[place] = above if above < positions else place ^ low
-    return parents
-
-
-def two_trees(positions: int) -> list[tuple[Parents, int]]:
-    """Two trees and their roots: the in-order tree and its mirror image, or its shift by one for an odd count."""
-    first = inorder(positions)
+        first[place] = above if above < positions else place ^ low
 
     def moved(place: int) -> int:
         return positions - 1 - place if positions % 2 == 0 else (place + 1) % positions
@@ -57,5 +54,4 @@ def fill(plan: Plan) -> None:
     """Sends on both trees, half the vector each."""
     collective = plan.collective
     trees = two_trees(plan.n) if collective.name == "allreduce" else rooted_trees(plan.n, collective.root)
-    for channel, (parents, root) in enumerate(trees):
-        add_tree(plan, collective, Fraction(1, 2), parents, root, channel)
+    add_rank_trees(plan, trees, Fraction(1, 2))

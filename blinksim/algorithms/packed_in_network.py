@@ -139,20 +139,29 @@ def _moved(tree: BranchingTrees, goes: Sequence[int], image: Sequence[int]) -> B
     return replace(tree, root=goes[tree.root], away=hops(tree.away), towards=hops(tree.towards))
 
 
-def check_switches(topology: Topology) -> None:
-    """Raises `InfeasibleError` if no switch does more than to forward."""
+def _below(hops: Sequence[Hop]) -> dict[int, list[int]]:
+    """What each switch that works for GPUs by turns is joined with, its owner left out: GPUs, and further switches."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for hop in hops:
+        if hop.sort == OUT:
+            found[hop.start].append(hop.end)
+    return found
+
+
+def build(topology: Topology, collective: Collective, *, bound: BoundResult | None = None) -> Schedule:
+    """The schedule, carrying the bound that it is measured against.
+
+    bound: what `blinksim.bounds.bound` gave with in_network, if known already. Raises `InfeasibleError` where no switch
+    does more than to forward, and where no optimum is found.
+    """
     if not abilities(topology):
         raise InfeasibleError(
             f"packed_in_network needs a switch that multicasts or reduces; {topology.name} has none (machine files say "
             "it, or an edit such as 'nvswitch can=forward,multicast,reduce_into_reader')"
         )
-
-
-def best_schedule(topology: Topology, collective: Collective) -> Schedule:
-    """The schedule of the best trees that the program finds.
-
-    Raises `InfeasibleError` if it finds no optimum.
-    """
+    known = bound or find_bound(topology, collective, in_network=True)
+    if known.in_network is None:
+        return build_packed(topology, collective, bound=known)
     guess = guessed_lengths(topology, collective, abilities(topology))
     _, ways, _ = best_ways(topology, collective, (), guess)
     total, trees = shared_out(topology, collective, [way for _, way in ways])
@@ -177,26 +186,4 @@ def best_schedule(topology: Topology, collective: Collective) -> Schedule:
         root = rank.get(tree.root, -1)
         labels = (-1, -1) if collective.name == "allreduce" else collective.labels(root, root)
         moves.finish(plan.add_chunk(amount / total, *labels))
-    return plan.finish(rounded=True)
-
-
-def _below(hops: Sequence[Hop]) -> dict[int, list[int]]:
-    """What each switch that works for GPUs by turns is joined with, its owner left out: GPUs, and further switches."""
-    found: dict[int, list[int]] = defaultdict(list)
-    for hop in hops:
-        if hop.sort == OUT:
-            found[hop.start].append(hop.end)
-    return found
-
-
-def build(topology: Topology, collective: Collective, *, bound: BoundResult | None = None) -> Schedule:
-    """The schedule, carrying the bound that it is measured against.
-
-    bound: what `blinksim.bounds.bound` gave with in_network, if known already. Raises `InfeasibleError` where no switch
-    does more than to forward, and where no optimum is found.
-    """
-    check_switches(topology)
-    found = bound or find_bound(topology, collective, in_network=True)
-    if found.in_network is None:
-        return build_packed(topology, collective, bound=found)
-    return with_gap(best_schedule(topology, collective), found, divided=False)
+    return with_gap(plan.finish(rounded=True), known, divided=False)

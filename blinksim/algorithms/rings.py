@@ -86,7 +86,7 @@ def build(
         rings = even_rings(topology, channels, limits)
     if collective.rooted:
         plan = Plan(topology, collective, "rings", "forest")
-        add_chains(plan, collective, rings)
+        add_chains(plan, rings)
         return with_gap(plan.finish(), found)
     return with_gap(replace(ring.build(topology, collective, list(rings)), algorithm="rings"), found)
 

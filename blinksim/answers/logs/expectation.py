@@ -92,7 +92,7 @@ def ring_schedule(topology: Topology, collective: Collective) -> Schedule:
             return rail_aligned.build(topology, collective)
         return direct.build(topology, collective)
     plan = Plan(topology, collective, "ring", "forest")
-    add_chains(plan, collective, ring_orders(topology))
+    add_chains(plan, ring_orders(topology))
     return plan.finish()
 
 

@@ -131,7 +131,7 @@ def as_run(file: GraphFile, topology: Topology, collective: Collective, algorith
     if algorithm == "ring" and not collective.rooted:
         return ring_algorithm.build(topology, collective, orders)
     plan = Plan(topology, collective, "nccl", "forest")
-    add_chains(plan, collective, orders)
+    add_chains(plan, orders)
     return plan.finish()
 
 
