@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 
 from blinksim.algorithms.building.plan import Plan, log2_ranks
-from blinksim.algorithms.recursive_doubling import blocks_at, gather
+from blinksim.algorithms.recursive_doubling import at_distance, gather
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, REDUCE, Schedule
@@ -48,7 +48,9 @@ def build(topology: Topology, collective: Collective) -> Schedule:
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps of `build` do; raises `InputError` unless the number of ranks is a power of two."""
-    distances = [1 << step for step in range(log2_ranks("halving_doubling", topology.ranks))]
-    down = [blocks_at(topology.ranks, distance, REDUCE) for distance in reversed(distances)]
-    up = [blocks_at(topology.ranks, distance, COPY) for distance in distances]
+    share, steps = Fraction(1, topology.ranks), log2_ranks("halving_doubling", topology.ranks)
+    # The same exchange twice in a row is one that comes again.
+    exchanges = [(at_distance(topology.ranks, 1 << step), 1 << step) for step in range(steps)]
+    down = [Round(one, share, REDUCE, chunks=distance) for one, distance in reversed(exchanges)]
+    up = [Round(one, share, COPY, chunks=distance) for one, distance in exchanges]
     return (*down, *(up if collective.name == "allreduce" else ()))

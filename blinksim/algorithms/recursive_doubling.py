@@ -57,14 +57,10 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     distances = [1 << step for step in range(log2_ranks("recursive_doubling", topology.ranks))]
     if collective.name == "allreduce":
         return tuple(Round(at_distance(topology.ranks, distance), Fraction(1), REDUCE) for distance in distances)
-    return tuple(blocks_at(topology.ranks, distance, COPY) for distance in distances)
+    share = Fraction(1, topology.ranks)
+    return tuple(Round(at_distance(topology.ranks, distance), share, COPY, chunks=distance) for distance in distances)
 
 
 def at_distance(n: int, distance: int) -> Exchange:
     """Every rank with the one whose number differs by that power of two."""
     return Exchange(np.arange(n), np.arange(n) ^ distance)
-
-
-def blocks_at(n: int, distance: int, op: int) -> Round:
-    """As many shards as the distance from every rank to the one there."""
-    return Round(at_distance(n, distance), Fraction(1, n), op, chunks=distance)
