@@ -38,7 +38,8 @@ def test_editors_and_python_read_the_same_table() -> None:
         for name in node.names
     }
     table = next(node.value for node in branch.orelse if isinstance(node, ast.Assign))
-    homes = {name: f"{home}.{name}" for name, home in ast.literal_eval(table).items()}
+    names_by_module = ast.literal_eval(table).items()
+    homes = {name: f"blinksim.{module}.{name}" for module, names in names_by_module for name in names.split()}
     assert seen == homes | {"plot": "blinksim.plots"}
     assert set(bs.__all__) == set(seen)
     # A `__getattr__` that type checkers see would make every misspelt name a known one.

@@ -71,9 +71,12 @@ class LinkRates:
 @cache
 def load(rates: str) -> LinkRates:
     """The column `rates` of the table; raises `InputError` unless it is one of `RATES`."""
+    from blinksim.textio import yaml_nodes
+
     if rates not in RATES:
         raise InputError(f"unknown rates {rates!r}: an imported machine has {' or '.join(RATES)}")
-    table = _table()
+    path = data_files.folder("models") / "link_rates.yaml"
+    table: dict[str, Any] = yaml_nodes.plain(path, "table of link rates")
     return LinkRates(
         name=rates,
         nvlink=tuple((row["sm"], row.get("only", False), parse_rate(row[rates])) for row in table["nvlink_lane"]),
@@ -82,14 +85,7 @@ def load(rates: str) -> LinkRates:
         pcie_unknown_rate=f"{table['pcie_unknown']['transfer_rate']:g}",
         pcie_unknown_lanes=table["pcie_unknown"]["lanes"],
         cpus=tuple(
-            CpuRow(
-                row["name"],
-                parse_rate(row[rates]),
-                row.get("arch"),
-                row.get("vendor"),
-                row.get("family"),
-                row.get("models_from"),
-            )
+            CpuRow(row["name"], parse_rate(row[rates]), *map(row.get, ("arch", "vendor", "family", "models_from")))
             for row in table["cpu_link"]
         ),
         local=parse_rate(table["local"]),
@@ -98,11 +94,3 @@ def load(rates: str) -> LinkRates:
             kind: (parse_time(row["latency"]), parse_time(row["overhead"])) for kind, row in table["timing"].items()
         },
     )
-
-
-@cache
-def _table() -> dict[str, Any]:
-    from blinksim.textio import yaml_nodes
-
-    table: dict[str, Any] = yaml_nodes.plain(data_files.folder("models") / "link_rates.yaml", "table of link rates")
-    return table

@@ -8,7 +8,7 @@ where whole classes make sense, a link class (``xe``). Names take the ranges of 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from blinksim.errors import InputError, unknown
 from blinksim.textio.name_ranges import expand, has_range, paired
 from blinksim.topology.elements import ABILITIES, LINK_PROPERTIES, Link
-from blinksim.topology.fabric import FABRIC, Fabric
+from blinksim.topology.fabric import FABRIC, Fabric, rewired
 from blinksim.units import format_rate, parse_rate, parse_time
 
 if TYPE_CHECKING:
@@ -79,7 +79,10 @@ def without(topology: Topology, *targets: str) -> Topology:
     before = topology
     for target in targets:
         if target == IN_NETWORK:
-            topology = forwarding(topology)
+            # Switches, and other devices but GPUs and tiles, then neither multicast nor reduce.
+            devices = tuple(replace(d, can=d.can - d.in_network) if d.in_network else d for d in topology.devices)
+            fabric = topology.fabric and replace(topology.fabric, can=frozenset())
+            topology = replace(topology, devices=devices, fabric=fabric)
             continue
         gone, keys = set[str](), set[tuple[str, str, str]]()
         if target in topology.index:
@@ -90,23 +93,28 @@ def without(topology: Topology, *targets: str) -> Topology:
             keys = _matching(topology, target, classes=False)
         if set(topology.members) <= gone:
             raise InputError(f"without {target} no member is left")
-        topology = replace(
-            unmeasured(topology) if keys else topology,
-            devices=tuple(d for d in topology.devices if d.name not in gone),
-            links=tuple(link for link in topology.links if link.key not in keys and not {link.src, link.dst} & gone),
-            members=tuple(name for name in topology.members if name not in gone),
-            relays=tuple(name for name in topology.relays if name not in gone),
-            fabric=_fabric_without(topology.fabric, gone),
-            symmetries=(),
-        )
+        members = tuple(name for name in topology.members if name not in gone)
+        topology = _cut(unmeasured(topology) if keys else topology, members, gone, keys)
     return _noted(before, topology, "without", *targets)
 
 
-def forwarding(topology: Topology) -> Topology:
-    """`topology` whose switches, and other devices but GPUs and tiles, neither multicast nor reduce."""
-    devices = tuple(replace(d, can=d.can - d.in_network) if d.in_network else d for d in topology.devices)
-    fabric = topology.fabric and replace(topology.fabric, can=frozenset())
-    return replace(topology, devices=devices, fabric=fabric)
+def _cut(
+    topology: Topology, members: tuple[str, ...], gone: Collection[str], keys: Collection[tuple[str, str, str]] = ()
+) -> Topology:
+    """`topology` with these members, without the devices in `gone` and their links, and without links by key."""
+    fabric = topology.fabric
+    if fabric is not None and not set(fabric.ports).isdisjoint(gone):
+        ports = tuple(port for port in fabric.ports if port not in gone)
+        fabric = fabric.with_ports(ports) if ports else None
+    return replace(
+        topology,
+        devices=tuple(d for d in topology.devices if d.name not in gone),
+        links=tuple(x for x in topology.links if x.src not in gone and x.dst not in gone and x.key not in keys),
+        members=members,
+        relays=tuple(name for name in topology.relays if name not in gone),
+        fabric=fabric,
+        symmetries=(),
+    )
 
 
 def enable(topology: Topology, target: str, abilities: Iterable[str]) -> Topology:
@@ -133,9 +141,7 @@ def enable(topology: Topology, target: str, abilities: Iterable[str]) -> Topolog
 
 
 def rewire(topology: Topology, **changes: str) -> Topology:
-    """One node whose copies will be joined by another fabric of the same ports; see `fabrics.what_if.rewired`."""
-    from blinksim.topology.fabric import rewired
-
+    """One node whose copies will be joined by another fabric of the same ports; see `fabric.rewired`."""
     if topology.fabric is None:
         what = "already is a cluster" if topology.nodes > 1 else "describes no fabric"
         raise InputError(f"{topology.name} {what}; edit the fabric of a machine file, before its nodes are joined")
@@ -153,14 +159,6 @@ def unmeasured(topology: Topology) -> Topology:
     return replace(topology, execution=None, nccl_rates=None)
 
 
-def _fabric_without(fabric: Fabric | None, gone: set[str]) -> Fabric | None:
-    """`fabric` without the ports in `gone`; None if it has no other."""
-    if fabric is None or gone.isdisjoint(fabric.ports):
-        return fabric
-    ports = tuple(port for port in fabric.ports if port not in gone)
-    return fabric.with_ports(ports) if ports else None
-
-
 def subset(topology: Topology, members: Iterable[str]) -> Topology:
     """`topology` with only these GPUs or tiles, as members in the order given; all forwarders stay."""
     chosen = tuple(members)
@@ -168,16 +166,7 @@ def subset(topology: Topology, members: Iterable[str]) -> Topology:
         raise InputError("no members: name at least one GPU")
     for name in chosen:
         topology.device(name)
-    kept = {d.name for d in topology.devices if not d.holds or d.name in chosen}
-    return replace(
-        topology,
-        devices=tuple(d for d in topology.devices if d.name in kept),
-        links=tuple(link for link in topology.links if link.src in kept and link.dst in kept),
-        members=chosen,
-        relays=tuple(name for name in topology.relays if name in kept),
-        fabric=_fabric_without(topology.fabric, set(topology.index) - kept),
-        symmetries=(),
-    )
+    return _cut(topology, chosen, {d.name for d in topology.devices if d.holds and d.name not in chosen})
 
 
 def _count(value: Any) -> int:
@@ -311,12 +300,7 @@ def apply(topology: Topology, text: str) -> Topology:
     expected = {"add": 2}.get(verb, 1)
     if len(targets) != expected or (verb == "without" and changes):
         raise InputError(f"cannot read the edit {text!r}; write it as in: {VERBS[verb]}")
-    match verb:
-        case "without":
-            return without(topology, targets[0])
-        case "degrade":
-            return degrade(topology, targets[0], **changes)
-        case "replace":
-            return replace_links(topology, targets[0], **changes)
-        case _:
-            return add(topology, targets[0], targets[1], **changes)
+    carry_out: dict[str, Callable[..., Topology]] = {
+        "without": without, "degrade": degrade, "replace": replace_links, "add": add
+    }  # fmt: skip
+    return carry_out[verb](topology, *targets, **changes)
