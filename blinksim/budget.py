@@ -86,11 +86,7 @@ def of_routes(links: int, searches: int) -> float:
 
 def of_trees(topology: Topology, roots: int) -> float:
     """About the seconds of packing trees from so many roots, each of which is grown breadth first."""
-    return _TREE * roots * _looked_at(topology)
-
-
-def _looked_at(topology: Topology) -> int:
-    """How many links a search breadth first from the first member looks at until it has reached the others."""
+    # How many links a search breadth first from the first member looks at until it has reached the others.
     links, index, out = topology.links, topology.index, topology.out_links
     wanted = {index[name] for name in topology.members}
     level = [index[topology.members[0]]]
@@ -104,7 +100,7 @@ def _looked_at(topology: Topology) -> int:
             level += new
             if wanted <= reached:
                 break
-    return looked
+    return _TREE * roots * looked
 
 
 def most_events(engine: str) -> int:

@@ -130,7 +130,12 @@ def write(
             raise InputError(f"{name}: a trace file ends in .json")
         write_trace(thing, path, force)
     elif isinstance(thing, Exported):
-        _write_files(thing, Path(path), force)
+        from blinksim.textio.whole_files import write_folder, write_text
+
+        if set(thing.files) == {""}:
+            write_text(Path(path), thing.files[""], force)
+        else:
+            write_folder(Path(path), thing.files, force)
     elif isinstance(thing, Schedule) or hasattr(type(thing), "schedule"):
         if not name.endswith((".json", ".json.gz")):
             raise InputError(f"{name}: a schedule file ends in .json or .json.gz")
@@ -139,16 +144,6 @@ def write(
         raise InputError(
             f"a {type(thing).__name__} has no file format; schedules, machines, rates, timelines and exports have"
         )
-
-
-def _write_files(exported: Exported, path: Path, force: bool) -> None:
-    """A single file at `path`, or several into the folder `path`."""
-    from blinksim.textio.whole_files import write_folder, write_text
-
-    if set(exported.files) == {""}:
-        write_text(path, exported.files[""], force)
-    else:
-        write_folder(path, exported.files, force)
 
 
 def export(

@@ -157,25 +157,18 @@ def solve_flows(
     unit = float(max((max(one.weights.values()) for one in commodities), default=1))
     rows = capacity_rows(program, shared, orbits, load, scale)
     for one, flow in zip(commodities, flows, strict=True):
-        _conserve(program, net, one, flow, rate, unit)
+        # Rows that let every vertex but the source keep its weight's part of the rate, and pass on the rest.
+        balance: list[list[tuple[int, float]]] = [[] for _ in range(net.vertices)]
+        for variable, a, b in zip(flow, net.tail.tolist(), net.head.tolist(), strict=True):
+            balance[b].append((variable, 1.0))
+            balance[a].append((variable, -1.0))
+        for vertex, terms in enumerate(balance):
+            if vertex != one.source:
+                weight = one.weights.get(vertex, 0)
+                program.row([*terms, (rate, -weight / unit)] if weight else terms, at_least=0.0, at_most=0.0)
     value = program.solve([(rate, 1.0)]) / unit
     carried = [[float(program.values[variable]) * scale for variable in flow] for flow in flows]
     return FlowSolution(value * scale, carried, capacity_duals(program, rows))
-
-
-def _conserve(program: Program, net: Network, commodity: Commodity, flow: range, rate: int, unit: float) -> None:
-    """Rows that let every vertex but the source keep its weight's part of the rate, and pass on the rest.
-
-    unit: the weight that keeps all of the rate.
-    """
-    balance: list[list[tuple[int, float]]] = [[] for _ in range(net.vertices)]
-    for variable, a, b in zip(flow, net.tail.tolist(), net.head.tolist(), strict=True):
-        balance[b].append((variable, 1.0))
-        balance[a].append((variable, -1.0))
-    for vertex, terms in enumerate(balance):
-        if vertex != commodity.source:
-            weight = commodity.weights.get(vertex, 0)
-            program.row([*terms, (rate, -weight / unit)] if weight else terms, at_least=0.0, at_most=0.0)
 
 
 # Variable and factor: a root's rate as a part of the program.

@@ -249,7 +249,12 @@ def rewired(fabric: Fabric, changes: Mapping[str, str]) -> Fabric:
         raise unknown("shape of a fabric", shape, _SHAPES, hint="(other levels are written in a machine file)")
     given: dict[str, Any] = {key: _count(key, changes[key]) for key in COUNTS if key in changes}
     if "oversubscription" in changes:
-        given["oversubscription"] = _ratio(changes["oversubscription"])
+        text = changes["oversubscription"]
+        match = re.fullmatch(r"([1-9][0-9]{0,3})(?:[:/]([1-9][0-9]{0,3}))?", text)
+        ratio = Fraction(int(match[1]), int(match[2] or 1)) if match else Fraction(0)
+        if ratio < 1:
+            raise InputError(f"oversubscription={text:.40} is not a ratio of at least 1, such as 2 or 3:2")
+        given["oversubscription"] = ratio
     spines = given.pop("spine_planes", None)
     for key, only in (("leaf_nodes", "tree"), ("oversubscription", "tree"), ("spine_planes", "tree")):
         if key in changes and shape != only:
@@ -268,11 +273,3 @@ def _count(key: str, text: str) -> int:
     if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
         raise InputError(f"{key}={text:.40} is not a whole number of at least 1")
     return int(text)
-
-
-def _ratio(text: str) -> Fraction:
-    found = re.fullmatch(r"([1-9][0-9]{0,3})(?:[:/]([1-9][0-9]{0,3}))?", text)
-    ratio = Fraction(int(found[1]), int(found[2] or 1)) if found else Fraction(0)
-    if ratio < 1:
-        raise InputError(f"oversubscription={text:.40} is not a ratio of at least 1, such as 2 or 3:2")
-    return ratio

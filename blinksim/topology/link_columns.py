@@ -55,7 +55,19 @@ class LinkColumns:
         place, count = index.__getitem__, len(links)
         src = np.fromiter((place(link.src) for link in links), dtype=np.int64, count=count)
         dst = np.fromiter((place(link.dst) for link in links), dtype=np.int64, count=count)
-        figure, figures = _figures(links)
+        # Fractions hash slowly and few of them are different objects, so figures are told apart by identity first.
+        rows: dict[Figures, int] = {}
+        quick: dict[tuple[int, int, str, float, float], int] = {}
+
+        def row(link: Link) -> int:
+            lane = link.lane_bandwidth
+            key = id(lane), link.lanes, link.kind, link.latency, link.overhead
+            found = quick.get(key)
+            if found is None:
+                found = quick[key] = rows.setdefault((lane, *key[1:]), len(rows))
+            return found
+
+        figure, figures = np.fromiter(map(row, links), dtype=np.int64, count=len(links)), tuple(rows)
         names: dict[str | None, int] = {None: -1}
         number = (names.setdefault(link.bus, len(names) - 1) for link in links)
         return cls(src, dst, figure, figures, np.fromiter(number, dtype=np.int64, count=count))
@@ -96,8 +108,8 @@ class LinkColumns:
     @cached_property
     def classes(self) -> tuple[str, ...]:
         """The classes that occur, in the order in which they first do."""
-        first = {row: place for place, row in zip(*_first(self.figure), strict=True)}
-        return tuple(dict.fromkeys(self.figures[row][2] for row in sorted(first, key=first.__getitem__)))
+        rows, first = np.unique(self.figure, return_index=True)
+        return tuple(dict.fromkeys(self.figures[row][2] for row in rows[np.argsort(first)].tolist()))
 
     @cached_property
     def kind(self) -> Ints:
@@ -144,28 +156,3 @@ class LinkColumns:
         """True if each two devices with a link one way have one the other way."""
         count = int(max(self.src.max(initial=0), self.dst.max(initial=0))) + 1
         return np.array_equal(distinct(self.src * count + self.dst), distinct(self.dst * count + self.src))
-
-
-def _first(values: Ints) -> tuple[list[int], list[int]]:
-    """Where each value first occurs, and the values."""
-    found, places = np.unique(values, return_index=True)
-    return places.tolist(), found.tolist()
-
-
-def _figures(links: Sequence[Link]) -> tuple[Ints, tuple[Figures, ...]]:
-    """For every link the row of its figures, and the rows.
-
-    Fractions hash slowly and few of them are different objects, so figures are told apart by identity first.
-    """
-    rows: dict[Figures, int] = {}
-    quick: dict[tuple[int, int, str, float, float], int] = {}
-
-    def row(link: Link) -> int:
-        lane = link.lane_bandwidth
-        key = id(lane), link.lanes, link.kind, link.latency, link.overhead
-        found = quick.get(key)
-        if found is None:
-            found = quick[key] = rows.setdefault((lane, *key[1:]), len(rows))
-        return found
-
-    return np.fromiter(map(row, links), dtype=np.int64, count=len(links)), tuple(rows)

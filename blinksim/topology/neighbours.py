@@ -161,23 +161,21 @@ class Neighbourhood:
         """The switches of the fabric that routes between the nodes `a` and `b` may pass."""
         key = frozenset(self._attached.get(node, frozenset()) for node in (a, b))
         if key not in self._between:
-            self._between[key] = self._on_the_way(frozenset[int]().union(*key))
+            ends = frozenset[int]().union(*key)
+            hops = {end: self._hops_from(end) for end in ends}
+            self._between[key] = ends | {
+                switch
+                for a in ends
+                for b in ends & hops[a].keys()
+                for switch, first in hops[a].items()
+                if first + self._hops_from(switch).get(b, len(self.node)) == hops[a][b]
+            }
         return self._between[key]
 
     @property
     def inner_links(self) -> int:
         """How many pairs of switches are linked."""
         return sum(map(len, self._inner.values()))
-
-    def _on_the_way(self, ends: Attached) -> Attached:
-        hops = {end: self._hops_from(end) for end in ends}
-        return ends | {
-            switch
-            for a in ends
-            for b in ends & hops[a].keys()
-            for switch, first in hops[a].items()
-            if first + self._hops_from(switch).get(b, len(self.node)) == hops[a][b]
-        }
 
     def _hops_from(self, switch: int) -> dict[int, int]:
         if switch not in self._hops:

@@ -454,7 +454,11 @@ def _plausible_constants(topology: Topology) -> Iterator[Breach]:
     for constants, keys in ((topology.execution, (_SECTION,)), (topology.nccl_rates, (_SECTION, "nccl"))):
         if constants is not None:
             yield from _odd(constants, keys)
-            yield from _against_links(constants, keys, _leaving(topology))
+            # Bytes/s from the first member to switches, None if no link leads to one.
+            part = used(topology)
+            switches = {device.name for device in part.devices if device.kind == "switch"}
+            rates = [link.bandwidth for link in part.links if link.src == part.members[0] and link.dst in switches]
+            yield from _against_links(constants, keys, float(sum(rates)) if rates else None)
             if constants.error is not None and constants.error.median > constants.error.p90:
                 place = (*keys, "error")
                 yield Breach(f"{'.'.join(place)}: the median is above p90, which is above half of the errors", place)
@@ -481,14 +485,6 @@ def _text(name: str, value: float) -> str:
     if name.endswith("_s"):
         return format_time(value)
     return format_size(int(value)) if name.endswith("_bytes") else f"{value:.4g}"
-
-
-def _leaving(topology: Topology) -> float | None:
-    """Bytes/s from the first member to switches, None if no link leads to one."""
-    part = used(topology)
-    switches = {device.name for device in part.devices if device.kind == "switch"}
-    rates = [link.bandwidth for link in part.links if link.src == part.members[0] and link.dst in switches]
-    return float(sum(rates)) if rates else None
 
 
 def _against_links(constants: Any, keys: tuple[str, ...], leaving: float | None) -> Iterator[Breach]:

@@ -247,23 +247,6 @@ def dragonfly(
     return _machine(name, what, devices, pairs, figures, orders)
 
 
-def _node(gpus: int, bandwidth: Fraction, nic_bandwidth: Fraction, latency: float, overhead: float) -> Topology:
-    """GPUs around a switch, each with a NIC of its own."""
-    inside = one_switch(gpus, bandwidth, latency, overhead) if gpus > 1 else None
-    devices = inside.devices if inside else (Device("gpu0", "gpu"),)
-    links = _duplex([(f"gpu{i}", f"nic{i}") for i in range(gpus)], "nic", nic_bandwidth, latency, overhead)
-    first = len(devices)
-    orders = [[*order, *([gpus] if inside else []), *(first + i for i in order)] for order in turn_and_swap(gpus)]
-    return Topology(
-        "node",
-        (*devices, *(Device(f"nic{i}", "nic") for i in range(gpus))),
-        (*(inside.links if inside else ()), *links),
-        collective_links=("nvlink",) if inside else ("nic",),
-        inter_node_links=("nic",),
-        symmetries=tuple(map(tuple, orders)),
-    )
-
-
 def rail_cluster(
     nodes: int,
     gpus: int,
@@ -315,7 +298,21 @@ def _cluster(form: str, nodes: int, gpus: int, bandwidth: Fraction, fabric: Fabr
     """Copies of `_node` on a fabric whose links are like those of the NICs. joined: how, in words."""
     nic, latency, overhead = fabric.lane_bandwidth, fabric.latency, fabric.overhead
     what = f"{nodes} nodes of {gpus} GPUs{joined}, NICs of {format_rate(nic)}"
-    cluster = replicate(_node(gpus, bandwidth, nic, latency, overhead), nodes, fabric)
+    # GPUs around a switch, each with a NIC of its own.
+    inside = one_switch(gpus, bandwidth, latency, overhead) if gpus > 1 else None
+    devices = inside.devices if inside else (Device("gpu0", "gpu"),)
+    links = _duplex([(f"gpu{i}", f"nic{i}") for i in range(gpus)], "nic", nic, latency, overhead)
+    first = len(devices)
+    orders = [[*order, *([gpus] if inside else []), *(first + i for i in order)] for order in turn_and_swap(gpus)]
+    node = Topology(
+        "node",
+        (*devices, *(Device(f"nic{i}", "nic") for i in range(gpus))),
+        (*(inside.links if inside else ()), *links),
+        collective_links=("nvlink",) if inside else ("nic",),
+        inter_node_links=("nic",),
+        symmetries=tuple(map(tuple, orders)),
+    )
+    cluster = replicate(node, nodes, fabric)
     return regarded(cluster, name=f"{form}:{nodes}x{gpus}", source=_source(what, bandwidth, latency, overhead))
 
 
