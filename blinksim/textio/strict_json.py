@@ -25,9 +25,6 @@ from typing import Any, NoReturn
 from blinksim.errors import FileError, unknown
 from blinksim.textio.text_files import MIB, decode, read_bytes
 
-_SPACE = re.compile(r"[ \t\n\r]*")
-_NUMBER = re.compile(r"\[([0-9]+)\]")
-_ANY = json.JSONDecoder()
 # Behind a string, the colon that makes it a key. What stands between values is left out.
 _TOKEN = re.compile(r'(?P<text>"(?:[^"\\]|\\.)*")(?P<key>[ \t\n\r]*:)?|[{}\[\]]|[^ \t\n\r{}\[\]:,"]+', re.DOTALL)
 # Characters that are searched: a plain parser takes seconds for more.
@@ -42,10 +39,15 @@ def place_of(text: str, place: str) -> tuple[int, int] | None:
     >>> place_of('{"links": [{"lanes": 2},\\n {"lanes": true}]}', "links[1].lanes")
     (2, 12)
     """
-    try:
-        return None if len(text) > LONGEST else line_and_column(text, _start(text, _after_space(text, 0), place))
-    except (ValueError, IndexError, RecursionError):
-        return None
+    nearest, begins = -1, 0
+    for token, found, known in _walk(text):
+        key = token.lastgroup == "key"
+        around = (place.startswith(found) and (place[len(found) :] or ".")[0] in ".[") or not found
+        if around and not known and not key and len(found) > nearest:
+            nearest, begins = len(found), token.start()
+            if found == place:
+                break
+    return line_and_column(text, begins) if nearest >= 0 else None
 
 
 def line_and_column(text: str, at: int) -> tuple[int, int]:
@@ -53,48 +55,30 @@ def line_and_column(text: str, at: int) -> tuple[int, int]:
     return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
 
 
-def _after_space(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    assert found is not None
-    return found.end()
-
-
-def _start(text: str, at: int, place: str) -> int:
-    """Where the value begins that `place` leads to from the value at `at`; as near as it gets."""
-    if text[at] == "{" and place:
-        return _in_object(text, at, place.removeprefix("."))
-    number = _NUMBER.match(place)
-    if text[at] == "[" and number:
-        return _in_list(text, at, int(number[1]), place[number.end() :])
-    return at
-
-
-def _in_object(text: str, at: int, place: str) -> int:
-    here = _after_space(text, at + 1)
-    while text[here] == '"':
-        key, here = _ANY.raw_decode(text, here)
-        here = _after_space(text, _after_space(text, here) + 1)
-        rest = place[len(key) :]
-        # A key may hold a dot.
-        if place.startswith(key) and (not rest or rest[0] in ".["):
-            return _start(text, here, rest)
-        here = _next(text, here)
-    return at
-
-
-def _in_list(text: str, at: int, number: int, place: str) -> int:
-    here = _after_space(text, at + 1)
-    while text[here] != "]":
-        if not number:
-            return _start(text, here, place)
-        here, number = _next(text, here), number - 1
-    return at
-
-
-def _next(text: str, at: int) -> int:
-    """Behind the value at `at`, and the comma that follows it."""
-    here = _after_space(text, _ANY.raw_decode(text, at)[1])
-    return _after_space(text, here + 1) if text[here] == "," else here
+def _walk(text: str) -> Iterator[tuple[re.Match[str], str, bool]]:
+    """Every key and every value of a document, its place, and whether a key is known to its object already."""
+    # Of every list and object around: its place, the number of the next value or the last key, and all keys.
+    around: list[tuple[str, list[Any], set[str]]] = []
+    for token in _TOKEN.finditer(text) if len(text) <= LONGEST else ():
+        first = token[0][0]
+        if first in "}]":
+            around[-1:] = []
+            continue
+        outside, last, keys = around[-1] if around else ("", [], set())
+        if around and token["key"]:
+            last[:] = [json.loads(token["text"], strict=False)]
+            yield token, outside, last[0] in keys
+            keys.add(last[0])
+            continue
+        place = outside
+        if around and isinstance(last[0], int):
+            place = f"{outside}[{last[0]}]"
+            last[0] += 1
+        elif around:
+            place = f"{outside}.{last[0]}" if outside else last[0]
+        yield token, place, False
+        if first in "{[":
+            around.append((place, [0 if first == "[" else ""], set()))
 
 
 def place_of_refusal(text: str, refused: type[Exception], **hooks: Any) -> tuple[int, int] | None:
@@ -102,20 +86,10 @@ def place_of_refusal(text: str, refused: type[Exception], **hooks: Any) -> tuple
 
     hooks: `parse_constant`, `parse_float` and `parse_int` of `json.loads`. None for a text without either.
     """
-    keys: list[set[str]] = []
-    for token in _TOKEN.finditer(text) if len(text) <= LONGEST else ():
-        first = token[0][0]
-        if first in "{[":
-            keys.append(set())
-        elif first in "}]" and keys:
-            keys.pop()
-        elif first == '"':
-            if keys and token["key"]:
-                key = json.loads(token["text"], strict=False)
-                if key in keys[-1]:
-                    return line_and_column(text, token.start())
-                keys[-1].add(key)
-        else:
+    for token, _, known in _walk(text):
+        if known:
+            return line_and_column(text, token.start())
+        if token[0][0] not in '"{[':
             try:
                 json.loads(token[0], **hooks)
             except refused:
@@ -305,7 +279,7 @@ def _look_up(path: str | os.PathLike[str], place: str) -> tuple[int, int] | None
     most = LONGEST
     try:
         return place_of(decode(path, unpack(path, read_bytes(path, most), most)), place)
-    except FileError:
+    except (FileError, ValueError):
         return None
 
 

@@ -10,16 +10,18 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
 from blinksim.errors import FileError, InputError, unknown
 from blinksim.textio.text_files import read_text
 from blinksim.units import parse_rate, parse_size, parse_time
+
+Quantity = TypeVar("Quantity", int, float, Fraction)
 
 MAX_DEPTH = 16
 # Characters of a line in which a slip is looked for: the search is quadratic.
@@ -152,37 +154,32 @@ class Entry:
 
     def size(self) -> int:
         """Bytes from text such as ``25MiB``."""
-        text = self._quantity("25MiB")
-        try:
-            return parse_size(text)
-        except InputError as error:
-            raise self.error(f"{self.what}: {error}") from None
+        return self._quantity(parse_size, "25MiB")
 
     def rate(self) -> Fraction:
         """Bytes/s from text such as ``25GB/s``, or from a fraction such as ``100/3 GB/s``."""
-        text = self._quantity("25GB/s")
-        match = _FRACTION.fullmatch(text)
-        try:
+
+        def read(text: str) -> Fraction:
+            match = _FRACTION.fullmatch(text)
             if not match:
                 return parse_rate(text)
             if not int(match[1]) or not int(match[2]):
                 raise InputError(f"{text!r} is not a positive bandwidth")
             return Fraction(int(match[1]), int(match[2])) * parse_rate(f"1{match[3]}")
-        except InputError as error:
-            raise self.error(f"{self.what}: {error}") from None
+
+        return self._quantity(read, "25GB/s")
 
     def time(self) -> float:
         """Seconds from text such as ``0.6us``."""
-        text = self._quantity("0.6us")
-        try:
-            return parse_time(text)
-        except InputError as error:
-            raise self.error(f"{self.what}: {error}") from None
+        return self._quantity(parse_time, "0.6us")
 
-    def _quantity(self, example: str) -> str:
+    def _quantity(self, read: Callable[[str], Quantity], example: str) -> Quantity:
         if not isinstance(self.node, yaml.ScalarNode) or not self.node.value:
             raise self.error(f"{self.what} must be a number with its unit, such as {example}; found {self._found()}")
-        return str(self.node.value)
+        try:
+            return read(str(self.node.value))
+        except InputError as error:
+            raise self.error(f"{self.what}: {error}") from None
 
     def scalar(self) -> int | float | bool | str:
         """A whole number, a decimal number, true or false, or else text; in quotes always text, which may be empty."""
