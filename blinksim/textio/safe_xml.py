@@ -177,8 +177,7 @@ def check_places(path: object, element: Element, parents: Mapping[str, tuple[str
             check_places(path, child, parents)
 
 
-# --- attributes
-# ---------------------------------------------------------------------------------------------------
+# --- attributes ---
 
 
 def fault(path: object, element: Element, message: str) -> FileError:

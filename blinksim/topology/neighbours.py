@@ -10,7 +10,7 @@ two switches at which one of the nodes has a port.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from math import gcd, lcm
 from typing import TYPE_CHECKING
@@ -53,8 +53,9 @@ class Bundles:
         self._links = order
         self._start = np.concatenate([[0], np.cumsum(np.bincount(table.src, minlength=count))]).tolist()
         self._found: dict[int, Neighbours] = {}
-        # The links of a device by the label of where they lead.
-        self._sorted: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+        # The links of a device by the node where they lead.
+        self._sorted: dict[int, tuple[Ints, Ints]] = {}
+        self._into: dict[tuple[int, int], Iterable[tuple[int, tuple[Bundle, int]]]] = {}
         several = dict[Bundle, Fraction]()
         for links in self._parallel():
             # A bus counts once.
@@ -79,16 +80,19 @@ class Bundles:
         """True if one link at most is taken between any two devices."""
         return all(len(bundle) == 1 for bundle, _ in self._several.values())
 
-    def leading(self, device: int, label: NDArray[np.int64], wanted: int) -> Neighbours:
-        """Its neighbours with a label, of those of all devices, which are always the same."""
-        found = self._sorted.get(device)
+    def leading(self, device: int, node: int) -> Iterable[tuple[int, tuple[Bundle, int]]]:
+        """Its neighbours in a node, with the links there."""
+        found = self._into.get((device, node))
         if found is None:
-            own = self._links[self._start[device] : self._start[device + 1]]
-            labels = label[self._topology.link_columns.dst[own]]
-            order = np.argsort(labels, kind="stable")
-            found = self._sorted[device] = labels[order], own[order]
-        labels, own = found
-        return self._joined(own[np.searchsorted(labels, wanted) : np.searchsorted(labels, wanted, side="right")])
+            if device not in self._sorted:
+                own = self._links[self._start[device] : self._start[device + 1]]
+                nodes = self._topology.device_nodes[self._topology.link_columns.dst[own]]
+                order = np.argsort(nodes, kind="stable")
+                self._sorted[device] = nodes[order], own[order]
+            nodes, own = self._sorted[device]
+            first, last = (np.searchsorted(nodes, node, side=side) for side in ("left", "right"))
+            found = self._into[device, node] = self._joined(own[first:last]).items()
+        return found
 
     def _joined(self, own: NDArray[np.int64]) -> Neighbours:
         """Where these links of a device lead: all that it has there."""

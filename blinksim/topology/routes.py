@@ -34,7 +34,7 @@ _Region = tuple[int, int, bool]
 # In place of a node, for a search that leaves none out.
 _EVERYWHERE = OUTSIDE
 # Where links lead: devices, the links there, and the rank of their width.
-_Ends = list[tuple[int, Bundle, int]]
+_Ends = Iterable[tuple[int, tuple[Bundle, int]]]
 
 
 class Router:
@@ -46,7 +46,6 @@ class Router:
         relays = set(topology.relays)
         self._holds = [device.holds or device.name in relays for device in topology.devices]
         self._bundles = Bundles(topology)
-        self._ends_of: dict[int, _Ends] = {}
         # With a link between any two devices at most, and data on all that have links, a pair has a single
         # way.
         self._single = self._bundles.all_single() and all(map(self._holds.__getitem__, self._head))
@@ -56,7 +55,6 @@ class Router:
         self._turns: dict[_Region, dict[int, tuple[tuple[int, ...], ...]]] = {}
         nodes = topology.device_nodes.tolist() if topology.nodes >= many else []
         self._near = Neighbourhood(nodes, *topology.ends) if topology.nodes >= many else None
-        self._into: dict[tuple[int, int], _Ends] = {}
         position: dict[int, int] = {}
         self._turn = [0] * len(topology.devices)
         for name in topology.members:
@@ -223,13 +221,6 @@ class Router:
             groups.setdefault(before(self._tail[bundle[0]]), []).append(bundle)
         return list(groups.values())[self._turn[src] % len(groups)]
 
-    def _out(self, place: int) -> _Ends:
-        """Where the links of a device lead."""
-        found = self._ends_of.get(place)
-        if found is None:
-            found = self._ends_of[place] = [(end, *bundle) for end, bundle in self._bundles[place].items()]
-        return found
-
     def _region(self, src: int, dst: int, past_members: bool = False) -> _Region:
         """The search that finds routes from `src` to `dst`, if there are any; past devices with data only if asked."""
         near = _EVERYWHERE if self._near is None else self._near.node[dst]
@@ -260,7 +251,11 @@ class Router:
     def _ends(self, region: _Region) -> Callable[[int], _Ends]:
         """Where links of a device lead that a search passes; nowhere if it holds data and none such is passed."""
         src, to, past_members = region
-        every = self._out if past_members else self._past_no_data
+        bundles = self._bundles
+
+        def every(place: int) -> _Ends:
+            return bundles[place].items() if past_members or not self._holds[place] else ()
+
         if to == _EVERYWHERE:
             return every
         # Only in the nodes of the two devices and between them.
@@ -273,22 +268,12 @@ class Router:
             if node[place] >= 0:
                 return [end for end in every(place) if node[end[0]] in nodes or end[0] in switches]
             if self._holds[place] and not past_members:
-                return []
-            return [*(end for end in self._leading(place, OUTSIDE) if end[0] in switches),
-                    *(end for number in nodes for end in self._leading(place, number))]  # fmt: skip
+                return ()
+            # Of thousands of nodes below a switch, few are ever asked for.
+            return [*(end for end in bundles.leading(place, OUTSIDE) if end[0] in switches),
+                    *(end for number in nodes for end in bundles.leading(place, number))]  # fmt: skip
 
         return ends
-
-    def _leading(self, place: int, node: int) -> _Ends:
-        """Where the links of a switch lead in one node; of thousands of nodes below it, few are ever asked for."""
-        found = self._into.get((place, node))
-        if found is None:
-            bundles = self._bundles.leading(place, self.topology.device_nodes, node)
-            found = self._into[place, node] = [(end, *bundle) for end, bundle in bundles.items()]
-        return found
-
-    def _past_no_data(self, place: int) -> _Ends:
-        return [] if self._holds[place] else self._out(place)
 
     def _breadth_first(self, src: int, ends: Callable[[int], _Ends]) -> _Arrivals:
         """What ends the shortest and widest routes from one device. ends: where links of a device passed lead."""
@@ -299,7 +284,7 @@ class Router:
             reached: dict[int, int] = {}
             for place in level:
                 here = width[place]
-                for end, bundle, bandwidth in self._out(src) if place == src else ends(place):
+                for end, (bundle, bandwidth) in self._bundles[src].items() if place == src else ends(place):
                     if end in width:
                         continue
                     wide = bandwidth if bandwidth < here else here
