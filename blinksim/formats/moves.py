@@ -44,13 +44,6 @@ class Units:
     lengths: tuple[int, ...]
     slower: float | None = None
 
-    def notes(self) -> list[str]:
-        """What whoever loads a program with them should know."""
-        if self.slower is None:
-            return []
-        longer = f"large messages take {100 * self.slower:.2g} % longer" if self.slower > 0 else "this costs nothing"
-        return [f"shares are rounded to {self.count:,} equal parts of the vector; {longer}"]
-
 
 def units(schedule: Schedule) -> Units:
     """The parts that a schedule is written in; raises `InfeasibleError` if runtimes have too few for any rounding."""
@@ -238,6 +231,10 @@ def moves(schedule: Schedule) -> Moves:
         stops = {send: by_ends[ends[send]] for send in sends}
         found += _step(schedule, stops, buffers, first_round)
         first_round += max((len(passed) - 1 for passed in stops.values()), default=0)
+    notes = []
+    if cut.slower is not None:
+        longer = f"large messages take {100 * cut.slower:.2g} % longer" if cut.slower > 0 else "this costs nothing"
+        notes.append(f"shares are rounded to {cut.count:,} equal parts of the vector; {longer}")
     inputs, outputs = collective.buffers(cut.count, ranks)
     return Moves(
         collective=collective.name,
@@ -251,7 +248,7 @@ def moves(schedule: Schedule) -> Moves:
         copies=tuple(buffers.copies()),
         aliased=collective.name != "alltoall",
         joined=joined,
-        notes=tuple(cut.notes()),
+        notes=tuple(notes),
     )
 
 

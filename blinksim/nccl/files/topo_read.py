@@ -178,25 +178,24 @@ class _Builder:
         direct = machine.with_links(link for link in links if link.kind == own)
         enough = own in present and len(direct.components()) == 1
         reach = tuple(kind for kind in ("pcie", UNLIMITED, "cpu", "c2c", "nic") if kind in present)
+        fabric = None
+        if self.nets and hosts == 1:
+            # One switch that joins the ports of all nodes; a slower port is held back by its link to the adapter. The
+            # latency is from node to node; on its way a message takes two of the fabric's links.
+            floor, overhead = self.rates.timing["net"]
+            fabric = Fabric(
+                shape="switch",
+                ports=tuple(name for name, _, _ in self.nets),
+                kind="net",
+                lane_bandwidth=max(rate for _, rate, _ in self.nets),
+                latency=max(floor, *(latency for _, _, latency in self.nets)) / 2,
+                overhead=overhead,
+            )
         return replace(
             machine,
             collective_links=(own,) if enough else inside,
             inter_node_links=(*reach, "net") if self.nets else (),
-            fabric=self.fabric() if self.nets and hosts == 1 else None,
-        )
-
-    def fabric(self) -> Fabric:
-        """One switch that joins the ports of all nodes; a slower port is held back by its link to the adapter."""
-        floor, overhead = self.rates.timing["net"]
-        latency = max(floor, *(latency for _, _, latency in self.nets))
-        # The latency is from node to node; on its way a message takes two of the fabric's links.
-        return Fabric(
-            shape="switch",
-            ports=tuple(name for name, _, _ in self.nets),
-            kind="net",
-            lane_bandwidth=max(rate for _, rate, _ in self.nets),
-            latency=latency / 2,
-            overhead=overhead,
+            fabric=fabric,
         )
 
     # --- devices and the PCIe tree --------------------------------------------------------------------------------

@@ -121,16 +121,13 @@ class _Search:
             last,
         )
 
-    def enough(self) -> bool:
-        return self.visits == -1 or self.best.nchannels * self.best.target.bw_inter >= self.total
-
     def first_pass(self) -> None:
         index = self.start(self.now.least)
         preset = self.now
         self.now = replace(self.now, bw_intra=self.rates[index], bw_inter=self.rates[index])
         while True:
             self.attempt()
-            if self.enough():
+            if self.visits == -1 or self.best.nchannels * self.best.target.bw_inter >= self.total:
                 return
             now, best, count = self.now, self.best.target, self.best.nchannels
             if now.same and not (self.amd and now.type_intra == SYS):

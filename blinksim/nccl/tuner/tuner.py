@@ -136,8 +136,7 @@ class _Tuner:
                             )
 
     def graph(self, algorithm: str) -> Graph:
-        family = {"ring": "ring", "nvls": "nvls", "nvls_tree": "nvls"}.get(algorithm, "tree")
-        return self.graphs[family]
+        return self.graphs[{"ring": "ring", "nvls": "nvls", "nvls_tree": "nvls"}.get(algorithm, "tree")]
 
     def enabled(self, algorithm: str, protocol: int) -> bool:
         job = self.job
