@@ -83,15 +83,10 @@ def clipped(arcs: Arcs, roots: Iterable[int] = ()) -> Arcs:
 
 def whole_graph(arcs: Arcs, rates: Mapping[int, Fraction], scale: Fraction) -> Digraph:
     """Capacities times `scale`, rounded down, and root rates times `scale`, which must be whole."""
-    factors: dict[Fraction, int] = {}
-    known: dict[int, int] = {}
-    whole = []
-    for value in arcs.capacity:
-        # Equal capacities are mostly one object: look them up by identity before by value.
-        number = known.get(id(value))
-        if number is None:
-            number = known[id(value)] = factors.setdefault(value, int(value * scale))
-        whole.append(number)
+    # Equal capacities are mostly one object, and fractions are slow to multiply and to look up.
+    known = {id(value): value for value in arcs.capacity}
+    factors = {number: int(value * scale) for number, value in known.items()}
+    whole = [factors[id(value)] for value in arcs.capacity]
     roots = {vertex: int(rate * scale) for vertex, rate in rates.items()}
     return Digraph.of(arcs.count, arcs.tail, arcs.head, whole, roots, arcs.members)
 

@@ -279,13 +279,6 @@ class Routes:
     def _take(self, arc: tuple[int, int], amount: int) -> Pieces:
         """Remove `amount` from an arc's pieces; first the smallest piece that alone is enough, else the largest."""
         pieces = self._pieces[arc]
-        path, size = pieces[0]
-        if len(pieces) == 1 and size >= amount:
-            if size > amount:
-                pieces[0] = (path, size - amount)
-            else:
-                pieces.clear()
-            return [(path, amount)]
         found: Pieces = []
         while amount:
             enough = [number for number, (_, size) in enumerate(pieces) if size >= amount]

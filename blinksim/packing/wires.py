@@ -132,11 +132,10 @@ class Wires:
 
 def _relayed(topology: Topology) -> list[tuple[int, ...]]:
     """The routes over one device in between, by the widest links."""
-    widest: dict[tuple[str, str], int] = {}
-    for number, link in enumerate(topology.links):
-        ends = link.src, link.dst
-        if ends not in widest or link.bandwidth > topology.links[widest[ends]].bandwidth:
-            widest[ends] = number
+    links = topology.links
+    # The first of equally wide ones.
+    order = sorted(range(len(links)), key=lambda number: (links[number].bandwidth, -number))
+    widest = {(links[number].src, links[number].dst): number for number in order}
     passing = [device.name for device in topology.devices if "forward" in device.can]
     members = topology.members
     return [
