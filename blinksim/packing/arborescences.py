@@ -67,7 +67,19 @@ def pack(graph: Digraph, pool: CutPool, progress: Callable[[int, int], None] | N
             # Growing respects every known set, so what is short now is new, unless it was short from the start.
             if not pool.add(sets):
                 raise InfeasibleError("these capacities do not hold the requested trees")
-            _take_back(graph, found, sets)
+            # Give the last trees of `found` back to `graph` until none of `sets` is short.
+            rows = np.array(sets)
+            slack = graph.slack(rows)
+            while (slack < 0).any():
+                if not found:
+                    raise InfeasibleError("these capacities do not hold the requested trees")
+                tree = found.pop()
+                graph.roots[tree.root] = graph.roots.get(tree.root, 0) + tree.amount
+                for a, b in tree.edges:
+                    graph.give(a, b, tree.amount)
+                ends = np.array(tree.edges)
+                enters = (rows[:, ends[:, 1]] & ~rows[:, ends[:, 0]]).sum(axis=1)
+                slack += tree.amount * (enters - ~rows[:, tree.root])
             batch, sure = max(_BATCH, (len(found) - sure) // 2), min(sure, len(found))
             pool.measure(graph)
         if progress:
@@ -180,22 +192,6 @@ def _short(graph: Digraph, growth: _Growth | None) -> list[Mask]:
     rest.roots[graph.count] = 1
     rest.out.append(dict.fromkeys(growth.reached, 1))
     return [side[:-1] for side in rest.short_sets()]
-
-
-def _take_back(graph: Digraph, found: list[RootedTree], sets: Sequence[Mask]) -> None:
-    """Give the last trees of `found` back to `graph` until none of `sets` is short."""
-    rows = np.array(sets)
-    slack = graph.slack(rows)
-    while (slack < 0).any():
-        if not found:
-            raise InfeasibleError("these capacities do not hold the requested trees")
-        tree = found.pop()
-        graph.roots[tree.root] = graph.roots.get(tree.root, 0) + tree.amount
-        for a, b in tree.edges:
-            graph.give(a, b, tree.amount)
-        ends = np.array(tree.edges)
-        enters = (rows[:, ends[:, 1]] & ~rows[:, ends[:, 0]]).sum(axis=1)
-        slack += tree.amount * (enters - ~rows[:, tree.root])
 
 
 # Vertices of all trees up to which they are compared, and trees that are looked at for exchanges, again and again.

@@ -39,7 +39,21 @@ def bisect(weights: Weights, vertices: Sequence[int], random: Random) -> tuple[l
     inner = (inner + inner.T) / 2
     side = np.array([1 if vertex in half else -1 for vertex in order], dtype=np.int64)
     while True:
-        better = _pass(inner, side)
+        # A pass of swaps, undone behind its best prefix; the last one gains nothing.
+        trial = side.copy()
+        difference = differences(inner, side)
+        locked: list[int] = []
+        total, best, better = 0.0, 0.0, None
+        while (found := best_swap(inner, trial, difference, locked)) is not None:
+            a, b, gain = found
+            # The cost to a and b counts the other way for all others once they have changed sides.
+            difference += 2 * trial * (inner[:, a] * trial[a] + inner[:, b] * trial[b])
+            trial[a], trial[b] = trial[b], trial[a]
+            locked += [a, b]
+            total += gain
+            # Rounding must not turn a swap back and forth without end.
+            if total > best + 1e-9:
+                best, better = total, trial.copy()
         if better is None:
             break
         side = better
@@ -62,25 +76,6 @@ def best_swap(
     gain[:, list(locked)] = 0
     a, b = divmod(int(gain.argmax()), len(side))
     return (a, b, float(gain[a, b])) if gain[a, b] > 0 else None
-
-
-def _pass(weights: npt.NDArray[np.float64], side: Sides) -> Sides | None:
-    """One pass of swaps, undone behind its best prefix; None if it gains nothing."""
-    trial = side.copy()
-    difference = differences(weights, side)
-    locked: list[int] = []
-    total, best, kept = 0.0, 0.0, None
-    while (found := best_swap(weights, trial, difference, locked)) is not None:
-        a, b, gain = found
-        # The cost to a and b counts the other way for all others once they have changed sides.
-        difference += 2 * trial * (weights[:, a] * trial[a] + weights[:, b] * trial[b])
-        trial[a], trial[b] = trial[b], trial[a]
-        locked += [a, b]
-        total += gain
-        # Rounding must not turn a swap back and forth without end.
-        if total > best + 1e-9:
-            best, kept = total, trial.copy()
-    return kept
 
 
 # Up to this number of vertices all trees are compared; beyond, the first that fits is taken.

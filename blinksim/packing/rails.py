@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.bounds.rail_flows import place_parts
-from blinksim.bounds.rails import Floats, Rails, Table, read_rails, turned_rails
+from blinksim.bounds.rails import Rails, Table, read_rails, turned_rails
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import transport
 from blinksim.schedule.tree import Tree
@@ -171,9 +171,15 @@ def place_sums(rails: Rails, units: Ints, aim: float, pieces: list[Pieces] | Non
     parts = place_parts(rails, by_node.astype(float))
     if parts is None:
         raise InfeasibleError("some nodes have no adapters of equal place in common")
+    some = by_node[:, :, None] > 0
+    aligned = np.divide(by_receiver, by_node[:, :, None], out=np.zeros(by_receiver.shape), where=some)
     best: tuple[float, Sums] | None = None
     for even in _EVEN:
-        room = _room(by_node, by_receiver, parts, even)
+        # Units (N, N, L) between two nodes over each place; they add up to what goes there.
+        bounds = np.cumsum(even * parts + (1 - even) * aligned, axis=2) * by_node[:, :, None]
+        whole = np.floor(bounds + 0.5).astype(np.int64)
+        whole[:, :, -1] = by_node
+        room = np.diff(whole, axis=2, prepend=0)
         if even < 1 and (room[~rails.open[:, None, :] | ~rails.open[None, :, :]] > 0).any():
             continue
         tried: list[Pieces] | None = None if pieces is None else []
@@ -209,17 +215,6 @@ def _summed(
         sends += len(one.amount)
     inside = (nodes, local, local)
     return Sums(before.reshape(inside), across.reshape(nodes, nodes, local), after.reshape(inside), within, sends)
-
-
-def _room(by_node: Ints, by_receiver: Ints, parts: Floats, even: float) -> Ints:
-    """Units (N, N, L) between two nodes over each place; they add up to what goes there."""
-    aligned = np.divide(
-        by_receiver, by_node[:, :, None], out=np.zeros(by_receiver.shape), where=by_node[:, :, None] > 0
-    )
-    bounds = np.cumsum(even * parts + (1 - even) * aligned, axis=2) * by_node[:, :, None]
-    whole = np.floor(bounds + 0.5).astype(np.int64)
-    whole[:, :, -1] = by_node
-    return np.diff(whole, axis=2, prepend=0)
 
 
 def _pieces(rails: Rails, units: Ints, room: Ints, by_receiver: Ints, a: int) -> Pieces:

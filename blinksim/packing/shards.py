@@ -90,24 +90,19 @@ def by_all(hosts: Hosts) -> list[Piece] | None:
     for own in (tree for tree in trees if tree.port < 0):
         for turn in range(turns):
             entered = [doors[member][turn % len(doors[member])] for member in doors]
-            pieces.append((own.root, Fraction(1, turns), own, {0: _shared(shape, entered, ways, own.root)}))
+            # Trees from where data enters to the members where none does, dealt out in turn from the root's number on.
+            edges: dict[int, list[tuple[int, int, Path]]] = {tree.root: [] for tree in entered}
+            roots = list(edges)
+            rest = [member for member in shape.members if member not in edges]
+            for number, member in enumerate(rest):
+                root = roots[(number + own.root) % len(roots)]
+                edges[root].append((root, member, ways[root][member]))
+            shared = tuple(
+                LocalTree(tree.root, Fraction(1), turned_edges(tree.root, edges[tree.root]), tree.port, tree.entry)
+                for tree in entered
+            )
+            pieces.append((own.root, Fraction(1, turns), own, {0: shared}))
     return pieces
-
-
-def _shared(
-    shape: Shape, entered: Sequence[LocalTree], ways: dict[int, dict[int, Path]], first: int
-) -> tuple[LocalTree, ...]:
-    """Trees from where data enters to the members where none does, dealt out in turn; `first` shifts the turns."""
-    edges: dict[int, list[tuple[int, int, Path]]] = {tree.root: [] for tree in entered}
-    roots = list(edges)
-    rest = [member for member in shape.members if member not in edges]
-    for number, member in enumerate(rest):
-        root = roots[(number + first) % len(roots)]
-        edges[root].append((root, member, ways[root][member]))
-    return tuple(
-        LocalTree(tree.root, Fraction(1), turned_edges(tree.root, edges[tree.root]), tree.port, tree.entry)
-        for tree in entered
-    )
 
 
 def kinds_of(hosts: Hosts) -> list[int]:
