@@ -53,39 +53,35 @@ class _Pieces:
         return vertices, arcs, self._local
 
 
-class _Search:
-    """State of one search: the ratio and its witness, and the sinks already served at it."""
+def tightest(net: Network, weight: Array, sinks: Array, orbits: Sequence[Array] = ()) -> tuple[Fraction, Mask]:
+    """The least capacity-over-weight ratio of all sets that lack a sink, in units of `net`, and such a set of vertices.
 
-    def __init__(self, net: Network, weight: Array, sinks: Array) -> None:
-        """Begins with the best of the cuts around one sink."""
-        self.net, self.weight, self.total = net, weight, int(weight.sum())
-        self.out, entering = np.zeros((2, net.vertices), dtype=np.int64)
-        np.add.at(self.out, net.tail, net.capacity)
-        np.add.at(entering, net.head, net.capacity)
-        self.served = np.zeros(net.vertices, dtype=bool)
-        self._sum = int(net.capacity.sum())
-        rest = self.total - weight[sinks]
-        first = int(np.argmin(entering[sinks] / rest))
-        self.ratio = Fraction(int(entering[sinks][first]), int(rest[first]))
-        self.side = np.ones(net.vertices, dtype=bool)
-        self.side[sinks[first]] = False
-        guard(2 * self.ratio.denominator * self._sum + self.ratio.numerator * self.total)
-        if not self.ratio:
-            raise InfeasibleError("the links do not reach every member")
+    weight: whole number per vertex, what a set that holds the vertex must send. sinks: vertices that all must receive.
+    orbits: groups of equivalent sinks; one of each group is checked. Raises `InfeasibleError` if some sink
+    cannot be reached. Flows: one per sink or orbit, most of them on a small piece, and one per improvement.
+    """
+    everything, total = int(net.capacity.sum()), int(weight.sum())
+    leaving, entering = np.zeros((2, net.vertices), dtype=np.int64)
+    np.add.at(leaving, net.tail, net.capacity)
+    np.add.at(entering, net.head, net.capacity)
+    # It begins with the best of the cuts around one sink.
+    rest = total - weight[sinks]
+    first = int(np.argmin(entering[sinks] / rest))
+    ratio, side = Fraction(int(entering[sinks][first]), int(rest[first])), np.arange(net.vertices) != sinks[first]
+    # Sinks that receive all at the present ratio.
+    served, pieces, reference = np.zeros(net.vertices, dtype=bool), _Pieces(net), -1
 
-    def flow(self, sink: int, piece: tuple[Array, Array, Array] | None = None) -> Flow:
+    def flow_into(sink: int, piece: tuple[Array, Array, Array] | None = None) -> Flow:
         """The flow into `sink` at the present ratio, in the whole network or in a piece of it."""
-        p, q = self.ratio.numerator, self.ratio.denominator
-        net, served, out, weight = self.net, self.served, self.out, self.weight
-        tail, head, capacity, count = net.tail, net.head, net.capacity, net.vertices
+        p, q = ratio.numerator, ratio.denominator
+        guard(2 * q * everything + p * total)
+        tail, head, capacity, vertices = net.tail, net.head, net.capacity, np.arange(net.vertices)
         if piece is not None:
             vertices, arcs, place = piece
-            tail, head, capacity = place[tail[arcs]], place[head[arcs]], capacity[arcs]
-            served, out, weight = served[vertices], out[vertices], weight[vertices]
-            sink, count = int(place[sink]), len(vertices)
+            tail, head, capacity, sink = place[tail[arcs]], place[head[arcs]], capacity[arcs], int(place[sink])
         # A served vertex may send any amount: no cut with it on the far side can be violated any more.
-        supply = np.where(served, out * q, weight * p)
-        sources = np.flatnonzero(supply)
+        supply = np.where(served[vertices], leaving[vertices] * q, weight[vertices] * p)
+        sources, count = np.flatnonzero(supply), len(vertices)
         return Flow(
             count + 1,
             np.concatenate([np.full(len(sources), count), tail]),
@@ -95,39 +91,25 @@ class _Search:
             sink,
         )
 
-    def improve(self, sink: int) -> None:
-        """Lower the ratio until `sink` can receive everything; raises `InfeasibleError` if nothing reaches it."""
-        while self.ratio:
-            p, q = self.ratio.numerator, self.ratio.denominator
-            guard(2 * q * self._sum + p * self.total)
-            flow = self.flow(sink)
-            if flow.value >= p * self.total:
-                return
-            self.side = flow.side()[:-1] | self.served
-            crossing = self.side[self.net.tail] & ~self.side[self.net.head]
-            self.ratio = Fraction(int(self.net.capacity[crossing].sum()), int(self.weight[self.side].sum()))
-        raise InfeasibleError("the links do not reach every member")
-
-
-def tightest(net: Network, weight: Array, sinks: Array, orbits: Sequence[Array] = ()) -> tuple[Fraction, Mask]:
-    """The least capacity-over-weight ratio of all sets that lack a sink, in units of `net`, and such a set of vertices.
-
-    weight: whole number per vertex, what a set that holds the vertex must send. sinks: vertices that all must receive.
-    orbits: groups of equivalent sinks; one of each group is checked. Raises `InfeasibleError` if some sink
-    cannot be reached. Flows: one per sink or orbit, most of them on a small piece, and one per improvement.
-    """
-    search, pieces = _Search(net, weight, sinks), _Pieces(net)
     groups = {int(group[0]): group for group in orbits} or {sink: np.array([sink]) for sink in sinks.tolist()}
-    reference = -1
     for sink, group in sorted(groups.items(), key=lambda entry: int(net.host[entry[0]])):
         own = int(net.host[sink])
         # Serving a host from its predecessor keeps the pieces small; within a host, from itself.
-        piece = pieces.of((own, reference)) if pieces.useful and len(groups) > 1 else None
-        if piece is None or search.flow(sink, piece).value < search.ratio.numerator * search.total:
-            search.improve(sink)
-        search.served[group] = True
+        piece = pieces.of((own, reference)) if ratio and pieces.useful and len(groups) > 1 else None
+        short = piece is None or flow_into(sink, piece).value < ratio.numerator * total
+        # Lower the ratio until the sink can receive everything.
+        while short and ratio:
+            flow = flow_into(sink)
+            short = flow.value < ratio.numerator * total
+            if short:
+                side = flow.side()[:-1] | served
+                crossing = side[net.tail] & ~side[net.head]
+                ratio = Fraction(int(net.capacity[crossing].sum()), int(weight[side].sum()))
+        if not ratio:
+            raise InfeasibleError("the links do not reach every member")
+        served[group] = True
         reference = own
-    return search.ratio, search.side
+    return ratio, side
 
 
 # Choices of a part for the devices without a rank that are all tried.

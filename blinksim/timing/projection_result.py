@@ -17,7 +17,7 @@ from blinksim.units import exact_GBps, format_rate, format_size, format_time, in
 
 @dataclass(frozen=True)
 class Ceiling:
-    """An upper bound on algbw, bytes/s (`blinksim.bounds.best_known`): why it holds, and for what.
+    """An upper bound on algbw, bytes/s (`blinksim.bounds.quick`): why it holds, and for what.
 
     assumes: what schedules and switches may do; empty if it holds for every schedule. scope: the kind of
     certificate. granted: what the bound lets the machine do beyond its description, because the answer beside
