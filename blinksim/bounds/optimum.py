@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from blinksim.bounds.certificate_sums import Metric
 from blinksim.bounds.lengths import SUMS, Lengths, both_ways, branching, interchangeable
 from blinksim.bounds.quick import guessed_lengths
-from blinksim.collective import Collective
+from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.linear import DENOMINATORS, MOST_FLOWS, Program
 from blinksim.graphs.network import Network, NetworkOrbits, network, network_orbits, single_orbits
@@ -340,6 +340,11 @@ def least_ways(
     sums = {place: int(length / most * _UNITS) for place, length in adders.items()}
     trees = _Trees(topology, whole, grants, sums)
     points = trees.ways[0].points
+
+    def moved(v: int, part: Fraction = Fraction(1)) -> BranchingTrees:
+        away = trees.tree(0, v) if collective.ends == EVERY else ()
+        return BranchingTrees(points[v], part, away, trees.tree(1, v) if collective.starts == EVERY else ())
+
     if collective.name == "allreduce":
         # Any root will do, so lengths that are alike suffice; machines need not be.
         leader = interchangeable(topology, whole, sums)
@@ -348,25 +353,13 @@ def least_ways(
         best = min(both for _, both in found)
         kinds = {tuple(way.alike[root] for way in trees.ways) for root, both in found if both == best}
         roots = [v for v in tried if tuple(way.alike[v] for way in trees.ways) in kinds]
-        each = [BranchingTrees(points[v], Fraction(1), trees.tree(0, v), trees.tree(1, v)) for v in roots]
-        ways = [_way(topology, [tree]) for tree in each]
+        ways = [_way(topology, [moved(v)]) for v in roots]
     else:
-        out = collective.name in ("allgather", "broadcast")
         held = [int(rank == collective.root) for rank in range(topology.ranks)] if collective.rooted else list(shares)
-        weights = held or [1] * topology.ranks
-        parts = Counter[int]()
+        weights, parts = held or [1] * topology.ranks, Counter[int]()
         for name, weight in zip(topology.members, weights, strict=True):
             parts[trees.place[first[topology.index[name]]]] += weight
-        each = [
-            BranchingTrees(
-                points[v],
-                Fraction(weight, sum(weights)),
-                trees.tree(0, v) if out else (),
-                () if out else trees.tree(1, v),
-            )
-            for v, weight in parts.items()
-            if weight
-        ]
+        each = [moved(v, Fraction(weight, sum(weights))) for v, weight in parts.items() if weight]
         ways = [_way(topology, each)]
     return ways, sum(way.spent for way in trees.ways)
 

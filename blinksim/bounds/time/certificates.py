@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
@@ -297,10 +297,9 @@ class Theorem(ABC):
         self.all = facts.block(size) * self.n
 
     @classmethod
-    def stated(cls, topology: Topology, collective: Collective, size: int, where: Iterable[Iterable[str]]) -> Self:
+    def stated(cls, topology: Topology, collective: Collective, size: int, place: Place) -> Self:
         """The theorem at a place. Raises `InputError` where it says nothing."""
-        facts, place = delays(topology, collective), tuple(tuple(names) for names in where)
-        names = [name for part in place for name in part]
+        facts, names = delays(topology, collective), [name for part in place for name in part]
         if not cls.applies(facts) or not (cls.anywhere or place in cls.places(facts)):
             raise InputError(f"{cls.kind} says nothing about {collective} on {topology.name}")
         if any(name not in topology.index for name in names) or len({*names}) != len(names):
@@ -384,16 +383,9 @@ class Stated(TimeCertificate):
 
     @classmethod
     def of(
-        cls,
-        theorem: type[Theorem],
-        topology: Topology,
-        collective: Collective,
-        size: int,
-        where: Iterable[Iterable[str]],
-        time: int,
+        cls, theorem: type[Theorem], topology: Topology, collective: Collective, size: int, place: Place, time: int
     ) -> Stated:
         """Raises `InputError` where the theorem says nothing there, or does not rule out all that ends before."""
-        place = tuple(tuple(names) for names in where)
         found = theorem.stated(topology, collective, size, place)
         if not found.proves(time):
             raise InputError(f"{theorem.kind}: what is needed may be done by then")

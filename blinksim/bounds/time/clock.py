@@ -9,7 +9,7 @@ sizes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -40,6 +40,9 @@ def window(facts: Delays, clocks: Mapping[int, int] | list[int], link: int) -> i
     return 0 if begin is None else max(0, clocks[facts.dst[link]] - facts.latency[link] - begin)
 
 
+Ends = tuple[Sequence[str], Sequence[str]]
+
+
 @dataclass(frozen=True)
 class Clock(TimeCertificate):
     """A clock on every device; between them the links carry less than what must get from `sources` to `sinks`.
@@ -68,16 +71,11 @@ class Clock(TimeCertificate):
 
     @classmethod
     def of(
-        cls,
-        topology: Topology,
-        collective: Collective,
-        size: int,
-        sources: Iterable[str],
-        sinks: Iterable[str],
-        clocks: Mapping[str, int],
-        time: int,
+        cls, topology: Topology, collective: Collective, size: int, ends: Ends, clocks: Mapping[str, int], time: int
     ) -> Clock:
         """Theorem: nothing ends before `time` if the windows of all links carry at most what must pass them.
+
+        ends: the names of sources and sinks.
 
         Call a byte early at a device while the clock there has not passed its own time. Every byte that must get from
         the sources, whose clocks show 0, to the sinks, whose clocks show `time`, starts late and would end early; so it
@@ -85,7 +83,7 @@ class Clock(TimeCertificate):
         other. That leaves `window` for each link. Raises `InputError` if the sums do not prove it.
         """
         facts = delays(topology, collective)
-        given, taken = _known(topology, sources), _known(topology, sinks)
+        given, taken = (_known(topology, names) for names in ends)
         if {*given} & {*taken} or not given or not taken:
             raise InputError("a clock needs sources and sinks, and no rank can be both")
         shown = [0] * len(topology.devices)
@@ -117,7 +115,7 @@ class Clock(TimeCertificate):
 
     def again(self, topology: Topology, collective: Collective, size: int) -> Clock:
         """What the same clocks prove about another problem."""
-        return Clock.of(topology, collective, size, self.sources, self.sinks, dict(self.clocks), self.time)
+        return Clock.of(topology, collective, size, (self.sources, self.sinks), dict(self.clocks), self.time)
 
     def words(self, topology: Topology) -> str:
         """One sentence with the ranks and what must get from one to the other."""
@@ -289,7 +287,7 @@ class _Flow:
         topology, names = facts.topology, [device.name for device in facts.topology.devices]
         sources, sinks = ([topology.members[rank] for rank in ranks] for ranks in (self.given, self.taken))
         values = dict(zip(names, shown(time), strict=True))
-        return Clock.of(topology, facts.collective, size, sources, sinks, values, time)
+        return Clock.of(topology, facts.collective, size, (sources, sinks), values, time)
 
 
 class _Paths:

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import combinations, pairwise
 from math import ceil, exp, log
 from typing import Any, ClassVar, NamedTuple
@@ -269,7 +269,13 @@ class Potentials(Searched):
         """
         step, (distances, alike) = -(-time // steps), _ports(self.facts, self.part)
         ports, numbers = list(alike), np.array(choices)[:, :, None, None]
-        risen, weights = _Risen(step, steps, distances.away, numbers[:, :, 0]), numbers[:, 2 * _CLASSES :]
+        weights, middle = numbers[:, 2 * _CLASSES :], np.arange(2 * steps + 1) + 0.5
+        # The potentials in each step, of the source and each class of distances; 1 when no message comes in time.
+        risen = [(middle > steps).astype(np.float64)[None, :]]
+        for kind, away in enumerate(distances.away):
+            since, until = numbers[:, 2 * kind, 0], numbers[:, 2 * kind + 1, 0]
+            line = np.clip((middle / steps - since) / (until - since), 0.0, 1.0)
+            risen.append(np.where(middle + away / step > steps, 1.0, line))
         rate = np.array([float(port.rate) for port in ports])
         overhead = np.array([float(port.overhead) for port in ports])
         # How many steps a message can take; one of more than all data is of no more use.
@@ -278,11 +284,24 @@ class Potentials(Searched):
         if least > most:
             return [0.0] * len(choices)
         lengths = np.arange(least, most + 1)
+
+        @cache
+        def falls(pair: tuple[int, int], late: int) -> Floats:
+            """(choices, steps, lengths): what the potential falls by from each start on, for the length of a message.
+
+            pair: classes of distances from sender and receiver; 0 for the source and the destination.
+            """
+            own, its = pair
+            start = risen[own][:, :steps, None] if own else 1.0
+            # The end is in the step before its mark.
+            ends = np.minimum(np.arange(steps)[:, None] + lengths - 1 + late // step, 2 * steps)
+            return np.maximum(0.0, start - risen[its][:, ends])
+
         # For each link and choice, by the steps of start and length.
         worth = np.zeros((len(ports), len(choices), steps, len(lengths)))
         for port, one in zip(ports, worth, strict=True):
             for late, pairs in port.rows:
-                rows = (risen.falls(pair, late, lengths) * _weighed(counts, weights) for pair, counts in pairs)
+                rows = (falls(pair, late) * _weighed(counts, weights) for pair, counts in pairs)
                 np.maximum(one, sum(rows), out=one)
             heard = np.searchsorted(np.array(port.heard), np.arange(1, steps + 1) * step)[:, None]
             one *= heard if self.summed else heard > 0
@@ -310,34 +329,6 @@ class Potentials(Searched):
 def _weighed(counts: Sequence[int], weights: Floats) -> Floats:
     """(choices, 1, 1): destinations by their weights."""
     return np.asarray(sum(count * weights[:, place] for place, count in enumerate(counts) if count))
-
-
-class _Risen:
-    """The potentials in each step, for each class of distances and each choice."""
-
-    def __init__(self, step: int, steps: int, away: tuple[int, ...], numbers: Floats) -> None:
-        self.step, self.steps = step, steps
-        middle = np.arange(2 * steps + 1) + 0.5
-        self.risen = [(middle > steps).astype(np.float64)[None, :]]
-        for kind, time in enumerate(away):
-            begin, end = numbers[:, 2 * kind], numbers[:, 2 * kind + 1]
-            line = np.clip((middle / steps - begin) / (end - begin), 0.0, 1.0)
-            # 1 when no message comes in time.
-            self.risen.append(np.where(middle + time / step > steps, 1.0, line))
-        self.fallen = dict[tuple[tuple[int, int], int], Floats]()
-
-    def falls(self, pair: tuple[int, int], late: int, lengths: npt.NDArray[np.int64]) -> Floats:
-        """(choices, steps, lengths): what the potential falls by from each start on, with the end so many steps later.
-
-        pair: classes of distances from sender and receiver; 0 for the source and the destination.
-        """
-        if (pair, late) not in self.fallen:
-            own, its = pair
-            start = self.risen[own][:, : self.steps, None] if own else 1.0
-            # The end is in the step before its mark.
-            ends = np.minimum(np.arange(self.steps)[:, None] + lengths - 1 + late // self.step, 2 * self.steps)
-            self.fallen[pair, late] = np.maximum(0.0, start - self.risen[its][:, ends])
-        return self.fallen[pair, late]
 
 
 @lru_cache(maxsize=64)

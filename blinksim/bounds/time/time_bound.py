@@ -148,14 +148,14 @@ def time_certificate_from_dict(entry: object, topology: Topology, collective: Co
             if not isinstance(clocks, Mapping):
                 raise InputError("certificate: clocks_us is not an object")
             shows = {str(name): from_microseconds(text, f"the clock of {name}") for name, text in clocks.items()}
-            sources, sinks = names(entry["sources"], "sources"), names(entry["sinks"], "sinks")
-            found = Clock.of(topology, collective, size, sources, sinks, shows, time)
+            ends = names(entry["sources"], "sources"), names(entry["sinks"], "sinks")
+            found = Clock.of(topology, collective, size, ends, shows, time)
         else:
             where = entry["where"]
             if not isinstance(where, list):
                 raise InputError("certificate: where is not a list")
-            places = [names(part, "where") for part in where]
-            found = Stated.of(_THEOREMS[kind], topology, collective, size, places, time)
+            place = tuple(names(part, "where") for part in where)
+            found = Stated.of(_THEOREMS[kind], topology, collective, size, place, time)
     except KeyError as missing:
         raise InputError(f"certificate: the {kind} has no {missing.args[0]!r}") from None
     reasons = differing(entry, found.to_dict())
