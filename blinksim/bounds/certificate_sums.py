@@ -165,23 +165,19 @@ def least_length(
         count[place] += 1
         weight[place] += share
     back = [list(column) for column in zip(*cost, strict=True)]
-    root = row[collective.root] if collective.rooted else 0
-    name = collective.name
+    way, root = back if collective.collects else cost, row[collective.root] if collective.rooted else 0
     if collective.traffic is not None:
         there = collective.traffic.matrix.tolist()
         total = sum(sum(map(mul, amounts, [cost[a][b] for b in row])) for amounts, a in zip(there, row, strict=True))
         value = Fraction(total, collective.traffic.size)
-    elif name == "alltoall":
+    elif collective.name == "alltoall":
         value = Fraction(sum(count[a] * count[b] * cost[a][b] for a in groups for b in groups), ranks)
-    elif name in ("gather", "scatter"):
-        far = cost[root] if name == "scatter" else back[root]
-        value = Fraction(sum(weight[b] * far[b] for b in groups), sum(weight))
-    elif name in ("broadcast", "reduce"):
-        value = Fraction(arborescence(cost if name == "broadcast" else back, root))
-    elif name == "allreduce":
+    elif collective.personalized:
+        value = Fraction(sum(weight[b] * way[root][b] for b in groups), sum(weight))
+    elif collective.name == "allreduce":
         value = Fraction(min(arborescence(cost, v) + arborescence(back, v) for v in groups))
     else:
-        way = cost if name == "allgather" else back
+        weight = [int(v == root) for v in groups] if collective.rooted else weight
         value = Fraction(sum(weight[v] * arborescence(way, v) for v in groups if weight[v]), sum(weight))
     return value / common
 

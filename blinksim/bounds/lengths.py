@@ -489,31 +489,24 @@ def least_branching(
 ) -> Fraction:
     """Length that any schedule uses per byte of size, on trees that may branch where `grants` lets switches.
 
-    most_work: what choices may cost, as in `Branching`. Raises `InputError` for a collective without trees, if no tree
-    reaches all ranks, and for too many choices.
+    most_work: what choices may cost, as in `Branching`. Raises `InputError` if no tree reaches all ranks, and for too
+    many choices.
     """
     whole, common = whole_lengths(topology, lengths)
     adders = {topology.index[name.removesuffix(f" {SUMS}")]: int(length * common)
               for name, length in lengths.items() if name.endswith(f" {SUMS}")}  # fmt: skip
     metric = Metric(topology, whole, adders)
     outward, inward = branching(topology, metric, grants, adders, most_work)
-    name = collective.name
-    weights = list(shares) or [1] * topology.ranks
     leader = interchangeable(topology, whole, adders)
     place = {point: number for number, point in enumerate(outward.points)}
-    if name == "allreduce":
+    if collective.name == "allreduce":
         roots = [place[metric.place[device]] for device in leader if metric.place[device] in place]
         return Fraction(min(both for _, both in both_ways(outward, inward, roots)), common)
-    first = [place[metric.place[leader[topology.index[name]]]] for name in topology.members]
-    if name in ("broadcast", "reduce"):
-        weights = [int(rank == collective.root) for rank in range(topology.ranks)]
-    elif name not in ("allgather", "reducescatter"):
-        raise InputError(f"switches that multicast or reduce make no difference to {name} here")
-    way = inward if collective.collects else outward
-    at = defaultdict[int, int](int)
-    for point, weight in zip(first, weights, strict=True):
-        at[way.alike[point]] += weight
-    return Fraction(sum(w * _least(way, v) for v, w in at.items() if w), sum(weights) * common)
+    weights = [int(rank == collective.root) for rank in range(topology.ranks)] if collective.rooted else list(shares)
+    way, at = inward if collective.collects else outward, Counter[int]()
+    for name, weight in zip(topology.members, weights or [1] * topology.ranks, strict=True):
+        at[way.alike[place[metric.place[leader[topology.index[name]]]]]] += weight
+    return Fraction(sum(w * _least(way, v) for v, w in at.items() if w), at.total() * common)
 
 
 def interchangeable(topology: Topology, whole: Sequence[int], sums: Mapping[int, int]) -> list[int]:

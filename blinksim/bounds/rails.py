@@ -9,7 +9,7 @@ ranks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, pairwise, product, repeat
@@ -174,41 +174,36 @@ class Rails:
         total += self.up_uses.loads(across.sum(axis=1), count) + self.down_uses.loads(across.sum(axis=0), count)
         if not self.trunks:
             return total
-        switches, exits, entries = self._trunk_ends
-        width, ways = len(switches) + 1, self.exit.shape[2]
-        between = np.zeros(width * width)
-        for k in range(self.local):
-            for v in range(ways):
-                key = exits[:, k, v][:, None] * width + entries[:, k, v][None, :]
-                between += np.bincount(key.ravel(), across[:, :, k].ravel() / ways, width * width)
-        place = {switch: number for number, switch in enumerate(switches)}
-        amounts = np.array([between[place[a] * width + place[b]] for a, b in self.trunks])
-        return total + self._trunk_uses.loads(amounts, count)
+        size, keys, places = self._trunk_keys
+        between, ways = np.zeros(size), self.exit.shape[2]
+        for k, v in np.ndindex(self.local, ways):
+            between += np.bincount(keys(k, v).ravel(), across[:, :, k].ravel() / ways, size)
+        return total + self._trunk_uses.loads(between[places], count)
 
     def trunk_prices(self, each: Floats) -> Floats:
         """What a byte from node a to node b over place k costs between switches, (N, N, L); each: on every resource."""
         found = np.zeros((self.nodes, self.nodes, self.local))
         if not self.trunks:
             return found
-        switches, exits, entries = self._trunk_ends
-        uses = self._trunk_uses
-        own = np.bincount(uses.route, each[uses.resource] * uses.part, len(self.trunks))
-        price = np.zeros((len(switches) + 1, len(switches) + 1))
-        place = {switch: number for number, switch in enumerate(switches)}
-        for (a, b), cost in zip(self.trunks, own.tolist(), strict=True):
-            price[place[a], place[b]] = cost
-        for k in range(self.local):
-            for v in range(self.exit.shape[2]):
-                found[:, :, k] += price[exits[:, k, v][:, None], entries[:, k, v][None, :]] / self.exit.shape[2]
+        (size, keys, places), uses, ways = self._trunk_keys, self._trunk_uses, self.exit.shape[2]
+        price = np.zeros(size)
+        price[places] = np.bincount(uses.route, each[uses.resource] * uses.part, len(self.trunks))
+        for k, v in np.ndindex(self.local, ways):
+            found[:, :, k] += price[keys(k, v)] / ways
         return found
 
     @cached_property
-    def _trunk_ends(self) -> tuple[list[int], Ints, Ints]:
-        """The switches that trunks join, and the places of `exit` and `entry` among them; those of none come last."""
+    def _trunk_keys(self) -> tuple[int, Callable[[int, int], Ints], Ints]:
+        """Numbers for pairs of switches that trunks join: how many, those of nodes at a place and way, and of trunks.
+
+        Pairs in which a switch is none of them have numbers of their own.
+        """
         switches = sorted({switch for pair in self.trunks for switch in pair})
-        place = np.full(len(self.topology.devices) + 1, len(switches))
+        width, place = len(switches) + 1, np.full(len(self.topology.devices) + 1, len(switches))
         place[switches] = np.arange(len(switches))
-        return switches, place[self.exit], place[self.entry]
+        exits, entries = place[self.exit] * width, place[self.entry]
+        trunks = np.array([place[a] * width + place[b] for a, b in self.trunks])
+        return width * width, lambda k, v: exits[:, k, v][:, None] + entries[:, k, v][None, :], trunks
 
 
 def read_rails(topology: Topology) -> Rails | None:
