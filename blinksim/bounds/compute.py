@@ -273,12 +273,10 @@ class _Question:
 
     def exchange(self) -> list[Bound]:
         """The tightest of the obvious cuts, and the lengths that a linear program finds."""
-        from blinksim.bounds.groups import groupings, tight_cut
+        from blinksim.bounds.groups import groupings, tight_cut, tight_traffic_cut
         from blinksim.bounds.quick import obvious_cuts
 
         if self.collective.traffic is not None:
-            from blinksim.bounds.groups import tight_traffic_cut
-
             cut = tight_traffic_cut(self.topology, self.collective, self.net, groupings(self.topology))
             return self.with_flows(self.of(cut))
         side, limits = tight_cut(self.topology, self.net, self.alike.first)
@@ -297,12 +295,10 @@ class _Question:
 
             if spread_attains(self.topology, self.collective, cut.rate):
                 return [replace(cut, exact=True)]
-        shared = shared_capacities(self.topology, self.net)
-        try:
+        shared, solution = shared_capacities(self.topology, self.net), None
+        # If the solver gives up, the cut stands, as an upper bound.
+        with suppress(InfeasibleError):
             solution = best_flows(self.net, self.collective, shared, self.alike, self.shares)
-        except InfeasibleError:
-            # The solver gave up; the cut stands, as an upper bound.
-            solution = None
         if solution is None:
             return [cut]
         if agree(cut.rate, solution.value * float(self.net.unit)):

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise, product
@@ -116,13 +117,10 @@ def shortest_lengths(
         if rounded in tried:
             continue
         tried.append(rounded)
-        try:
+        with suppress(InputError):
             found = proved(rounded)
-        except InputError:
-            continue
-        if best is None or found.rate < best.rate:
-            best = found
-        if agree(best.rate, target):
+            best = found if best is None or found.rate < best.rate else best
+        if best is not None and agree(best.rate, target):
             return best, True
     return (best, False) if best else None
 

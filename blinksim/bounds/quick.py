@@ -28,12 +28,13 @@ import numpy as np
 from blinksim.bounds.bound_result import Bound, BoundResult
 from blinksim.bounds.certificates import Certificate, Cut, Partition
 from blinksim.bounds.compute import bound, exchange_variables, two_phases
-from blinksim.bounds.groups import crossing_sums, cut_around, groupings, nodes, whole_widths
+from blinksim.bounds.groups import crossing_sums, cut_around, groupings, nodes, traffic_cuts, whole_widths
 from blinksim.bounds.lengths import MOST_WORK, Lengths, checked_grants, even_words, more_than_forwards
 from blinksim.collective import EVERY, OWN, ROOT, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import distinct, per_topology
 from blinksim.graphs.connectivity import joined_labels
+from blinksim.graphs.network import network
 from blinksim.topology.graph import Topology
 
 if TYPE_CHECKING:
@@ -183,8 +184,6 @@ def obvious_cuts(topology: Topology, collective: Collective) -> Iterator[Cut]:
     For a traffic matrix, the tightest few of each sort.
     """
     if collective.traffic is not None:
-        from blinksim.bounds.groups import traffic_cuts
-
         yield from traffic_cuts(topology, collective, groupings(topology))
         return
     side, _ = min(_sides(topology, collective), key=itemgetter(1), default=(None, None))
@@ -304,12 +303,9 @@ def guessed_lengths(topology: Topology, collective: Collective, grants: Sequence
         if best is not None and not pairs and carried > _NEAR * trees * hops * float(best.rate):
             continue
         few = not pairs or topology.ranks <= _BETWEEN_NODES
-        try:
+        with suppress(InputError):
             found = unit_lengths(topology, collective, crossing, grants, _WORK if few else 0)
-        except InputError:
-            continue
-        if best is None or found.rate < best.rate:
-            best = found
+            best = found if best is None or found.rate < best.rate else best
     return best
 
 
@@ -483,8 +479,6 @@ def _attains_every_cut(topology: Topology, collective: Collective) -> bool:
     """True if the sums try every cut, and trees or flows attain the tightest (`Network.passes_on`)."""
     if not tries_every_cut(topology):
         return False
-    from blinksim.graphs.network import network
-
     net = network(topology)
     return collective.personalized or (net.passes_on() and net.reversed().passes_on())
 
@@ -496,11 +490,10 @@ def _two_phases(topology: Topology) -> Fraction | None:
         return 1 / sum((1 / quick_bound(topology, way).rate for way in ways), Fraction(0))
     if len(topology.links) > _SEARCHED_PHASES:
         return None
-    try:
+    with suppress(InfeasibleError):
         found = two_phases(topology)
-    except InfeasibleError:
-        return None
-    return found.rate if found.exact else None
+        return found.rate if found.exact else None
+    return None
 
 
 def _affordable(topology: Topology, collective: Collective) -> bool:

@@ -657,3 +657,6 @@ class Coverage(Theorem):
             f"{amount(self.bytes)} must get into a part of the machine and to each of its {self.ranks} ranks, where "
             "messages spread no faster"
         )
+
+
+THEOREMS = (OneStep, Informed, NodesInformed, Coverage, CrossingPairs, SecondMessage, ServedTwice, Straddling)

@@ -695,3 +695,6 @@ def _port_time(n: int, time: int, overhead: int, latency: int, summed: bool) -> 
     # It arrives after more than a - 1 steps and within a, so that at most steps - a + 1 are left.
     first = np.array([stretch(a * step - latency) for a in range(1, steps + 1)])
     return max(twice, float((n * first + rest[steps:0:-1]).min()))
+
+
+THEOREMS = (TreeCost, Potentials, RandomClock, TimedPrices)

@@ -16,6 +16,7 @@ from blinksim.bounds.bound_result import NOTHING
 from blinksim.bounds.certificates import Certificate, Phases, differing, shown
 from blinksim.bounds.claims import names, proved
 from blinksim.bounds.quick import best_known
+from blinksim.bounds.time import counted, priced
 from blinksim.bounds.time.certificates import (
     Stated,
     Theorem,
@@ -26,18 +27,7 @@ from blinksim.bounds.time.certificates import (
     microseconds,
 )
 from blinksim.bounds.time.clock import Clock, best_clock
-from blinksim.bounds.time.counted import (
-    Coverage,
-    CrossingPairs,
-    Informed,
-    NodesInformed,
-    OneStep,
-    SecondMessage,
-    ServedTwice,
-    Straddling,
-)
 from blinksim.bounds.time.delays import SECOND, delays
-from blinksim.bounds.time.priced import Potentials, RandomClock, TimedPrices, TreeCost
 from blinksim.collective import Collective
 from blinksim.errors import InputError, unknown
 from blinksim.results import Result
@@ -45,20 +35,7 @@ from blinksim.textio.text_table import table
 from blinksim.topology.graph import Topology
 from blinksim.units import format_size
 
-THEOREMS: tuple[type[Theorem], ...] = (
-    OneStep,
-    Informed,
-    NodesInformed,
-    Coverage,
-    CrossingPairs,
-    SecondMessage,
-    ServedTwice,
-    Straddling,
-    TreeCost,
-    Potentials,
-    RandomClock,
-    TimedPrices,
-)
+THEOREMS: tuple[type[Theorem], ...] = (*counted.THEOREMS, *priced.THEOREMS)
 # Ranks up to which messages are counted: beyond, bandwidths and distances set the time.
 _COUNTED = 128
 _KEPT = 4096
