@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from blinksim import budget
 from blinksim.algorithms.registry import REGISTRY, Algorithm, algorithm, candidates
-from blinksim.bounds.quick import best_known
+from blinksim.bounds.best_known import best_known
 from blinksim.errors import BlinksimError, InfeasibleError, PluginError
 from blinksim.timing.alpha_beta import cost
 from blinksim.timing.lower_bounds import least_of_messages, least_of_outline, least_of_steps, least_of_tree

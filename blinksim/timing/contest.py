@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import NOTHING, assumed_by, granted_to_switches, granting
-from blinksim.bounds.quick import best_known
 from blinksim.errors import InputError
 from blinksim.results import Tabular, Term
 from blinksim.timing.projection_result import Ceiling, LeastTime, Projection

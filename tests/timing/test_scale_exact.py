@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from strategies import clusters_with_nics
 
 import blinksim as bs
-from blinksim.bounds import compute, quick
+from blinksim.bounds import best_known, compute, quick
 from blinksim.collective import Collective
 from blinksim.schedule import candidate, loads
 from blinksim.timing.contest import ceiling_of
@@ -58,7 +58,7 @@ def answers(
     candidate.forget()
     for answered in quick._known(part):
         answered.clear()
-    for known in (quick.best_known, compute._bounds):
+    for known in (best_known.best_known, compute._bounds):
         known.cache_clear()
     ceiling = ceiling_of(part, Collective(collective))
     found: dict[str, float | str] = {}

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import NOTHING
 from blinksim.bounds.certificates import Certificate, Phases, differing, shown
 from blinksim.bounds.claims import names, proved
-from blinksim.bounds.quick import best_known
 from blinksim.bounds.time import counted, priced
 from blinksim.bounds.time.certificates import (
     Stated,
