@@ -13,7 +13,8 @@ from strategies import clusters_with_nics, topologies
 import blinksim as bs
 from blinksim.answers.project import contest
 from blinksim.bounds import Cut, bound
-from blinksim.bounds.best_known import best_known, quick_bound
+from blinksim.bounds.best_known import best_known
+from blinksim.bounds.quick import quick_bound
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.question import Question
 from blinksim.topology.graph import Topology

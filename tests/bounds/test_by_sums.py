@@ -14,9 +14,10 @@ from strategies import topologies
 from blinksim import budget
 from blinksim.answers.verify_file import verify_file
 from blinksim.bounds import bound
-from blinksim.bounds.best_known import best_known, bounds_by_sums, even_lengths
+from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import NVLS_GRANTS, with_reduction
 from blinksim.bounds.compute import packed_phases
+from blinksim.bounds.quick import bounds_by_sums, even_lengths
 from blinksim.bounds.sensitivity import level_bounds
 from blinksim.collective import Collective
 from blinksim.question import Question
