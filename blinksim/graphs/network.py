@@ -165,10 +165,12 @@ def network(topology: Topology) -> Network:
                 host.append(device.node)
                 limits.append(f"{device.name} {way}")
                 more.append((len(host) - 1, place, own) if way == "in" else (place, len(host) - 1, own))
+    amounts = capacity[: len(links)] + [own for _, _, own in more]
+    guard(sum(amounts))
     return Network(
         np.concatenate([out_half[tail], [a for a, _, _ in more]]).astype(np.int64),
         np.concatenate([in_half[head], [b for _, b, _ in more]]).astype(np.int64),
-        _int64(capacity[: len(links)] + [c for _, _, c in more]),
+        np.array(amounts, dtype=np.int64),
         unit,
         np.array([index[name] for name in topology.members], dtype=np.int64),
         np.array(host, dtype=np.int64),
@@ -176,11 +178,6 @@ def network(topology: Topology) -> Network:
         out_half,
         tuple(limits),
     )
-
-
-def _int64(values: list[int]) -> Array:
-    guard(sum(values))
-    return np.array(values, dtype=np.int64)
 
 
 def guard(total: int) -> None:

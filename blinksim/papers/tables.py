@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from blinksim import data_files
 from blinksim.errors import unknown
 from blinksim.results import Result
-from blinksim.textio.csv_rows import read_rows
+from blinksim.textio.text_files import read_rows
 from blinksim.textio.text_table import count, table
 
 DocumentName = Literal["blink", "blinkplus", "cubedo", "mxnet", "aurora"]

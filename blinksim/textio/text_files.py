@@ -1,14 +1,18 @@
-"""Reading text files with a limit on their size."""
+"""Reading text files with a limit on their size, and tables of CSV."""
 
 from __future__ import annotations
 
+import csv
 import os
 import sys
+from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
-from blinksim.errors import FileError
+from blinksim.errors import FileError, InputError
+
+Made = TypeVar("Made")
 
 MIB = 2**20
 STDIN = "-"
@@ -98,3 +102,22 @@ def _near(place: Path) -> str:
         return f"; there is no folder {place.parent} either" if place.parent != Path(".") else ""
     near = get_close_matches(place.name, names, n=2, cutoff=0.7)
     return f"; did you mean {' or '.join(str(place.with_name(name)) for name in near)}?" if near else ""
+
+
+def read_rows(path: Path, make: Callable[[dict[str, str]], Made], what: str) -> list[Made]:
+    """What `make` makes of every row, by the names in the first line; lines before it that begin with # are left out.
+
+    Raises `FileError` with the line of a row of another length, and of one that `make` refuses; what: what a
+    row is.
+    """
+    lines = read_text(path, what="table").splitlines()
+    first = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
+    made = []
+    for number, row in enumerate(csv.DictReader(lines[first:]), start=first + 2):
+        if None in row or None in row.values():
+            raise FileError(path, "has more or fewer cells in this line than in its first", number)
+        try:
+            made.append(make(row))
+        except (KeyError, ValueError, ZeroDivisionError, InputError) as error:
+            raise FileError(path, f"is no {what}: {','.join(row.values()):.80} ({error})", number) from None
+    return made

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from blinksim.errors import unknown
-from blinksim.results import Tabular
+from blinksim.results import Tabular, keyed
 from blinksim.topology import selection
 from blinksim.topology.elements import ABILITIES, DEVICE_KINDS, Device, Link, check_devices, check_links, check_roles
 from blinksim.topology.selection import Names
@@ -195,20 +195,11 @@ class Topology(Tabular):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per directed link."""
-        return [
-            {
-                "src": link.src,
-                "dst": link.dst,
-                "class": link.kind,
-                "lanes": link.lanes,
-                "bandwidth_GBps": float(link.bandwidth) / 1e9,
-                "bandwidth_exact": str(link.bandwidth / 10**9),
-                "latency_s": link.latency,
-                "overhead_s": link.overhead,
-                "bus": link.bus,
-            }
-            for link in self.links
-        ]
+        keys = (
+            "src dst class=kind lanes bandwidth_GBps=bandwidth bandwidth_exact=bandwidth latency_s=latency "
+            "overhead_s=overhead bus"
+        )
+        return [keyed(link, keys) for link in self.links]
 
     def __repr__(self) -> str:
         from blinksim.topology import views

@@ -298,10 +298,6 @@ class Router:
             level = list(reached)
         return arrivals
 
-    def bandwidth(self, route: tuple[int, ...]) -> Fraction:
-        """Bytes/s of a route on its own: that of its slowest link."""
-        return min(self.topology.links[i].bandwidth for i in route)
-
     def together(self, src: int, dst: int) -> Fraction:
         """Bytes/s of all ways from `src` to `dst` on their own."""
         ways = self.ways(src, dst)

@@ -11,7 +11,7 @@ from blinksim import machines
 from blinksim.answers.measurements.measured import ProjectedCell, projected_cells
 from blinksim.errors import FileError
 from blinksim.results import total
-from blinksim.textio.csv_rows import read_rows
+from blinksim.textio.text_files import read_rows
 from blinksim.timing import projection
 
 GOLDEN = Path(__file__).parents[1] / "golden"

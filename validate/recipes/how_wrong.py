@@ -11,7 +11,7 @@ import numpy as np
 
 from blinksim.answers.measurements.public import MeasuredCell, PublicMeasurements, grouped
 from blinksim.formats.shipped import machine_names
-from blinksim.textio.csv_rows import read_rows
+from blinksim.textio.text_files import read_rows
 from blinksim.timing.measured import library_rates
 from blinksim.timing.measured.library_rates import scope_of
 from blinksim.timing.measured.public_tables import BANDS, Cell

@@ -10,7 +10,7 @@ from blinksim import data_files
 from blinksim.errors import InputError, unknown
 from blinksim.formats.shipped.machine_names import catalogue_file
 from blinksim.results import Result, keyed, total
-from blinksim.textio.csv_rows import read_rows
+from blinksim.textio.text_files import read_rows
 from blinksim.textio.text_table import table
 from blinksim.timing.measured import library_rates, public_tables
 from blinksim.timing.projection import equations, load_preset

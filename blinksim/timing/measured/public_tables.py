@@ -14,7 +14,7 @@ from pathlib import Path
 from blinksim import data_files
 from blinksim.collective import COLLECTIVES, busbw_factor
 from blinksim.errors import InputError, unknown
-from blinksim.textio.csv_rows import read_rows
+from blinksim.textio.text_files import read_rows
 
 QUALITIES = {
     "A": "a whole log or table with machine and number of GPUs",
