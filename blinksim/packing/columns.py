@@ -21,7 +21,7 @@ from itertools import pairwise
 from math import lcm
 
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.linear import Program, roundings
+from blinksim.graphs.linear import Program
 from blinksim.graphs.network import whole
 from blinksim.schedule.loads import resources
 from blinksim.topology.graph import Topology
@@ -117,8 +117,6 @@ def find_hops(topology: Topology, helpers: Sequence[str] = (), *, divided: bool 
 _MOST_DENOMINATOR = 2**26
 _ROUNDED = 2**24
 _EPSILON = 1e-7
-# Part of the optimum below which a rounding loses nothing.
-_SAME = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +179,7 @@ def best_mix(
             break
         known |= {(c.arcs, c.group) for c in new}
         pool += new
-    exact = _exact([(c, w) for c, w in zip(pool, weights, strict=True) if w > _EPSILON], capacity, groups, optimum)
+    exact = _exact([(c, w) for c, w in zip(pool, weights, strict=True) if w > _EPSILON], capacity, groups)
     return Mix(tuple(c for c, _ in exact), tuple(rate for _, rate in exact), optimum)
 
 
@@ -211,24 +209,77 @@ def improves(column: Column, prices: Sequence[float], worth: Sequence[float]) ->
 
 
 def _exact(
-    chosen: Sequence[tuple[Column, float]], capacity: Sequence[int], groups: int, optimum: float
+    chosen: Sequence[tuple[Column, float]], capacity: Sequence[int], groups: int
 ) -> list[tuple[Column, Fraction]]:
-    """The program's rates in fractions that fit: the first rounding that keeps the optimum, or the best of all."""
-    best: list[tuple[Column, Fraction]] = []
-    most = Fraction(0)
-    for to_fractions in roundings(Fraction(optimum).limit_denominator(10_000)) if chosen else ():
-        values = to_fractions([weight for _, weight in chosen])
-        rounded = [(column, value) for (column, _), value in zip(chosen, values, strict=True)]
-        totals = [sum((value for c, value in rounded if c.group == g), start=Fraction(0)) for g in range(groups)]
-        if not all(totals):
-            continue
-        level = [(c, value * min(totals) / totals[c.group]) for c, value in rounded if value]
-        excess = max(Fraction(1), *(load / capacity[r] for r, load in loads(level).items()))
-        if min(totals) / excess > most:
-            best, most = [(c, value / excess) for c, value in level], min(totals) / excess
-        if most >= optimum * (1 - _SAME):
-            break
-    return best
+    """The program's rates in fractions that fit: its vertex solved exactly, or short fractions, lowered.
+
+    The common roundings lose a part in 10^9 where a vertex has denominators beyond what a solver's numbers can tell.
+    """
+    exact = _vertex(chosen, capacity, groups)
+    if exact is None:
+        rounded = [(c, Fraction(w).limit_denominator(10_000)) for c, w in chosen]
+        totals = [sum((w for c, w in rounded if c.group == g), start=Fraction(0)) for g in range(groups)]
+        level = [(c, w * min(totals) / totals[c.group]) for c, w in rounded]
+        excess = max((load / capacity[r] for r, load in loads(level).items()), default=Fraction(0))
+        exact = [(c, w / max(excess, Fraction(1))) for c, w in level]
+    return [(c, w) for c, w in exact if w]
+
+
+def _vertex(
+    chosen: Sequence[tuple[Column, float]], capacity: Sequence[int], groups: int
+) -> list[tuple[Column, Fraction]] | None:
+    """The rates of the columns of a vertex, from the rows that are full there; None if these do not determine it."""
+    total: dict[int, float] = {}
+    for column, weight in chosen:
+        for resource, times in column.load:
+            total[resource] = total.get(resource, 0.0) + weight * times
+    width = len(chosen)
+    # Unknowns: a rate per column and the rate of the groups; the last place of an equation is its right-hand side.
+    full = {
+        r: {width + 1: Fraction(capacity[r])} for r, load in sorted(total.items()) if load > capacity[r] * (1 - 1e-6)
+    }
+    for place, (column, _) in enumerate(chosen):
+        for resource, times in column.load:
+            if resource in full:
+                full[resource][place] = Fraction(times)
+    equal = [{i: Fraction(1) for i, (c, _) in enumerate(chosen) if c.group == g} for g in range(groups)]
+    values = _eliminate([*full.values(), *(row | {width: Fraction(-1)} for row in equal)], width + 1)
+    if values is None or min(values) < 0:
+        return None
+    exact = [(c, value) for (c, _), value in zip(chosen, values, strict=False)]
+    fits = all(load <= capacity[r] for r, load in loads(exact).items())
+    return exact if fits else None
+
+
+def _eliminate(rows: Iterable[dict[int, Fraction]], width: int) -> list[Fraction] | None:
+    """The one solution of equations (Gauss); None if there is none, or more than one.
+
+    rows: the coefficients that are not 0, by unknown, and the right-hand side at `width`.
+    """
+    first: dict[int, dict[int, Fraction]] = {}
+    for row in rows:
+        while (lead := min(row, default=width)) in first:
+            row = _minus(row, row[lead], first[lead])
+        if lead < width:
+            first[lead] = {place: value / row[lead] for place, value in row.items()}
+        elif row:
+            return None
+    if len(first) < width:
+        return None
+    values = [Fraction(0)] * width
+    for lead in reversed(range(width)):
+        row = first[lead]
+        values[lead] = row.get(width, Fraction(0)) - sum(
+            (value * values[place] for place, value in row.items() if lead < place < width), start=Fraction(0)
+        )
+    return values
+
+
+def _minus(row: dict[int, Fraction], times: Fraction, other: dict[int, Fraction]) -> dict[int, Fraction]:
+    left = dict(row)
+    for place, value in other.items():
+        left[place] = left.get(place, Fraction(0)) - times * value
+    return {place: value for place, value in left.items() if value}
 
 
 def shortened(mix: Mix, capacity: Sequence[int]) -> Mix:
