@@ -20,16 +20,24 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from math import ceil, lcm
-from typing import Any
-
-from ortools.sat.python import cp_model
+from typing import TYPE_CHECKING, Any
 
 from blinksim.budget import seconds_left
 from blinksim.graphs.rooted_trees import hung_from
 from blinksim.packing.columns import Arc, Column, Load, Mix, column_orbits
 
+if TYPE_CHECKING:
+    from ortools.sat.python import cp_model
+
 # One CP-SAT worker and a limit on its deterministic time make answers repeatable on every machine.
 EFFORT = 2.0
+
+
+def new_model() -> cp_model.CpModel:
+    """An empty program. CP-SAT takes longer to load than most machines take to answer, so it loads here."""
+    from ortools.sat.python import cp_model
+
+    return cp_model.CpModel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,8 @@ class Limits:
 
         That is its own limit, or the end of the work around it (`deadline`).
         """
+        from ortools.sat.python import cp_model
+
         solver = cp_model.CpSolver()
         solver.parameters.num_workers = 1
         # Its own handler takes Ctrl-C away from Python, for good.
@@ -59,9 +69,11 @@ class Limits:
     def solved(self, model: cp_model.CpModel) -> cp_model.CpSolver | None:
         """A solver that has an answer to `model`; None if it found none."""
         solver = self.solver()
-        return solver if solver.solve(model) in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None
+        return solver if solver.status_name(solver.solve(model)) in _FOUND else None
 
 
+# What CP-SAT says of a program that it has an answer to.
+_FOUND = ("OPTIMAL", "FEASIBLE")
 # Largest common denominator of rates for which the fewest columns are looked for.
 MOST_PARTS = 100_000
 # Extra seconds for a short search on a busy processor, so that it ends with the same answer.
@@ -140,7 +152,7 @@ class Choice:
         The columns of an orbit share the variables of its first. There is no objective yet.
         """
         orbit, total = column_orbits(image), int(self.rate * self.parts)
-        model = cp_model.CpModel()
+        model = new_model()
         amounts, used = list[Any](), list[Any]()
         rows, groups = defaultdict[int, list[Any]](list), defaultdict[int, list[Any]](list)
         for number, column in enumerate(self.columns):
@@ -212,7 +224,7 @@ def most_whole(
     columns: Sequence[Column], capacity: Sequence[int], limits: Limits | None = None
 ) -> tuple[list[int], bool]:
     """How often to take each column so that the most fit together, and true if that number is proved maximal."""
-    model = cp_model.CpModel()
+    model = new_model()
     counts, rows = _counts(model, columns, capacity, None)
     for resource, terms in rows.items():
         model.add(sum(terms) <= capacity[resource])
@@ -220,7 +232,7 @@ def most_whole(
     solver = (limits or Limits()).solved(model)
     if solver is None:
         return [0] * len(columns), False
-    return [solver.value(count) for count in counts], solver.response_proto.status == cp_model.OPTIMAL
+    return [solver.value(count) for count in counts], solver.status_name(solver.response_proto.status) == "OPTIMAL"
 
 
 def equal_shares(
@@ -236,7 +248,7 @@ def equal_shares(
 
     def fails(rate: Fraction) -> bool:
         """Whether no K <= `most` equal shares are found to reach `rate`; keeps the fewest that do."""
-        model = cp_model.CpModel()
+        model = new_model()
         counts, rows = _counts(model, columns, capacity, most)
         total = model.new_int_var(1, most, "K")
         model.add(sum(counts) == total)
@@ -293,7 +305,7 @@ def search_trees(
     loads: what a tree loads that takes an arc. Low trees are preferred. Returns the trees with their rates (arcs away
     from the root, parents first), none if that is impossible; None if the search does not end.
     """
-    model, total = cp_model.CpModel(), int(rate * parts)
+    model, total = new_model(), int(rate * parts)
     rows = defaultdict[int, list[Any]](list)
     # What each tree carries, the most first; and for each arc that it may take, the variable that selects it.
     amounts = [model.new_int_var(1, total, f"w{t}") for t in range(trees)]
@@ -305,9 +317,9 @@ def search_trees(
         model.add(sum(terms) <= capacity[resource] * parts)
     model.minimize(sum(heights))
     solver = limits.solver()
-    status = solver.solve(model)
-    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return [] if status == cp_model.INFEASIBLE else None
+    status = solver.status_name(solver.solve(model))
+    if status not in _FOUND:
+        return [] if status == "INFEASIBLE" else None
     chosen = [[arc for arc, taken_here in takes.items() if solver.value(taken_here)] for takes in taken]
     rates = [Fraction(solver.value(amount), parts) for amount in amounts]
     return [(hung_from(root, arcs), share) for arcs, share in zip(chosen, rates, strict=True)]
