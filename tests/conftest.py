@@ -1,5 +1,6 @@
 """Every property test runs on the same examples each time, and is never failed by a slow machine."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -8,6 +9,10 @@ from hypothesis import HealthCheck, settings
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.timing import projection
 from blinksim.timing.model_registry import MODELS
+
+# A shell starts jobs in the background with SIGINT ignored, which the tests of Ctrl-C would inherit.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # `make test` takes the quick profile, `make test-all` the other.
 for profile, examples in (("quick", 25), ("thorough", 50)):

@@ -127,7 +127,7 @@ def test_programs_that_differ_in_names_alone_are_simulated_once(monkeypatch: pyt
     schedules = [entrant.compact for entrant in built.values()]
     once, twice = (ScheduleTimes(H200).simulate(schedule, 3 * MIB, "simple") for schedule in schedules)
     assert once == twice
-    monkeypatch.setattr(simulated, "_simulated", None)
+    monkeypatch.setattr(simulated, "Launches", None)
     assert [ScheduleTimes(H200).simulate(schedule, 3 * MIB, "simple") for schedule in schedules] == [once, once]
 
 
@@ -135,11 +135,11 @@ def test_a_program_whose_ops_wait_for_others_is_another_one(monkeypatch: pytest.
     program = _program(schedule_of("two_shot", "allreduce", 4))
     asked = []
 
-    def seen(*args: object) -> simulated.RunTime:
-        asked.append(args)
-        return simulated.RunTime(0.0, 0.0, 0.0, 0.0, "")
+    def seen(*arguments: object) -> tuple[float, float]:
+        asked.append(arguments)
+        return 1.0, 0.0
 
-    monkeypatch.setattr(simulated, "_simulated", seen)
+    monkeypatch.setattr(simulated, "timed", seen)
     simulated.forget()
     reads = np.concatenate([np.arange(end - 1, start - 1, -1) for start, end in _rows(program.source_start)])
     waits = np.concatenate([np.arange(end - 1, start - 1, -1) for start, end in _rows(program.wait_start)])

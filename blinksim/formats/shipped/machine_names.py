@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +9,7 @@ from blinksim import data_files
 from blinksim.errors import InputError, unknown
 from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import Outline, RateTable
+from blinksim.textio.text_files import read_rows
 
 MachineName = Literal[
     "a3-highgpu-8g", "a3-megagpu-8g", "a3-ultragpu-8g", "alps", "aurora", "bm.gpu.h100.8", "bm.gpu4.8",
@@ -23,8 +23,10 @@ MachineName = Literal[
 ]  # fmt: skip
 """The machines of the catalogue, for editors."""
 
-with (data_files.folder("models") / "machine_aliases.csv").open(encoding="utf-8", newline="") as _rows:
-    ALIASES = dict(sorted((other, row["machine"]) for row in csv.DictReader(_rows) for other in row["also"].split()))
+_also = read_rows(
+    data_files.folder("models") / "machine_aliases.csv", lambda row: (row["machine"], row["also"].split()), "machine"
+)
+ALIASES = dict(sorted((other, machine) for machine, others in _also for other in others))
 """Other names that people use for the machines of the catalogue."""
 
 MEASURED = "measured"

@@ -3,9 +3,8 @@
 
     python3 recipe.py [MEBIBYTES]
 
-Needs the GPUs of the manifest and CuPy with NCCL (cupy-cuda12x or cupy-cuda13x). All GPUs belong to this
-process; GPU numbers are CUDA's, so leave CUDA_VISIBLE_DEVICES unset and set CUDA_DEVICE_ORDER=PCI_BUS_ID, as
-NCCL counts.
+Needs the GPUs of the manifest and CuPy with NCCL (cupy-cuda12x or cupy-cuda13x). All GPUs belong to this process; GPU
+numbers are CUDA's, so leave CUDA_VISIBLE_DEVICES unset and set CUDA_DEVICE_ORDER=PCI_BUS_ID, as NCCL counts.
 """
 
 from __future__ import annotations
