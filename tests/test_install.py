@@ -80,6 +80,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.mark.slow
 def test_the_wheel_carries_code_and_data_as_they_are_here(wheel: Path) -> None:
     expected = {
         f"blinksim/{path.relative_to(ROOT / 'blinksim')}": path
@@ -106,6 +107,7 @@ def loads_everything(programs: Path, folder: Path) -> None:
     assert {"aurora-projection", "aurora-projection-pcie", "aurora-chain"} <= set(found["presets"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["wheel", "editable"])
 def test_an_installed_copy_answers(kind: str, wheel: Path, tmp_path: Path) -> None:
     programs = install(tmp_path / "venv", *([wheel] if kind == "wheel" else ["--editable", ROOT]))

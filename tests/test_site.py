@@ -43,6 +43,7 @@ def by_hand() -> dict[str, float]:
     return {row["machine"]: float(Fraction(row["allgather_GBps"])) for row in rows}
 
 
+@pytest.mark.slow
 def test_the_page_of_a_machine_says_what_its_answers_say() -> None:
     found = facts.facts("dgx1-p100")
     text = page.page(found, drawn=True)

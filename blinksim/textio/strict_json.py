@@ -60,6 +60,8 @@ def _walk(text: str) -> Iterator[tuple[re.Match[str], str, bool]]:
     # Of every list and object around: its place, the number of the next value or the last key, and all keys.
     around: list[tuple[str, list[Any], set[str]]] = []
     for token in _TOKEN.finditer(text) if len(text) <= LONGEST else ():
+        if len(around) > MAX_DEPTH:
+            return
         first = token[0][0]
         if first in "}]":
             around[-1:] = []

@@ -60,12 +60,14 @@ def test_the_published_bound_is_reached_on_every_class(built: list[tuple[Subset,
         assert schedule.bound["gap_exact"] == "0"
 
 
+@pytest.mark.slow
 def test_every_schedule_keeps_its_promise(built: list[tuple[Subset, str, str, Schedule]]) -> None:
     for subset, name, _, schedule in built:
         assert verify(schedule).ok, (str(subset), name)
         assert independent_check.check(schedule) == [], (str(subset), name)
 
 
+@pytest.mark.slow
 def test_never_more_trees_than_links_and_roots(built: list[tuple[Subset, str, str, Schedule]]) -> None:
     """A vertex of the linear program has no more columns than rows, and fewer trees are kept than that."""
     for subset, name, _, schedule in built:

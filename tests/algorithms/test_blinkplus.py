@@ -68,6 +68,7 @@ def test_the_chains_that_the_report_names() -> None:
     }
 
 
+@pytest.mark.slow
 def test_every_pair_reaches_all_six_lanes_with_all_gpus() -> None:
     for pair in combinations(range(8), 2):
         schedule = blinkplus.build(tenant(pair), ALLREDUCE)
@@ -122,6 +123,7 @@ def test_relays_that_only_forward_carry_chains_of_pairs() -> None:
     assert verify(blinkplus.build(tenant((0, 1, 2), range(4), reduce=False), ALLREDUCE)).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gpus", "expected"),
     [

@@ -66,6 +66,7 @@ def test_sixteen_channels_reach_the_partition_bound_on_nearly_all_subsets(
     assert all_of_them == {"DGX-1P": 197, "DGX-1V": 197}
 
 
+@pytest.mark.slow
 def test_channels_of_known_subsets(packed: list[tuple[str, str, int, Fraction, Fraction, int]]) -> None:
     channels = {(machine, gpus): count for machine, gpus, _, _, _, count in packed}
     assert channels["DGX-1P", "0-1-2-3-4-5-6-7"] == 16

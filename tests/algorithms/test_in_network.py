@@ -154,6 +154,7 @@ def test_more_than_forwarding_may_not_help() -> None:
     assert found.even_granted.check(found.topology, found.collective) == []
 
 
+@pytest.mark.slow
 def test_bounds_of_clusters_are_marked_as_attained() -> None:
     for nodes, edits, rate in ((2, [], 400), (4, [f"fabric {ADDS}"], 400)):
         granted = bs.bound(bs.load("hgx-h200", nodes=nodes, edits=edits), "allreduce").in_network

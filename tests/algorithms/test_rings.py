@@ -42,6 +42,7 @@ def test_as_many_rings_as_published_on_every_class() -> None:
     assert compared > 100
 
 
+@pytest.mark.slow
 def test_ring_rates_are_those_published() -> None:
     reached, without = 0, 0
     for subset in connected():

@@ -101,6 +101,7 @@ def test_the_plan_is_short() -> None:
     assert len(set(plan(8))) == 38
 
 
+@pytest.mark.slow
 def test_known_constants_come_back(found: GpuCalibration) -> None:
     """Two GPUs do not tell all constants apart, but what they add up to."""
     rates = found.execution.rates
@@ -183,6 +184,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert load("nd-h200-v5", rates=target).execution == rate_tables.read(target).execution
 
 
+@pytest.mark.slow
 def test_the_recipe_for_held_out_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With simulated GPUs, which the calibration predicts and the catalogue's constants do not."""
     from validate.recipes import held_out

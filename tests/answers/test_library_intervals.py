@@ -69,6 +69,7 @@ def test_measured_constants_come_with_their_own_error() -> None:
     assert found.interval.high_s == pytest.approx(found.best.time_s / (1 - p90))
 
 
+@pytest.mark.slow
 def test_nccl_on_several_nodes_takes_what_was_measured() -> None:
     """Two p5: what one of the published sizes took, by constants fitted to its neighbours."""
     cell = next(one for one in public_tables.cells("p5.48xlarge") if one.size == 2**29)

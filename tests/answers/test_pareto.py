@@ -68,6 +68,7 @@ def test_every_point_is_right_and_takes_the_time_that_it_says(front: bs.Pareto) 
         assert point.time_s(2**44) == pytest.approx(2**44 / point.bandwidth, rel=1e-2)
 
 
+@pytest.mark.slow
 def test_no_point_is_bettered_by_another(front: bs.Pareto) -> None:
     def measures(point: bs.Tradeoff) -> list[float]:
         return [point.latency_s, 1 / point.bandwidth, *(point.time_s(size) for size in SIZES)]

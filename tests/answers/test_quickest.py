@@ -105,6 +105,7 @@ def test_the_choice_is_the_quickest_in_a_simulation(machine: str, nodes: int, co
     assert sum(term.time_s for term in own.terms) == pytest.approx(own.time_s)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("collective", ["allgather", "reducescatter", "allreduce"])
 @pytest.mark.parametrize(("machine", "nodes"), [("hgx-h100", 2), ("torus:3x3", 1)])
 def test_trees_pay_for_every_message_by_sums_as_in_a_simulation(machine: str, nodes: int, collective: str) -> None:

@@ -40,6 +40,7 @@ def test_sums_are_never_below_what_a_search_finds(topology: Topology) -> None:
         assert entry.check(part, ALLREDUCE) == []
 
 
+@pytest.mark.slow
 def test_the_port_of_a_gpu_limits_thousands_of_them() -> None:
     part = Question("hgx-h200", nodes=640, edits=WIDE).part(collective=ALLREDUCE)
     assert best_known(part, ALLREDUCE).rate == Fraction(950 * 10**9 * 5120, 2 * 5119)

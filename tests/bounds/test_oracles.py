@@ -180,6 +180,7 @@ def test_serving_sinks_host_by_host_finds_the_same_cuts(data: st.DataObject) -> 
         assert cut.rate == best_cut(topology, Collective(name))
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(st.data())
 def test_slow_links_in_a_cluster_are_found(data: st.DataObject) -> None:

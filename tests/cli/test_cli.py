@@ -128,6 +128,7 @@ def test_compare_finds_the_crossovers(capsys: pytest.CaptureFixture[str]) -> Non
             assert found["algorithm"] == leader
 
 
+@pytest.mark.slow
 def test_compare_draws_and_does_not_overwrite(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     target = tmp_path / "sizes.svg"
     arguments = ("compare", "dgx1-v100", "allreduce", "--sizes", "1KiB:1GiB:x32", "--plot", str(target))

@@ -124,6 +124,7 @@ def answers() -> list[str]:
     return texts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_answers_in_every_encoding(encoding: str, answers: list[str]) -> None:
     """Streams as Python sets them up, which refuse what the encoding lacks."""

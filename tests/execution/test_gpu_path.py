@@ -329,6 +329,7 @@ def test_lanes_can_be_slowed_down(fake: object, monkeypatch: pytest.MonkeyPatch)
         execute(build("ring"), size, lane_rate=rate)
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("way", WAYS[1:], ids=lambda way: "".join(way))
 @pytest.mark.parametrize(("name", "collective"), [("chain", "reduce"), ("ring", "allreduce"), ("direct", "alltoall")])
@@ -413,6 +414,7 @@ def test_what_goes_one_way_is_staged(name: str, collective: str, ranks: int, siz
     assert worth_staging(build(name, collective, ranks), size) == expected
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_run_says_whether_it_was_staged(fake: object) -> None:
     chain = build("chain", "broadcast")
@@ -449,6 +451,7 @@ def test_memory_decides_whether_runs_are_staged(fake: object, monkeypatch: pytes
         run_once(chain, 1 << 18)
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: "".join(way) or "direct")
 def test_data_that_never_come_end_in_an_error_and_old_ones_are_forgotten(fake: object, way: dict[str, bool]) -> None:

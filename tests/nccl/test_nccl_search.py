@@ -66,6 +66,7 @@ def quick(case: Mapping[str, Any], version: str) -> bool:
     return case["nnodes"] <= 2 and not {"tree", "system"}.isdisjoint(case.get("v2307", ()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_channels_are_nccls_in_quick_cases(version: str) -> None:
     chosen = [case for case in cases() if quick(case, version)]

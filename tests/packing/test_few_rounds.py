@@ -54,6 +54,7 @@ def check_known(machine: str, members: str | None, collective: str, size: str, d
     assert quickest(schedule, size_of(size)) * 1e6 <= due * 1.0005
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", KNOWN, ids=str)
 def test_known_times(case: tuple[str, str | None, str, str, float]) -> None:
     check_known(*case, 10)

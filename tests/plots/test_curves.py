@@ -215,6 +215,7 @@ def test_dollars_in_names_are_no_mathematics(tmp_path: Path) -> None:
     assert not any(text.get_text().startswith("a$") for text in drawn.axes[0].texts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["svg", "pdf", "png"])
 def test_the_same_picture_gives_the_same_bytes(tmp_path: Path, ending: str) -> None:
     pictures = [plots.save(plots.compare(compared()), tmp_path / f"{n}.{ending}").read_bytes() for n in range(2)]

@@ -100,6 +100,7 @@ def test_trees_of_too_many_ranks_are_refused_before_the_work(
     assert "401 devices are too many to draw (at most 400)" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_trees_that_are_alike_are_drawn_once() -> None:
     """Of 4,096 trees that are turned into each other one, over the node that it starts from and boxes for others."""
     made = bs.synthesize(bs.load("hgx-h100", nodes=512), "allgather")

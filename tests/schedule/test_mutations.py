@@ -25,6 +25,9 @@ COLUMNS = ("chunk", "src", "dst", "op", "step", "route", "channel")
 # doubled contribution is overwritten before anybody looks.
 STRICTER = ("sends what is not there", "in one step", "a second time", "only copies")
 
+# All judge the same thousands of mutants.
+pytestmark = pytest.mark.slow
+
 
 def rearranged(schedule: Schedule, rows: list[int], **columns: list[int]) -> Schedule:
     """The schedule with these sends in this order, sorted by step; columns replace those of the rows."""

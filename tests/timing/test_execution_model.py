@@ -128,6 +128,7 @@ def test_an_edit_of_the_machine_leaves_its_constants_behind_or_keeps_what_they_n
     assert bs.project(slower, "allreduce", "1MiB").model == "alpha-beta"
 
 
+@pytest.mark.slow
 def test_links_alone_say_so_where_more_is_known() -> None:
     """At nominal rates the answer stays what the links allow, and names what launches and blocks add."""
     found = bs.rank("hgx-h200", "allreduce", "1MiB")

@@ -108,6 +108,7 @@ def compare(part: Topology, name: str, size: int) -> tuple[str, ...]:
     return best.slower
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("everything_is_large")
 def test_what_is_slow_for_sure_is_not_built() -> None:
     part = bs.Question("hgx-h100", nodes=32).part()
