@@ -49,7 +49,6 @@ CASES = (
         "dgx1-v100 allreduce --members 1,4,5,7 --algorithm chains", "dgx1-v100 allgather --algorithm few_steps")),
     *(("simulate", f"simulate {{f}}/{name} {size}") for name in SCHEDULES for size in ("1MiB", "256MiB")),
     ("simulate", "simulate {f}/ring64.json 256MiB --chunk 64KiB"),
-    ("simulate", "simulate {f}/dgx1-reduce.json 256MiB --chunk 256KiB --service equal"),
     *(("bounds", f"bound dgx-a100 allgather --nodes {nodes}") for nodes in (1, 16, 128, 1024)),
     *(("bounds", f"bound {question}") for question in (
         "dgx1-v100 allreduce", "dgx1-v100 alltoall", "dgx-a100 allreduce --nodes 2", "dgx-a100 allreduce --nodes 16",
