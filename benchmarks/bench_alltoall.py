@@ -86,12 +86,12 @@ def few_messages(machine: str, nodes: int) -> None:
     """Prints the times of every algorithm that has alltoall, size by size."""
     part, alltoall = bs.load(machine, nodes=nodes).select(), Collective("alltoall")
     entries = candidates("alltoall")
-    entrants = {entry.name: said_once(entry, part, alltoall) or entry.parallel(part, alltoall) for entry in entries}
+    built = {entry.name: said_once(entry, part, alltoall) or entry.parallel(part, alltoall) for entry in entries}
     rate = float(bs.bound(part, alltoall).rate)
-    print(f"\n{nodes} nodes  {'bound':>10}", *(f"{name:>14}" for name in entrants))
+    print(f"\n{nodes} nodes  {'bound':>10}", *(f"{name:>14}" for name in built))
     for text in SIZES:
         size = size_of(text)
-        times = (format_time(cost(entrant, size).time_s) for entrant in entrants.values())
+        times = (format_time(cost(candidate, size).time_s) for candidate in built.values())
         print(f"{text:>9}  {format_time(size / rate):>10}", *(f"{time:>14}" for time in times), flush=True)
 
 

@@ -35,17 +35,17 @@ def ratios(part: Topology, found: Ratios) -> None:
     times = ScheduleTimes(part.execution)
     for collective in COLLECTIVES:
         try:
-            entrants = bs.contest(part, collective, model="execution", sizes=SIZES).entrants
+            candidates = bs.contest(part, collective, model="execution", sizes=SIZES).candidates
         except BlinksimError as error:
             print(f"{part.ranks} GPUs: {error}")
             continue
-        for name, entrant in entrants.items():
+        for name, candidate in candidates.items():
             if name == "nvls":
                 continue  # no program
             for size in SIZES:
                 band = next(band for band, end in BANDS if size < end)
                 for protocol in ("simple", "ll128") if size <= MOST_PACKETS else ("simple",):
-                    schedule = entrant.compact
+                    schedule = candidate.compact
                     one, other = times.estimate(schedule, size, protocol), times.simulate(schedule, size, protocol)
                     found[band, schedule.form].append(one.time.time_s / other.time.time_s)
 

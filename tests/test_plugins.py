@@ -107,7 +107,7 @@ def test_a_registered_algorithm_stands_against_the_others() -> None:
         plan.send(root, others, chunk=everything, op="copy", step=1)
 
     assert "to_the_first" in {entry.name for entry in candidates("allreduce")}
-    assert "to_the_first" in bs.contest("dgx1-v100", "allreduce").entrants
+    assert "to_the_first" in bs.contest("dgx1-v100", "allreduce").candidates
     assert "slow" in bs.rank("dgx1-v100", "allgather", "1MiB", algorithms="all").to_dict()["left_out"]
     assert algorithm("to-the-first").options() == ("root",)
     again = bs.synthesize("dgx1-v100", "allreduce", "to_the_first", root=3).schedule

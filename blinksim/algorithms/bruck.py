@@ -39,4 +39,4 @@ def build(topology: Topology, collective: Collective) -> Schedule:
 
 def symmetric(topology: Topology, collective: Collective) -> Candidate | None:
     """The schedule by symmetry, for thousands of ranks; None where no turns take a node to all others."""
-    return joined_schedule.entrant(topology, collective, "bruck", twice)
+    return joined_schedule.candidate(topology, collective, "bruck", twice)

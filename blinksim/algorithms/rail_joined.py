@@ -43,4 +43,4 @@ def symmetric(topology: Topology, collective: Collective) -> Candidate | None:
 
     None where no turns take a node to all others, or there are no rails.
     """
-    return joined_schedule.entrant(topology, collective, "rail_joined", once)
+    return joined_schedule.candidate(topology, collective, "rail_joined", once)

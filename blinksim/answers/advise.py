@@ -86,16 +86,16 @@ def options_of(rivals: Contest, expectation: Expectation, size: int, within_s: f
     part, collective = expectation.part, expectation.collective
     # Where any time will do to be looked at, only the quickest must be timed exactly.
     best = math.isinf(within_s)
-    entrants, timed = rivals.entrants, rivals.projections(size, best)
+    candidates, timed = rivals.candidates, rivals.projections(size, best)
     # One that has too many sends to be written out cannot be loaded: the next quickest stands for it.
-    ranked = [name for p in timed if entrants[name := p.algorithm].sends <= MOST_SENDS]
+    ranked = [name for p in timed if candidates[name := p.algorithm].sends <= MOST_SENDS]
     if not ranked:
         raise InfeasibleError(
             f"{part.name}: every schedule has more than {MOST_SENDS:,} sends on {part.ranks} ranks; take fewer"
         )
     worth = {p.algorithm for p in timed if p.time_s <= within_s}
     wanted = dict.fromkeys((ranked[0], *(name for name in _FOR_NCCL if name in worth)))
-    plans = {name: entrants[name].schedule for name in wanted if name in ranked}
+    plans = {name: candidates[name].schedule for name in wanted if name in ranked}
     # Between nodes NCCL keeps to shapes of its own, which the solvers' schedules do not have.
     solved = ("packed", "rings", "chains") if len(nodes_of(part, part.members)) == 1 else ("packed",)
     for name in solved if part.ranks <= MOST_RANKS else ():

@@ -20,7 +20,7 @@ from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count, names, refused_words, table
 from blinksim.timing import model_registry
-from blinksim.timing.candidates import Entrant, each
+from blinksim.timing.candidates import CandidateLike, each
 from blinksim.timing.constants import NVLS
 from blinksim.timing.contest import Answer, Contest
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName
@@ -265,7 +265,7 @@ def compare(
     machine: MachineLike,
     collective: CollectiveLike,
     sizes: Sizes | None = None,
-    algorithms: Iterable[AlgorithmName | Entrant] | str | None = None,
+    algorithms: Iterable[AlgorithmName | CandidateLike] | str | None = None,
     report: Callable[[str], None] | None = None,
     others: Mapping[str, Answer] | None = None,
     model: ScheduleModelName | str | ScheduleModel = DEFAULT,
@@ -321,42 +321,42 @@ def compare(
     ('ring', 'chains (given)')
     """
     ordered = sizes_of(SIZES if sizes is None else sizes)
-    candidates = contest(machine, collective, algorithms, report, model, sizes=ordered)
-    candidates.others |= others or {}
+    rivals = contest(machine, collective, algorithms, report, model, sizes=ordered)
+    rivals.others |= others or {}
     if search is None:
-        return compared(candidates, ordered, report)
-    candidates.check_on_links("search=")
-    made = made_for(candidates, ordered, search, report)
-    found = compared(by_simulation(candidates) if made else candidates, ordered, report)
+        return compared(rivals, ordered, report)
+    rivals.check_on_links("search=")
+    made = made_for(rivals, ordered, search, report)
+    found = compared(by_simulation(rivals) if made else rivals, ordered, report)
     searched = [] if made else [entry.name for entry in REGISTRY.values() if "size" in entry.options()]
     nothing = dict.fromkeys(searched, f"no schedule for a size within {search:g} s")
     return replace(found, made=made, left_out=found.left_out | nothing)
 
 
-def compared(candidates: Contest, ordered: tuple[int, ...], report: Callable[[str], None] | None = None) -> Comparison:
+def compared(rivals: Contest, ordered: tuple[int, ...], report: Callable[[str], None] | None = None) -> Comparison:
     """The candidates at many sizes (bytes, ascending), and where the lead changes."""
     timed = []
     for size in ordered:
         if report is not None:
             report(f"timing {format_size(size)}")
-        timed.append(candidates.answers(size, best=True))
+        timed.append(rivals.answers(size, best=True))
     shown, _ = columns(timed)
     found = list[tuple[Projection, ...]]()
     for size, projections in zip(ordered, timed, strict=True):
         # Those that are shown are not by a quicker model in place of the one in force.
-        others = [one.algorithm for one in projections if one.model != candidates.model.name]
-        again = [name for name in others if name in shown and name in candidates.entrants]
-        full = candidates.only(*again).answers(size) if again else []
+        others = [one.algorithm for one in projections if one.model != rivals.model.name]
+        again = [name for name in others if name in shown and name in rivals.candidates]
+        full = rivals.only(*again).answers(size) if again else []
         kept = [one for one in projections if one.algorithm not in again]
         found.append(tuple(sorted((*full, *kept), key=lambda projection: projection.time_s)))
     crossovers = []
-    width = candidates.model.crossover_precision
+    width = rivals.model.crossover_precision
     for small, large, before, after in zip(ordered, ordered[1:], found, found[1:], strict=False):
         slower, faster = before[0].algorithm, after[0].algorithm
         if slower == faster:
             continue
         # The size at which the algorithm that wins at the larger one overtakes, by bisection.
-        pair, low, high = candidates.only(slower, faster), small, large
+        pair, low, high = rivals.only(slower, faster), small, large
         while high - low > max(1, high // (width or large)):
             middle = (low + high) // 2
             if pair.projections(middle, best=True)[0].algorithm == slower:
@@ -364,8 +364,8 @@ def compared(candidates: Contest, ordered: tuple[int, ...], report: Callable[[st
             else:
                 high = middle
         crossovers.append(Crossover(high, slower, faster))
-    part, collective = candidates.topology, candidates.collective
-    refused, left_out = candidates.refused, candidates.left_out
+    part, collective = rivals.topology, rivals.collective
+    refused, left_out = rivals.refused, rivals.left_out
     return Comparison(part, collective, ordered, tuple(found), tuple(crossovers), refused, left_out)
 
 

@@ -18,7 +18,7 @@ from blinksim.schedule.candidate import Candidate
 from blinksim.textio.text_table import count, names, refused_words, table
 from blinksim.timing.alpha_beta import cost
 from blinksim.timing.alpha_beta_model import AlphaBeta
-from blinksim.timing.candidates import Entrant, named
+from blinksim.timing.candidates import CandidateLike, named
 from blinksim.timing.projection_result import Ceiling, labelled, left_out_words
 from blinksim.units import SIZES, Sizes, format_rate, format_size, format_size_about, format_time, size_of, sizes_of
 
@@ -53,7 +53,7 @@ class Tradeoff:
     ----------
     name : str
         The algorithm, with its parameters.
-    entrant : Candidate
+    candidate : Candidate
         The schedule, and the parallel routes that its sends are divided among.
     latency_s : float
         Seconds for a message of next to no bytes.
@@ -72,7 +72,7 @@ class Tradeoff:
     """
 
     name: str
-    entrant: Candidate
+    candidate: Candidate
     latency_s: float
     bandwidth: float
     quickest_from: int | None = None
@@ -81,17 +81,18 @@ class Tradeoff:
     @property
     def schedule(self) -> Schedule:
         """The schedule, to be verified, written, simulated and run."""
-        return self.entrant.schedule
+        return self.candidate.schedule
 
     def time_s(self, size: int | float | str) -> float:
         """The alpha-beta time for a size."""
-        return cost(self.entrant, size_of(size)).time_s
+        return cost(self.candidate, size_of(size)).time_s
 
     def row(self) -> dict[str, Any]:
         """The point as a row of the table."""
-        keys = "name algorithm=entrant.compact.algorithm steps=entrant.compact.steps latency_s algbw_GBps=bandwidth"
-        keys += " us_per_MB quickest_from_bytes=quickest_from quickest_to_bytes=quickest_to"
-        return keyed(self, f"{keys} chunks=entrant.compact.chunks sends=entrant.sends", us_per_MB=1e12 / self.bandwidth)
+        keys = "name algorithm=candidate.compact.algorithm steps=candidate.compact.steps latency_s"
+        keys += " algbw_GBps=bandwidth us_per_MB quickest_from_bytes=quickest_from quickest_to_bytes=quickest_to"
+        keys += " chunks=candidate.compact.chunks sends=candidate.sends"
+        return keyed(self, keys, us_per_MB=1e12 / self.bandwidth)
 
     def __repr__(self) -> str:
         return f"<Tradeoff {self.name}: {format_time(self.latency_s)}, {format_rate(self.bandwidth)}>"
@@ -175,7 +176,7 @@ class Pareto(Result):
             cells.append([str(number), point.name, format_time(point.latency_s), rate, *marked, span])
         header = ("", "schedule", "latency", "GB/s", *map(format_size, _SHOWN), "the quickest")
         lines = [self.sentence(), "", table(header, cells, left=(1, len(header) - 1)), ""]
-        if any(point.entrant.compact.form == "forest" for point in self.points):
+        if any(point.candidate.compact.form == "forest" for point in self.points):
             lines += [
                 "  packed trees and chains pass data on in pieces, and pay for overheads again with every piece;",
                 "  so no size has both of their figures: the latency of one piece and the rate of many",
@@ -201,7 +202,7 @@ def pareto(
     seconds: float = SECONDS,
     seed: int = 0,
     sizes: Sizes | None = None,
-    more: Sequence[Entrant] = (),
+    more: Sequence[CandidateLike] = (),
     report: Callable[[str], None] | None = None,
 ) -> Pareto:
     """The front of latency and bandwidth among schedules of one collective.
@@ -253,7 +254,7 @@ def pareto(
     part, wanted = as_topology(machine).selected(), Collective.of(collective)
     ordered, say = sizes_of(SIZES if sizes is None else sizes), report or (lambda _: None)
     contest = AlphaBeta().contest(part, wanted, None, say, ordered)
-    candidates, known = dict(contest.entrants), dict[str, tuple[float, float]]()
+    candidates, known = dict(contest.candidates), dict[str, tuple[float, float]]()
 
     def so_far(message: str) -> None:
         """Tells with what is done which latency and which bandwidth the candidates reach, and what is the bound."""
@@ -268,13 +269,13 @@ def pareto(
             if asked_to_stop():
                 break
         interrupted = asked_to_stop()
-    for entrant in more:
-        name, build = named(entrant, part, wanted)
+    for given in more:
+        name, build = named(given, part, wanted)
         candidates[name] = build()
     say("comparing")
     kept, dominated = _front(candidates, ordered)
-    entrants = {name: candidates[name] for name in kept}
-    comparison = compared(contest.among(entrants), ordered)
+    front = {name: candidates[name] for name in kept}
+    comparison = compared(contest.among(front), ordered)
     # For each schedule that is the quickest somewhere, from and to which size, the first time.
     spans: dict[str, tuple[int, int | None]] = {}
     leader, start = comparison.best()[0].algorithm, _SMALL
@@ -282,17 +283,17 @@ def pareto(
         spans.setdefault(leader, (start, change.size))
         leader, start = change.faster, change.size
     spans[leader] = (spans.get(leader, (start, None))[0], None)
-    points = [Tradeoff(name, one, *_terms(one), *spans.get(name, (None, None))) for name, one in entrants.items()]
+    points = [Tradeoff(name, one, *_terms(one), *spans.get(name, (None, None))) for name, one in front.items()]
     points.sort(key=lambda point: (point.latency_s, -point.bandwidth))
-    built = {entrant.compact.algorithm for entrant in candidates.values()}
+    built = {candidate.compact.algorithm for candidate in candidates.values()}
     refused = {name: refused_words({name: why})[0].removeprefix(f"{name} ") for name, why in contest.refused.items()}
     missing = {name: why for name, why in {**refused, **contest.left_out}.items() if name not in built}
     return Pareto(part, wanted, tuple(points), comparison, tuple(dominated), missing, interrupted)
 
 
-def _terms(entrant: Candidate) -> tuple[float, float]:
+def _terms(candidate: Candidate) -> tuple[float, float]:
     """Seconds of latency alone, and bytes/s where bandwidth alone counts."""
-    small, large = cost(entrant, _SMALL), cost(entrant, _LARGE)
+    small, large = cost(candidate, _SMALL), cost(candidate, _LARGE)
     latency = sum(term.time_s for term in small.terms if term.limit == "alpha")
     return latency, _LARGE / sum(term.time_s for term in large.terms if term.name.startswith("bandwidth"))
 
@@ -300,9 +301,9 @@ def _terms(entrant: Candidate) -> tuple[float, float]:
 def _front(candidates: dict[str, Candidate], sizes: Sequence[int]) -> tuple[list[str], list[str]]:
     """Those that no other candidate equals or betters everywhere, and the others; of equals the first stays."""
     times: dict[str, list[float]] = {}
-    for name, entrant in candidates.items():
-        latency, bandwidth = _terms(entrant)
-        times[name] = [latency, 1 / bandwidth, *(cost(entrant, size).time_s for size in sizes)]
+    for name, candidate in candidates.items():
+        latency, bandwidth = _terms(candidate)
+        times[name] = [latency, 1 / bandwidth, *(cost(candidate, size).time_s for size in sizes)]
     kept, dominated = list[str](), list[str]()
     for name in sorted(times, key=times.__getitem__):
         # What betters it comes before it.

@@ -15,7 +15,7 @@ from blinksim.question import Question, preferring
 from blinksim.results import Result
 from blinksim.textio.text_table import refused_words, table
 from blinksim.timing import model_registry as models
-from blinksim.timing.candidates import Entrant
+from blinksim.timing.candidates import CandidateLike
 from blinksim.timing.contest import Contest, with_least_time
 from blinksim.timing.measured.library_time import Interval, catalogued, over_links
 from blinksim.timing.projection_result import Projection, labelled, left_out_words
@@ -33,7 +33,7 @@ LINKS_ONLY = "alpha-beta"
 def contest(
     machine: MachineLike,
     collective: CollectiveLike,
-    names: Iterable[AlgorithmName | Entrant] | str | None = None,
+    names: Iterable[AlgorithmName | CandidateLike] | str | None = None,
     report: Callable[[str], None] | None = None,
     model: models.ScheduleModelName | str | ScheduleModel = models.DEFAULT,
     *,
@@ -311,19 +311,19 @@ def rank(
     names = None if algorithms in (BEST, ALL) else algorithms.split(",")
     timing, topology = model.at(replace(question, collective=wanted))
     if isinstance(timing, ScheduleModel):
-        entrants = timing.contest(topology, wanted, names, report, [count], only_best=algorithms == BEST)
+        rivals = timing.contest(topology, wanted, names, report, [count], only_best=algorithms == BEST)
         if report is not None:
             report(f"timing by {timing.name}")
-        found = tuple(entrants.answers(count, best=algorithms == BEST))
+        found = tuple(rivals.answers(count, best=algorithms == BEST))
         best, by_default = found[0], model.name == models.DEFAULT
-        launched = _launched(entrants, best) if by_default and best.model == LINKS_ONLY else ""
+        launched = _launched(rivals, best) if by_default and best.model == LINKS_ONLY else ""
         # The interval by the error of the model's constants, where it states one.
         p90 = best.details.get("error_p90")
         interval = None if p90 is None else Interval.within(best.time_s, p90)
         if by_default and timing.name == LINKS_ONLY:
             interval = over_links(topology, best)
         beside = _beside(topology, best, launched, by_default=by_default)
-        refused, left_out, slower = entrants.refused, entrants.left_out, tuple(entrants.slower)
+        refused, left_out, slower = rivals.refused, rivals.left_out, tuple(rivals.slower)
         links_only = bool(launched)
         return Ranking(found, algorithms, None, refused, question.edits, left_out, beside, interval, links_only, slower)
     asked = timing.best if algorithms == BEST else names
@@ -334,17 +334,17 @@ def rank(
     return Ranking(found, algorithms, chosen, edits=question.edits)
 
 
-def _launched(entrants: Contest, best: Projection) -> str:
+def _launched(rivals: Contest, best: Projection) -> str:
     """How long the same schedule takes as a program; empty where nobody knows."""
     from blinksim.timing.constants import uncovered
 
-    part = entrants.topology
+    part = rivals.topology
     if part.execution is None or uncovered(part):
         return ""
     from blinksim.timing.execution_model import Executed
 
     try:
-        [found] = Executed().on(part).rank(entrants.only(best.algorithm), best.size)
+        [found] = Executed().on(part).rank(rivals.only(best.algorithm), best.size)
     except BlinksimError:
         return ""
     library = found.details.get("library")

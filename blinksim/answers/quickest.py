@@ -144,11 +144,11 @@ class Candidates:
         are too long.
         """
         for projection in self.projections:
-            entrant = self.contest.entrants[projection.algorithm]
-            if _by_symmetry(entrant):
-                return projection, entrant.whole
-            if entrant.sends <= _MOST_WRITTEN:
-                return projection, entrant.schedule
+            candidate = self.contest.candidates[projection.algorithm]
+            if _by_symmetry(candidate):
+                return projection, candidate.whole
+            if candidate.sends <= _MOST_WRITTEN:
+                return projection, candidate.schedule
         raise InfeasibleError(
             f"every schedule for a size has more than {_MOST_WRITTEN:,} sends, and no symmetry says one in few; take "
             "fewer ranks, or leave out the size"
@@ -161,24 +161,22 @@ class Candidates:
         """
         name = schedule.algorithm
         if own is None:
-            entrant = Candidate(schedule)
-            self.contest.model.check_schedule(entrant)
-            [own] = self.contest.among({name: entrant}).answers(self.size)
-            if own.least is not None and entrant.sends <= MOST_SIMULATED:
-                own = _simulated(self.contest.topology, own, entrant.schedule, self.messages)
+            candidate = Candidate(schedule)
+            self.contest.model.check_schedule(candidate)
+            [own] = self.contest.among({name: candidate}).answers(self.size)
+            if own.least is not None and candidate.sends <= MOST_SIMULATED:
+                own = _simulated(self.contest.topology, own, candidate.schedule, self.messages)
         least = own.least.time_s if own.least else self.size / float(bound.rate)
         others = tuple(one for one in self.projections if one.algorithm != name)
         quicker = [one.algorithm for one in self.projections if one.time_s < own.time_s]
-        entrants = {name: self.contest.entrants[name] for name in quicker if name in self.contest.entrants}
-        long = {
-            name: one.sends for name, one in entrants.items() if one.sends > _MOST_WRITTEN and not _by_symmetry(one)
-        }
+        faster = {name: self.contest.candidates[name] for name in quicker if name in self.contest.candidates}
+        long = {name: one.sends for name, one in faster.items() if one.sends > _MOST_WRITTEN and not _by_symmetry(one)}
         return AtSize(own, least, others, long)
 
 
-def _by_symmetry(entrant: Candidate) -> bool:
+def _by_symmetry(candidate: Candidate) -> bool:
     """True for trees that symmetries turn into many, and that are answered as one of each sort."""
-    return entrant.by_symmetry and entrant.sends > MOST_SIMULATED
+    return candidate.by_symmetry and candidate.sends > MOST_SIMULATED
 
 
 def candidates(
@@ -216,7 +214,7 @@ def candidates(
             limit = {} if seconds is None else {"time_limit": max(LEAST_SEARCH_S, left)}
             say = _so_far(simulated[0] if simulated else best, report) if report else None
             made = rivals.among(dict(searches(part, collective, size, {"report": say, **limit})))
-            rivals.entrants |= made.entrants
+            rivals.candidates |= made.candidates
             searched = made.answers(size)
             answers += searched
             simulated += of_the_quickest(made, searched, MOST_SIMULATED, start + given - _PROOF_S, messages)
@@ -237,14 +235,14 @@ def of_the_quickest(
     """
     found, best = list[Projection](), inf
     for one in sorted(answers, key=lambda one: one.time_s)[:_MOST_RIVALS]:
-        entrant = rivals.entrants[one.algorithm]
+        candidate = rivals.candidates[one.algorithm]
         if one.time_s > _TOO_LONG * best:
             break
-        if entrant.sends <= sends:
-            sends -= entrant.sends
+        if candidate.sends <= sends:
+            sends -= candidate.sends
             limit = None if end == inf else max(LEAST_SEARCH_S, end - monotonic())
             with suppress(InfeasibleError):
-                run = partial(_simulated, rivals.topology, one, entrant.schedule, messages)
+                run = partial(_simulated, rivals.topology, one, candidate.schedule, messages)
                 found.append(within(limit, "simulation", run))
                 best = min(best, found[-1].time_s)
     return sorted(found, key=lambda one: one.time_s)
@@ -295,15 +293,15 @@ def by_simulation(rivals: Contest) -> Contest:
 
     Raises `InfeasibleError` if all are too long.
     """
-    found = replace(rivals, model=schedule_model("simulate"), entrants={}, refused=dict(rivals.refused))
-    for name, entrant in rivals.entrants.items():
+    found = replace(rivals, model=schedule_model("simulate"), candidates={}, refused=dict(rivals.refused))
+    for name, candidate in rivals.candidates.items():
         try:
-            found.model.check_schedule(entrant)
-            found.entrants[name] = entrant
+            found.model.check_schedule(candidate)
+            found.candidates[name] = candidate
         except InfeasibleError as error:
             found.refused[name] = str(error)
-    if not found.entrants:
-        reasons = [found.refused[name] for name in rivals.entrants]
+    if not found.candidates:
+        reasons = [found.refused[name] for name in rivals.candidates]
         raise InfeasibleError(reasons[0] if reasons else "no schedule can be simulated")
     return found
 
@@ -338,7 +336,7 @@ def best_made(rivals: Contest, size: int, seconds: float) -> tuple[Projection, S
         return None
     made = rivals.among(dict(searches(rivals.topology, rivals.collective, size, {"time_limit": seconds})))
     found = of_the_quickest(made, made.answers(size), MOST_SIMULATED)
-    return (found[0], made.entrants[found[0].algorithm].schedule) if found else None
+    return (found[0], made.candidates[found[0].algorithm].schedule) if found else None
 
 
 def quicker_made(

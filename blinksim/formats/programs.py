@@ -510,7 +510,7 @@ def _schedule(
             builder.add_sends(chunk=chunk, src=ends[0], dst=ends[-1], op=op, step=step, route=route, channel=channel)
         return builder.finish()
 
-    entrants = [built(levels)]
+    candidates = [built(levels)]
     # One message of a connection after another.
     last: dict[tuple[int, int, int], Messages] = {}
     turns: Waits = set()
@@ -521,10 +521,10 @@ def _schedule(
         turns |= {(before, these, 1)} if before != these else set()
         last[connection] = these
     one_by_one = _levels(trace, found, waits | turns)
-    entrants += [] if one_by_one is None else [built(one_by_one)]
-    entrants += [replace(entrants[0], form="forest")] if is_forest(entrants[0]) else []
+    candidates += [] if one_by_one is None else [built(one_by_one)]
+    candidates += [replace(candidates[0], form="forest")] if is_forest(candidates[0]) else []
     return min(
-        map(Candidate.of, entrants),
+        map(Candidate.of, candidates),
         key=lambda one: round(cost(one.compact, _LARGE, spread=one.spread).time_s, 9),
     )
 

@@ -102,7 +102,7 @@ def carried(schedule: Schedule, part: Topology, label: str) -> Schedule:
     return moved
 
 
-def entrant(source: Schedule | str | os.PathLike[str], part: Topology, collective: Collective) -> Candidate:
+def candidate(source: Schedule | str | os.PathLike[str], part: Topology, collective: Collective) -> Candidate:
     """A schedule, or that of a file, to be timed beside algorithms for `collective` on `part`.
 
     Raises as `read` does, `InputError` for another collective, and for a schedule that is wrong.

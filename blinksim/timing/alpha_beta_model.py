@@ -28,13 +28,13 @@ class AlphaBeta(ScheduleModel):
     def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:
         return _broken_down(Candidate(schedule), size, gamma)
 
-    def breakdown_of(self, entrant: Candidate, size: int, gamma: float) -> Breakdown:
+    def breakdown_of(self, candidate: Candidate, size: int, gamma: float) -> Breakdown:
         if type(self).breakdown is not AlphaBeta.breakdown:  # a subclass has its own, which takes schedules
-            return super().breakdown_of(entrant, size, gamma)
-        return _broken_down(entrant, size, gamma)
+            return super().breakdown_of(candidate, size, gamma)
+        return _broken_down(candidate, size, gamma)
 
 
-def _broken_down(entrant: Candidate, size: int, gamma: float) -> Breakdown:
-    found = cost(entrant, size, gamma)
+def _broken_down(candidate: Candidate, size: int, gamma: float) -> Breakdown:
+    found = cost(candidate, size, gamma)
     details = {"bottleneck_busy": found.busy, "steps": found.steps, "pieces": found.pieces}
     return Breakdown(found.terms, found.bottleneck, details)

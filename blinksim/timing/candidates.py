@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from blinksim.timing.contest import Contest
     from blinksim.topology.graph import Topology
 
-Entrant: TypeAlias = "str | os.PathLike[str] | ScheduleLike"
+CandidateLike: TypeAlias = "str | os.PathLike[str] | ScheduleLike"
 """An algorithm by its name, a schedule by its file or its name, or a schedule."""
-Entrants: TypeAlias = "Iterable[Entrant] | Entrant"
+CandidatesLike: TypeAlias = "Iterable[CandidateLike] | CandidateLike"
 """Several of them, as a list or as text such as ``ring,chain``."""
 Say = Callable[[str], None]
 # How the label of a schedule that is no file ends.
@@ -60,15 +60,15 @@ _QUICK_S = 0.5
 _MOST_TIMED = 4096
 
 
-def each(entrants: Entrants) -> tuple[Entrant, ...]:
-    """The entrants one by one: text is divided at its commas, and a single path or schedule is one.
+def each(given: CandidatesLike) -> tuple[CandidateLike, ...]:
+    """The candidates one by one: text is divided at its commas, and a single path or schedule is one.
 
     >>> each("ring, chain")
     ('ring', 'chain')
     """
-    if isinstance(entrants, str):
-        return tuple(name.strip() for name in entrants.split(","))
-    return tuple(entrants) if isinstance(entrants, Iterable) else (entrants,)
+    if isinstance(given, str):
+        return tuple(name.strip() for name in given.split(","))
+    return tuple(given) if isinstance(given, Iterable) else (given,)
 
 
 def asked_as(name: str) -> str:
@@ -85,21 +85,21 @@ def asked_as(name: str) -> str:
     return name if plugins.split(name) else entry.asked_as
 
 
-def enter_named(contest: Contest, names: Entrants, sizes: Collection[int], say: Say) -> None:
+def enter_named(contest: Contest, names: CandidatesLike, sizes: Collection[int], say: Say) -> None:
     """Enters algorithms, files of schedules and schedules; raises if one cannot run or cannot be timed."""
-    for entrant in each(names):
-        label, build = named(entrant, contest.topology, contest.collective, sizes)
-        if label in contest.entrants and label.endswith(_GIVEN):
-            label = f"{label} {sum(other.startswith(label) for other in contest.entrants) + 1}"
+    for candidate in each(names):
+        label, build = named(candidate, contest.topology, contest.collective, sizes)
+        if label in contest.candidates and label.endswith(_GIVEN):
+            label = f"{label} {sum(other.startswith(label) for other in contest.candidates) + 1}"
         say(f"building {label}")
-        contest.entrants[label] = build()
-        contest.model.check_schedule(contest.entrants[label])
+        contest.candidates[label] = build()
+        contest.model.check_schedule(contest.candidates[label])
 
 
 def named(
-    entrant: Entrant, part: Topology, collective: Collective, sizes: Collection[int] = ()
+    candidate: CandidateLike, part: Topology, collective: Collective, sizes: Collection[int] = ()
 ) -> tuple[str, Callable[[], Candidate]]:
-    """What the answer calls an entrant, and how to build its schedule.
+    """What the answer calls a candidate, and how to build its schedule.
 
     Algorithms go by their name in the registry, files by their path, schedules by their algorithm. sizes: in
     bytes, for which it is to be built; building what serves one size raises `InfeasibleError` for several.
@@ -108,12 +108,12 @@ def named(
     from blinksim.formats import schedule_files
     from blinksim.schedule.model import as_schedule
 
-    if not isinstance(entrant, (str, os.PathLike)):
-        given = as_schedule(entrant)
-        return f"{given.algorithm} {_GIVEN}", partial(schedule_files.entrant, given, part, collective)
-    name = os.fspath(entrant).strip()
+    if not isinstance(candidate, (str, os.PathLike)):
+        given = as_schedule(candidate)
+        return f"{given.algorithm} {_GIVEN}", partial(schedule_files.candidate, given, part, collective)
+    name = os.fspath(candidate).strip()
     if schedule_files.names_a_file(name):
-        return name, partial(schedule_files.entrant, name, part, collective)
+        return name, partial(schedule_files.candidate, name, part, collective)
     entry = algorithm(name)
     return entry.name, partial(_built, entry, part, collective, sizes)
 
@@ -143,7 +143,7 @@ def packed_for(entry: Algorithm, part: Topology, collective: Collective, sizes: 
     ready = from_hosts(part, collective, best.rate * (1 - _LESS))
     if ready is None:
         return best
-    return min(best, Candidate(ready), key=lambda entrant: cost(entrant, max(sizes)).time_s)
+    return min(best, Candidate(ready), key=lambda candidate: cost(candidate, max(sizes)).time_s)
 
 
 def symmetric(
@@ -190,7 +190,7 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say, *, only_best:
     only_best: of thousands of ranks, only what may be the quickest by alpha and beta is built; the rest is
     `slower`.
     """
-    part, collective, entrants = contest.topology, contest.collective, contest.entrants
+    part, collective = contest.topology, contest.collective
     brief, rate, smallest = only_best and part.ranks > _MOST_TIMED, float(contest.bound.rate), min(sizes)
     # Packed trees first where those of one host or device serve all: they then cost less than anything else.
     packed, floor = REGISTRY["packed"], 0.0
@@ -198,7 +198,7 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say, *, only_best:
         trees = _from_hosts(part, collective, contest.bound.rate)
         if trees is not None:
             _enter(contest, packed, sizes, say, trees)
-    ready = entrants.get("packed")
+    ready = contest.candidates.get("packed")
     if brief and ready is not None and ready.spread is None and ready.held >= ready.sends:
         # Their time takes long to sum; what they take at least besides passing all bytes is known at once.
         least = least_of_tree(ready.compact)
@@ -206,7 +206,7 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say, *, only_best:
     leader = "" if floor else _leader(contest, sizes)
     _enter_elementary(contest, sizes, say, leader, floor, brief=brief)
     _enter_solved(contest, sizes, say, leader or _leader(contest, sizes))
-    if not entrants:
+    if not contest.candidates:
         [(common, times)] = Counter(contest.refused.values()).most_common(1) or [("", 0)]
         # What holds for most of them is about the model or the machine, not about algorithms.
         reasons = (common,) if times > 1 else (*contest.refused.values(), *left_out_words(contest.left_out))
@@ -236,10 +236,10 @@ def _enter_elementary(
         else:
             _enter(contest, entry, sizes, say, turned)
     if floor and _loses(contest, lambda size: floor + size / rate, sizes, floor):
-        del contest.entrants["packed"]
+        del contest.candidates["packed"]
         contest.slower.append("packed")
     if floors:
-        for by_name in (contest.refused, contest.left_out, contest.entrants):
+        for by_name in (contest.refused, contest.left_out, contest.candidates):
             _in_registry_order(by_name)
 
 
@@ -253,7 +253,7 @@ def _in_registry_order(by_name: dict[str, Any]) -> None:
 def _enter_solved(contest: Contest, sizes: Collection[int], say: Say, leader: str) -> None:
     """Enters those with a solver that find their schedules quickly."""
     for entry in REGISTRY.values():
-        there = entry.name in contest.entrants or entry.name in contest.slower
+        there = entry.name in contest.candidates or entry.name in contest.slower
         if not entry.solver or entry.in_network or there or not entry.supports(contest.collective.name):
             continue
         most = _SOLVED.get(entry.name)
@@ -275,8 +275,8 @@ def _enter(
     try:
         if ready is None and entry.name == "packed":
             ready = packed_for(entry, part, collective, sizes)
-        entrant = entry.parallel(part, collective) if ready is None else ready
-        contest.model.check_schedule(entrant)
+        candidate = entry.parallel(part, collective) if ready is None else ready
+        contest.model.check_schedule(candidate)
     except PluginError as error:  # code of the user's own: not a property of the machine
         raise PluginError(
             f"{error} (it takes part unless it is registered with only_named=True, or raises InfeasibleError there)"
@@ -284,7 +284,7 @@ def _enter(
     except BlinksimError as error:
         contest.refused[entry.name] = str(error)
     else:
-        contest.entrants[entry.name] = entrant
+        contest.candidates[entry.name] = candidate
 
 
 def _from_hosts(part: Topology, collective: Collective, rate: Fraction) -> Candidate | None:
@@ -337,7 +337,7 @@ def _loses(contest: Contest, least: Callable[[int], float], sizes: Collection[in
     floor: where it is above 0, packed trees are not timed.
     """
     rate, ends = float(contest.bound.rate), (min(sizes), max(sizes))
-    timed = [entrant for name, entrant in contest.entrants.items() if name != "packed" or not floor]
+    timed = [candidate for name, candidate in contest.candidates.items() if name != "packed" or not floor]
     quickest = {size: min((cost(other, size).time_s for other in timed), default=inf) for size in sizes}
     return all(least(size) > time for size, time in quickest.items()) and any(
         NEARLY * least(size) > size / rate for size in ends
@@ -367,7 +367,7 @@ def _nearly(leader: str) -> str:
 def _leader(contest: Contest, sizes: Collection[int]) -> str:
     """The algorithm whose time nearly is the least that any could take, for all sizes; empty if there is none."""
     rate, ends = float(contest.bound.rate), {min(sizes), max(sizes)}
-    for name, entrant in contest.entrants.items():
-        if all(size / rate >= NEARLY * cost(entrant, size).time_s for size in ends):
+    for name, candidate in contest.candidates.items():
+        if all(size / rate >= NEARLY * cost(candidate, size).time_s for size in ends):
             return name
     return ""

@@ -44,7 +44,7 @@ class Contest(Tabular):
         What times the schedules.
     bound : Ceiling
         What no algorithm exceeds here.
-    entrants : dict
+    candidates : dict
         The schedules by the name that the answer gives them, with the parallel routes that their sends are
         divided among.
     refused, left_out : dict
@@ -68,7 +68,7 @@ class Contest(Tabular):
     collective: Collective
     model: ScheduleModel
     bound: Ceiling
-    entrants: dict[str, Candidate] = field(default_factory=dict)
+    candidates: dict[str, Candidate] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     slower: list[str] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Contest(Tabular):
     @cached_property
     def schedules(self) -> dict[str, Schedule]:
         """The schedules by name, their sends divided among parallel routes."""
-        return {name: entrant.schedule for name, entrant in self.entrants.items()}
+        return {name: candidate.schedule for name, candidate in self.candidates.items()}
 
     @property
     def on_links(self) -> bool:
@@ -89,13 +89,13 @@ class Contest(Tabular):
         if not self.on_links:
             raise InputError(f"{option} is for the links alone, and {self.model.name} counts more; leave it out")
 
-    def among(self, entrants: dict[str, Candidate]) -> Contest:
+    def among(self, candidates: dict[str, Candidate]) -> Contest:
         """The same contest among other schedules."""
-        return Contest(self.topology, self.collective, self.model, self.bound, entrants)
+        return Contest(self.topology, self.collective, self.model, self.bound, candidates)
 
     def only(self, *names: str) -> Contest:
         """The same contest among the algorithms named."""
-        found = self.among({name: entrant for name, entrant in self.entrants.items() if name in names})
+        found = self.among({name: candidate for name, candidate in self.candidates.items() if name in names})
         found.others |= {name: answer for name, answer in self.others.items() if name in names}
         return found
 
@@ -120,16 +120,16 @@ class Contest(Tabular):
     def rows(self) -> list[dict[str, Any]]:
         """One row per schedule, and one per refused algorithm with the reason."""
         rows: list[dict[str, Any]] = [
-            {"algorithm": name, "sends": entrant.sends, "steps": entrant.steps, "refused": ""}
-            for name, entrant in self.entrants.items()
+            {"algorithm": name, "sends": candidate.sends, "steps": candidate.steps, "refused": ""}
+            for name, candidate in self.candidates.items()
         ]
         none = {"sends": None, "steps": None}
         return [*rows, *({"algorithm": name, **none, "refused": why} for name, why in self.refused.items())]
 
     def __repr__(self) -> str:
-        entrants = ", ".join((*self.entrants, *self.others))
+        names = ", ".join((*self.candidates, *self.others))
         refused = f"; refused: {', '.join(self.refused)}" if self.refused else ""
-        return f"<Contest for {self.collective} on {self.topology.name} by {self.model.name}: {entrants}{refused}>"
+        return f"<Contest for {self.collective} on {self.topology.name} by {self.model.name}: {names}{refused}>"
 
 
 def with_least_time(part: Topology, projection: Projection) -> Projection:

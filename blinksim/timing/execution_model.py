@@ -88,16 +88,16 @@ class Executed(ScheduleModel):
         model.part, model.known = part, None
         return model
 
-    def check_schedule(self, entrant: Candidate) -> None:
-        reason = uncovered(self.part or entrant.compact.topology)
+    def check_schedule(self, candidate: Candidate) -> None:
+        reason = uncovered(self.part or candidate.compact.topology)
         if reason:
             raise InfeasibleError(f"model={self.name}: {reason}; take model=alpha-beta")
-        if self._by_switches(entrant.compact):
+        if self._by_switches(candidate.compact):
             return
-        refuse(entrant.compact, f"model={self.name} times programs of GPUs; take model=alpha-beta")
-        if entrant.sends > MOST_SENDS:
+        refuse(candidate.compact, f"model={self.name} times programs of GPUs; take model=alpha-beta")
+        if candidate.sends > MOST_SENDS:
             raise InfeasibleError(
-                f"{entrant.compact.algorithm} has {entrant.sends:,} sends; model={self.name} takes at most "
+                f"{candidate.compact.algorithm} has {candidate.sends:,} sends; model={self.name} takes at most "
                 f"{MOST_SENDS:,}"
             )
 
@@ -147,7 +147,7 @@ class Executed(ScheduleModel):
         found: list[Projection] = []
         for projection in estimated.rank(contest, size):
             name = projection.algorithm
-            schedule = contest.entrants[name].compact
+            schedule = contest.candidates[name].compact
             program = "protocol" in projection.details
             most = overstated(schedule.form, size) if program else math.inf
             near = not found or projection.time_s <= most * found[0].time_s

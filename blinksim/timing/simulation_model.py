@@ -27,8 +27,8 @@ class Simulated(ScheduleModel):
     # pieces.
     crossover_precision: ClassVar[int | None] = 50
 
-    def check_schedule(self, entrant: Candidate) -> None:
-        _check_sends(entrant.compact, entrant.sends)
+    def check_schedule(self, candidate: Candidate) -> None:
+        _check_sends(candidate.compact, candidate.sends)
 
     def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:
         _check_sends(schedule, schedule.sends)

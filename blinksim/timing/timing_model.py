@@ -12,7 +12,7 @@ from blinksim import plugins
 from blinksim.algorithms.registry import candidates
 from blinksim.errors import InputError
 from blinksim.results import Term
-from blinksim.timing.candidates import Entrants, enter_best, enter_named
+from blinksim.timing.candidates import CandidatesLike, enter_best, enter_named
 from blinksim.timing.contest import Contest, able_of, ceiling_of
 from blinksim.timing.projection_result import Projection
 
@@ -139,9 +139,9 @@ class ScheduleModel(TimingModel):
     def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:
         """The terms of one schedule for `size` bytes."""
 
-    def breakdown_of(self, entrant: Candidate, size: int, gamma: float) -> Breakdown:
+    def breakdown_of(self, candidate: Candidate, size: int, gamma: float) -> Breakdown:
         """The terms of a schedule whose sends are already divided among parallel routes."""
-        return self.breakdown(entrant.schedule, size, gamma)
+        return self.breakdown(candidate.schedule, size, gamma)
 
     def at(self, question: Question) -> tuple[ScheduleModel, Topology]:
         """The model for the selected part of the machine, and that part."""
@@ -156,7 +156,7 @@ class ScheduleModel(TimingModel):
         """A projection from its attributes by name; models with further results return a subclass."""
         return Projection(**given)
 
-    def check_schedule(self, entrant: Candidate) -> None:
+    def check_schedule(self, candidate: Candidate) -> None:
         """Raises `InfeasibleError` if the model cannot time the schedule in seconds."""
 
     def algorithms(self, topology: Topology, collective: Collective) -> tuple[str, ...]:
@@ -167,7 +167,7 @@ class ScheduleModel(TimingModel):
         self,
         part: Topology,
         collective: Collective,
-        names: Entrants | None = None,
+        names: CandidatesLike | None = None,
         report: Report | None = None,
         sizes: Collection[int] = (LARGE,),
         *,
@@ -197,19 +197,19 @@ class ScheduleModel(TimingModel):
         from blinksim.schedule.switch_work import abilities_used
 
         part, found = contest.topology, list[Projection]()
-        for name, entrant in contest.entrants.items():
-            cost = self._checked(entrant, size, self.gamma)
+        for name, candidate in contest.candidates.items():
+            cost = self._checked(candidate, size, self.gamma)
             # What switches can do beside forwarding, if the schedule has them do some of it, raises the
             # ceiling.
-            forwards = isinstance(entrant.timed, Outline) or entrant.collective.personalized
-            grants = () if forwards or not abilities_used(entrant.compact) else able_of(part)
+            forwards = isinstance(candidate.timed, Outline) or candidate.collective.personalized
+            grants = () if forwards or not abilities_used(candidate.compact) else able_of(part)
             bound = contest.bound
             if grants:
-                bound = ceiling_of(part, entrant.collective, (granted_to_switches(grants),), grants)
+                bound = ceiling_of(part, candidate.collective, (granted_to_switches(grants),), grants)
             found.append(
                 self.projection(
                     machine=part.name,
-                    collective=entrant.collective,
+                    collective=candidate.collective,
                     members=part.members,
                     relays=part.relays,
                     links=part.link_classes,
@@ -230,15 +230,15 @@ class ScheduleModel(TimingModel):
         """As `rank`, if only the quickest matters: the others may be timed by a cheaper model."""
         return self.rank(contest, size)
 
-    def _checked(self, entrant: Candidate, size: int, gamma: float) -> Breakdown:
+    def _checked(self, candidate: Candidate, size: int, gamma: float) -> Breakdown:
         """What the model says; a model from outside the package may say what is no time."""
         own = type(self)
         if not plugins.is_outside(own):
-            return self.breakdown_of(entrant, size, gamma)
+            return self.breakdown_of(candidate, size, gamma)
         what = f"timing model {self.name!r}"
         file, line = plugins.source_of(own.breakdown)
         with plugins.blamed(what, file, line):
-            found = self.breakdown_of(entrant, size, gamma)
+            found = self.breakdown_of(candidate, size, gamma)
             if not isinstance(found, Breakdown):
                 raise InputError(f"returned a {type(found).__name__}; return a Breakdown of terms")
             for term in found.terms:

@@ -168,7 +168,7 @@ def test_what_no_file_brings_is_said() -> None:
 def test_a_schedule_too_large_to_write_out_stands_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hundreds of ranks on parallel routes: the others are still advice."""
     machine = load("aurora", nodes=2)
-    sends = {name: entrant.sends for name, entrant in contest(machine, "allreduce").entrants.items()}
+    sends = {name: candidate.sends for name, candidate in contest(machine, "allreduce").candidates.items()}
     limit = sorted(sends.values())[-2]
     largest = max(sends, key=lambda name: sends[name])
     monkeypatch.setattr("blinksim.answers.advise.MOST_SENDS", limit)

@@ -95,7 +95,7 @@ def simulated(schedule: bs.Schedule, size: int) -> float:
 def test_the_choice_is_the_quickest_in_a_simulation(machine: str, nodes: int, collective: str, size: int) -> None:
     part = bs.load(machine, nodes=nodes).selected()
     rivals = candidates(part, bs.Collective(collective), size)
-    times = {name: simulated(entrant.schedule, size) for name, entrant in rivals.contest.entrants.items()}
+    times = {name: simulated(candidate.schedule, size) for name, candidate in rivals.contest.candidates.items()}
     own, schedule = rivals.quickest()
     assert own.algorithm == min(times, key=times.__getitem__)
     assert own.model == "simulate"

@@ -160,10 +160,10 @@ def test_a_point_without_an_answer_is_a_row_with_its_reason() -> None:
 def test_an_unforeseen_fault_costs_one_point_only(monkeypatch: pytest.MonkeyPatch) -> None:
     true = AlphaBeta.breakdown_of
 
-    def breaks_at_two(self: AlphaBeta, entrant: Candidate, size: int, gamma: float) -> Breakdown:
-        if entrant.compact.topology.ranks == 2:
+    def breaks_at_two(self: AlphaBeta, candidate: Candidate, size: int, gamma: float) -> Breakdown:
+        if candidate.compact.topology.ranks == 2:
             raise ZeroDivisionError("made up")
-        return true(self, entrant, size, gamma)
+        return true(self, candidate, size, gamma)
 
     monkeypatch.setattr(AlphaBeta, "breakdown_of", breaks_at_two)
     found = sys.modules["blinksim.answers.sweep"].sweep(RING4, "allreduce", [MIB], {"members": ["0-1", "0-3"]})

@@ -60,17 +60,17 @@ def check_simulated(topology: Topology, collective: Collective, size: int, *, se
     part = topology.selected()
     found = theorems(part, collective, size)
     names = [name for name, entry in REGISTRY.items() if entry.supports(collective.name) and not entry.in_network]
-    fields = [contest(part, collective).entrants]
+    fields = [contest(part, collective).candidates]
     for name in names if searches else ():
         try:
-            fields.append(contest(part, collective, [name]).entrants)
+            fields.append(contest(part, collective, [name]).candidates)
         except BlinksimError:
             continue
-    for name, entrant in ((name, entrant) for field in fields for name, entrant in field.items()):
-        if abilities_used(entrant.compact):
+    for name, candidate in ((name, candidate) for field in fields for name, candidate in field.items()):
+        if abilities_used(candidate.compact):
             continue
         for pieces in (None, 1, 3):
-            time = simulate(entrant.schedule, size, pieces=pieces).time_s
+            time = simulate(candidate.schedule, size, pieces=pieces).time_s
             for certificate in found:
                 assert time >= certificate.time / SECOND * ROUNDING, (name, pieces, certificate)
 
@@ -100,12 +100,12 @@ def test_switches_that_add_and_multicast(name: str) -> None:
     entries = [entry for entry in REGISTRY.values() if entry.in_network and entry.supports(name)]
     for entry in entries:
         try:
-            entrant = entry.parallel(part, collective)
+            candidate = entry.parallel(part, collective)
         except BlinksimError:
             continue
         for size in (2**12, 2**20, 2**26):
             least = least_time(part, collective, size, able)
-            time = simulate(entrant.schedule, size).time_s
+            time = simulate(candidate.schedule, size).time_s
             assert time >= least.time / SECOND * ROUNDING, (entry.name, size, least)
 
 

@@ -45,8 +45,8 @@ def built(
     return found
 
 
-def times(entrants: Mapping[str, Candidate], size: int = GIB) -> dict[str, float]:
-    return {name: cost(entrant.compact, size, spread=entrant.spread).time_s for name, entrant in entrants.items()}
+def times(found: Mapping[str, Candidate], size: int = GIB) -> dict[str, float]:
+    return {name: cost(candidate.compact, size, spread=candidate.spread).time_s for name, candidate in found.items()}
 
 
 def alike(one: Mapping[str, float], other: Mapping[str, float], *, within: float = 0.02) -> bool:
@@ -62,19 +62,19 @@ def test_the_compact_form_says_what_the_divided_schedule_does(topology: Topology
     collective = Collective(name)
     shared = resources(topology)
     most = bound(topology, collective).rate
-    entrants = built(topology, collective)
-    assert entrants
-    for entrant in entrants.values():
-        schedule = entrant.schedule
+    found = built(topology, collective)
+    assert found
+    for candidate in found.values():
+        schedule = candidate.schedule
         assert verify(schedule).ok
-        assert entrant.sends == schedule.sends
-        compact = resource_loads(entrant.compact, shared, entrant.spread or one_way(entrant.compact))
+        assert candidate.sends == schedule.sends
+        compact = resource_loads(candidate.compact, shared, candidate.spread or one_way(candidate.compact))
         assert compact == resource_loads(schedule, shared)
         achieved = rate(schedule)
         assert achieved is not None
         assert achieved <= most
         if schedule.form == "steps":
-            one, other = cost(entrant.compact, GIB, spread=entrant.spread), cost(schedule, GIB)
+            one, other = cost(candidate.compact, GIB, spread=candidate.spread), cost(schedule, GIB)
             assert one.time_s == pytest.approx(other.time_s, rel=1e-9)
 
 
@@ -82,10 +82,10 @@ def test_the_compact_form_says_what_the_divided_schedule_does(topology: Topology
 @given(clusters_with_nics())
 @settings(max_examples=20)
 def test_dividing_never_lowers_the_rate(topology: Topology) -> None:
-    entrants = built(topology)
-    assert entrants
-    for entrant in entrants.values():
-        alone, shared = rate(entrant.compact), rate(entrant.schedule)
+    found = built(topology)
+    assert found
+    for candidate in found.values():
+        alone, shared = rate(candidate.compact), rate(candidate.schedule)
         assert alone is not None
         assert shared is not None
         assert shared >= alone
@@ -120,10 +120,10 @@ def test_two_nics_carry_half_each() -> None:
     links = [Link(a, b, "link", Fraction(10**10)) for pair in pairs for a, b in (pair, pair[::-1])]
     devices = tuple(Device(name, "gpu" if name.startswith("gpu") else "switch") for name in names)
     topology = Topology("two", devices, tuple(links), collective_links=("link",)).select()
-    entrants = built(topology)
+    found = built(topology)
     for name in ("ring", "two_shot", "halving_doubling"):
-        assert rate(entrants[name].compact) == 10**10
-        assert rate(entrants[name].schedule) == 2 * 10**10
+        assert rate(found[name].compact) == 10**10
+        assert rate(found[name].schedule) == 2 * 10**10
 
 
 def _at_equal_latency(topology: Topology) -> Topology:
@@ -146,12 +146,12 @@ def test_four_nics_or_one_of_four_lanes(nodes: int) -> None:
 def test_what_a_solver_finds_takes_all_nics(name: str) -> None:
     both = [built(_p5(machine, 2), names=[name]) for machine in ("p5.yaml", "p5b.yaml")]
     assert alike(times(both[0]), times(both[1]))
-    for entrants in both:
-        schedule = entrants[name].schedule
+    for found in both:
+        schedule = found[name].schedule
         assert verify(schedule).ok
         achieved = rate(schedule)
         assert achieved is not None
-        assert achieved == entrants[name].rate
+        assert achieved == found[name].rate
         assert schedule.bound["gap_exact"] == str(1 - achieved / bound(schedule.topology, ALLREDUCE).rate)
         # In few pieces, since pieces without latency would be cut without end; nothing may wait much longer than that.
         simulated = simulate(schedule, GIB, pieces=16).time_s

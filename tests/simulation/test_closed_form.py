@@ -123,8 +123,8 @@ def test_calls_apart_take_as_long_as_simulated() -> None:
 
 def test_programs_that_differ_in_names_alone_are_simulated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both reduce to every GPU and broadcast from it, and read what they add in another order."""
-    built = bs.contest("hgx-h200", "allreduce", ["packed", "blink_hierarchical"]).entrants
-    schedules = [entrant.compact for entrant in built.values()]
+    built = bs.contest("hgx-h200", "allreduce", ["packed", "blink_hierarchical"]).candidates
+    schedules = [candidate.compact for candidate in built.values()]
     once, twice = (ScheduleTimes(H200).simulate(schedule, 3 * MIB, "simple") for schedule in schedules)
     assert once == twice
     monkeypatch.setattr(simulated, "Launches", None)
@@ -163,8 +163,8 @@ def test_a_comparison_prints_what_a_simulation_of_all_finds() -> None:
     machine = bs.load("hgx-h200", rates="measured").select("0-3")
     sizes = [4 * KIB, 512 * KIB, 6 * MIB, 96 * MIB]
     found = bs.compare(machine, "allreduce", sizes)
-    entrants = bs.contest(machine, "allreduce", sizes=sizes)
-    every = [entrants.projections(size) for size in sizes]
+    rivals = bs.contest(machine, "allreduce", sizes=sizes)
+    every = [rivals.projections(size) for size in sizes]
     assert [best.algorithm for best in found.best()] == [projections[0].algorithm for projections in every]
     assert "execution-closed" in {row["model"] for row in found.rows()}
     shown = found.text().splitlines()[4].split()[3:]

@@ -31,8 +31,8 @@ def _hold(part: bs.Topology, collective: str, size: int) -> None:
     """The best is that of all of them simulated, and no port takes longer than the best."""
     assert part.execution is not None
     schedules, model, times = _schedules(part, collective), Executed().on(part), ScheduleTimes(part.execution)
-    entrants = {name: Candidate(schedule) for name, schedule in schedules.items()}
-    contest = bs.contest(part, collective, model=model).among(entrants)
+    rivals = {name: Candidate(schedule) for name, schedule in schedules.items()}
+    contest = bs.contest(part, collective, model=model).among(rivals)
     every = model.rank(contest, size)
     assert times.least_s(schedules[every[0].algorithm], size) <= SHORT_OF_PORTS * every[0].time_s
     best = model.rank_best(contest, size)

@@ -203,7 +203,7 @@ def build(topology: Topology, collective: Collective, algorithm: str, choose: Ch
     return _schedule(rails, course, algorithm, np.arange(rails.nodes))
 
 
-def entrant(topology: Topology, collective: Collective, name: str, choose: Chosen) -> Candidate | None:
+def candidate(topology: Topology, collective: Collective, name: str, choose: Chosen) -> Candidate | None:
     """The schedule by symmetry, or of a traffic matrix by the sums of its steps; None where there are no rails for it.
 
     By symmetry there is none where no turns take a node to all others either.

@@ -59,7 +59,7 @@ def test_p5_answers_with_trees_over_all_nics() -> None:
 
 def test_what_is_left_out_and_what_is_considered_are_all() -> None:
     contest = bs.contest("dgx1-v100", "allreduce")
-    every = {*contest.entrants, *contest.refused, *contest.left_out}
+    every = {*contest.candidates, *contest.refused, *contest.left_out}
     from blinksim.algorithms.registry import REGISTRY
 
     assert every == {name for name, entry in REGISTRY.items() if entry.supports("allreduce") and not entry.in_network}
