@@ -15,12 +15,12 @@ from blinksim.algorithms.building.plan import Parents, Plan, add_rank_trees
 from blinksim.algorithms.double_binary import two_trees
 from blinksim.algorithms.registry import Algorithm, per_channel
 from blinksim.collective import Collective
-from blinksim.schedule.loads import equal_ways
+from blinksim.schedule.loads import equal_routes
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
-from blinksim.topology.group import place_turn
+from blinksim.topology.group import place_rotation
 
 ENTRY = Algorithm(
     "chain_tree",
@@ -70,14 +70,14 @@ def symmetric(topology: Topology, collective: Collective) -> SymmetricSchedule |
 
     None as well where a route has equals: what `build` makes is divided among these.
     """
-    groups, turn = nodes_of(topology, topology.members), place_turn(topology)
+    groups, turn = nodes_of(topology, topology.members), place_rotation(topology)
     heads = _heads(groups)
     if turn is None or heads.step > 1:
         return None
     turns, step = turn
     base = _schedule(topology, collective, _trees(groups, heads[:step]), Fraction(1, 2 * len(heads)))
     whole = SymmetricSchedule(base, turns)
-    return whole if whole.chunks == 2 * len(heads) and equal_ways(base) is None else None
+    return whole if whole.chunks == 2 * len(heads) and equal_routes(base) is None else None
 
 
 def _schedule(

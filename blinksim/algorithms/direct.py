@@ -16,7 +16,7 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import Algorithm, straight
 from blinksim.collective import COLLECTIVES, OWN, ROOT, Collective
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import in_turns
+from blinksim.graphs.arrays import round_robin
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.step_loads import Exchange, Round
 from blinksim.topology.graph import Topology
@@ -37,7 +37,7 @@ def build(topology: Topology, collective: Collective) -> Schedule:
     """The schedule, a single step."""
     plan = Plan(topology, collective, "direct", "steps")
     n = plan.n
-    src, dst = _star(n, collective) or in_turns(n)
+    src, dst = _star(n, collective) or round_robin(n)
     chunk: npt.NDArray[np.int64] | int
     match collective.starts == OWN, collective.ends == OWN:
         case True, True:

@@ -18,7 +18,7 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import SHARDED, Algorithm, per_pair
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import in_turns
+from blinksim.graphs.arrays import round_robin
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.step_loads import Exchange, Round
 from blinksim.topology.cluster import nodes_of
@@ -68,10 +68,10 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     ranks, cards = _table(topology)
     nodes, local = ranks.shape
     share = Fraction(1, nodes * local)
-    (a, b), node = in_turns(local), np.arange(nodes)[:, None]
+    (a, b), node = round_robin(local), np.arange(nodes)[:, None]
     inside = Exchange(ranks[node, a].ravel(), ranks[node, b].ravel())
     if cards:
-        g, k = in_turns(nodes)
+        g, k = round_robin(nodes)
         between = Exchange(ranks[g].ravel(), ranks[k].ravel())
     else:
         between = Exchange(ranks.ravel(), np.roll(ranks, -1, axis=0).ravel())
@@ -108,7 +108,7 @@ def _inside(plan: Plan, ranks: npt.NDArray[np.int32], op: int, step: int) -> Non
     Chunks go in the order in which the rings want them (REDUCE) or have them (COPY).
     """
     nodes, local = ranks.shape
-    a, b = in_turns(local)
+    a, b = round_robin(local)
     wanted, node, pair = (g.ravel() for g in np.meshgrid(*map(np.arange, (nodes, nodes, len(a))), indexing="ij"))
     a, b = a[pair], b[pair]
     k = (node - wanted - (1 if op == REDUCE else 0)) % nodes
@@ -118,7 +118,7 @@ def _inside(plan: Plan, ranks: npt.NDArray[np.int32], op: int, step: int) -> Non
 def _direct(plan: Plan, ranks: npt.NDArray[np.int32], op: int, step: int) -> int:
     """Local rank l of every group sends chunk (l, k) to group k (REDUCE), or group k sends it to all (COPY)."""
     groups, local = ranks.shape
-    g, k = in_turns(groups)
+    g, k = round_robin(groups)
     l = np.arange(local)[:, None]  # noqa: E741
     src, dst = (ranks[g, l], ranks[k, l]) if op == REDUCE else (ranks[k, l], ranks[g, l])
     plan.send(src, dst, chunk=l * groups + k, op=op, step=step)

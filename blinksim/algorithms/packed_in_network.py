@@ -31,7 +31,7 @@ from blinksim.graphs.programs import with_adders
 from blinksim.packing.columns import Column, best_mix
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
-from blinksim.topology.symmetry import automorphisms, candidates, encoded, orbit_labels, orbits, with_name_turns
+from blinksim.topology.symmetry import automorphisms, candidates, encoded, orbit_labels, orbits, with_name_rotations
 
 ENTRY = Algorithm(
     "packed_in_network",
@@ -104,7 +104,7 @@ def _images(topology: Topology, trees: Sequence[BranchingTrees]) -> list[Branchi
 
     Else powers of the first symmetry, powers of the second of all these, and so on.
     """
-    machine = with_name_turns(topology)
+    machine = with_name_rotations(topology)
     own = [np.asarray(goes) for goes in automorphisms(machine)]
     # The bound's program takes devices of an orbit as alike. An edit may leave turns of nodes that none of these is.
     fewer = 1 + orbit_labels(len(machine.devices), own).max() > len(orbits(machine))

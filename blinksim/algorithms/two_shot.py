@@ -7,7 +7,7 @@ from fractions import Fraction
 from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
-from blinksim.graphs.arrays import in_turns
+from blinksim.graphs.arrays import round_robin
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.step_loads import Exchange, Round
 from blinksim.topology.graph import Topology
@@ -28,7 +28,7 @@ def build(topology: Topology, collective: Collective) -> Schedule:
     plan = Plan(topology, collective, "two_shot", "steps")
     for _ in range(plan.n):
         plan.add_chunk(Fraction(1, plan.n))
-    src, dst = in_turns(plan.n)
+    src, dst = round_robin(plan.n)
     if len(src):
         plan.send(src, dst, chunk=dst, op=REDUCE, step=0)
         plan.send(src, dst, chunk=src, op=COPY, step=1)

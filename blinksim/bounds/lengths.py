@@ -515,7 +515,7 @@ def interchangeable(topology: Topology, whole: Sequence[int], sums: Mapping[int,
     sums: the lengths of adders, by device.
     """
     # Loads NumPy, which the check of a certificate without grants does not need.
-    from blinksim.topology.symmetry import candidates, name_turns
+    from blinksim.topology.symmetry import candidates, name_rotations
 
     index, members = topology.index, {*topology.members}
     length: dict[tuple[int, int, str], int] = {}
@@ -523,7 +523,7 @@ def interchangeable(topology: Topology, whole: Sequence[int], sums: Mapping[int,
         length[index[link.src], index[link.dst], link.kind] = own
     kept = [(x.in_network, x.name in members, sums.get(place)) for place, x in enumerate(topology.devices)]
     joined = UnionFind(range(len(kept)))
-    for goes in map(list, (*candidates(topology), *name_turns(topology))):
+    for goes in map(list, (*candidates(topology), *name_rotations(topology))):
         if sorted(goes) == list(range(len(kept))) and all(
             length.get((goes[a], goes[b], kind)) == own for (a, b, kind), own in length.items()
         ) and all(kept[device] == kept[image] for device, image in enumerate(goes)):  # fmt: skip

@@ -43,7 +43,7 @@ from blinksim.graphs.programs import (
 from blinksim.graphs.rooted_trees import cheapest_parents, from_parents
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetry import orbits as device_orbits
-from blinksim.topology.symmetry import with_name_turns
+from blinksim.topology.symmetry import with_name_rotations
 from blinksim.traffic import Traffic
 
 # Lengths need no common denominator with anything else, so long fractions may be tried last.
@@ -220,7 +220,7 @@ def best_ways(
     most_ways = _FEW_WAYS if len(hosts) > 1 and topology.ranks > _FEW_RANKS else _MOST_WAYS
     net, plain = network(topology), not collective.rooted and not shares
     # Where one way stands for those that symmetries make of it, its loads are those of orbits.
-    part = with_name_turns(topology) if plain else topology
+    part = with_name_rotations(topology) if plain else topology
     capacities = _Capacities(part, net, plain)
     scale = float(net.capacity.max())
     # The dual: lengths of least price at which every way has a length of 1.

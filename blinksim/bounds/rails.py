@@ -24,7 +24,7 @@ from blinksim.schedule.loads import Resources, resources
 from blinksim.schedule.symmetric import Pool
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
-from blinksim.topology.group import CommutingGroup, node_turns
+from blinksim.topology.group import CommutingGroup, node_automorphisms
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -150,7 +150,7 @@ class Rails:
                 out = {switch for switch in self.exit[:, k, v].tolist() if switch >= 0}
                 into = {switch for switch in self.entry[:, k, v].tolist() if switch >= 0}
                 for pair in ((a, b) for a in out for b in into if a != b and (a, b) not in found):
-                    found[pair] = router.ways(*pair)
+                    found[pair] = router.routes(*pair)
         return found
 
     @cached_property
@@ -305,7 +305,7 @@ class _Translation:
         asked = islice(dict.fromkeys((*pairwise(rows), *pairwise(reversed(rows)))), _ASKED)
         for a, b in asked:
             found = dict[tuple[_Way, _Way], None]()
-            ways = topology.router.ways(int(self.device[a, k]), int(self.device[b, k]))
+            ways = topology.router.routes(int(self.device[a, k]), int(self.device[b, k]))
             for way in ways:
                 passed = [topology.device(topology.links[link].dst) for link in way]
                 outside = [place for place, device in enumerate(passed) if device.node < 0]
@@ -323,14 +323,14 @@ class _Translation:
         alike: list[list[_Way]] = []
         for i, k in pairs:
             rows = np.flatnonzero((self.device[:, i] >= 0) & (self.device[:, k] >= 0))[:2] if i != k else ()
-            both = [router.ways(int(self.device[row, i]), int(self.device[row, k])) for row in rows]
+            both = [router.routes(int(self.device[row, i]), int(self.device[row, k])) for row in rows]
             alike.append([self._keys(way) for way in min(both, key=lambda ways: len(ways[0]), default=())])
         found: list[Sequence[Route]] = []
         for row in range(nodes):
             for (i, k), ways in zip(pairs, alike, strict=True):
                 there: Sequence[Route] = self._at(ways, row)
                 if i != k and not there and min(self.device[row, i], self.device[row, k]) >= 0:
-                    there = router.ways(int(self.device[row, i]), int(self.device[row, k]))
+                    there = router.routes(int(self.device[row, i]), int(self.device[row, k]))
                 found.append(there)
         return found
 
@@ -364,7 +364,7 @@ class TurnedRails(Rails):
     def trunks(self) -> dict[tuple[int, int], Sequence[Route]]:
         """As those of all nodes, but from the switches of the first node only."""
         router, pairs = self.topology.router, ((out, into) for out, into, _ in self._crossings())
-        return {pair: router.ways(*pair) for pair in dict.fromkeys(pairs)}
+        return {pair: router.routes(*pair) for pair in dict.fromkeys(pairs)}
 
     def _crossings(self) -> Iterator[tuple[int, int, int]]:
         """For every way of the first node: its switch, another where such ways enter nodes, and how many nodes."""
@@ -465,7 +465,7 @@ def turned_rails(topology: Topology) -> TurnedRails | None:
 
     None as well where members of a node reach each other only through others, or not all have ways to the fabric.
     """
-    turns = node_turns(topology) if topology.nodes > 1 else None
+    turns = node_automorphisms(topology) if topology.nodes > 1 else None
     if turns is None:
         return None
     members = np.array([topology.index[name] for name in topology.members], dtype=np.int64)
@@ -505,14 +505,14 @@ def _first_ways(topology: Topology, node: Ints, device: Ints) -> tuple[_Ways, _W
     router, (here, there) = topology.router, device.tolist()
     head = topology.ends[1].astype(np.int64)
     holds = np.array([one.holds for one in topology.devices])
-    inside: _Ways = [router.ways(a, b) if a != b else () for a in here for b in here]
+    inside: _Ways = [router.routes(a, b) if a != b else () for a in here for b in here]
     if any(holds[head[list(way[:-1])]].any() for ways in inside for way in ways):
         return None
     outward: _Ways = []
     inward: _Ways = []
     for a, b in zip(here, there, strict=True):
         found: dict[tuple[Route, Route], None] = {}
-        for way in router.ways(a, b):
+        for way in router.routes(a, b):
             passed = head[list(way)]
             outside = np.flatnonzero(node[passed] < 0)
             if not len(outside) or holds[passed[:-1]].any():

@@ -136,7 +136,7 @@ def to_text(schedule: Schedule | SymmetricSchedule) -> str:
             # One key a line, for readability.
             lines = [f"{json.dumps(key)}: {_dump(value)}" for key, value in (document | {"bound": bound}).items()]
         else:
-            document["generators"] = [packed(turn) for turn in whole.turns.generators]
+            document["generators"] = [packed(turn) for turn in whole.group.generators]
             document["bound"] = {key: value for key, value in bound.items() if key != _CERTIFICATE}
             if _CERTIFICATE in bound:
                 document[_CERTIFICATE] = packed_text(json.dumps(bound[_CERTIFICATE], allow_nan=False))

@@ -97,7 +97,7 @@ def among(values: npt.NDArray[Whole], others: npt.NDArray[Whole]) -> npt.NDArray
     return found
 
 
-def in_turns(count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def round_robin(count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Every number below `count` with every other, in turns in which each is once on the left and once on the right.
 
     Whoever sends in this order never waits at a receiver that others send to as well.

@@ -27,7 +27,7 @@ class Network:
 
     tail, head, capacity: per arc; first the links in their order, then the arcs of `limits`. unit: bytes/s of
     capacity 1. members: vertex of each rank. host: node number of every vertex. in_half, out_half: by device,
-    itself if not split. turned: true if all arcs point the other way than the topology's links.
+    itself if not split. transposed: true if all arcs point the other way than the topology's links.
     """
 
     tail: Array
@@ -39,7 +39,7 @@ class Network:
     in_half: Array
     out_half: Array
     limits: tuple[str, ...]
-    turned: bool = False
+    transposed: bool = False
 
     @property
     def vertices(self) -> int:
@@ -66,7 +66,7 @@ class Network:
             self.out_half,
             self.in_half,
             self.limits,
-            not self.turned,
+            not self.transposed,
         )
 
     @cached_property
@@ -112,17 +112,17 @@ class Network:
     def side_names(self, topology: Topology, inside: NDArray[np.bool_]) -> tuple[list[str], list[str]]:
         """A vertex set as (devices inside, device capacities that the cut pays instead of links).
 
-        `inside` is the side that sends in this network; in a turned network the answer is the other side,
+        `inside` is the side that sends in this network; in a transposed network the answer is the other side,
         which sends in the topology.
         """
-        core = inside[: self.devices] if not self.turned else ~inside[: self.devices]
+        core = inside[: self.devices] if not self.transposed else ~inside[: self.devices]
         names = [device.name for device, here in zip(topology.devices, core.tolist(), strict=True) if here]
         limits = []
         for name in self.limits:
             device, _, way = name.rpartition(" ")
             number = topology.index[device]
-            half = int((self.in_half if (way == "in") != self.turned else self.out_half)[number])
-            sends = inside[half] != self.turned
+            half = int((self.in_half if (way == "in") != self.transposed else self.out_half)[number])
+            sends = inside[half] != self.transposed
             if sends == (way == "in") and core[number] == (way == "out"):
                 limits.append(name)
         return names, limits

@@ -95,7 +95,7 @@ def find_hops(topology: Topology, helpers: Sequence[str] = (), *, divided: bool 
                 continue
             if any(index[links[i].dst] in inside for i in route[:-1]):
                 continue
-            ways = topology.router.ways(a, b) if divided else (route,)
+            ways = topology.router.routes(a, b) if divided else (route,)
             used = Counter(resource for way in ways for i in way for resource in passed[i])
             routes[a, b], parts[a, b] = route, {r: Fraction(times, len(ways)) for r, times in used.items()}
             thinnest.add(min(links[i].lane_bandwidth for way in ways for i in way))

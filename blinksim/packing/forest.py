@@ -33,7 +33,7 @@ from blinksim.packing.arborescences import longest, lowered, pack
 from blinksim.packing.scaling import Arcs, clipped, fewest, fixed
 from blinksim.packing.splitting import RoutedTree, Routes, split_off, usual_sets
 from blinksim.topology.graph import Topology
-from blinksim.topology.group import turns_of
+from blinksim.topology.group import commuting_group
 
 # Trees per root that are tried beside the number that needs no rounding.
 _TRIES = 8
@@ -70,7 +70,7 @@ def pack_turned(arcs: Arcs, rate: Fraction, group: Array) -> tuple[list[RootedTr
 def regular_group(topology: Topology) -> Array | None:
     """The elements of a regular group of symmetries, row v the one that takes device 0 to v; None if none is found."""
     count = len(topology.devices)
-    turns = turns_of(topology) if count <= _MOST_VERTICES else None
+    turns = commuting_group(topology) if count <= _MOST_VERTICES else None
     if turns is None or turns.size != count:
         return None
     exponents = turns.place - turns.place[0]

@@ -98,7 +98,7 @@ def _chain(
     before, node = order[:-1], order[1:]
     a, b = (node, before) if collects else (before, node)
     switches = list(zip(rails.exit[a, k, way].tolist(), rails.entry[b, k, way].tolist(), strict=True))
-    trunks = {(x, y): router.ways(x, y)[0] if x != y else () for x, y in dict.fromkeys(switches)}
+    trunks = {(x, y): router.routes(x, y)[0] if x != y else () for x, y in dict.fromkeys(switches)}
     ups = _rows(rails.routes(rails.up, a * local + k, way))
     downs = _rows(rails.routes(rails.down, b * local + k, way))
     ways = [(*up, *trunks[pair], *down) for up, pair, down in zip(ups, switches, downs, strict=True)]

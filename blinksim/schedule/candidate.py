@@ -15,7 +15,7 @@ import numpy as np
 
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.schedule.loads import MOST_SENDS, Spread, chunk_parts, divided, equal_ways, rate
+from blinksim.schedule.loads import MOST_SENDS, Spread, chunk_parts, divided, equal_routes, rate
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.step_loads import Outline, StepLoads
 from blinksim.schedule.symmetric import SymmetricSchedule
@@ -38,7 +38,7 @@ class Candidate:
     @classmethod
     def of(cls, schedule: Schedule) -> Candidate:
         """With all equal routes, if the loads then allow at least the rate that they allow without."""
-        spread = equal_ways(schedule)
+        spread = equal_routes(schedule)
         if spread is not None and (rate(schedule, spread) or 0) < (rate(schedule) or 0):
             spread = None
         return cls(schedule, spread)

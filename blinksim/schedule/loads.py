@@ -2,7 +2,7 @@
 
 A builder chooses one route for a pair of ranks. Where the router knows others that are as short and as wide
 (the NICs of a GPU, parallel links, the planes of a fabric), each carries an equal part, as NCCL's channels
-are divided among NICs. `equal_ways` says which they are; `divided` writes the parts out as chunks of their
+are divided among NICs. `equal_routes` says which they are; `divided` writes the parts out as chunks of their
 own, so that every send has one route again.
 """
 
@@ -219,19 +219,19 @@ class Spread:
         )
 
 
-def equal_ways(schedule: Schedule) -> Spread | None:
+def equal_routes(schedule: Schedule) -> Spread | None:
     """The ways of every route, None if no route has more than one."""
     topology, start = schedule.topology, schedule.route_start.astype(np.int64)
     links = schedule.route_links.astype(np.int64)
     turns = alike_nodes(topology) if len(start) > _MANY_ROUTES and topology.symmetries else None
     if turns is None:
-        found = ways_of_routes(topology, start, links)
+        found = alternatives_of(topology, start, links)
         return Spread.of(found) if any(len(alternatives) > 1 for alternatives in found) else None
     # One route stands for all that symmetries take it to; those of data between switches stand for
     # themselves.
     own, first, which, exponents = alike_routes(turns, start, links)
     lengths = np.diff(start)[first]
-    found = ways_of_routes(topology, np.concatenate([[0], np.cumsum(lengths)]), expand(start, own, first)[1])
+    found = alternatives_of(topology, np.concatenate([[0], np.cumsum(lengths)]), expand(start, own, first)[1])
     if all(len(alternatives) == 1 for alternatives in found):
         return None
     few = Spread.of(found)
@@ -247,14 +247,14 @@ def equal_ways(schedule: Schedule) -> Spread | None:
     )
 
 
-def ways_of_routes(topology: Topology, start: Indices, links: Indices) -> list[Ways]:
+def alternatives_of(topology: Topology, start: Indices, links: Indices) -> list[Ways]:
     """The ways of routes, each as the router has them."""
     router, (tail, head) = topology.router, topology.ends
     ends = zip(tail[links[start[:-1]]].tolist(), head[links[start[1:] - 1]].tolist(), strict=True)
     listed = links.tolist()
     ways = []
     for (first, end), (src, dst) in zip(pairwise(start.tolist()), ends, strict=True):
-        route, alternatives = tuple(listed[first:end]), router.ways(src, dst)
+        route, alternatives = tuple(listed[first:end]), router.routes(src, dst)
         ways.append(alternatives if route in alternatives else router.along(route))
     return ways
 
@@ -291,7 +291,7 @@ def distinct_routes(start: Indices, links: Indices) -> tuple[Indices, Indices]:
     return first, which
 
 
-def one_way(schedule: Schedule) -> Spread:
+def single_routes(schedule: Schedule) -> Spread:
     """Every route by itself."""
     routes = len(schedule.route_start) - 1
     number = np.arange(routes + 1, dtype=np.int32)
@@ -337,7 +337,7 @@ class RouteUses:
 
 def resource_loads(schedule: Schedule, shared: Resources, spread: Spread | None = None) -> list[Fraction]:
     """The exact share of the size that passes each resource. spread: the routes that sends are divided among."""
-    totals, whole = whole_loads(schedule, spread or one_way(schedule), shared)
+    totals, whole = whole_loads(schedule, spread or single_routes(schedule), shared)
     return [Fraction(value, whole) for value in totals]
 
 
@@ -359,7 +359,7 @@ def whole_loads(
 def rate(schedule: Schedule, spread: Spread | None = None) -> Fraction | None:
     """algbw in bytes/s that the loads allow: the least rate / load of any resource; None if nothing is sent."""
     shared = resources(schedule.topology)
-    totals, whole = whole_loads(schedule, spread or one_way(schedule), shared)
+    totals, whole = whole_loads(schedule, spread or single_routes(schedule), shared)
     longest = shared.longest(np.array(totals, dtype=np.int64))
     return whole / longest if longest else None
 

@@ -21,7 +21,7 @@ from blinksim import budget
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import distinct
-from blinksim.schedule.loads import Resources, Spread, resources, ways_of_routes
+from blinksim.schedule.loads import Resources, Spread, alternatives_of, resources
 from blinksim.schedule.model import REDUCE
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import NodeGroup, Pairs, alike_nodes
@@ -350,7 +350,7 @@ def _grid(a: Ints, b: Ints) -> tuple[Ints, Ints]:
 def _spreads(topology: Topology, pairs: Pairs) -> tuple[Spread, Spread]:
     """The ways of what stands for the pairs, and its single routes; the same object if there are no further ways."""
     single = Spread.of([(route,) for route in searched("its messages", topology, pairs)])
-    ways = ways_of_routes(topology, single.start.astype(np.int64), single.links.astype(np.int64))
+    ways = alternatives_of(topology, single.start.astype(np.int64), single.links.astype(np.int64))
     return (Spread.of(ways) if any(len(several) > 1 for several in ways) else single), single
 
 

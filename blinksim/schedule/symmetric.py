@@ -1,7 +1,7 @@
 """Symmetric schedules: base trees, and the group of symmetries that maps them to all trees.
 
 A schedule of 32,768 GPUs has a tree for every GPU, with as many sends each; on a symmetric machine the trees
-are images of one tree. So `base` has one chunk of each sort, and `turns` commuting symmetries of the machine
+are images of one tree. So `base` has one chunk of each sort, and `group` the commuting symmetries of the machine
 (`blinksim.topology.group`). The schedule is the images of every chunk of `base` under the elements of the
 group; a generator that takes all sends of a chunk to sends of the same chunk makes no further image of it.
 
@@ -46,7 +46,7 @@ class SymmetricSchedule:
     ----------
     base : Schedule
         One chunk of each sort with its sends, and its share of the size.
-    turns : CommutingGroup
+    group : CommutingGroup
         The symmetries.
 
     Raises
@@ -63,10 +63,10 @@ class SymmetricSchedule:
     """
 
     base: Schedule
-    turns: CommutingGroup
+    group: CommutingGroup
 
     def __post_init__(self) -> None:
-        if self.turns.topology is not self.base.topology:
+        if self.group.topology is not self.base.topology:
             raise InputError(f"{self.algorithm}: the symmetries are those of another machine")
 
     # --- what a schedule has -------------------------------------------------------------------------------------
@@ -137,33 +137,33 @@ class SymmetricSchedule:
     @cached_property
     def still(self) -> npt.NDArray[np.bool_]:
         """For every chunk of `base` and every generator, whether it takes the chunk's sends to the same ones."""
-        parts, turns = self.base, self.turns
+        parts, group = self.base, self.group
         device, rank = parts.device_of.astype(np.int64), parts.rank_of
-        found = np.zeros((parts.chunks, len(turns.generators)), dtype=bool)
-        for number, (turn, links) in enumerate(zip(turns.generators, turns.links, strict=True)):
-            # Chunks that start and end where they do after a turn as well.
+        found = np.zeros((parts.chunks, len(group.generators)), dtype=bool)
+        for number, (generator, links) in enumerate(zip(group.generators, group.links, strict=True)):
+            # Chunks that start and end where they do under the generator as well.
             stays = np.ones(parts.chunks, dtype=bool)
             for label in (parts.origin, parts.target):
                 known = label >= 0
-                stays[known] &= rank[turn[device[label[known]]]] == label[known]
+                stays[known] &= rank[generator[device[label[known]]]] == label[known]
             if self.collective.rooted:
-                stays &= bool(rank[turn[device[self.collective.root]]] == self.collective.root)
+                stays &= bool(rank[generator[device[self.collective.root]]] == self.collective.root)
             for chunk in np.flatnonzero(stays).tolist():
-                found[chunk, number] = _same(parts, np.flatnonzero(parts.chunk == chunk), turn, links)
+                found[chunk, number] = _same(parts, np.flatnonzero(parts.chunk == chunk), generator, links)
         return found
 
     @cached_property
     def times(self) -> Ints:
         """How many images every chunk of `base` has."""
-        orders = np.array(self.turns.orders, dtype=np.int64)
+        orders = np.array(self.group.orders, dtype=np.int64)
         return np.asarray(np.where(self.still, 1, orders).prod(axis=1), dtype=np.int64)
 
     def elements(self) -> tuple[Ints, Ints]:
         """The chunk of `base` of every chunk, and the exponents (chunks, G) that make it an image of that one."""
         chunk = np.repeat(np.arange(self.base.chunks), self.times)
         left = places(self.times)
-        exponents = np.zeros((len(chunk), len(self.turns.orders)), dtype=np.int64)
-        for number, order in enumerate(self.turns.orders):
+        exponents = np.zeros((len(chunk), len(self.group.orders)), dtype=np.int64)
+        for number, order in enumerate(self.group.orders):
             radix = np.where(self.still[chunk, number], 1, order)
             exponents[:, number] = left % radix
             left = left // radix
@@ -174,7 +174,7 @@ class SymmetricSchedule:
         known = label[chunk] >= 0
         ranks = np.full(len(chunk), -1, dtype=np.int32)
         devices = self.base.device_of[label[chunk][known]].astype(np.int64)
-        ranks[known] = self.base.rank_of[self.turns.along(exponents[known], devices)]
+        ranks[known] = self.base.rank_of[self.group.along(exponents[known], devices)]
         return ranks
 
     @cached_property
@@ -190,7 +190,7 @@ class SymmetricSchedule:
                 "export one, take fewer ranks"
             )
         # Every image of every chunk: those of an exchange sort after sort, others rank after rank and then again.
-        parts, turns, times = self.base, self.turns, self.times
+        parts, group, times = self.base, self.group, self.times
         chunk, exponents = self.elements()
         place = places(times)
         if not self.collective.personalized:
@@ -204,7 +204,7 @@ class SymmetricSchedule:
             home[base.chunk[copies[::-1]]] = base.src[copies[::-1]]
             sent = home[chunk] >= 0
             owner = np.full(len(chunk), -1, dtype=np.int64)
-            owner[sent] = base.rank_of[self.turns.along(exponents[sent], home[chunk[sent]])]
+            owner[sent] = base.rank_of[self.group.along(exponents[sent], home[chunk[sent]])]
             number = np.empty(len(owner), dtype=np.int64)
             number[np.argsort(owner, kind="stable")] = places(np.unique(owner, return_counts=True)[1])
             order = np.lexsort((owner, number))
@@ -216,8 +216,8 @@ class SymmetricSchedule:
         image, send, elements = image[order], send[order], elements[order]
         start = parts.route_start.astype(np.int64)
         table, which = parts.route_links.astype(np.int64), parts.route[send].astype(np.int64)
-        route_start, links = turns.route_images(elements, start, table, which)
-        src, dst = (turns.along(elements, ends[send].astype(np.int64)) for ends in (parts.src, parts.dst))
+        route_start, links = group.route_images(elements, start, table, which)
+        src, dst = (group.along(elements, ends[send].astype(np.int64)) for ends in (parts.src, parts.dst))
         used, route = distinct_routes(route_start, links)
         lengths = np.diff(route_start)[used]
         route_start, links = np.concatenate([[0], np.cumsum(lengths)]), expand(route_start, links, used)[1]
@@ -246,7 +246,7 @@ class SymmetricSchedule:
     @cached_property
     def pooled(self) -> Pool:
         """The resources of the machine, those of an orbit as one."""
-        return Pool.of(self.turns)
+        return Pool.of(self.group)
 
     @cached_property
     def weighted(self) -> Schedule:
@@ -292,16 +292,16 @@ class Pool:
     orbit: Ints
 
     @classmethod
-    def of(cls, turns: CommutingGroup) -> Pool:
+    def of(cls, group: CommutingGroup) -> Pool:
         """From what links the generators take to each other."""
-        own = resources(turns.topology)
+        own = resources(group.topology)
         images = []
-        for turn, links in zip(turns.generators, turns.links, strict=True):
+        for generator, links in zip(group.generators, group.links, strict=True):
             goes = np.arange(len(own.names))
             # Links that go to each other use equal resources in the same order.
             goes[own.members] = expand(own.starts, own.members, links)[1]
             for device, number in own.adders.items():
-                goes[number] = own.adders[int(turn[device])]
+                goes[number] = own.adders[int(generator[device])]
             images.append(goes)
         label = orbit_labels(len(own.names), images)
         _, first = np.unique(label, return_index=True)
@@ -318,11 +318,11 @@ class Pool:
         return cls(shared, size, label)
 
 
-def _same(parts: Schedule, sends: Ints, turn: Ints, links: Ints) -> bool:
-    """True if a turn takes these sends to the same ones, over the same links."""
+def _same(parts: Schedule, sends: Ints, generator: Ints, links: Ints) -> bool:
+    """True if a generator takes these sends to the same ones, over the same links."""
     head = (parts.step[sends].astype(np.int64) * 2 + parts.op[sends]) * 2**20
     ends = [(parts.src[sends].astype(np.int64), parts.dst[sends].astype(np.int64))]
-    ends.append((turn[ends[0][0]], turn[ends[0][1]]))
+    ends.append((generator[ends[0][0]], generator[ends[0][1]]))
     before, after = (np.lexsort((b, a, head)) for a, b in ends)
     for place in (0, 1):
         if not np.array_equal(ends[0][place][before], ends[1][place][after]):
@@ -335,10 +335,10 @@ def _same(parts: Schedule, sends: Ints, turn: Ints, links: Ints) -> bool:
 
 
 def step_loads(whole: SymmetricSchedule) -> StepLoads:
-    """Load per step of one in steps form: sends that turns take to the same connection in a step are one message."""
-    base, turns = whole.base, whole.turns
+    """Load per step of one in steps form: sends that the group takes to one connection are one message."""
+    base, group = whole.base, whole.group
     start, table = base.route_start.astype(np.int64), base.route_links.astype(np.int64)
-    _, first, which, _ = alike_routes(turns, start, table)
+    _, first, which, _ = alike_routes(group, start, table)
     channels = int(base.channel.max(initial=0)) + 1
     key = (base.step.astype(np.int64) * channels + base.channel) * len(first) + which[base.route]
     found, where = np.unique(key, return_inverse=True)
@@ -346,15 +346,15 @@ def step_loads(whole: SymmetricSchedule) -> StepLoads:
     np.add.at(total, where, whole.weighted.share_num[base.chunk])
     route = first[found % len(first)]
     tail, head = base.topology.ends
-    times = turns.images(tail[table[start[route]]], head[table[start[route + 1] - 1]])
+    times = group.images(tail[table[start[route]]], head[table[start[route + 1] - 1]])
     step = found // len(first) // channels
     ends = np.concatenate([[0], np.cumsum(np.diff(start)[route])])
     routes = ends, expand(start, table, route)[1]
-    return loads_of_messages(turns, base.collective, whole.sends, step, routes, total, times, base.share_den)
+    return loads_of_messages(group, base.collective, whole.sends, step, routes, total, times, base.share_den)
 
 
 def loads_of_messages(
-    turns: CommutingGroup,
+    group: CommutingGroup,
     collective: Collective,
     sends: int,
     step: Ints,
@@ -369,7 +369,7 @@ def loads_of_messages(
     links[start[m]:start[m + 1]]. total (M): what all images carry, where `whole` stands for the size. times
     (M): how many images there are.
     """
-    pool, columns, (start, links) = Pool.of(turns), turns.topology.link_columns, routes
+    pool, columns, (start, links) = Pool.of(group), group.topology.link_columns, routes
     shared, count, steps = pool.shared, len(pool.size), int(step.max(initial=-1)) + 1
     row, link = expand(start, links, np.arange(len(step)))
     place, resource = expand(shared.starts, shared.members, link)

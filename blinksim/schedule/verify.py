@@ -184,7 +184,7 @@ def _facts(base: Schedule, whole: SymmetricSchedule | None, slots: int, in_place
         busiest_count=sum(size[number] for other, number in busy if other == rate),
         in_flight=crowd(base)[0] if whole is None else most_in_flight(whole),
         slots=slots,
-        scratch=scratch(base) if whole is None else scratch(base, times=whole.times, orbit=whole.turns.orbit),
+        scratch=scratch(base) if whole is None else scratch(base, times=whole.times, orbit=whole.group.orbit),
         in_place=in_place,
     )
 
@@ -329,16 +329,16 @@ def _wrong_images(whole: SymmetricSchedule, shares: Sequence[Fraction] | None) -
 
 def most_in_flight(whole: SymmetricSchedule) -> int:
     """The most sends that one connection has in one step: in steps those of all images that share it."""
-    base, turns = whole.base, whole.turns
+    base, group = whole.base, whole.group
     if base.form == "forest" or not base.sends:
         return crowd(base)[0]
     src, dst = base.src.astype(np.int64), base.dst.astype(np.int64)
-    a, b, _ = turns.between(src, dst)
+    a, b, _ = group.between(src, dst)
     channels, count = int(base.channel.max()) + 1, len(whole.topology.devices)
     key = ((base.step.astype(np.int64) * channels + base.channel) * count + a) * count + b
     _, first, where = np.unique(key, return_index=True, return_inverse=True)
     sends = np.bincount(where, whole.times[base.chunk])
-    return int((sends / turns.images(src[first], dst[first])).max())
+    return int((sends / group.images(src[first], dst[first])).max())
 
 
 @dataclass(frozen=True, eq=False)
@@ -357,7 +357,7 @@ class Blocks:
     @classmethod
     def read(cls, whole: SymmetricSchedule) -> Blocks:
         """From the origins and targets of the chunks, which must be ranks."""
-        base, turns = whole.base, whole.turns
+        base, group = whole.base, whole.group
         device = base.device_of.astype(np.int64)
         src, dst = device[base.origin], device[base.target]
         keys, back = (_code(whole, *ends) for ends in ((src, dst), (dst, src)))
@@ -365,12 +365,12 @@ class Blocks:
         twin = np.minimum(np.searchsorted(found, back[first]), len(found) - 1)
         twin = np.where(found[twin] == back[first], twin, -1)
         ranks = np.stack([base.origin[first], base.target[first]], axis=1).astype(np.int64)
-        return cls(of, twin, turns.images(src[first], dst[first]), ranks)
+        return cls(of, twin, group.images(src[first], dst[first]), ranks)
 
 
 def _code(whole: SymmetricSchedule, src: Ints, dst: Ints) -> Ints:
     """A number for every pair of devices, equal for those of one orbit."""
-    a, b, _ = whole.turns.between(src, dst)
+    a, b, _ = whole.group.between(src, dst)
     return a * len(whole.topology.devices) + b
 
 

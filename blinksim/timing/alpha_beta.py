@@ -43,8 +43,8 @@ from blinksim.schedule.loads import (
     Spread,
     alike_routes,
     chunk_parts,
-    one_way,
     resources,
+    single_routes,
     whole_loads,
 )
 from blinksim.schedule.model import REDUCE, Schedule
@@ -153,7 +153,7 @@ def route_alphas(schedule: Schedule, spread: Spread | None = None, scale: Floats
 
     scale: a factor on both, of each link.
     """
-    ways, columns = spread or one_way(schedule), schedule.topology.link_columns
+    ways, columns = spread or single_routes(schedule), schedule.topology.link_columns
     latency, overhead = columns.latency * scale, columns.overhead * scale
     first = ways.start[:-1]
     way = np.add.reduceat(latency[ways.links], first) + overhead[ways.links[first]]
@@ -290,7 +290,7 @@ def _step_runs(
     schedule: Schedule, spread: Spread | None, shared: Resources, size: int
 ) -> tuple[list[tuple[Step, int]], Floats]:
     """The steps of a schedule, each with how often it follows itself, and the seconds that each resource is busy."""
-    ways, seconds = spread or one_way(schedule), size / shared.rates
+    ways, seconds = spread or single_routes(schedule), size / shared.rates
     occupied, alphas, starts = (
         RouteUses.of(ways, shared),
         route_alphas(schedule, ways),
@@ -383,14 +383,14 @@ def _forest_cost(timed: Schedule | SymmetricSchedule, spread: Spread | None, siz
     own = resources(timed.topology)
     if isinstance(timed, SymmetricSchedule):
         base, weighted, shared = timed.base, timed.weighted, timed.pooled.shared
-        orbit, images, many = timed.turns.orbit, timed.times, timed.pooled.size
+        orbit, images, many = timed.group.orbit, timed.times, timed.pooled.size
         routes, messages = _symmetric_messages(timed)
     else:
         base, weighted, shared, orbit = timed, timed, own, np.arange(len(timed.topology.devices))
         images, many = np.ones(timed.chunks, dtype=np.int64), np.ones(len(own.names), dtype=np.int64)
         # Every tree sends messages of its own, as a simulation and a program of the schedule do.
         routes, messages = np.unique(timed.route, return_counts=True)
-    ways, seconds, share = spread or one_way(base), size / own.rates, _shares(base)
+    ways, seconds, share = spread or single_routes(base), size / own.rates, _shares(base)
     occupied = RouteUses.of(ways, own)
     carried, whole = whole_loads(weighted, ways, shared, occupied if shared is own else None)
     busy = np.array([value / whole for value in carried]) * (size / shared.rates)
@@ -457,11 +457,11 @@ def _symmetric_messages(whole: SymmetricSchedule) -> tuple[Ints, Counts]:
     if (times / pool.size[pool.shared.of_link[first_link]]).max(initial=0) <= _MOST_A_RANK * base.topology.ranks:
         routes, where = np.unique(base.route, return_inverse=True)
         return routes, np.bincount(where, times).astype(np.int64)
-    _, first, which, _ = alike_routes(whole.turns, start, table)
+    _, first, which, _ = alike_routes(whole.group, start, table)
     messages = distinct(base.step.astype(np.int64) * len(first) + which[base.route]) % len(first)
     used, counts = np.unique(messages, return_counts=True)
     route, (tail, head) = first[used], base.topology.ends
-    return route.astype(np.int32), counts * whole.turns.images(
+    return route.astype(np.int32), counts * whole.group.images(
         tail[table[start[route]]], head[table[start[route + 1] - 1]]
     )
 

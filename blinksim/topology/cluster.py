@@ -212,16 +212,16 @@ def _node_orders(nodes: int, widths: Sequence[int], firsts: Sequence[int]) -> It
     Nodes below one switch of the lowest level, and then full groups of nodes of every level. widths: how many
     nodes are below a switch of each level. firsts: the first nodes of the groups.
     """
-    from blinksim.topology.symmetry import turn_and_swap
+    from blinksim.topology.symmetry import block_generators
 
     for first in firsts:
-        for order in turn_and_swap(nodes, first, min(first + widths[0], nodes)):
+        for order in block_generators(nodes, first, min(first + widths[0], nodes)):
             yield order, 0
     for level, (width, above) in enumerate(zip(widths, [*widths[1:], nodes], strict=True)):
         for first in firsts:
             if first % above == 0:
                 last = min(first + above, nodes)
-                for order in turn_and_swap(nodes, first, last - (last - first) % width, width):
+                for order in block_generators(nodes, first, last - (last - first) % width, width):
                     yield order, level + 1
 
 

@@ -26,11 +26,11 @@ from blinksim.errors import InputError
 from blinksim.graphs.arrays import distinct, expand, per_topology, places
 from blinksim.topology.symmetry import (
     alike_nodes_of,
-    bit_turns,
+    bit_flips,
     encoded,
-    name_turns,
+    name_rotations,
+    node_generators,
     orbit_labels,
-    turn_and_exchange,
     why_not,
 )
 
@@ -201,30 +201,30 @@ def order(turn: Ints) -> int:
 
 
 @per_topology
-def turns_of(topology: Topology) -> CommutingGroup | None:
-    """What `find_turns` finds."""
-    return find_turns(topology)
+def commuting_group(topology: Topology) -> CommutingGroup | None:
+    """The commuting symmetries that `find_commuting_group` finds."""
+    return find_commuting_group(topology)
 
 
 @per_topology
-def node_turns(topology: Topology) -> CommutingGroup | None:
-    """Those of `turns_of` that leave every member in its place among those of its node, None if there are none.
+def node_automorphisms(topology: Topology) -> CommutingGroup | None:
+    """Those of `commuting_group` that leave every member in its place among those of its node, None if there are none.
 
     The router shares equal routes out by that place, so the images of a route are those that it finds itself.
     """
-    group, members = turns_of(topology), topology.member_places
+    group, members = commuting_group(topology), topology.member_places
     node, place = topology.device_nodes[members], np.full(len(topology.devices), -1)
     by_node = np.argsort(node, kind="stable")
     place[members[by_node]] = places(np.unique(node, return_counts=True)[1])
     return None if group is None else group.keeping(place)
 
 
-def place_turn(topology: Topology) -> tuple[CommutingGroup, int] | None:
-    """The one of `turns_of` that takes every member of a node so many places on among those of its node, and how many.
+def place_rotation(topology: Topology) -> tuple[CommutingGroup, int] | None:
+    """The generator that takes every member so many places on among those of its node, and how many.
 
     None if there is none, and where nodes have unequally many members. The places go round.
     """
-    group, members = turns_of(topology), topology.member_places
+    group, members = commuting_group(topology), topology.member_places
     node = topology.device_nodes[members]
     sizes = np.bincount(node[node >= 0])
     local = int(sizes.max(initial=0))
@@ -238,7 +238,7 @@ def place_turn(topology: Topology) -> tuple[CommutingGroup, int] | None:
     return None
 
 
-def find_turns(topology: Topology, more: Sequence[Sequence[int] | Ints] = ()) -> CommutingGroup | None:
+def find_commuting_group(topology: Topology, more: Sequence[Sequence[int] | Ints] = ()) -> CommutingGroup | None:
     """Commuting symmetries of a topology that move members, as many as are easily found; None if there are none.
 
     more: permutations to look at besides; those that are no symmetries are left out.
@@ -249,7 +249,7 @@ def find_turns(topology: Topology, more: Sequence[Sequence[int] | Ints] = ()) ->
     every switch.
     """
     known, members = encoded(topology), topology.member_places
-    given = [*dict.fromkeys((*topology.symmetries, *name_turns(topology), *bit_turns(topology))), *more]
+    given = [*dict.fromkeys((*topology.symmetries, *name_rotations(topology), *bit_flips(topology))), *more]
     # To look for links takes longest: only what gets its turn has to be a symmetry, unless there are too
     # many.
     sure = known.image if len(given) > _MOST_TRIED else known.permutation
@@ -348,7 +348,7 @@ def node_group(topology: Topology) -> NodeGroup | None:
     if len(sets) != 1 or len(sets[0]) < count:
         return None
     (table,) = sets
-    if any(known.image(one) is None for one in turn_and_exchange(len(node), sets)):
+    if any(known.image(one) is None for one in node_generators(len(node), sets)):
         return None
     place = np.zeros(len(node), dtype=np.int64)
     place[table] = np.arange(table.shape[1])
@@ -357,7 +357,7 @@ def node_group(topology: Topology) -> NodeGroup | None:
 
 def alike_nodes(topology: Topology) -> Group | None:
     """What takes routes to routes that the router would find itself: any order of the nodes, or turns of them."""
-    return node_group(topology) or node_turns(topology)
+    return node_group(topology) or node_automorphisms(topology)
 
 
 # Pairs from which on symmetries are worth looking for.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 # Ways that a pair of devices divides its data among.
-MOST_WAYS = 64
+MOST_ROUTES = 64
 Bundle = tuple[int, ...]
 """Links to take in turn; of parallel links a wide one stands there more often than a narrow one."""
 Neighbours = Mapping[int, tuple[Bundle, int]]
@@ -123,7 +123,7 @@ class Bundles:
         unit = Fraction(
             gcd(*(rate.numerator for rate in share.values())), lcm(*(rate.denominator for rate in share.values()))
         )
-        if sum(share.values()) > MOST_WAYS * unit:
+        if sum(share.values()) > MOST_ROUTES * unit:
             widest = max(share.values())
             return tuple(i for i, rate in share.items() if rate == widest)
         return tuple(i for i, rate in share.items() for _ in range(int(rate / unit)))

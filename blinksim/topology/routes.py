@@ -20,7 +20,7 @@ from math import gcd, lcm, prod
 from typing import TYPE_CHECKING
 
 from blinksim.errors import InfeasibleError
-from blinksim.topology.neighbours import MOST_WAYS, OUTSIDE, Between, Bundle, Bundles, Neighbourhood
+from blinksim.topology.neighbours import MOST_ROUTES, OUTSIDE, Between, Bundle, Bundles, Neighbourhood
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
@@ -75,12 +75,12 @@ class Router:
             self._routes[src, dst] = found
         return found
 
-    def ways(self, src: int, dst: int) -> tuple[tuple[int, ...], ...]:
+    def routes(self, src: int, dst: int) -> tuple[tuple[int, ...], ...]:
         """All routes that are as good as `route`, each as often as the data should take it.
 
         The routes part where parallel links do, and where several devices are as near; all pass the same
         devices that hold data. Every branch is taken equally often, or as its bandwidth demands; if that
-        needs more than `MOST_WAYS` ways, as equally as those allow. `route` is one of them.
+        needs more than `MOST_ROUTES` ways, as equally as those allow. `route` is one of them.
         """
         found = self._ways.get((src, dst))
         if found is None:
@@ -97,15 +97,15 @@ class Router:
         found = self._in_turn(region, dst)
         if len(found) == 1:
             return tuple(found)
-        if len(found) > MOST_WAYS or not self._even(region, found):
+        if len(found) > MOST_ROUTES or not self._even(region, found):
             # The branches of one place go with those of another: take every combination.
             choices = self._chosen(region, dst)
             lengths = [len(bundle) for bundle in choices.values()]
             product = prod(lengths)
-            if product <= MOST_WAYS:
+            if product <= MOST_ROUTES:
                 found = [self._combined(choices, src, dst, number) for number in range(product)]
-            elif len(found) > MOST_WAYS:
-                found = found[: min(max(lengths), MOST_WAYS)]
+            elif len(found) > MOST_ROUTES:
+                found = found[: min(max(lengths), MOST_ROUTES)]
         times = Counter(found)
         common = gcd(*times.values())
         return tuple(way for way, number in times.items() for _ in range(number // common))
@@ -119,24 +119,24 @@ class Router:
         parts = []
         for first, end in pairwise((0, *stops)):
             part = route[first:end]
-            ways = self.ways(self._tail[part[0]], self._head[part[-1]])
+            ways = self.routes(self._tail[part[0]], self._head[part[-1]])
             parts.append(ways if part in ways else (part,))
         turns = lcm(*map(len, parts))
-        if turns > MOST_WAYS:
+        if turns > MOST_ROUTES:
             turns = max(map(len, parts))
         return tuple(tuple(link for ways in parts for link in ways[turn % len(ways)]) for turn in range(turns))
 
     def _in_turn(self, region: _Region, place: int) -> Sequence[tuple[int, ...]]:
         """The routes to a place that turn after turn selects: as many as the least common multiple of the branches.
 
-        At most one more than `MOST_WAYS`. Known for a place, they are known for all places behind it.
+        At most one more than `MOST_ROUTES`. Known for a place, they are known for all places behind it.
         """
         known = self._turns.setdefault(region, {region[0]: ((),)})
         found = known.get(place)
         if found is None:
             bundle = self._bundle(region, place)
             before = [self._in_turn(region, self._tail[link]) for link in bundle]
-            count = min(lcm(len(bundle), *map(len, before)), MOST_WAYS + 1)
+            count = min(lcm(len(bundle), *map(len, before)), MOST_ROUTES + 1)
             first = self._turn[region[0]]
             picks = [(first + turn) % len(bundle) for turn in range(count)]
             found = tuple((*before[i][turn % len(before[i])], bundle[i]) for turn, i in enumerate(picks))
@@ -300,7 +300,7 @@ class Router:
 
     def together(self, src: int, dst: int) -> Fraction:
         """Bytes/s of all ways from `src` to `dst` on their own."""
-        ways = self.ways(src, dst)
+        ways = self.routes(src, dst)
         load = Counter(link for way in ways for link in way)
         links = self.topology.links
         shared = Counter[str]()

@@ -21,7 +21,7 @@ from blinksim.topology.cluster import replicate
 from blinksim.topology.elements import check_machine_name, regarded
 from blinksim.topology.fabric import Fabric
 from blinksim.topology.graph import Device, Link, Topology
-from blinksim.topology.symmetry import grid_symmetries, turn_and_swap
+from blinksim.topology.symmetry import block_generators, grid_symmetries
 from blinksim.units import format_rate, format_time, parse_rate
 
 BANDWIDTH = Fraction(25 * 10**9)
@@ -185,7 +185,7 @@ def hypercube(
     flip = tuple(i ^ 1 for i in range(count))
     orders = [
         tuple(sum(bits[to] for to, bit in zip(order, bits, strict=True) if i & bit) for i in range(count))
-        for order in turn_and_swap(dimension)
+        for order in block_generators(dimension)
     ]
     what, figures = f"hypercube of dimension {dimension}", (bandwidth, latency, overhead)
     return _machine(f"hypercube:{dimension}", what, _gpus(count), wires, figures, (flip, *orders))
@@ -198,15 +198,15 @@ def fully_connected(
     _check("full", (gpus,), gpus, gpus * (gpus - 1))
     wires = [(f"gpu{i}", f"gpu{j}") for i, j in combinations(range(gpus), 2)]
     what, figures = f"{gpus} GPUs, every two linked", (bandwidth, latency, overhead)
-    return _machine(f"full:{gpus}", what, _gpus(gpus), wires, figures, turn_and_swap(gpus))
+    return _machine(f"full:{gpus}", what, _gpus(gpus), wires, figures, block_generators(gpus))
 
 
 def one_switch(gpus: int, bandwidth: Fraction = BANDWIDTH, latency: float = LATENCY, overhead: float = 0.0) -> Topology:
     """GPUs around one switch that only forwards; `latency` is that of each of the two links on a path."""
     _check("switch", (gpus,), gpus + 1 if gpus > 1 else gpus, 2 * gpus)
     wires = [(f"gpu{i}", "switch") for i in range(gpus)]
-    devices, symmetries = [*_gpus(gpus), Device("switch", "switch")], [(*order, gpus) for order in turn_and_swap(gpus)]
-    what, figures = f"{gpus} GPUs around a switch", (bandwidth, latency, overhead)
+    what, devices = f"{gpus} GPUs around a switch", [*_gpus(gpus), Device("switch", "switch")]
+    symmetries, figures = [(*order, gpus) for order in block_generators(gpus)], (bandwidth, latency, overhead)
     return _machine(f"switch:{gpus}", what, devices, wires, figures, symmetries, "nvlink")
 
 
@@ -239,7 +239,7 @@ def dragonfly(
     if groups - 1 in (0, each * routers):  # no router without a link between groups, so backwards is the same
         orders.append([*reversed(range(ends)), *reversed(range(ends, ends + count))])
     for first in range(0, routers * gpus, gpus):  # the GPUs on each router of one group
-        for order in turn_and_swap(gpus):
+        for order in block_generators(gpus):
             orders.append([*range(first), *(first + i for i in order), *range(first + gpus, ends + count)])
     what = f"{groups} groups of {routers} routers, each with {gpus} GPUs"
     devices = [*_gpus(ends), *(Device(f"router{i}", "switch") for i in range(count))]
@@ -303,7 +303,7 @@ def _cluster(form: str, nodes: int, gpus: int, bandwidth: Fraction, fabric: Fabr
     devices = inside.devices if inside else (Device("gpu0", "gpu"),)
     links = _duplex([(f"gpu{i}", f"nic{i}") for i in range(gpus)], "nic", nic, latency, overhead)
     first = len(devices)
-    orders = [[*order, *([gpus] if inside else []), *(first + i for i in order)] for order in turn_and_swap(gpus)]
+    orders = [[*order, *([gpus] if inside else []), *(first + i for i in order)] for order in block_generators(gpus)]
     node = Topology(
         "node",
         (*devices, *(Device(f"nic{i}", "nic") for i in range(gpus))),

@@ -199,10 +199,10 @@ def _candidates(topology: Topology, known: _Encoded) -> list[Permutation]:
         return list(topology.symmetries)
     count = len(topology.devices)
     sets = alike_nodes_of(topology, known.device, known.colour)
-    together = turn_and_exchange(count, sets)
+    together = node_generators(count, sets)
     if any(known.image(one) is None for one in together):
         # Some set's nodes differ in what their links share.
-        together = [one for table in sets for one in turn_and_exchange(count, [table])]
+        together = [one for table in sets for one in node_generators(count, [table])]
     return [*topology.symmetries, *_alike_rails(topology, known), *together]
 
 
@@ -222,7 +222,7 @@ def orbit_labels(count: int, permutations: Sequence[NDArray[Any]]) -> NDArray[np
     return np.unique(label, return_inverse=True)[1].astype(np.int64)
 
 
-def turn_and_swap(count: int, first: int = 0, last: int | None = None, width: int = 1) -> list[list[int]]:
+def block_generators(count: int, first: int = 0, last: int | None = None, width: int = 1) -> list[list[int]]:
     """Generators of all permutations of the blocks of `width` of `count` things between `first` and `last`.
 
     The turn by one and, of more than two blocks, the swap of the first two; none for fewer than two.
@@ -290,7 +290,7 @@ def alike_nodes_of(topology: Topology, device: Ints, link: Ints) -> list[Ints]:
     return [np.stack(several) for several in alike.values() if len(several) > 1]
 
 
-def turn_and_exchange(count: int, sets: Sequence[Ints]) -> list[Ints]:
+def node_generators(count: int, sets: Sequence[Ints]) -> list[Ints]:
     """The turn by one of the nodes of every set, and the exchange of its first two, in all sets at once.
 
     Sets have no devices in common, so the orbits are those of the turns and exchanges of one set each. No
@@ -339,7 +339,7 @@ _NUMBERED = re.compile(r"(.*?)([0-9]+)")
 
 
 @per_topology
-def name_turns(topology: Topology) -> list[tuple[int, ...]]:
+def name_rotations(topology: Topology) -> list[tuple[int, ...]]:
     """Permutations of the devices that raise the numbers at the end of names, those of all nodes at once.
 
     Names turn together if there are as many of them as members of a node: ``gpu0`` to ``gpu7`` and ``nic0``
@@ -348,7 +348,7 @@ def name_turns(topology: Topology) -> list[tuple[int, ...]]:
     Examples
     --------
     >>> import blinksim as bs
-    >>> len(name_turns(bs.load("hgx-h200")))
+    >>> len(name_rotations(bs.load("hgx-h200")))
     3
     """
     rows: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
@@ -379,13 +379,13 @@ def name_turns(topology: Topology) -> list[tuple[int, ...]]:
     return turns
 
 
-def bit_turns(topology: Topology) -> list[tuple[int, ...]]:
+def bit_flips(topology: Topology) -> list[tuple[int, ...]]:
     """Permutations that flip a bit of all members' numbers, where nothing but 2^d members is there, as in a hypercube.
 
     Examples
     --------
     >>> import blinksim as bs
-    >>> bit_turns(bs.load("hypercube:2"))
+    >>> bit_flips(bs.load("hypercube:2"))
     [(1, 0, 3, 2), (2, 3, 0, 1)]
     """
     count = topology.ranks
@@ -396,6 +396,6 @@ def bit_turns(topology: Topology) -> list[tuple[int, ...]]:
     return [tuple(places[number[place] ^ 1 << bit] for place in range(count)) for bit in range(count.bit_length() - 1)]
 
 
-def with_name_turns(topology: Topology) -> Topology:
+def with_name_rotations(topology: Topology) -> Topology:
     """The machine with these among its symmetries; those that are none of it are ignored wherever they are used."""
-    return replace(topology, symmetries=(*topology.symmetries, *name_turns(topology)))
+    return replace(topology, symmetries=(*topology.symmetries, *name_rotations(topology)))

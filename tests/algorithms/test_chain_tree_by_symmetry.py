@@ -10,7 +10,7 @@ from blinksim.collective import Collective
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.loads import link_loads
 from blinksim.timing.alpha_beta import cost
-from blinksim.topology.group import place_turn
+from blinksim.topology.group import place_rotation
 
 ALLREDUCE = Collective("allreduce")
 
@@ -20,7 +20,7 @@ def test_images_are_the_trees_of_all_heads(machine: str, nodes: int, step: int) 
     part = bs.Question(machine, nodes=nodes).part()
     whole, written = chain_tree.symmetric(part, ALLREDUCE), chain_tree.build(part, ALLREDUCE)
     assert whole is not None
-    turn = place_turn(part)
+    turn = place_rotation(part)
     assert turn is not None
     assert turn[1] == step
     assert (whole.chunks, whole.sends, whole.steps) == (written.chunks, written.sends, written.steps)

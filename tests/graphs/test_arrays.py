@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blinksim.graphs.arrays import among, distinct, expand, in_turns, places
+from blinksim.graphs.arrays import among, distinct, expand, places, round_robin
 
 WHOLE = st.lists(st.integers(-5, 2**40) | st.integers(-5, 5))
 
@@ -39,7 +39,7 @@ def test_rows_are_those_of_lists(table: list[list[int]], data: st.DataObject) ->
 
 @given(st.integers(0, 30))
 def test_everyone_meets_everyone_in_turns(count: int) -> None:
-    left, right = (ends.tolist() for ends in in_turns(count))
+    left, right = (ends.tolist() for ends in round_robin(count))
     assert sorted(zip(left, right, strict=True)) == [(a, b) for a in range(count) for b in range(count) if a != b]
     for turn in range(count - 1):
         now = slice(turn * count, (turn + 1) * count)

@@ -26,7 +26,7 @@ from blinksim.schedule.model import COPY
 from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.schedule.verify import overwritten_in_place, verify, wrong_exchange
 from blinksim.timing.alpha_beta import cost
-from blinksim.topology.group import find_turns
+from blinksim.topology.group import find_commuting_group
 
 SLOW = "degrade n2.nic3-fabric3 bandwidth=20GB/s"
 
@@ -147,7 +147,7 @@ def test_what_is_wrong_with_a_chunk_is_found(change: str) -> None:
 
 def test_the_symmetries_must_be_those_of_the_machine() -> None:
     whole = made(PARTS["rails"], "allgather")
-    other = find_turns(part_of("hgx-h100", 9))
+    other = find_commuting_group(part_of("hgx-h100", 9))
     assert whole is not None
     assert other is not None
     with pytest.raises(InputError, match="those of another machine"):
@@ -168,7 +168,7 @@ def test_too_many_sends_are_not_written_out(monkeypatch: pytest.MonkeyPatch) -> 
 def straight(machine: str) -> SymmetricSchedule:
     """An alltoall whose blocks go from rank to rank, one of every sort: each in two halves in turn, on their own."""
     part = bs.load(machine).select()
-    turns = find_turns(part)
+    turns = find_commuting_group(part)
     assert turns is not None
     ranks = np.arange(part.ranks)
     src, dst = (grid.ravel() for grid in np.meshgrid(ranks, ranks, indexing="ij"))
@@ -256,7 +256,7 @@ def test_a_generator_in_a_file_that_is_no_symmetry_is_refused(large: SymmetricSc
     path = tmp_path / "odd.json"
     bs.write(large, path)
     document = json.loads(path.read_text())
-    turn = large.turns.generators[0].copy()
+    turn = large.group.generators[0].copy()
     turn[[0, 1]] = turn[[1, 0]]
     document["generators"][0] = packed(turn)
     path.write_text(json.dumps(document))

@@ -18,7 +18,7 @@ from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
 from blinksim.question import Question
 from blinksim.schedule.candidate import Candidate
-from blinksim.schedule.loads import one_way, rate, resource_loads, resources
+from blinksim.schedule.loads import rate, resource_loads, resources, single_routes
 from blinksim.schedule.verify import verify
 from blinksim.timing.alpha_beta import cost
 from blinksim.timing.simulator import simulate
@@ -68,7 +68,7 @@ def test_the_compact_form_says_what_the_divided_schedule_does(topology: Topology
         schedule = candidate.schedule
         assert verify(schedule).ok
         assert candidate.sends == schedule.sends
-        compact = resource_loads(candidate.compact, shared, candidate.spread or one_way(candidate.compact))
+        compact = resource_loads(candidate.compact, shared, candidate.spread or single_routes(candidate.compact))
         assert compact == resource_loads(schedule, shared)
         achieved = rate(schedule)
         assert achieved is not None

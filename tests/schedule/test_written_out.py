@@ -173,7 +173,7 @@ def test_other_names_for_the_same_places_change_no_time() -> None:
     """Every rank takes the place of the one that a symmetry takes it to; the trees are built anew, in every way."""
     part, name = machine("hgx-h100", 8), "allreduce"
     times = set()
-    turns = by_symmetry(part, name).turns
+    turns = by_symmetry(part, name).group
     for turn in (np.arange(len(part.devices)), *turns.generators):
         renamed = part.select([part.devices[int(turn[place])].name for place in part.member_places])
         assert renamed.members != part.members or (turn == np.arange(len(turn))).all()

@@ -20,13 +20,13 @@ from blinksim.schedule import loads as sums
 from blinksim.schedule.candidate import forget
 from blinksim.schedule.loads import resources
 from blinksim.topology import group
-from blinksim.topology.group import CommutingGroup, find_turns, order
+from blinksim.topology.group import CommutingGroup, find_commuting_group, order
 from blinksim.topology.symmetry import (
     alike_nodes_of,
     encoded,
     is_automorphism,
+    node_generators,
     orbit_labels,
-    turn_and_exchange,
 )
 
 MACHINES = ("torus:3x4", "torus:4x4x2", "ring:6", "hypercube:3")
@@ -46,7 +46,7 @@ def cluster(name: str, nodes: int) -> bs.Topology:
     ],
 )
 def test_the_turns_of_nodes_and_dimensions_are_found(part: bs.Topology, orders: set[int]) -> None:
-    found = find_turns(part)
+    found = find_commuting_group(part)
     assert found is not None
     assert set(found.orders) == orders
 
@@ -54,7 +54,7 @@ def test_the_turns_of_nodes_and_dimensions_are_found(part: bs.Topology, orders: 
 @pytest.mark.parametrize("name", MACHINES)
 def test_coordinates_lead_from_the_first_of_an_orbit_to_every_member(name: str) -> None:
     part = bs.load(name).select()
-    found = find_turns(part)
+    found = find_commuting_group(part)
     assert found is not None
     members = np.array([part.index[member] for member in part.members])
     assert np.array_equal(found.along(found.place[members], found.first[members]), members)
@@ -65,7 +65,7 @@ def test_what_turns_one_leaf_turns_all_of_them() -> None:
     node = bs.load("hgx-h100")
     assert node.fabric is not None
     part = node.replicate(12, replace(node.fabric, shape="tree", planes=1, leaf_nodes=4)).select()
-    found = find_turns(part)
+    found = find_commuting_group(part)
     assert found is not None
     assert set(found.orders) == {3, 4, 8}
 
@@ -127,7 +127,7 @@ def test_nodes_that_an_edit_left_alike_are_turned(edit: str) -> None:
     """Every turn is a symmetry, and together they join the nodes that are alike, and no others."""
     part = bs.load("hgx-h100", nodes=6, edits=[edit] if edit else []).select()
     known = encoded(part)
-    found = turn_and_exchange(len(part.devices), alike_nodes_of(part, known.device, known.colour))
+    found = node_generators(len(part.devices), alike_nodes_of(part, known.device, known.colour))
     assert all(is_automorphism(part, turn.tolist()) for turn in found)
     label = orbit_labels(len(part.devices), found)
     first = [label[part.index[f"n{node}.gpu0"]] for node in range(6)]
@@ -141,9 +141,9 @@ def test_all_leaves_at_once_join_what_each_joins() -> None:
     known, count = encoded(part), len(part.devices)
     sets = alike_nodes_of(part, known.device, known.colour)
     assert sorted(len(table) for table in sets) == [2, 3, 4, 4]
-    each = [one for table in sets for one in turn_and_exchange(count, [table])]
+    each = [one for table in sets for one in node_generators(count, [table])]
     images: list[list[Any]] = []
-    for turns in (each, turn_and_exchange(count, sets)):
+    for turns in (each, node_generators(count, sets)):
         links = [known.image(turn) for turn in turns]
         assert all(image is not None for image in links)
         images.append([orbit_labels(count, turns).tolist(), orbit_labels(len(part.links), links).tolist()])  # type: ignore[arg-type]
@@ -153,7 +153,7 @@ def test_all_leaves_at_once_join_what_each_joins() -> None:
 def test_hypercubes_turn_by_flipping_bits() -> None:
     """All flips together take any member to any other, so the trees of one say those of all, at the bound."""
     part, allgather = bs.load("hypercube:6").select(), Collective("allgather")
-    turns = find_turns(part)
+    turns = find_commuting_group(part)
     assert turns is not None
     assert turns.size == part.ranks
     # Each of 63 ranks takes in 63 of 64 shards over six links of 25 GB/s.

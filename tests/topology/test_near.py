@@ -27,7 +27,7 @@ def same_routes(topology: Topology, most: int, seed: int = 0) -> None:
     pairs = list(permutations([topology.index[name] for name in topology.members], 2))
     for pair in Random(seed).sample(pairs, min(most, len(pairs))):
         assert near.route(*pair) == whole.route(*pair)
-        assert near.ways(*pair) == whole.ways(*pair)
+        assert near.routes(*pair) == whole.routes(*pair)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from blinksim.schedule.model import MOST_DENOMINATOR, Schedule
 from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.schedule.tree import Tree
 from blinksim.topology.graph import Topology
-from blinksim.topology.group import CommutingGroup, find_turns, turns_of
+from blinksim.topology.group import CommutingGroup, commuting_group, find_commuting_group
 
 
 def host_turns(hosts: Hosts, devices: int) -> list[NDArray[np.int64]]:
@@ -109,7 +109,7 @@ def symmetric_host_trees(topology: Topology, collective: Collective, aim: Fracti
     if collective.name not in COLLECTIVES or topology.nodes < 2:
         return None
     hosts = read_hosts(topology)
-    turns = None if hosts is None else find_turns(topology, host_turns(hosts, len(topology.devices)))
+    turns = None if hosts is None else find_commuting_group(topology, host_turns(hosts, len(topology.devices)))
     if hosts is None or turns is None:
         return None
     best: SymmetricSchedule | None = None
@@ -143,7 +143,7 @@ def symmetric_turned_trees(topology: Topology, collective: Collective, aim: Frac
     plain = all(device.capacity is None for device in topology.devices) and len(set(key.tolist())) == len(key)
     if collective.name not in COLLECTIVES or count != topology.ranks or not plain:
         return None
-    pairs, turns = pairs_of_links(topology), turns_of(topology)
+    pairs, turns = pairs_of_links(topology), commuting_group(topology)
     if pairs is None or turns is None or turns.size != count:
         return None
     ways = 2 if collective.name == "allreduce" else 1

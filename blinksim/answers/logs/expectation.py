@@ -34,7 +34,7 @@ from blinksim.nccl.tuner.constants import DEFAULT_VERSION, nearest
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import COLLECTIVES
 from blinksim.question import Question, preferring
-from blinksim.schedule.loads import Resources, RouteUses, one_way, resource_loads, resources
+from blinksim.schedule.loads import Resources, RouteUses, resource_loads, resources, single_routes
 from blinksim.schedule.model import Schedule
 from blinksim.timing.alpha_beta import Counts, Floats, Ints, Starts, crossed, route_alphas, step_kinds
 from blinksim.timing.constants import NVLS
@@ -123,7 +123,7 @@ class RingModel:
     @cached_property
     def _figures(self) -> tuple[Resources, Ints, RouteUses, Starts, Floats]:
         """What the time depends on: resources and their seconds per byte, where messages start, and what they use."""
-        shared, ways = resources(self.topology), one_way(self.schedule)
+        shared, ways = resources(self.topology), single_routes(self.schedule)
         seconds = 1 / np.array([float(rate) for rate in shared.rate])
         occupied, starts = RouteUses.of(ways, shared), Starts.of(self.schedule, ways, shared)
         return shared, ways.links[ways.start[:-1]], occupied, starts, seconds
