@@ -273,7 +273,7 @@ def test_blocks_take_the_turns_of_the_program(case: tuple[int, str, str, str, in
             if program.order == WAVES:
                 found.sort(key=lambda turn: (int(program.key[turn[0]]) + turn[1], turn[0]))
             found += [(op, pieces[op] - 1) for op in ops if op not in moving and pieces[op]]
-            assert list(program.turns(queue, part)) == found
+            assert list(program.op_pieces(queue, part)) == found
 
 
 def test_a_leaf_looks_once_in_every_wave() -> None:

@@ -79,8 +79,8 @@ class GpuClock(_Clock):
         self.driver = ""
         with suppress(OSError, subprocess.TimeoutExpired):
             done = subprocess.run(["nvidia-smi", "-q"], capture_output=True, text=True, check=False, timeout=60)
-            found = re.search(r"Driver Version\s*:\s*(\S+)", done.stdout)
-            self.driver = found[1] if found else ""
+            driver = re.search(r"Driver Version\s*:\s*(\S+)", done.stdout)
+            self.driver = driver[1] if driver else ""
         self.nccl_version = self._nccl(2).version
 
     def _nccl(self, gpus: int) -> Nccl:
@@ -91,8 +91,8 @@ class GpuClock(_Clock):
     def time(self, schedule: Schedule, size: int, protocol: str, slices: int | None) -> Sequence[float]:
         """Seconds of each iteration of a schedule; size: bytes of float32."""
         packets = "ll128" if protocol == "ll128" else "simple"
-        found = execute(schedule, size, executor="cupy", protocol=packets, slices=slices, check=False)  # type: ignore[arg-type]
-        return found.times_s
+        execution = execute(schedule, size, executor="cupy", protocol=packets, slices=slices, check=False)  # type: ignore[arg-type]
+        return execution.times_s
 
     def time_nccl(self, gpus: int, collective: str, size: int) -> Sequence[float]:
         """Seconds of each iteration of NCCL's own collective; size: bytes of float32."""

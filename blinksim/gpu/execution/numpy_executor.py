@@ -126,7 +126,7 @@ class _Machine:
         if program.order == READY:
             yield from self._ready_block(queue, part, device)
             return
-        for op, piece in program.turns(queue, part):
+        for op, piece in program.op_pieces(queue, part):
             for (flag,) in program.rows("waits", op):
                 name = (device, flag, part)
                 while self.flags[name] <= piece:

@@ -89,11 +89,11 @@ def execute(
     task = Task(as_schedule(schedule), size_of(size), element_type(dtype), op, in_place, RunOptions.gather(**options))
     program = backend.prepare(task)
     outcome = backend.run(check)
-    found, topology = task.schedule, task.schedule.topology
+    carried, topology = task.schedule, task.schedule.topology
     return Execution(
         machine=topology.name,
-        collective=found.collective,
-        algorithm=found.algorithm,
+        collective=carried.collective,
+        algorithm=carried.algorithm,
         members=topology.members,
         relays=topology.relays,
         links=topology.default_links(),
@@ -249,9 +249,9 @@ class Execution(Result):
                 "cv_percent": 100 * deviation / mean(self.times_s),
                 "times_s": list(self.times_s),
             }
-        found = {key: getattr(self, key, None) for key in _KEYS}
-        found |= {key: list(value) for key, value in found.items() if isinstance(value, tuple)}
-        return found | {
+        facts = {key: getattr(self, key, None) for key in _KEYS}
+        facts |= {key: list(value) for key, value in facts.items() if isinstance(value, tuple)}
+        return facts | {
             "collective": self.collective.name,
             "root": self.collective.root if self.collective.rooted else None,
             "rounding": self.rounding or None,

@@ -66,13 +66,13 @@ def pack(
     tables = []
     for device in range(len(program.devices)):
         queues = [_pack_queue(program, int(queue), lists) for queue in program.queues_of(device)]
-        told = [heralds[other] + 8 * device for other, targets_of in enumerate(sends_to) if device in targets_of]
+        posts = [heralds[other] + 8 * device for other, targets_of in enumerate(sends_to) if device in targets_of]
         awaited = [heralds[device] + 8 * other for other in sends_to[device]]
         stride = max((len(queue) for queue in queues), default=0)
-        head = [len(queues), program.slices, program.order, program.unit, program.piece_units, len(told), len(awaited)]
+        head = [len(queues), program.slices, program.order, program.unit, program.piece_units, len(posts), len(awaited)]
         head += [int(program.staged), inbox_bytes(program), stride, pace]
         filled = [np.concatenate([queue, np.zeros(stride - len(queue), dtype=np.int64)]) for queue in queues]
-        parts = [np.array(head), *filled, np.array([*told, *awaited], dtype=np.int64)]
+        parts = [np.array(head), *filled, np.array([*posts, *awaited], dtype=np.int64)]
         tables.append(np.concatenate(parts).astype(np.int64))
     return tables
 
@@ -100,10 +100,10 @@ def _inside(program: Program, elements: Longs) -> Longs:
     return elements // program.unit * PACKET_LINES * LINE_BYTES if program.packets else elements * program.kind.itemsize
 
 
-def _only(start: Longs, values: Longs, kept: npt.NDArray[np.bool_]) -> tuple[Longs, Longs]:
+def _only(start: Longs, values: Longs, chosen: npt.NDArray[np.bool_]) -> tuple[Longs, Longs]:
     """The rows that are kept, and where those of each op begin among them."""
-    before = np.concatenate(([0], np.cumsum(kept)))
-    return before[start], values[kept]
+    before = np.concatenate(([0], np.cumsum(chosen)))
+    return before[start], values[chosen]
 
 
 def _pack_queue(program: Program, queue: int, lists: tuple[tuple[Longs, Longs], ...]) -> Longs:

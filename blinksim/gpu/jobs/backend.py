@@ -258,7 +258,7 @@ class _Interpreter:
 
     def _block(self, program: Program, queue: int, part: int) -> Generator[bool]:
         """Yields True after a piece, and False when it has to wait."""
-        for op, piece in program.turns(queue, part):
+        for op, piece in program.op_pieces(queue, part):
             value = (self.epoch << 32) + piece + 1
             for (flag,) in program.rows("waits", op):
                 while int(self.flags[self.rank][flag * program.slices + part]) < value:

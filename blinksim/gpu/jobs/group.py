@@ -174,13 +174,13 @@ def mismatched(notes: Words, rank: int, ranks: int) -> list[tuple[int, int, int]
 
     A rank writes its own heralds into its notes as well.
     """
-    found = []
+    different = []
     for other in range(ranks):
         for parity in (0, 1):
             theirs, ours = (int(notes[FIRST_HERALD + 2 * who + parity]) for who in (other, rank))
             if ours and theirs >> 32 == ours >> 32 and theirs != ours:
-                found.append((other, theirs, ours))
-    return sorted(found, key=lambda entry: entry[2] >> 32)
+                different.append((other, theirs, ours))
+    return sorted(different, key=lambda entry: entry[2] >> 32)
 
 
 def _last(notes: Words, who: int) -> tuple[int, int]:

@@ -164,10 +164,10 @@ class JobPlan:
         rules: list[Rule] = []
         for name in CALLED:
             for size in _SIZES:
-                found = project(topology, name, size, model=model)
-                schedule = REGISTRY[found.algorithm].build(topology, Collective(name))
-                protocol = str(found.details.get("protocol") or quicker_protocol(schedule, size))
-                rule = Rule(name, None if size == _SIZES[-1] else 2 * size, found.algorithm, protocol)
+                projection = project(topology, name, size, model=model)
+                schedule = REGISTRY[projection.algorithm].build(topology, Collective(name))
+                protocol = str(projection.details.get("protocol") or quicker_protocol(schedule, size))
+                rule = Rule(name, None if size == _SIZES[-1] else 2 * size, projection.algorithm, protocol)
                 if rules and (rules[-1].collective, rules[-1].what, rules[-1].protocol) == (name, rule.what, protocol):
                     rules.pop()
                 rules.append(rule)

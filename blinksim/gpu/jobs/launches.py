@@ -110,7 +110,7 @@ class Segment:
 
 
 # A vector is tried in as many launches as this at most.
-_MOST_TURNS = 1 << 20
+_MOST_SEGMENTS = 1 << 20
 # What training calls while it computes. On four H200 half of the blocks reach NCCL's rate in long rings, and leave more
 # of the GPU: a step of FSDP takes 0.8 % longer than with NCCL, and with all blocks 2.3 %.
 _BESIDE_COMPUTING = ("allreduce", "allgather", "reducescatter")
@@ -160,7 +160,7 @@ class Planner:
             program = self._program(call, longest, parts)
             if self.segment.holds(program):
                 break
-            if longest <= 1 or len(stretches) > _MOST_TURNS:
+            if longest <= 1 or len(stretches) > _MOST_SEGMENTS:
                 raise InfeasibleError(f"{call}: its schedule needs more inboxes or flags than the group has")
             most = most * 3 // 4
         programs = {longest: program}
@@ -257,8 +257,8 @@ def without_unread(program: Program) -> Program:
     reading = np.unique(at[program.sources[:, 0] == SCRATCH])
     unread = (program.destinations[:, 1] == SCRATCH) & ~np.isin(program.destinations[:, 0], reading)
     op = np.repeat(np.arange(program.ops), np.diff(program.destination_start))
-    kept = np.bincount(op[~unread], minlength=program.ops)
-    unread &= kept[op] > 0  # an op without any target would only wait
+    targets = np.bincount(op[~unread], minlength=program.ops)
+    unread &= targets[op] > 0  # an op without any target would only wait
     sizes = program.sizes.copy()
     left = program.destinations[~unread]
     sizes[~np.isin(np.arange(len(sizes)), left[left[:, 1] == SCRATCH, 0]), SCRATCH] = 0

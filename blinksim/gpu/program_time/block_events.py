@@ -255,11 +255,11 @@ class Launches:
 
     def _store_from(self, block: _Block, at: int, now: float) -> None:
         """Stores a round to its targets from one on, until the block must wait for its turn."""
-        found, port = block.rounds[block.at], block.port
-        targets, load = found.targets, found.load
+        current, port = block.rounds[block.at], block.port
+        targets, load = current.targets, current.load
         while at < len(targets):
             if targets[at] == HERE:
-                self._arrive(block.launch, found.arrival + at, now, now, block.look)
+                self._arrive(block.launch, current.arrival + at, now, now, block.look)
             else:
                 first = block.first = port.served if port.served > block.done else block.done
                 share = block.share
@@ -273,9 +273,9 @@ class Launches:
                         self._call(port)
                     return
                 port.served = first
-                self._send(block, found, at, now)
+                self._send(block, current, at, now)
             at += 1
-        self._stored(block, found, now)
+        self._stored(block, current, now)
 
     def _call(self, port: _Port) -> None:
         """Sees to it that one of those in line comes next."""
@@ -296,9 +296,9 @@ class Launches:
         if line and not port.called:
             self._call(port)
 
-    def _send(self, block: _Block, found: Round, at: int, now: float) -> None:
+    def _send(self, block: _Block, current: Round, at: int, now: float) -> None:
         """One target's data on their way out of this GPU and into the other."""
-        load, me, other = found.load, block.port, self.ports[found.targets[at]]
+        load, me, other = current.load, block.port, self.ports[current.targets[at]]
         out, into = load * me.out_s, load * self.in_s
         begin = me.out_free if me.out_free > now else now
         gone, free = begin + out, other.in_free
@@ -314,7 +314,7 @@ class Launches:
             block.out_at = end
         # Slices of packets cut through: what the first one has brought can be used.
         seen = end - max(out, into) if self.packets else end
-        self._arrive(block.launch, found.arrival + at, seen, end, block.look)
+        self._arrive(block.launch, current.arrival + at, seen, end, block.look)
 
     def _arrive(self, launch: _Launch, number: int, seen: float, landed: float, look: float) -> None:
         launch.seen[number], launch.landed[number], launch.looked[number] = seen, landed, look
@@ -322,12 +322,12 @@ class Launches:
             for other in launch.waiting.pop(number):
                 self._go_on(other)
 
-    def _stored(self, block: _Block, found: Round, now: float) -> None:
+    def _stored(self, block: _Block, current: Round, now: float) -> None:
         """The last target had its turn: the block goes on, and its flag behind the data."""
         block.at += 1
         block.port_s += block.taken
         if not self.packets:
-            work_s = found.work_s - self.load * found.work_s
+            work_s = current.work_s - self.load * current.work_s
             block.work_s += work_s
             until, least = self._both(block), block.came + work_s
             block.until = until = until if until > least else least
@@ -337,9 +337,9 @@ class Launches:
             block.last = block.out_at
         if now > block.until:
             block.until = now
-            block.restart(now, 0.0 if self.packets else found.load * block.port.out_s)
-        if found.flag != NONE:
-            self._raise_flag(block, found.flag)
+            block.restart(now, 0.0 if self.packets else current.load * block.port.out_s)
+        if current.flag != NONE:
+            self._raise_flag(block, current.flag)
         self._go_on(block)
 
     def _raise_flag(self, block: _Block, flag: int) -> None:

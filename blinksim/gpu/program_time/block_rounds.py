@@ -77,7 +77,7 @@ def blocks_of(program: Program, rates: ExecutionRates) -> Blocks:
     return replace(
         blocks,
         rounds=tuple(
-            tuple(found.moved(half * blocks.arrivals, found.load / 2) for found in queue)
+            tuple(moment.moved(half * blocks.arrivals, moment.load / 2) for moment in queue)
             for half in range(2)
             for queue in blocks.rounds
         ),
@@ -101,9 +101,9 @@ class _Reader:
         program, shape = self.program, self.shape
         if program.order == READY:
             raise InputError("queues that take what is ready have no fixed order")
-        turns = [list(program.walk(queue, self.part)) for queue in range(program.queues)]
+        walks = [list(program.walk(queue, self.part)) for queue in range(program.queues)]
         arrivals = 0
-        for number, piece, _ in (turn for queue in turns for turn in queue):
+        for number, piece, _ in (visit for queue in walks for visit in queue):
             if number != END and shape.ops[number].targets:
                 op = shape.ops[number]
                 kind = shape.kinds[op.kind]
@@ -115,16 +115,16 @@ class _Reader:
                 self.first[number, piece] = arrivals
                 self.flag[number, piece] = arrivals + len(sizes) * len(op.targets)
                 arrivals = self.flag[number, piece] + 2
-        tails = [queue[-1][2] * self.rates.visit_s if queue and queue[-1][0] == END else 0.0 for queue in turns]
+        tails = [queue[-1][2] * self.rates.visit_s if queue and queue[-1][0] == END else 0.0 for queue in walks]
         return Blocks(
             rounds=tuple(
                 tuple(
-                    found
+                    entry
                     for number, piece, looks in queue
                     if number != END
-                    for found in self._rounds(shape.ops[number], piece, looks)
+                    for entry in self._rounds(shape.ops[number], piece, looks)
                 )
-                for queue in turns
+                for queue in walks
             ),
             tail_s=tuple(tails),
             device=shape.device,

@@ -29,8 +29,8 @@ from blinksim.timing.constants import ExecutionRates
 
 # Launches that differ less, as a share, go on alike.
 _ALIKE = 1e-4
-# Busy intervals of a port that are kept.
-_KEPT = 32
+# Busy intervals that a port remembers.
+_MOST_BUSY = 32
 
 
 class _Port:
@@ -46,8 +46,8 @@ class _Port:
         busy = self.busy
         if not busy or time > busy[-1][1]:
             busy.append((time, time + load_s))
-            if len(busy) > 2 * _KEPT:
-                del busy[:_KEPT]
+            if len(busy) > 2 * _MOST_BUSY:
+                del busy[:_MOST_BUSY]
             return time + load_s
         first = len(busy) - 1
         while first and busy[first - 1][1] >= time:
@@ -112,12 +112,12 @@ class _Launches:
         own = 0.5 if rates.ports.uneven else 1.0
         self.own_s = [own * seconds for seconds in self.out_s]
         self.in_s, self.posted_s = 1 / rates.ports.into, rates.ports.posted_s
-        self.out, self.into, self.turns = ([_Port() for _ in ports] for _ in range(3))
+        self.out, self.into, self.slots = ([_Port() for _ in ports] for _ in range(3))
         self.queues = [_Queue(protocol.soft) for _ in shape.device]
         arrivals, ops = sum(len(op.targets) for op in shape.ops), len(shape.ops)
         self.seen, self.last_seen, self.landed = ([0.0] * arrivals for _ in range(3))
         self.flag, self.last_flag, self.here, self.last_here = ([0.0] * ops for _ in range(4))
-        self.stored, self.turn, self.looked = ([0.0] * ops for _ in range(3))
+        self.stored, self.slot, self.looked = ([0.0] * ops for _ in range(3))
         self.moments, self.tails = shape.walk(tuple(size.pieces for size in sizes))
         self.ends: list[list[float]] = []
         self.looks: list[list[float]] = []
@@ -225,7 +225,7 @@ class _Launches:
     def _store_packets(self, op: Op, queue: _Queue, size: Sized, nbytes: int, end: int, first: bool) -> None:
         """Packets go out, and leave a flag to their own GPU."""
         out_s = size.wire * self.out_s[op.device]
-        turn, _ = self._send(op, size, queue.time, nbytes, end, first)
+        slot, _ = self._send(op, size, queue.time, nbytes, end, first)
         # They cut through: what was first on its way can be used before all of it has landed.
         lag_s = end * max(out_s, size.wire * self.in_s)
         for number, target in enumerate(op.targets, op.arrival):
@@ -233,8 +233,8 @@ class _Launches:
             queue.last = max(queue.last, self.landed[number])
         if first:
             queue.port_s += nbytes * size.wire * self.own_s[op.device] * op.away
-        if turn > queue.time:
-            queue.restart(turn)
+        if slot > queue.time:
+            queue.restart(slot)
         self.last_here[op.number] = queue.time + self.rates.packets.own_s
         self.looked[op.number] = queue.look
 
@@ -262,14 +262,14 @@ class _Launches:
     ) -> None:
         """A piece goes out, and its flag behind it."""
         came, out_s = queue.time, wire * self.out_s[op.device]
-        turn, out_at = sent
+        slot, out_at = sent
         queue.work_s += work_s
         queue.port_s += piece * wire * self.own_s[op.device] * op.away
         queue.time = came + work_s
         queue.go_on()
         out_at = max(out_at, queue.time, came + piece * out_s * op.away)
-        if turn > queue.time:
-            queue.restart(turn, end * out_s)
+        if slot > queue.time:
+            queue.restart(slot, end * out_s)
         queue.last = max(queue.last, out_at)
         flags = self.rates.flags
         begin, done = queue.fence
@@ -281,7 +281,7 @@ class _Launches:
         self.looked[op.number] = queue.look
 
     def _send(self, op: Op, size: Sized, begin: float, nbytes: int, end: int, first: bool) -> tuple[float, float]:
-        """Data on their way through the ports; when the last round has its turn, and when all of them have landed.
+        """Data on their way through the ports; the time slot of the last round, and when all of them have landed.
 
         begin: when the block comes with the last of them. end: bytes of the last round.
         """
@@ -291,7 +291,7 @@ class _Launches:
         if op.away:
             through = self.out[op.device].take(stored, nbytes * out_s * op.away)
             if first:
-                self.turn[op.number] = self.turns[op.device].take(stored, round_s * op.away) - round_s * op.away
+                self.slot[op.number] = self.slots[op.device].take(stored, round_s * op.away) - round_s * op.away
             else:
                 through = max(begin + end_s, through)
         out_at, place = begin, 0
@@ -301,7 +301,7 @@ class _Launches:
                 continue
             gone = through - (op.away - 1 - place) * end_s
             into_s = nbytes * size.wire * self.in_s
-            landed = max(gone, self.into[target].take(self.turn[op.number] + place * round_s, into_s))
+            landed = max(gone, self.into[target].take(self.slot[op.number] + place * round_s, into_s))
             self.landed[number] = landed
             out_at = max(out_at, landed)
             place += 1
@@ -345,9 +345,9 @@ class ClosedForm:
         sizes = [sized(kind, shape, rates, size, slices, piece, unit) for kind in shape.kinds]
 
         def run(launches: int) -> tuple[list[list[float]], list[list[float]]]:
-            found = _Launches(shape, sizes, rates)
-            found.run(launches)
-            return found.ends, found.looks
+            simulated = _Launches(shape, sizes, rates)
+            simulated.run(launches)
+            return simulated.ends, simulated.looks
 
         time_s, looks_s = timing.timed(run, size, calls, rates.launch_s)
         scale = size * (wire(rates.packets) if program.packets else 1.0)

@@ -196,31 +196,31 @@ def shape_of(program: Program) -> Shape:
     )
 
 
-def _rows(program: Program, table: str, kept: list[bool] | None = None) -> list[list[tuple[int, ...]]]:
-    """The rows of each op in a table of the program, or those that are kept."""
+def _rows(program: Program, table: str, chosen: list[bool] | None = None) -> list[list[tuple[int, ...]]]:
+    """The rows of each op in a table of the program, or the chosen ones."""
     start, rows = getattr(program, f"{table}_start").tolist(), getattr(program, f"{table}s").tolist()
-    keep = kept or [True] * len(rows)
+    keep = chosen or [True] * len(rows)
     return [[tuple(rows[row]) for row in range(start[op], start[op + 1]) if keep[row]] for op in range(program.ops)]
 
 
 def _by_key(shape: Shape) -> tuple[list[Moment], list[int]]:
     """Op after op in each queue; across queues by key."""
-    found: list[tuple[tuple[int, int], Moment]] = []
+    moments: list[tuple[tuple[int, int], Moment]] = []
     for queue in shape.queue_ops:
-        turn: Counter[int] = Counter()
+        position: Counter[int] = Counter()
         for op in queue:
             # Ops that only wait come last, whatever their key.
             key = shape.keys[op] if shape.ops[op].targets else max(shape.keys) + 1
-            found.append(((key, 2 * turn[key]), Moment(op, False, 1)))
+            moments.append(((key, 2 * position[key]), Moment(op, False, 1)))
             if shape.ops[op].targets:
-                found.append(((key, 2 * turn[key] + 1), Moment(op, True, 0)))
-            turn[key] += 1
-    return [moment for _, moment in sorted(found, key=lambda pair: pair[0])], [0] * len(shape.queue_ops)
+                moments.append(((key, 2 * position[key] + 1), Moment(op, True, 0)))
+            position[key] += 1
+    return [moment for _, moment in sorted(moments, key=lambda pair: pair[0])], [0] * len(shape.queue_ops)
 
 
 def _in_waves(shape: Shape, pieces: tuple[int, ...]) -> tuple[list[Moment], list[int]]:
     """A piece of each op in each wave; a block looks at all of its ops in every wave up to its last."""
-    found: list[tuple[tuple[int, int, bool], Moment]] = []
+    moments: list[tuple[tuple[int, int, bool], Moment]] = []
     tails = []
     for queue in shape.queue_ops:
         moving = [op for op in queue if shape.ops[op].targets]
@@ -235,16 +235,16 @@ def _in_waves(shape: Shape, pieces: tuple[int, ...]) -> tuple[list[Moment], list
                 if number != place and (count := _between(done, (wave, place), number, first[other], last[other])) > 0
             )
             if wave == first[op]:
-                found.append(((wave, place, False), Moment(op, False, looks, others)))
+                moments.append(((wave, place, False), Moment(op, False, looks, others)))
                 looks, others = 0, ()
             if wave == last[op]:
-                found.append(((wave, place, True), Moment(op, True, looks, others)))
+                moments.append(((wave, place, True), Moment(op, True, looks, others)))
             done = wave, place
         # It looks at all of them in its last wave, too.
         tails.append((max(last.values(), default=0) - done[0]) * len(moving) + len(moving) - 1 - done[1])
         end_of_all = max(shape.keys) + max(pieces) + 1
-        found += [((end_of_all, op, False), Moment(op, False, 1)) for op in queue if op not in first]
-    return [moment for _, moment in sorted(found, key=lambda pair: pair[0])], tails
+        moments += [((end_of_all, op, False), Moment(op, False, 1)) for op in queue if op not in first]
+    return [moment for _, moment in sorted(moments, key=lambda pair: pair[0])], tails
 
 
 def _between(after: tuple[int, int], to: tuple[int, int], place: int, first: int, last: int) -> int:

@@ -30,8 +30,8 @@ LAUNCHES, LARGE_LAUNCHES = (21, 20), (6, 3)
 LARGE = 16 << 20
 # Pieces of a slice that are simulated, by the order of the program: a pipeline must fill first.
 MOST_PIECES = {BY_KEY: 8, WAVES: 48}
-# With many ops, as many as make so many turns.
-MOST_TURNS, LEAST_PIECES = 3000, 16
+# With many ops, as many as make this many pieces of all ops.
+MOST_OP_PIECES, LEAST_PIECES = 3000, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def run_time(program: Program, rates: ExecutionRates, calls: CallsName = "succes
     longest = int(program.length.max(initial=0))
     pieces = program.pieces(longest, program.slices - 1)
     most = MOST_PIECES.get(program.order, pieces)
-    most = max(min(most, LEAST_PIECES), min(most, MOST_TURNS // max(1, program.ops)))
+    most = max(min(most, LEAST_PIECES), min(most, MOST_OP_PIECES // max(1, program.ops)))
     nbytes = program.layout.count * program.kind.itemsize
     if pieces <= most:
         return _known(program, rates, calls, nbytes)
@@ -143,8 +143,8 @@ def _known(program: Program, rates: ExecutionRates, calls: CallsName, nbytes: in
         waited[np.lexsort((waited, op["wait"]))],
     )  # fmt: skip
     key = (b"".join(table.tobytes() for table in content), program.devices, share, calls, nbytes > LARGE, rates)
-    found = _times.pop(key, None)
-    if found is None:
+    time = _times.pop(key, None)
+    if time is None:
         blocks = blocks_of(program, rates)
 
         def run(launches: int) -> tuple[list[list[float]], list[list[float]]]:
@@ -153,11 +153,11 @@ def _known(program: Program, rates: ExecutionRates, calls: CallsName, nbytes: in
             return events.ends, events.looks
 
         time_s, looks_s = timed(run, nbytes, calls, rates.launch_s)
-        found = parts(time_s, looks_s, busiest_port(program, rates), rates, program.devices)
-    _times[key] = found
+        time = parts(time_s, looks_s, busiest_port(program, rates), rates, program.devices)
+    _times[key] = time
     if len(_times) > _MOST_TIMES:
         _times.popitem(last=False)
-    return found
+    return time
 
 
 def _first_of(first: Longs, then: Longs) -> Longs:
@@ -193,11 +193,11 @@ def parts(
 
     port: which one, and for how long (`busiest`).
     """
-    way, device, busy_s = port
+    direction, device, busy_s = port
     within_s = time_s - rates.launch_s
     ports_s = min(busy_s, within_s)
     looking_s = min(looks_s, within_s - ports_s)
-    return RunTime(rates.launch_s, looking_s, ports_s, within_s - ports_s - looking_s, f"{way} {devices[device]}")
+    return RunTime(rates.launch_s, looking_s, ports_s, within_s - ports_s - looking_s, f"{direction} {devices[device]}")
 
 
 def busiest_port(program: Program, rates: ExecutionRates) -> tuple[str, int, float]:

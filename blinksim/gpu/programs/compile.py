@@ -286,15 +286,15 @@ class _ChunkCompiler:
             landed[device] = values
         for device, values in landed.items():
             self.value[device] = values
-            turn = 0
+            addition = 0
             while len(self.value[device]) > self.compiler.most_sources:
                 # Adds up the first sources of a value that has too many.
                 values = self.value[device]
-                number = self._op(device, (2 * step + 1, turn), 0, values[: self.compiler.most_sources])
+                number = self._op(device, (2 * step + 1, addition), 0, values[: self.compiler.most_sources])
                 place = self.compiler.slot(device, self.chunk)
                 self.ops[number].destinations.append((device, *place))
                 self.value[device] = [_Value(place, number, device), *values[self.compiler.most_sources :]]
-                turn += 1
+                addition += 1
 
     def _op(self, device: int, key: tuple[int, int], channel: int, sources: list[_Value] | None = None) -> int:
         """A new op on `device` that reads `sources` (default: the device's current value); returns its number."""

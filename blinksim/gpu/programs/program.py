@@ -358,7 +358,7 @@ class Program:
         if looks:
             yield END, END, looks
 
-    def turns(self, queue: int, part: int) -> Iterator[tuple[int, int]]:
+    def op_pieces(self, queue: int, part: int) -> Iterator[tuple[int, int]]:
         """(op, piece) of `walk`."""
         return ((op, piece) for op, piece, _ in self.walk(queue, part) if op != END)
 
@@ -409,12 +409,12 @@ PROTOCOLS: tuple[ProtocolName, ...] = get_args(ProtocolName)
 
 def receivers(program: Program) -> list[list[int]]:
     """For each device, the other devices that it stores to."""
-    found: list[set[int]] = [set() for _ in program.devices]
+    targets_of: list[set[int]] = [set() for _ in program.devices]
     source = np.repeat(program.op_device, np.diff(program.destination_start))
     for device, target in zip(source.tolist(), program.destinations[:, 0].tolist(), strict=True):
         if device != target:
-            found[device].add(target)
-    return [sorted(targets) for targets in found]
+            targets_of[device].add(target)
+    return [sorted(targets) for targets in targets_of]
 
 
 def by_flag(program: Program) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:

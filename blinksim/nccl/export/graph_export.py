@@ -63,7 +63,7 @@ Hop = tuple[int, int]
 def graph_file_of(topology: Topology, channels: Sequence[Channel], nodes: int) -> GraphFile:
     """The graph file that makes NCCL use these channels for rings and for trees on each of some nodes."""
     routes = _routes(topology, channels)
-    return GraphFile(tuple((one, channel_graph(topology, channels, nodes, one, routes)) for one in (RING, TREE)))
+    return GraphFile(tuple((kind, channel_graph(topology, channels, nodes, kind, routes)) for kind in (RING, TREE)))
 
 
 def channel_graph(
@@ -76,8 +76,8 @@ def channel_graph(
         closes = family == RING and nodes == 1 and len(channel.gpus) > 2
         hops += pairwise(channel.gpus + channel.gpus[:1] * closes)
     # Trees run up and down; a ring of two GPUs returns over the same link.
-    both_ways = family == TREE or (len(channels[0].gpus) == 2 and nodes == 1)
-    uses = Counter(link for a, b in hops for link in (*routes[a, b], *(routes.get((b, a), ()) if both_ways else ())))
+    two_way = family == TREE or (len(channels[0].gpus) == 2 and nodes == 1)
+    uses = Counter(link for a, b in hops for link in (*routes[a, b], *(routes.get((b, a), ()) if two_way else ())))
     intra = min((topology.links[link].bandwidth / times for link, times in uses.items()), default=_UNLIMITED)
     graph = Graph(
         pattern=PATTERN_RING if family == RING else PATTERN_BALANCED_TREE,
@@ -152,9 +152,9 @@ def graphs_for(schedule: Schedule, most: int = PORTABLE_CHANNELS) -> tuple[Graph
     if comm.nodes > 1 and schedule.form == "forest" and schedule.collective.name == "allreduce":
         rings, channels = False, chains_on_nodes(schedule, most)
     else:
-        found = lines(schedule)
+        orders = lines(schedule)
         members = set(topology.members)
-        for line in found:
+        for line in orders:
             foreign = [device for device in line.devices if device not in members]
             if foreign:
                 raise InfeasibleError(
@@ -162,12 +162,12 @@ def graphs_for(schedule: Schedule, most: int = PORTABLE_CHANNELS) -> tuple[Graph
                     "files list exactly its GPUs. Take the format nccl-graph-set, which makes such a GPU a helper of "
                     "its own communicator, or build without relays"
                 )
-        rings = found[0].ring or schedule.collective.rooted
+        rings = orders[0].ring or schedule.collective.rooted
         if comm.nodes > 1:
-            channels = [ring_on_nodes(topology, line) for line in repeated(found, most)]
+            channels = [ring_on_nodes(topology, line) for line in repeated(orders, most)]
         else:
             numbers = {name: number(topology.device(name)) for name in topology.members}
-            channels = [Channel(tuple(numbers[name] for name in line.devices)) for line in repeated(found, most)]
+            channels = [Channel(tuple(numbers[name] for name in line.devices)) for line in repeated(orders, most)]
     if comm.nodes == 1:
         # Every channel again until none carries more than a thread block moves, or there is no more room.
         tree = channel_graph(topology, channels, 1, TREE, _routes(topology, channels))

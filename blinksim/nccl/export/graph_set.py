@@ -41,12 +41,12 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         raise InfeasibleError(f"helpers know allreduce, broadcast and reduce, not {name}; take the format nccl-graph")
     if len({topology.device(member).node for member in topology.members}) > 1:
         raise InfeasibleError("the chains of a set stay on one node; take the format nccl-graph for several")
-    found = lines(schedule)
-    if any(line.ring for line in found):
+    chains = lines(schedule)
+    if any(line.ring for line in chains):
         raise InfeasibleError("this schedule runs on rings; take the format nccl-graph, which needs one communicator")
     index, allowed = topology.index, rate(schedule)
     cut = []
-    for line in found:
+    for line in chains:
         hops = zip(line.devices, line.devices[1:], strict=False)
         routes = [topology.router.route(index[a], index[b]) for a, b in hops]
         kind = farthest((path_type(topology, route) for route in routes), "NVL")
@@ -62,7 +62,7 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         for _ in range(wide // width)
     ]
     if len(parts) > most:
-        raise InfeasibleError(f"{len(found)} chains need {len(parts)} communicators; at most {most}. Synthesise fewer")
+        raise InfeasibleError(f"{len(chains)} chains need {len(parts)} communicators; at most {most}. Synthesise fewer")
     members = set(topology.members)
     # Broadcast and reduce have rings only; the file's rings are the same chains.
     environment = variables(topology, name == "allreduce", width)
@@ -117,10 +117,10 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     facts = [f"the rules of NCCL {' and '.join(RELEASES)} put every file in force for its communicator", *words]
     if allowed is not None:
         facts.append(f"together {exact_GBps(allowed)} GB/s algbw by their loads")
-    count = "" if len(parts) == len(found) else f"{len(parts)} "
+    count = "" if len(parts) == len(chains) else f"{len(parts)} "
     return Exported(
         files=files,
-        summary=f"{len(found)} chains as {count}communicators, {len(helpers)} helper GPUs, a manifest and a recipe",
+        summary=f"{len(chains)} chains as {count}communicators, {len(helpers)} helper GPUs, a manifest and a recipe",
         facts=tuple(facts),
         proof=("python3 {file}/recipe.py  (CuPy with NCCL, and the GPUs: checks the result, prints the bandwidth)",),
         notes=(

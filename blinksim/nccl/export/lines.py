@@ -85,13 +85,13 @@ def farthest(types: Iterable[str], default: str) -> str:
 
 def _local_gpus(members: Iterable[Device]) -> dict[int, list[int]]:
     """The numbers of the members of every node that has any, in rank order."""
-    found: dict[int, list[int]] = {}
+    gpus_of: dict[int, list[int]] = {}
     for device in members:
-        found.setdefault(device.node, []).append(number(device))
-    for node, gpus in found.items():
+        gpus_of.setdefault(device.node, []).append(number(device))
+    for node, gpus in gpus_of.items():
         if len(set(gpus)) < len(gpus):
             raise InfeasibleError(f"two ranks of node {node} have the same GPU number; NCCL runs one rank on each GPU")
-    return found
+    return gpus_of
 
 
 def communicator(topology: Topology) -> Communicator:
@@ -172,7 +172,7 @@ def lines(schedule: Schedule) -> list[Line]:
 def steps_between(schedule: Schedule, sends: Iterator[int] | list[int]) -> list[Pair]:
     """The hops from GPU to GPU of some sends, with those GPUs that a route passes."""
     topology = schedule.topology
-    found = []
+    hops = []
     for send in sends:
         ends = [topology.devices[int(ends[send])] for ends in (schedule.src, schedule.dst)]
         stops = [ends[0].name]
@@ -183,8 +183,8 @@ def steps_between(schedule: Schedule, sends: Iterator[int] | list[int]) -> list[
                 stops.append(at.name)
             elif at.name == ends[1].name:
                 raise InfeasibleError(f"{at.name} computes in the network; NCCL's rings and chains are of GPUs only")
-        found += list(pairwise(stops))
-    return found
+        hops += list(pairwise(stops))
+    return hops
 
 
 def _chain(schedule: Schedule, chunk: int) -> Line:
@@ -232,8 +232,8 @@ def _rings(schedule: Schedule) -> Iterator[Line]:
     for channel in distinct(schedule.channel).tolist():
         mine = np.flatnonzero(schedule.channel == channel).tolist()
         after: dict[str, set[str]] = {}
-        ways = np.stack([schedule.src[mine], schedule.dst[mine], schedule.route[mine]])
-        _, first = np.unique(ways, axis=1, return_index=True)
+        hops = np.stack([schedule.src[mine], schedule.dst[mine], schedule.route[mine]])
+        _, first = np.unique(hops, axis=1, return_index=True)
         for a, b in steps_between(schedule, [mine[place] for place in first.tolist()]):
             after.setdefault(a, set()).add(b)
         order = [min(after)] if schedule.topology.members[0] not in after else [schedule.topology.members[0]]
@@ -262,20 +262,20 @@ def _common_divisor(share: Fraction, other: Fraction) -> Fraction:
     return share
 
 
-def repeated(found: list[Line], most: int) -> list[Line]:
+def repeated(given: list[Line], most: int) -> list[Line]:
     """The lines with equal shares: each as often as its share needs, since NCCL splits the data evenly over channels.
 
     Raises `InfeasibleError` if that takes more than `most` channels.
     """
-    unit = reduce(_common_divisor, (line.share for line in found))
-    total = int(sum((line.share for line in found), start=Fraction(0)) / unit)
+    unit = reduce(_common_divisor, (line.share for line in given))
+    total = int(sum((line.share for line in given), start=Fraction(0)) / unit)
     if total > most:
         more = f"give channels={total}, which NCCL 2.25 and later load, or " if total <= MOST_CHANNELS else ""
         raise InfeasibleError(
-            f"the shares of these {len(found)} chains need {total} equal channels, and {most} are allowed; {more}build "
-            "the schedule with algorithm=chains, which keeps to few equal channels, or take the format nccl-graph-set"
+            f"the shares of these {len(given)} chains need {total} equal channels, and {most} are allowed; {more}build "
+            "the schedule with algorithm=given, which keeps to few equal channels, or take the format nccl-graph-set"
         )
-    return [line for line in found for _ in range(int(line.share / unit))]
+    return [line for line in given for _ in range(int(line.share / unit))]
 
 
 _BUILD = "Build it with algorithm=chain_tree (chains in the nodes, NCCL's trees between them) or algorithm=ring"
@@ -286,9 +286,9 @@ def ring_on_nodes(topology: Topology, line: Line) -> Channel:
     """What a node sees of a ring; raises `InfeasibleError` unless all nodes see the same, in turn."""
     node = [topology.device(name).node for name in line.devices]
     starts = [i for i in range(len(node)) if node[i] != node[i - 1]]
-    turned = line.devices[starts[0] :] + line.devices[: starts[0]]
+    rotated = line.devices[starts[0] :] + line.devices[: starts[0]]
     parts: list[list[str]] = []
-    for name in turned:
+    for name in rotated:
         if parts and topology.device(parts[-1][-1]).node == topology.device(name).node:
             parts[-1].append(name)
         else:
@@ -296,9 +296,9 @@ def ring_on_nodes(topology: Topology, line: Line) -> Channel:
     order = [topology.device(part[0]).node for part in parts]
     first = order.index(min(order))
     alike = {tuple(number(topology.device(name)) for name in part) for part in parts}
-    turn = order[first:] + order[:first]
+    rotation = order[first:] + order[:first]
     # Descending order equals ascending order with the nodes renamed.
-    one_by_one = turn == sorted(turn) or turn[:1] + turn[:0:-1] == sorted(turn)
+    one_by_one = rotation == sorted(rotation) or rotation[:1] + rotation[:0:-1] == sorted(rotation)
     if len(parts) != len(set(node)) or not one_by_one or len(alike) > 1:
         raise InfeasibleError(
             f"the ring {' '.join(line.devices[:6])} … does not pass the nodes one after another in the same way, and "
@@ -340,7 +340,7 @@ def _chain_of_nodes(
     inside = {b: a for b, a in parent.items() if home[a] == home[b]}
     below = {a: b for b, a in inside.items()}
     heads = [[rank for rank in ranks if rank not in inside] for ranks in nodes]
-    if len(below) != len(inside) or any(len(found) != 1 for found in heads):
+    if len(below) != len(inside) or any(len(tops) != 1 for tops in heads):
         raise InfeasibleError(f"a tree branches inside a node, where NCCL runs chains. {_BUILD}")
     chains = set()
     for (head,) in heads:
@@ -362,19 +362,19 @@ def _chain_of_nodes(
 
 def _nets(topology: Topology, hops: list[tuple[str, str]]) -> tuple[int, int]:
     """(way in, way out) by network device number, the same on every node; raises `InfeasibleError` otherwise."""
-    found = set()
+    pairs = set()
     for a, b in hops:
         route = topology.router.route(topology.index[a], topology.index[b])
         passed = [topology.device(topology.links[i].dst) for i in route]
         ports = [device for device in passed if is_port(topology, device)]
         if len(ports) < 2:
             raise InfeasibleError(f"{a} reaches {b} without NICs on the way; NCCL's files name the network devices")
-        found.add((net_number(topology, ports[-1]), net_number(topology, ports[0])))
-    if len(found) > 1:
+        pairs.add((net_number(topology, ports[-1]), net_number(topology, ports[0])))
+    if len(pairs) > 1:
         raise InfeasibleError(
-            f"the nodes take different NICs ({sorted(found)}); NCCL's file describes one node for all"
+            f"the nodes take different NICs ({sorted(pairs)}); NCCL's file describes one node for all"
         )
-    return found.pop()
+    return pairs.pop()
 
 
 def network_speed(topology: Topology, channels: Sequence[Channel]) -> Fraction:

@@ -74,8 +74,8 @@ class GraphFile:
 
     def graph(self, number: int) -> Graph | None:
         """The graph that NCCL takes for `number`: the last with that id, if it has channels."""
-        found = dict(self.graphs).get(number)
-        return found if found is not None and found.nchannels > 0 else None
+        graph = dict(self.graphs).get(number)
+        return graph if graph is not None and graph.nchannels > 0 else None
 
 
 def read(path: str | Path) -> GraphFile:
@@ -163,8 +163,8 @@ def to_text(file: GraphFile) -> str:
         lines.append(f"{head}>")
         for gpus, nets in graph.paths:
             devices = [f'      <gpu dev="{gpu:#x}"/>' for gpu in gpus]
-            way_in, way_out = ([f'      <net dev="{net:#x}"/>' for net in ends] for ends in (nets[:1], nets[1:2]))
-            lines += ["    <channel>", *way_in, *devices, *way_out, "    </channel>"]
+            net_in, net_out = ([f'      <net dev="{net:#x}"/>' for net in ends] for ends in (nets[:1], nets[1:2]))
+            lines += ["    <channel>", *net_in, *devices, *net_out, "    </channel>"]
         lines.append("  </graph>")
     return "\n".join([*lines, "</graphs>"]) + "\n"
 
@@ -204,8 +204,8 @@ def log_lines(file: GraphFile, gpus: Iterable[int], copies: int = 1) -> list[str
         for number in range(total):
             order = [rank[gpu] for gpu in ring.channels[number % len(ring.channels)]]
             first = order.index(0)
-            turned = order[first:] + order[:first]
-            lines.append(f"Channel {number:02d}/{total:02d} : {' '.join(map(str, turned))}")
+            rotated = order[first:] + order[:first]
+            lines.append(f"Channel {number:02d}/{total:02d} : {' '.join(map(str, rotated))}")
     if tree:
         parts = []
         for number in range(copies * len(tree.channels)):
@@ -222,10 +222,10 @@ def graphs_of(file: GraphFile) -> dict[str, Graph]:
 
     Channels listed beyond ``nchannels`` do not count, and by a port alone a channel enters and leaves.
     """
-    found = {}
+    chosen = {}
     for family, own_id in FAMILIES.items():
         graph = file.graph(own_id)
         if graph is not None:
             nets = tuple((ports[0], ports[-1]) for ports in graph.nets[: graph.nchannels] if ports)
-            found[family] = replace(graph, channels=graph.channels[: graph.nchannels], nets=nets)
-    return found
+            chosen[family] = replace(graph, channels=graph.channels[: graph.nchannels], nets=nets)
+    return chosen

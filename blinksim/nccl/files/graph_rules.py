@@ -141,7 +141,7 @@ def _load(
     root: Node, number: int, comm: Communicator, release: Release, cross_nic: int, accidents: list[str], log: list[str]
 ) -> LoadedGraph:
     """The graph `number` as loading leaves it; the last one with that id wins."""
-    found: LoadedGraph | None = None
+    loaded: LoadedGraph | None = None
     slots: dict[int, int] = {}
     local, ranks = len(comm.gpus), range(len(comm.gpus))
     for graph in root.children:
@@ -151,7 +151,7 @@ def _load(
         if cross_nic == 0 and cross == 1:
             accidents.append(f'line {graph.line}: crossnic="1" is passed over under NCCL_CROSS_NIC=0')
             continue
-        if found is not None:
+        if loaded is not None:
             accidents.append(f"line {graph.line}: a second graph with id {number}; it replaces the first")
         pattern, count = graph.integer("pattern"), graph.integer("nchannels")
         speeds = graph.decimal("speedintra"), graph.decimal("speedinter")
@@ -175,10 +175,10 @@ def _load(
         order = [slots.get(place, 0) for place in range(local * max(0, min(count, 4 * _DEEPEST_HEAP)))]
         gpus = [comm.gpus[rank] if rank in ranks else -1 for rank in order]
         channels = tuple(tuple(gpus[first : first + local]) for first in range(0, len(gpus), local))
-        found = LoadedGraph(count > 0, len(graph.children), channels, speeds, types, pattern)
+        loaded = LoadedGraph(count > 0, len(graph.children), channels, speeds, types, pattern)
         if count > 0:
             accidents += _accidents(graph, number, count, comm, release)
-    return found or LoadedGraph(False, 0)
+    return loaded or LoadedGraph(False, 0)
 
 
 def _path_type(graph: Node, name: str, release: Release, log: list[str]) -> str:
@@ -206,65 +206,65 @@ def _parses(read: Callable[..., object], *text: str | int) -> bool:
 
 def _accidents(graph: Node, number: int, count: int, comm: Communicator, release: Release) -> list[str]:
     """What NCCL accepts without complaint although it cannot be intended."""
-    found = []
+    faults = []
     where = f"line {graph.line}: the {FAMILY_NAMES[number]} graph"
     if count != len(graph.children):
-        found.append(f"{where} says nchannels={count} and has {len(graph.children)} channels")
+        faults.append(f"{where} says nchannels={count} and has {len(graph.children)} channels")
     expected = FAMILY_PATTERNS[number]
     if graph.integer("pattern") not in expected:
-        found.append(f"{where} has pattern {graph.integer('pattern')}; {FAMILY_NAMES[number]}s have {expected[0]}")
+        faults.append(f"{where} has pattern {graph.integer('pattern')}; {FAMILY_NAMES[number]}s have {expected[0]}")
     for name in ("speedintra", "speedinter"):
         text = graph.text(name)
         if graph.decimal(name) <= 0 or not _parses(float, text):
-            found.append(f"{where} has {name}={text[:20]!r}; the tuner needs a positive number of GB/s")
+            faults.append(f"{where} has {name}={text[:20]!r}; the tuner needs a positive number of GB/s")
     for name in ("typeintra", "typeinter"):
         if graph.text(name) not in release.path_types:
-            found.append(f"{where} has {name}={graph.text(name)[:20]!r}; known: {', '.join(release.path_types)}")
+            faults.append(f"{where} has {name}={graph.text(name)[:20]!r}; known: {', '.join(release.path_types)}")
     if graph.integer("samechannels") not in (0, 1):
-        found.append(f"{where} has samechannels={graph.text('samechannels')[:20]!r}, not 0 or 1")
+        faults.append(f"{where} has samechannels={graph.text('samechannels')[:20]!r}, not 0 or 1")
     if number == NVLS:
         if len(graph.children) < len(comm.gpus):
-            found.append(f"{where} has {len(graph.children)} heads for {len(comm.gpus)} GPUs")
-        return found
+            faults.append(f"{where} has {len(graph.children)} heads for {len(comm.gpus)} GPUs")
+        return faults
     # Only a graph that claims NVLink all the way errs where a hop has none.
     linked = comm.linked if graph.text("typeintra").startswith("NVL") else None
     for channel in graph.children[:count]:
-        found += _channel_accidents(channel, number, replace(comm, linked=linked), release)
-    return found
+        faults += _channel_accidents(channel, number, replace(comm, linked=linked), release)
+    return faults
 
 
 def _channel_accidents(channel: Node, number: int, comm: Communicator, release: Release) -> list[str]:
     where = f"line {channel.line}: the channel"
-    found = []
+    faults = []
     for child in channel.children:
         text = child.text("dev")
         if not _parses(int, text, 16 if release.hexadecimal else 0):
-            found.append(f"line {child.line}: dev={text[:20]!r} is no number; NCCL reads {_number(child, release)}")
+            faults.append(f"line {child.line}: dev={text[:20]!r} is no number; NCCL reads {_number(child, release)}")
     listed = [child for child in channel.children if child.name == "gpu"]
     gpus = [_number(child, release) for child in listed]
     nets = [_number(child, release) for child in channel.children if child.name == "net"]
     complete = sorted(gpus) == sorted(comm.gpus)
     if not complete:
         shown = [" ".join(map(str, some[:16])) + " …" * (len(some) > 16) or "none" for some in (gpus, comm.gpus)]
-        found.append(f"{where} lists GPUs {shown[0]}; the communicator has {shown[1]}, each once")
+        faults.append(f"{where} lists GPUs {shown[0]}; the communicator has {shown[1]}, each once")
     elif release.reads_ranks:
         ranks = [child.attributes.get("rank") for child in listed]
         if any(r is not None and c_integer(r) != comm.gpus.index(g) for r, g in zip(ranks, gpus, strict=True)):
-            found.append(f"{where} names ranks that its GPUs do not have; the rank wins over dev")
+            faults.append(f"{where} names ranks that its GPUs do not have; the rank wins over dev")
     if comm.nodes == 1 and nets:
-        found.append(f"{where} lists network devices, but there is one node")
+        faults.append(f"{where} lists network devices, but there is one node")
     if comm.nodes > 1 and len(nets) != 2:
-        found.append(f"{where} lists {len(nets)} network devices; {comm.nodes} nodes need the way in and the way out")
+        faults.append(f"{where} lists {len(nets)} network devices; {comm.nodes} nodes need the way in and the way out")
     if comm.nodes > 1 and comm.nets is not None:
         strange = [net for net in nets if net not in comm.nets]
-        found += [f"{where} lists net {net}, which the machine does not have" for net in strange]
+        faults += [f"{where} lists net {net}, which the machine does not have" for net in strange]
     if complete and comm.linked is not None:
         ends = gpus[:1] if number == RING and comm.nodes == 1 and len(gpus) > 2 else []
         bare = [f"{a}-{b}" for a, b in pairwise(gpus + ends) if (a, b) not in comm.linked]
         if bare:
             hops = ", ".join(bare)
-            found.append(f"{where} goes over {hops} without an NVLink, which typeintra claims for all hops")
-    return found
+            faults.append(f"{where} goes over {hops} without an NVLink, which typeintra claims for all hops")
+    return faults
 
 
 # --- rings and trees ----------------------------------------------------------------------------------------------

@@ -44,25 +44,25 @@ class Gaps:
     @property
     def words(self) -> list[str]:
         """A phrase for each gap."""
-        found = []
+        missing = []
         if self.gpus:
-            found.append(f"{len(self.gpus)} PCIe devices of a GPU's class without a <gpu>")
+            missing.append(f"{len(self.gpus)} PCIe devices of a GPU's class without a <gpu>")
         if self.listed and not self.linked:
-            found.append("no NVLinks")
+            missing.append("no NVLinks")
         if self.adapters:
-            found.append(f"{len(self.adapters)} network adapters without a <net>")
-        return found
+            missing.append(f"{len(self.adapters)} network adapters without a <net>")
+        return missing
 
 
 def gaps(root: Element) -> Gaps:
     """What a topology file leaves out. root: its element <system>."""
-    devices = [one for one in root.walk() if one.tag == "pci"]
-    bare = [(one, one.attributes.get("class", "").lower()) for one in devices if not one.children]
-    gpus = [gpu for one in devices for gpu in one.named("gpu")]
+    devices = [device for device in root.walk() if device.tag == "pci"]
+    bare = [(device, device.attributes.get("class", "").lower()) for device in devices if not device.children]
+    gpus = [gpu for device in devices for gpu in device.named("gpu")]
     return Gaps(
-        tuple(one for one, kind in bare if kind.startswith(_GPU_CLASSES)),
-        tuple(one for one, kind in bare if kind.startswith(_NIC_CLASS)),
-        tuple(one for one in devices if any(one.named("gpu"))),
+        tuple(device for device, kind in bare if kind.startswith(_GPU_CLASSES)),
+        tuple(device for device, kind in bare if kind.startswith(_NIC_CLASS)),
+        tuple(device for device in devices if any(device.named("gpu"))),
         any(child.tag in _GPU_LINKS for gpu in gpus for child in gpu.children),
     )
 
@@ -75,7 +75,7 @@ def complete(root: Element, like: Topology, path: object) -> tuple[Element, str]
     Raises `FileError` if `like` has other GPUs than the file, and `InputError` if they are not NVIDIA's.
     """
     missing = gaps(root)
-    places = sorted((*missing.listed, *missing.gpus), key=lambda one: _bus(one, path))
+    places = sorted((*missing.listed, *missing.gpus), key=lambda device: _bus(device, path))
     if len(places) != like.ranks or like.nodes > 1:
         raise FileError(
             path,
@@ -83,18 +83,18 @@ def complete(root: Element, like: Topology, path: object) -> tuple[Element, str]
             "file is of",
         )
     inside: dict[int, tuple[Element, ...]] = {}
-    told: list[str] = []
+    added: list[str] = []
     if missing.gpus or not missing.linked:
         filled, links = _gpus(places, like, missing.linked, path)
         inside |= filled
-        told += [count(len(missing.gpus), "GPU")] if missing.gpus else []
-        told += [count(links, "NVLink")] if links else []
+        added += [count(len(missing.gpus), "GPU")] if missing.gpus else []
+        added += [count(links, "NVLink")] if links else []
     ports = _ports(missing.adapters, like)
     inside |= ports
-    told += [count(len(like.fabric.ports), "port") + " of the fabric"] if ports and like.fabric else []
+    added += [count(len(like.fabric.ports), "port") + " of the fabric"] if ports and like.fabric else []
     if missing.adapters and not ports:
-        told.append(f"no ports: {like.name} does not have as many for each of {len(missing.adapters)} adapters")
-    return _with(root, inside), f"completed as {like.name}: {', '.join(told) or 'nothing was left out'}"
+        added.append(f"no ports: {like.name} does not have as many for each of {len(missing.adapters)} adapters")
+    return _with(root, inside), f"completed as {like.name}: {', '.join(added) or 'nothing was left out'}"
 
 
 def _gpus(
@@ -102,7 +102,7 @@ def _gpus(
 ) -> tuple[dict[int, tuple[Element, ...]], int]:
     """What is inside every <pci> of a GPU, and how many NVLinks were added."""
     bus = {name: place.attributes["busid"] for name, place in zip(like.members, places, strict=True)}
-    found, added = {}, 0
+    filled, added = {}, 0
     ranked = any("rank" in gpu.attributes for place in places for gpu in place.named("gpu"))
     for dev, (name, place) in enumerate(zip(like.members, places, strict=True)):
         sm = like.device(name).attributes.get("sm")
@@ -118,25 +118,25 @@ def _gpus(
                 gpu.line,
             )
         links = [] if linked else _links(gpu, name, like, bus)
-        added += sum(int(one.attributes["count"]) for one in links if one.tag == "nvlink")
-        rest = tuple(one for one in place.children if one.tag != "gpu")
-        found[id(place)] = (replace(gpu, children=(*gpu.children, *links)), *rest)
-    return found, added
+        added += sum(int(child.attributes["count"]) for child in links if child.tag == "nvlink")
+        rest = tuple(child for child in place.children if child.tag != "gpu")
+        filled[id(place)] = (replace(gpu, children=(*gpu.children, *links)), *rest)
+    return filled, added
 
 
 def _links(gpu: Element, name: str, like: Topology, bus: Mapping[str, str]) -> list[Element]:
     """The links of a GPU as NCCL lists them: at both ends."""
-    found = []
+    links = []
     for link in (link for link in like.links if link.src == name):
         other = like.device(link.dst)
         if link.kind == "c2c":
             facts = {"bw": str(int(link.lane_bandwidth / 10**6)), "count": str(link.lanes)}
-            found.append(_element("c2c", facts, gpu))
+            links.append(_element("c2c", facts, gpu))
         elif link.kind == "nvlink" and other.kind in (*GPU_KINDS, "switch"):
             target, kind = (_HIDDEN_SWITCH, "0x068000") if other.kind == "switch" else (bus[other.name], "0x030200")
             facts = {"target": target, "count": str(link.lanes), "tclass": kind}
-            found.append(_element("nvlink", facts, gpu))
-    return found
+            links.append(_element("nvlink", facts, gpu))
+    return links
 
 
 def _ports(adapters: Sequence[Element], like: Topology) -> dict[int, tuple[Element, ...]]:
@@ -149,12 +149,12 @@ def _ports(adapters: Sequence[Element], like: Topology) -> dict[int, tuple[Eleme
         "speed": str(int(fabric.lane_bandwidth * fabric.lanes * 8 / 10**6)),
         "latency": f"{fabric.latency * 2e6:g}",
     }
-    found: dict[int, tuple[Element, ...]] = {}
+    filled: dict[int, tuple[Element, ...]] = {}
     for place, adapter in enumerate(adapters):
         numbers = range(place * each, (place + 1) * each)
         nets = tuple(_element("net", {"dev": str(dev), **facts}, adapter) for dev in numbers)
-        found[id(adapter)] = (_element("nic", {}, adapter, nets),)
-    return found
+        filled[id(adapter)] = (_element("nic", {}, adapter, nets),)
+    return filled
 
 
 def as_in(like: Topology, machine: Topology) -> Topology:
@@ -163,9 +163,9 @@ def as_in(like: Topology, machine: Topology) -> Topology:
     devices = machine.devices
     if switches:
         can, facts = switches[0].can, switches[0].attributes if len(switches) == 1 else {}
-        told = {key: value for key, value in facts.items() if key.startswith(tuple(IN_NETWORK_FACTS))}
+        stated = {key: value for key, value in facts.items() if key.startswith(tuple(IN_NETWORK_FACTS))}
         devices = tuple(
-            replace(device, can=can, attributes={**device.attributes, **told}) if device.kind == "switch" else device
+            replace(device, can=can, attributes={**device.attributes, **stated}) if device.kind == "switch" else device
             for device in devices
         )
     own, other = machine.fabric, like.fabric

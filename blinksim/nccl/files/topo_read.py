@@ -121,10 +121,10 @@ class _Builder:
     def check(self, root: Element) -> None:
         # NCCL writes 1; RCCL, whose GPUs have a gfx number and xGMI links, 2.
         elements = list(root.walk())
-        rccl = any(one.tag == "xgmi" or "gcn" in one.attributes for one in elements)
+        rccl = any(element.tag == "xgmi" or "gcn" in element.attributes for element in elements)
         integer(self.path, root, "version", low=1, high=2 if rccl else 1)
         safe_xml.check_places(self.path, root, _PARENTS)
-        for tag in sorted({one.tag for one in elements} - set(_KNOWN)):
+        for tag in sorted({element.tag for element in elements} - set(_KNOWN)):
             self.remark(f"elements <{tag[:40]}> passed over: NCCL does not know them")
 
     def build(self, root: Element) -> Topology:
@@ -137,7 +137,7 @@ class _Builder:
         for cpu in cpus:
             self.add_cpu(cpu)
         if not self.gpus:
-            lacks = "".join(f"; {one}" for one in topo_complete.gaps(root).words)
+            lacks = "".join(f"; {gap}" for gap in topo_complete.gaps(root).words)
             message = f"names no GPU: a <gpu> inside a <pci> inside a <cpu>{lacks}. {topo_complete.CURE}"
             raise FileError(self.path, message, root.line)
         for gpu in self.gpus.values():

@@ -112,7 +112,7 @@ def _bus_ids(
     topology: Topology, gpus: Sequence[Device], given: Sequence[str] | None
 ) -> tuple[dict[str, str], Iterator[str]]:
     """Bus ids by name of the device, and those that are left; `gpus` in the order in which `given` lists theirs."""
-    found: dict[str, str] = {}
+    bus_ids: dict[str, str] = {}
     if given is not None:
         lowered = [bus.strip().lower() for bus in given]
         for bus in lowered:
@@ -120,15 +120,15 @@ def _bus_ids(
                 raise InputError(f"{bus[:40]!r} is not a bus id such as 0000:1b:00.0")
         if len(lowered) != len(gpus) or len(set(lowered)) < len(lowered):
             raise InputError(f"{len(gpus)} different bus ids are needed, one for each GPU, not {len(given)}")
-        found = dict(zip((gpu.name for gpu in gpus), lowered, strict=True))
+        bus_ids = dict(zip((gpu.name for gpu in gpus), lowered, strict=True))
     known = {str(d.attributes["busid"]).lower() for d in topology.devices if "busid" in d.attributes}
-    taken = {*found.values(), *known}
+    taken = {*bus_ids.values(), *known}
     made_up = (f"{number >> 8:04x}:{number & 255:02x}:00.0" for number in itertools.count(1))
     left = (bus for bus in made_up if bus not in taken)
     for device in (*gpus, *(d for d in topology.devices if d.kind in ("pcie", "nic"))):
-        if device.name not in found:
-            found[device.name] = str(device.attributes["busid"]) if "busid" in device.attributes else next(left)
-    return found, left
+        if device.name not in bus_ids:
+            bus_ids[device.name] = str(device.attributes["busid"]) if "busid" in device.attributes else next(left)
+    return bus_ids, left
 
 
 class _Writer:
@@ -160,11 +160,11 @@ class _Writer:
     # --- the PCIe tree ------------------------------------------------------------------------------------------------
 
     def children(self, place: str) -> list[Element]:
-        found = []
+        children = []
         for name in self.below.get(place, ()):
             device = self.topology.device(name)
             if device.kind in GPU_KINDS:
-                found.append(self._gpu_branch(device))
+                children.append(self._gpu_branch(device))
             elif device.kind == "pcie":
                 element = Element("pci", self._pci(device, "0x060400"))
                 for link in self.topology.links:
@@ -172,10 +172,10 @@ class _Writer:
                     if link.src == name and other.kind == "pcie" and link.bandwidth == self.rates.local:
                         element.children.append(Element("pcilink", {"target": self.bus[other.name]}))
                 element.children += self.children(name)
-                found.append(element)
+                children.append(element)
             else:
-                found.append(self._nic(device))
-        return found
+                children.append(self._nic(device))
+        return children
 
     def _pci(self, device: Device, kind: str) -> dict[str, str]:
         """The attributes of the PCIe element of a device, as they were, or from the bandwidth of the link above it."""

@@ -184,13 +184,13 @@ class Columns:
             raise FileError(path, f"root must be a rank or -1, not {root[:40]!r}", number)
         size, count = int(given["size"]), int(given.get("count", 0))
         head = size, count, given.get("type", ""), given.get("redop", "none"), int(root)
-        found, start = [], len(self.head)
+        measured, start = [], len(self.head)
         for place, names in enumerate(halves, start=len(self.halves) - len(halves)):
             half = self._half(path, dict(zip(names, words[start:], strict=False)), number)
             start += len(names)
             if half is not None:
-                found.append(measurement(head, place == 1 or self.only_in_place, *half, number))
-        return found
+                measured.append(measurement(head, place == 1 or self.only_in_place, *half, number))
+        return measured
 
     def _half(self, path: str, given: dict[str, str], number: int) -> tuple[Numbers, float | None] | None:
         """The numbers of a half and what it found wrong (None if not checked); None if it was not run."""

@@ -112,18 +112,18 @@ def select(runs: Iterable[Run], collective: str = "") -> list[Run]:
     are several collectives, or if the log leaves it open.
     """
     named = [replace(run, collective=run.collective or collective) for run in runs]
-    found = [run for run in named if not collective or run.collective == collective]
+    chosen = [run for run in named if not collective or run.collective == collective]
     have = sorted({run.collective for run in named if run.collective})
-    if not found:
+    if not chosen:
         raise InputError(f"{named[0].path}: has no test of {collective}, only of {', '.join(have)}")
-    if any(not run.collective for run in found):
-        raise InputError(f"{found[0].path}: does not name its collective; give it, as in collective=allgather")
-    kinds = {run.collective for run in found}
+    if any(not run.collective for run in chosen):
+        raise InputError(f"{chosen[0].path}: does not name its collective; give it, as in collective=allgather")
+    kinds = {run.collective for run in chosen}
     if len(kinds) > 1:
-        raise InputError(f"{found[0].path}: holds {', '.join(sorted(kinds))}; choose one with collective=")
+        raise InputError(f"{chosen[0].path}: holds {', '.join(sorted(kinds))}; choose one with collective=")
     if not kinds <= set(COLLECTIVES):
-        raise InputError(f"{found[0].path}: is a log of {kinds.pop()}; blinksim knows {', '.join(COLLECTIVES)}")
-    return found
+        raise InputError(f"{chosen[0].path}: is a log of {kinds.pop()}; blinksim knows {', '.join(COLLECTIVES)}")
+    return chosen
 
 
 # --- text -----------------------------------------------------------------------------------------------------
@@ -133,8 +133,8 @@ def _read_text(path: str, text: str) -> tuple[Run, ...]:
     drafts, draft, library = list[_Draft](), _Draft(), ""
     for number, raw in enumerate(text.split("\n"), start=1):
         line = _untagged(raw)
-        if found := _NCCL.search(line):
-            draft.nccl = library = found.group(1)
+        if match := _NCCL.search(line):
+            draft.nccl = library = match.group(1)
         if _NOISE.search(line):
             # A message may come in the middle of a row, which goes on in the next line.
             line = _NOISE_TO_END.sub("", line) if draft.columns is not None and _ROW.match(line) else ""
@@ -155,9 +155,9 @@ def _read_text(path: str, text: str) -> tuple[Run, ...]:
         if draft.columns is None:
             raise FileError(path, "has no heading like '# size count type redop root time algbw busbw'; is it a log?")
         raise FileError(path, "has a heading and no measurement below it; did the test end early?")
-    for one in drafts:
-        one.nccl = one.nccl or library
-    return tuple(one.finish(path, 1 + max((place.rank for place in one.places), default=-1)) for one in drafts)
+    for log in drafts:
+        log.nccl = log.nccl or library
+    return tuple(log.finish(path, 1 + max((place.rank for place in log.places), default=-1)) for log in drafts)
 
 
 def _untagged(line: str) -> str:

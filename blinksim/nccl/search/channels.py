@@ -215,8 +215,8 @@ class Attempt:
         target, reach, laid = self.target, self.reach, len(self.channels)
         ports = reach.ports_for(None)
         needed = target.bw_inter // GB * GB
-        for turn in range(len(ports)):
-            port = ports[(laid + turn) % len(ports)]
+        for offset in range(len(ports)):
+            port = ports[(laid + offset) % len(ports)]
             if self.port_free[port] < needed:
                 continue
             if target.pattern == PATTERN_RING and target.cross == 2 and laid & 1 and port != self.nets[-1][1]:

@@ -71,8 +71,8 @@ class Paths:
 
     def widest(self) -> int:
         """The largest bandwidth of a path that a channel needs: between GPUs, or to a port if there are ports."""
-        found = self.to_ports() if self.ports else self.between_gpus()
-        return max((path.bandwidth for path in found), default=LOCAL_BANDWIDTH)
+        paths = self.to_ports() if self.ports else self.between_gpus()
+        return max((path.bandwidth for path in paths), default=LOCAL_BANDWIDTH)
 
     def total(self) -> int:
         """The most that one GPU can send: over all its NVLinks, or over PCIe."""
@@ -185,14 +185,14 @@ def _merge(a: int, b: int) -> int:
 def _walk(system: System, end: int) -> dict[int, Path]:
     """The path to `end` from every vertex that reaches it."""
     vertices, gpus = system.vertices, set(system.gpus)
-    found = {end: Path(LOC, LOCAL_BANDWIDTH)}
+    paths = {end: Path(LOC, LOCAL_BANDWIDTH)}
     layer = [end]
     while layer:
         following: list[int] = []
         # A GPU only leads to others, and changes nothing where those are reached in no more hops.
-        useless = found.keys() >= gpus
+        useless = paths.keys() >= gpus
         for here in layer:
-            path = found[here]
+            path = paths[here]
             bridge = here != end and vertices[here].kind == GPU_KIND
             if bridge and (useless or path.hops > 1):
                 continue
@@ -201,16 +201,16 @@ def _walk(system: System, end: int) -> dict[int, Path]:
                 there = wire.dst
                 if bridge and (wire.kind != NVL or vertices[there].kind != GPU_KIND):
                     continue
-                known = found.get(there)
+                known = paths.get(there)
                 width = min(path.bandwidth, wire.bandwidth)
                 if known is not None and (known.hops <= path.hops or known.bandwidth >= width):
                     continue
                 kind = _merge(path.kind, _step(system, here, i, path))
-                found[there] = Path(kind, width, (system.back[i], *path.wires))
+                paths[there] = Path(kind, width, (system.back[i], *path.wires))
                 if there not in following:
                     following.append(there)
         layer = following
-    return found
+    return paths
 
 
 def _step(system: System, here: int, i: int, path: Path) -> int:

@@ -207,19 +207,19 @@ class Reach:
             return self._preferred[gpu]
         gpus = range(self.count) if gpu is None else (gpu,)
         index = {port: number for number, port in enumerate(self.ports)}
-        found: dict[int, None] = {}
-        for one in gpus:
-            own = [self.paths.port_of(self.gpus[one], channel) for channel in range(len(self.ports))]
+        ports: dict[int, None] = {}
+        for member in gpus:
+            own = [self.paths.port_of(self.gpus[member], channel) for channel in range(len(self.ports))]
             # The ports that a GPU takes in turn repeat from the first on.
-            turns = own[: own.index(own[0], 1)] if own[0] in own[1:] else own
-            found |= dict.fromkeys(index[port] for port in turns if port in index)
+            rotation = own[: own.index(own[0], 1)] if own[0] in own[1:] else own
+            ports |= dict.fromkeys(index[port] for port in rotation if port in index)
         for kind in range(self.target.type_inter + 1):
-            for one in gpus:
+            for member in gpus:
                 near = (
-                    port for port, vertex in enumerate(self.ports) if self.paths[self.gpus[one], vertex].kind == kind
+                    port for port, vertex in enumerate(self.ports) if self.paths[self.gpus[member], vertex].kind == kind
                 )
-                found |= dict.fromkeys(near)
-        self._preferred[gpu] = list(found)
+                ports |= dict.fromkeys(near)
+        self._preferred[gpu] = list(ports)
         return self._preferred[gpu]
 
     def starts(self, port: int) -> list[int]:

@@ -98,12 +98,12 @@ class _Search:
             self.visits = self._failed[key]
             return
         attempt = Attempt(self.paths, self.now, self.best, budget)
-        found = attempt.run()
+        channels = attempt.run()
         self.visits = attempt.visits
-        if found is None:
+        if channels is None:
             self._failed[key] = attempt.visits
         else:
-            self.best = found
+            self.best = channels
 
     # --- first pass -----------------------------------------------------------------------------------------------
 
@@ -165,23 +165,23 @@ class _Search:
 
     def double(self) -> None:
         """Cuts wide channels in two."""
-        best, found = self.best.target, self.best.nchannels
-        if not found or best.pattern == PATTERN_NVLS or best.bw_intra < 25 * GB:
+        best, nchannels = self.best.target, self.best.nchannels
+        if not nchannels or best.pattern == PATTERN_NVLS or best.bw_intra < 25 * GB:
             return
-        if self.sm > 80 and best.bw_intra < 50 * GB and found > 4:
+        if self.sm > 80 and best.bw_intra < 50 * GB and nchannels > 4:
             return
-        count = min(2 * found, best.most)
-        parts = -(-count // found)
+        count = min(2 * nchannels, best.most)
+        parts = -(-count // nchannels)
         channels, nets = (self.best.channels * 2)[:count], (self.best.nets * 2)[:count]
         halved = replace(best, bw_intra=best.bw_intra // parts, bw_inter=best.bw_inter // parts)
         self.best = replace(self.best, target=halved, channels=channels, nets=nets)
 
     def second_pass(self) -> None:
         """Raises the bandwidth of the channels found."""
-        found = self.best.target
-        index = next((i for i, rate in enumerate(self.rates) if rate <= found.bw_inter), len(self.rates) - 1)
+        target = self.best.target
+        index = next((i for i, rate in enumerate(self.rates) if rate <= target.bw_inter), len(self.rates) - 1)
         rate = self.rates[index]
-        self.now = replace(found, bw_intra=rate, bw_inter=rate, least=self.best.nchannels, hops=self.best.hops)
+        self.now = replace(target, bw_intra=rate, bw_inter=rate, least=self.best.nchannels, hops=self.best.hops)
         self.visits = -1
         while self.visits != 0 and index > 0:
             now, best = self.now, self.best.target

@@ -286,7 +286,7 @@ class _Builder:
         if self.topology.fabric is not None:
             width = self.topology.fabric.lane_bandwidth * self.topology.fabric.lanes
             return dict.fromkeys(self.topology.fabric.ports, width)
-        found: defaultdict[str, Fraction] = defaultdict(Fraction)
+        rates: defaultdict[str, Fraction] = defaultdict(Fraction)
         for link in self.topology.links:
             here = self.topology.device(link.src)
             if here.node == self.node and self.topology.device(link.dst).node != self.node:
@@ -294,8 +294,8 @@ class _Builder:
                     raise InfeasibleError(
                         f"{link.name} joins nodes without a network interface; only nodes joined by those are predicted"
                     )
-                found[link.src] += link.bandwidth
-        return found
+                rates[link.src] += link.bandwidth
+        return rates
 
     def vertex(self, device: Device, number: int, leaves: bool) -> Vertex:
         """number: of a GPU that does not say its own. leaves: True if links leave the node from it."""
@@ -374,9 +374,9 @@ class _Builder:
 
     def system(self) -> System:
         # A link without one back cannot be used: NCCL takes every path in both directions.
-        kept = {key: width for key, width in self.widths.items() if (key[1], key[0], key[2]) in self.widths}
-        wires = [Wire(a, b, kind, round(width / GRAIN)) for (a, b, kind), width in kept.items()]
-        number = {key: i for i, key in enumerate(kept)}
+        mutual = {key: width for key, width in self.widths.items() if (key[1], key[0], key[2]) in self.widths}
+        wires = [Wire(a, b, kind, round(width / GRAIN)) for (a, b, kind), width in mutual.items()]
+        number = {key: i for i, key in enumerate(mutual)}
         out: list[list[int]] = [[] for _ in self.vertices]
         for i in sorted(range(len(wires)), key=lambda i: -wires[i].bandwidth):
             out[wires[i].src].append(i)
@@ -388,7 +388,7 @@ class _Builder:
             vertices=tuple(self.vertices),
             wires=tuple(wires),
             out=tuple(map(tuple, out)),
-            back=tuple(number[b, a, kind] for a, b, kind in kept),
+            back=tuple(number[b, a, kind] for a, b, kind in mutual),
             nnodes=self.nnodes,
             ranks=tuple(numbers[name] for name in self.members),
             arch=arch,

@@ -58,14 +58,14 @@ class Constants:
         row = self.generation(sm)
         if nnodes > 1:
             name = self.ll_most_by_cpu.get(vendor, self.ll_most_by_cpu["default"])
-            row = next(found for found in self.generations if found.name == name)
+            row = next(generation for generation in self.generations if generation.name == name)
         return row.ll_most[min(nnodes, 3) - 1]
 
 
 def versions() -> list[str]:
     """The versions of NCCL whose figures lie in models/, oldest first."""
-    found = [path.stem.removeprefix(_PREFIX) for path in data_files.files("models", f"{_PREFIX}*.yaml")]
-    return sorted(found, key=lambda version: [int(part) for part in version.split(".")])
+    names = [path.stem.removeprefix(_PREFIX) for path in data_files.files("models", f"{_PREFIX}*.yaml")]
+    return sorted(names, key=lambda version: [int(part) for part in version.split(".")])
 
 
 def nearest(version: str) -> str:
@@ -75,7 +75,7 @@ def nearest(version: str) -> str:
     if version in known:
         return version
     branch = version.split(".")[:2]
-    return next((one for one in known if one.split(".")[:2] == branch), DEFAULT_VERSION)
+    return next((name for name in known if name.split(".")[:2] == branch), DEFAULT_VERSION)
 
 
 @cache

@@ -22,8 +22,8 @@ from blinksim.nccl.tuner.constants import Constants
 from blinksim.topology.edits import IN_NETWORK
 from blinksim.topology.graph import Topology
 
-# Communicators whose channels are kept in the process: the search takes longer than all else.
-_KEPT = 64
+# Communicators whose channels are cached: the search takes longer than all else.
+_MOST_CACHED = 64
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Prediction:
     @property
     def graphs(self) -> dict[str, Graph]:
         """The graphs by family: ``ring``, ``tree`` and perhaps ``nvls``."""
-        found = {"ring": self.ring, "tree": self.tree}
-        return found if self.nvls is None else {**found, "nvls": self.nvls}
+        graphs = {"ring": self.ring, "tree": self.tree}
+        return graphs if self.nvls is None else {**graphs, "nvls": self.nvls}
 
     @property
     def nchannels(self) -> int:
@@ -118,7 +118,7 @@ def predict(
     return _predicted(topology, topology.edits, chosen, nodes, version, multicast, given)
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_MOST_CACHED)
 def _predicted(
     topology: Topology,
     edits: tuple[str, ...],
@@ -143,7 +143,7 @@ def _predicted(
 
     own = dict(given)
 
-    def found(family: str, pattern: int, least: int, most: int) -> Graph | None:
+    def graph_of(family: str, pattern: int, least: int, most: int) -> Graph | None:
         graph = own[family] if family in own else search(paths, rules, pattern, least, most)
         if graph is not None and graph.nchannels and graph.type_intra == PATH_TYPES[DIS]:
             joined = ", ".join(topology.members if members is None else members)
@@ -153,11 +153,11 @@ def _predicted(
             )
         return graph
 
-    ring = found("ring", PATTERN_RING, 1, MOST_CHANNELS)
+    ring = graph_of("ring", PATTERN_RING, 1, MOST_CHANNELS)
     assert ring is not None
-    tree = found("tree", PATTERN_BALANCED_TREE, ring.nchannels, ring.nchannels)
+    tree = graph_of("tree", PATTERN_BALANCED_TREE, ring.nchannels, ring.nchannels)
     assert tree is not None
-    nvls = found("nvls", PATTERN_NVLS, 1, MOST_CHANNELS) if job.multicast else None
+    nvls = graph_of("nvls", PATTERN_NVLS, 1, MOST_CHANNELS) if job.multicast else None
     return Prediction(
         machine=topology.name,
         members=topology.members if members is None else members,

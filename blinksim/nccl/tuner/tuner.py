@@ -94,7 +94,7 @@ def times(
             f"NCCL's tuner does not time {collective}, which NCCL runs as plain sends; it times "
             f"{', '.join(COLLECTIVES)}. advise says what the sends take"
         )
-    found = []
+    timings = []
     for row in rows:
         if row.collective != collective:
             continue
@@ -112,8 +112,8 @@ def times(
         if slow and size // (nchannels * job.ranks) >= 64:
             latency *= 1.9 if job.sm < 80 else 1.4
         time = latency + size / (1000 * bandwidth)
-        found.append(Timing(row.algorithm, row.protocol, time * 1e-6, latency * 1e-6, bandwidth * 1e9))
-    return found
+        timings.append(Timing(row.algorithm, row.protocol, time * 1e-6, latency * 1e-6, bandwidth * 1e9))
+    return timings
 
 
 class _Tuner:

@@ -116,21 +116,21 @@ def rules_of(
     cells: ascending sizes, each with its choice (None: no rule) and all that lose nothing there, itself among them.
     A range ends half way between two sizes, by their ratio; the first begins at 0 and the last never ends.
     """
-    found = []
+    rules = []
     for first, last, choice in _merged(cells):
         if choice is None:
             continue
         least = 0 if first == 0 else math.isqrt(cells[first - 1][0] * cells[first][0]) + 1
         most = MOST_BYTES if last == len(cells) - 1 else math.isqrt(cells[last][0] * cells[last + 1][0])
-        found.append(TuningRule(collective, least, most, *choice, nodes=nodes, ranks=ranks))
-    return tuple(found)
+        rules.append(TuningRule(collective, least, most, *choice, nodes=nodes, ranks=ranks))
+    return tuple(rules)
 
 
 def _merged(
     cells: Sequence[tuple[int, Choice | None, frozenset[Choice | None]]],
 ) -> list[tuple[int, int, Choice | None]]:
     """Neighbours under one choice, from the left, each run as long as some choice is good enough for all of it."""
-    found: list[tuple[int, int, Choice | None]] = []
+    merged: list[tuple[int, int, Choice | None]] = []
     start = 0
     while start < len(cells):
         common, end = cells[start][2], start
@@ -145,9 +145,9 @@ def _merged(
             first += 1
         while best is not None and None in cells[last][2]:
             last -= 1
-        found.append((first, last, best))
+        merged.append((first, last, best))
         start = end + 1
-    return found
+    return merged
 
 
 DialectName = Literal["nccl", "rccl", "ncclx"]
