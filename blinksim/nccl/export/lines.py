@@ -273,7 +273,7 @@ def repeated(given: list[Line], most: int) -> list[Line]:
         more = f"give channels={total}, which NCCL 2.25 and later load, or " if total <= MOST_CHANNELS else ""
         raise InfeasibleError(
             f"the shares of these {len(given)} chains need {total} equal channels, and {most} are allowed; {more}build "
-            "the schedule with algorithm=given, which keeps to few equal channels, or take the format nccl-graph-set"
+            "the schedule with algorithm=chains, which keeps to few equal channels, or take the format nccl-graph-set"
         )
     return [line for line in given for _ in range(int(line.share / unit))]
 
