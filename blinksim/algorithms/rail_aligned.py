@@ -16,7 +16,7 @@ import numpy as np
 from blinksim.algorithms.building import symmetric_trees
 from blinksim.algorithms.building.piece_schedule import Inside, of_pieces, pieces_of, through_others
 from blinksim.algorithms.registry import Algorithm, per_pair
-from blinksim.bounds.rails import read_rails, turned_rails
+from blinksim.bounds.rails import read_rails, symmetric_rails
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.packing.rails import Pieces
@@ -63,7 +63,7 @@ def symmetric(topology: Topology, collective: Collective) -> SymmetricSchedule |
 
     None for unequal blocks or adapters, and where no turns take a node to all others.
     """
-    rails = turned_rails(topology) if collective.name == "alltoall" else None
+    rails = symmetric_rails(topology) if collective.name == "alltoall" else None
     if rails is None or not rails.alike:
         return None
     # Over the receiver's place, in equal parts over its ways: what `build` does there.
@@ -77,7 +77,7 @@ def symmetric(topology: Topology, collective: Collective) -> SymmetricSchedule |
     inside = Inside(np.zeros_like(own), own, there, np.full_like(own, count))
     pieces = Pieces(first, i, j, way, b, j, ones)
     base = of_pieces(collective, rails, inside, pieces, rails.topology.ranks * count, "rail_aligned")
-    return SymmetricSchedule(base, rails.turns)
+    return SymmetricSchedule(base, rails.group)
 
 
 def large(topology: Topology, collective: Collective) -> SymmetricSchedule | None:

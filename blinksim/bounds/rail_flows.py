@@ -18,7 +18,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.bounds.rails import Floats, Rails, Uses, read_rails, turned_rails
+from blinksim.bounds.rails import Floats, Rails, Uses, read_rails, symmetric_rails
 from blinksim.collective import Collective
 from blinksim.graphs.arrays import transport
 from blinksim.graphs.linear import Program
@@ -64,9 +64,9 @@ class NodeTraffic:
     @cached_property
     def apart(self) -> Floats:
         """The bytes between nodes, (N, L, N, L)."""
-        found, own = self._whole.astype(np.float64), np.arange(len(self._whole))
-        found[own, :, own, :] = 0.0
-        return found
+        blocks, own = self._whole.astype(np.float64), np.arange(len(self._whole))
+        blocks[own, :, own, :] = 0.0
+        return blocks
 
 
 def attained_rate(topology: Topology, collective: Collective, enough: float = np.inf) -> float:
@@ -75,9 +75,9 @@ def attained_rate(topology: Topology, collective: Collective, enough: float = np
     enough: a rate at which no more of them are tried.
     """
     if collective.traffic is None and topology.ranks > _MANY:
-        turned = turned_rails(topology)
-        if turned is not None and turned.alike:
-            return topology.ranks / turned.equal_blocks_time
+        symmetric = symmetric_rails(topology)
+        if symmetric is not None and symmetric.alike:
+            return topology.ranks / symmetric.equal_blocks_time
     traffic = collective.traffic or Traffic.uniform(topology.ranks, topology.ranks)
     time = star_time(topology, traffic)
     if time is None:
@@ -106,8 +106,8 @@ def star_time(topology: Topology, traffic: Traffic) -> float | None:
             out[members[link.src]] += float(link.bandwidth)
         else:
             into[members[link.dst]] += float(link.bandwidth)
-    kept = np.diagonal(traffic.matrix)
-    return float(max(((traffic.sent - kept) / out).max(), ((traffic.received - kept) / into).max()))
+    own = np.diagonal(traffic.matrix)
+    return float(max(((traffic.sent - own) / out).max(), ((traffic.received - own) / into).max()))
 
 
 def spread_time(rails: Rails, traffic: Traffic, enough: float = 0.0) -> float:
@@ -119,7 +119,7 @@ def spread_time(rails: Rails, traffic: Traffic, enough: float = 0.0) -> float:
     parts = place_parts(rails, there.by_node)
     # Over the receivers' places, over the senders', and over all.
     quick = [(there.at_places(2), there.by_receiver), (there.at_places(0), there.by_sender.swapaxes(1, 2))]
-    # Nothing may cross at a place without a way.
+    # Nothing may cross at a place without a route.
     closed = ~rails.open
     quick = [flow for flow in quick if not any(flow[1].sum(axis=end)[closed].any() for end in (0, 1))]
     if parts is not None:
@@ -177,16 +177,16 @@ def _own_first(apart: Floats, parts: Floats) -> _Flow:
 
 
 def place_parts(rails: Rails, by_node: Floats) -> Floats | None:
-    """The part (N, N, L) of what goes from node a to b over each place, so that no way is busy longer than need be.
+    """The part (N, N, L) of what goes from node a to b over each place, so that no route is busy longer than need be.
 
-    Iterative proportional fitting (Deming and Stephan 1940) with one factor for every way up and down: those of ways
-    that are busy longer than all ways of the busiest node together shrink. None where two nodes have no open place in
-    common.
+    Iterative proportional fitting (Deming and Stephan 1940) with one factor for every route up and down: those of
+    routes that are busy longer than all routes of the busiest node together shrink. None where two nodes have no open
+    place in common.
     """
     open_ = np.logical_and(rails.open[:, None, :], rails.open[None, :, :])
     if bool((by_node[np.sum(open_, axis=2) == 0] > 0).any()):
         return None
-    out, into = way_rates(rails.up_uses, rails), way_rates(rails.down_uses, rails)
+    out, into = route_rates(rails.up_uses, rails), route_rates(rails.down_uses, rails)
     up, down = np.where(rails.open, out, 0.0), np.where(rails.open, into, 0.0)
     aim = max(float(_over(by_node.sum(axis=1), up).max()), float(_over(by_node.sum(axis=0), down).max()))
     best, least = None, np.inf
@@ -207,19 +207,19 @@ def place_parts(rails: Rails, by_node: Floats) -> Floats | None:
 
 
 def _over(amount: Floats, rates: Floats) -> Floats:
-    """Seconds that what leaves or enters each node takes on all its ways."""
+    """Seconds that what leaves or enters each node takes on all its routes."""
     rate = rates.sum(axis=1)
     return np.asarray(np.divide(amount, rate, out=np.zeros_like(rate), where=rate > 0))
 
 
-def way_rates(uses: Uses, rails: Rails) -> Floats:
-    """Bytes/s (N, L) of the ways of every member, 0 where there is none."""
-    found = uses.rates(rails.rate, rails.ranks.size)
-    return np.where(np.isinf(found), 0.0, found).reshape(rails.ranks.shape)
+def route_rates(uses: Uses, rails: Rails) -> Floats:
+    """Bytes/s (N, L) of the routes of every member, 0 where there is none."""
+    rates = uses.rates(rails.rate, rails.ranks.size)
+    return np.where(np.isinf(rates), 0.0, rates).reshape(rails.ranks.shape)
 
 
 def _eased(factor: Floats, busy: Floats, aim: float) -> Floats:
-    """Smaller factors for the ways that are busy longer than `aim` seconds."""
+    """Smaller factors for the routes that are busy longer than `aim` seconds."""
     return np.asarray(factor * np.minimum(1.0, np.divide(aim, busy, out=np.ones_like(busy), where=busy > aim)))
 
 

@@ -42,15 +42,15 @@ class Uses:
     part: Floats
 
     @classmethod
-    def of(cls, ways: Sequence[Sequence[Route]], shared: Resources) -> Uses:
-        """From the ways of every route, which share its bytes equally."""
+    def of(cls, routes: Sequence[Sequence[Route]], shared: Resources) -> Uses:
+        """From the alternatives of every route, which share its bytes equally."""
         starts, members = shared.starts.tolist(), shared.members.tolist()
         entries: list[tuple[int, int, float]] = []
-        for number, alternatives in enumerate(ways):
+        for number, alternatives in enumerate(routes):
             passed = [
                 resource
-                for way in alternatives
-                for link in way
+                for route in alternatives
+                for link in route
                 for resource in members[starts[link] : starts[link + 1]]
             ]
             if len(alternatives) == 1 and len(set(passed)) == len(passed):
@@ -58,8 +58,8 @@ class Uses:
             else:
                 times = Counter(passed)
                 entries += [(number, resource, count / len(alternatives)) for resource, count in times.items()]
-        routes, found, parts = zip(*entries, strict=True) if entries else ((), (), ())
-        return cls(np.array(routes, np.int64), np.array(found, np.int64), np.array(parts, np.float64))
+        numbers, used, parts = zip(*entries, strict=True) if entries else ((), (), ())
+        return cls(np.array(numbers, np.int64), np.array(used, np.int64), np.array(parts, np.float64))
 
     def loads(self, amounts: Floats, count: int) -> Floats:
         """Bytes on each of `count` resources, for bytes on every route."""
@@ -67,9 +67,9 @@ class Uses:
 
     def rates(self, rate: Floats, count: int) -> Floats:
         """Bytes/s of each of `count` routes, by the rates of resources; infinite for those that use none."""
-        found = np.full(count, np.inf)
-        np.minimum.at(found, self.route, rate[self.resource] / self.part)
-        return found
+        rates = np.full(count, np.inf)
+        np.minimum.at(rates, self.route, rate[self.resource] / self.part)
+        return rates
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,13 +80,13 @@ class Rails:
     ----------
     ranks : array (N, L)
         Rank numbers; -1 where a node lacks the member.
-    inside : sequence (N * L * L) of ways
+    inside : sequence (N * L * L) of routes
         From member i to member k of node a, at (a * L + i) * L + k; none from a member to itself.
-    up, down : sequence (N * L) of ways
-        From a member to the fabric, and from the fabric to a member; none where it has no way of its own.
+    up, down : sequence (N * L) of routes
+        From a member to the fabric, and from the fabric to a member; none where it has no route of its own.
     entry, exit : array (N, L, V)
-        The fabric's switch where way v leaves a member's node, or enters it; -1 where there is none. V ways share the
-        bytes of a member equally.
+        The fabric's switch where route v leaves a member's node, or enters it; -1 where there is none.
+        V routes share the bytes of a member equally.
     """
 
     topology: Topology
@@ -114,11 +114,11 @@ class Rails:
         padded[:-1, :-1] = matrix
         return padded[np.ix_(order, order)].reshape(2 * self.ranks.shape)
 
-    def routes(self, ways: Sequence[Sequence[Route]], places: Ints, turn: int) -> Table:
-        """The links of one way each of `ways` at these places: of several the one whose turn it is."""
-        several = (ways[place] for place in places.tolist())
-        found = [one[turn % len(one)] for one in several]
-        return np.cumsum([0, *map(len, found)]), np.array([link for way in found for link in way], dtype=np.int64)
+    def routes(self, lists: Sequence[Sequence[Route]], places: Ints, rotation: int) -> Table:
+        """The links of one route of each list at these places: of several in round-robin order."""
+        several = (lists[place] for place in places.tolist())
+        chosen = [routes[rotation % len(routes)] for routes in several]
+        return np.cumsum([0, *map(len, chosen)]), np.array([link for route in chosen for link in route], np.int64)
 
     @cached_property
     def resources(self) -> Resources:
@@ -143,15 +143,15 @@ class Rails:
 
     @cached_property
     def trunks(self) -> dict[tuple[int, int], Sequence[Route]]:
-        """The ways between the switches of the fabric that nodes end at, for every two of one rail that differ."""
-        router, found = self.topology.router, dict[tuple[int, int], Sequence[Route]]()
+        """The routes between two different switches of the fabric at which nodes of one rail end."""
+        router, routes = self.topology.router, dict[tuple[int, int], Sequence[Route]]()
         for k in range(self.local):
             for v in range(self.exit.shape[2]):
                 out = {switch for switch in self.exit[:, k, v].tolist() if switch >= 0}
                 into = {switch for switch in self.entry[:, k, v].tolist() if switch >= 0}
-                for pair in ((a, b) for a in out for b in into if a != b and (a, b) not in found):
-                    found[pair] = router.routes(*pair)
-        return found
+                for pair in ((a, b) for a in out for b in into if a != b and (a, b) not in routes):
+                    routes[pair] = router.routes(*pair)
+        return routes
 
     @cached_property
     def _trunk_uses(self) -> Uses:
@@ -159,7 +159,7 @@ class Rails:
 
     @cached_property
     def open(self) -> npt.NDArray[np.bool_]:
-        """True at (N, L) where a member has its own way to the fabric and from it."""
+        """True at (N, L) where a member has its own route to the fabric and from it."""
         both = [bool(up) and bool(down) for up, down in zip(self.up, self.down, strict=True)]
         return np.array(both).reshape(self.nodes, self.local)
 
@@ -175,26 +175,26 @@ class Rails:
         if not self.trunks:
             return total
         size, keys, places = self._trunk_keys
-        between, ways = np.zeros(size), self.exit.shape[2]
-        for k, v in np.ndindex(self.local, ways):
-            between += np.bincount(keys(k, v).ravel(), across[:, :, k].ravel() / ways, size)
+        between, parallel = np.zeros(size), self.exit.shape[2]
+        for k, v in np.ndindex(self.local, parallel):
+            between += np.bincount(keys(k, v).ravel(), across[:, :, k].ravel() / parallel, size)
         return total + self._trunk_uses.loads(between[places], count)
 
     def trunk_prices(self, each: Floats) -> Floats:
         """What a byte from node a to node b over place k costs between switches, (N, N, L); each: on every resource."""
-        found = np.zeros((self.nodes, self.nodes, self.local))
+        prices = np.zeros((self.nodes, self.nodes, self.local))
         if not self.trunks:
-            return found
-        (size, keys, places), uses, ways = self._trunk_keys, self._trunk_uses, self.exit.shape[2]
+            return prices
+        (size, keys, places), uses, parallel = self._trunk_keys, self._trunk_uses, self.exit.shape[2]
         price = np.zeros(size)
         price[places] = np.bincount(uses.route, each[uses.resource] * uses.part, len(self.trunks))
-        for k, v in np.ndindex(self.local, ways):
-            found[:, :, k] += price[keys(k, v)] / ways
-        return found
+        for k, v in np.ndindex(self.local, parallel):
+            prices[:, :, k] += price[keys(k, v)] / parallel
+        return prices
 
     @cached_property
     def _trunk_keys(self) -> tuple[int, Callable[[int, int], Ints], Ints]:
-        """Numbers for pairs of switches that trunks join: how many, those of nodes at a place and way, and of trunks.
+        """Numbers for pairs of switches: how many, those of nodes at a place and route, and those of trunks.
 
         Pairs in which a switch is none of them have numbers of their own.
         """
@@ -223,8 +223,8 @@ def read_rails(topology: Topology) -> Rails | None:
 _OUT, _IN = "fabric (out)", "fabric (in)"
 # A link in the terms of any node: its ends there, its class, and which of several it is.
 _Key = tuple[str, str, str, int]
-_Way = tuple[_Key, ...]
-# Pairs of nodes that are asked for the ways of a place, as links may be missing in some of them.
+_LocalRoute = tuple[_Key, ...]
+# Pairs of nodes that are asked for the routes of a place, as links may be missing in some of them.
 _ASKED = 8
 
 
@@ -267,98 +267,98 @@ class _Translation:
     def _local(self, name: str) -> str:
         return name.removeprefix(f"n{self.topology.device(name).node}.")
 
-    def _keys(self, way: Route) -> _Way:
-        return tuple(self.key_of[link] for link in way)
+    def _keys(self, route: Route) -> _LocalRoute:
+        return tuple(self.key_of[link] for link in route)
 
-    def _at(self, ways: Sequence[_Way], row: int) -> list[Route]:
-        """Ways in a node; those with a link that is missing there are left out."""
+    def _at(self, routes: Sequence[_LocalRoute], row: int) -> list[Route]:
+        """Routes in a node; those with a link that is missing there are left out."""
         known = self.link_at[row]
-        found = [tuple(map(known.get, way, repeat(-1))) for way in ways]
-        return [way for way in found if -1 not in way]
+        translated = [tuple(map(known.get, route, repeat(-1))) for route in routes]
+        return [route for route in translated if -1 not in route]
 
     def rails(self) -> Rails | None:
-        """The cluster; None if at no place the members reach each other over the fabric alone, or in unlike ways.
+        """The cluster; None if members reach each other nowhere over the fabric alone, or over unlike routes.
 
-        Members of a place whose rail is out of order in all nodes have no way of their own.
+        Members of a place whose rail is out of order in all nodes have no route of their own.
         """
         local = self.device.shape[1]
-        outward, inward = list[list[_Way]](), list[list[_Way]]()
+        outward, inward = list[list[_LocalRoute]](), list[list[_LocalRoute]]()
         for k in range(local):
             pairs = self._over(k)
             outward.append([out for out, _ in pairs])
             inward.append([into for _, into in pairs])
         width = max(map(len, outward))
-        if not width or any(len(ways) not in (0, width) for ways in outward):
+        if not width or any(len(routes) not in (0, width) for routes in outward):
             return None
         inside = self._inside()
         up, exits = self._ends(outward, width, last=True)
         down, entries = self._ends(inward, width, last=False)
         return Rails(self.topology, self.ranks, inside, up, down, exits, entries)
 
-    def _over(self, k: int) -> list[tuple[_Way, _Way]]:
-        """The parts of the ways between members of place `k` in the node of the sender and in the receiver's.
+    def _over(self, k: int) -> list[tuple[_LocalRoute, _LocalRoute]]:
+        """The parts in the sender's node and in the receiver's of routes between members of place `k`.
 
-        None if no pair that is asked has ways over the fabric alone.
+        Empty if no pair that is asked has routes over the fabric alone.
         """
         topology, rows = self.topology, np.flatnonzero(self.device[:, k] >= 0).tolist()
-        # Every node in turn, as one that lacks a link has ways to none.
+        # Every node in turn, as one that lacks a link has routes to none.
         asked = islice(dict.fromkeys((*pairwise(rows), *pairwise(reversed(rows)))), _ASKED)
         for a, b in asked:
-            found = dict[tuple[_Way, _Way], None]()
-            ways = topology.router.routes(int(self.device[a, k]), int(self.device[b, k]))
-            for way in ways:
-                passed = [topology.device(topology.links[link].dst) for link in way]
+            halves = dict[tuple[_LocalRoute, _LocalRoute], None]()
+            routes = topology.router.routes(int(self.device[a, k]), int(self.device[b, k]))
+            for route in routes:
+                passed = [topology.device(topology.links[link].dst) for link in route]
                 outside = [place for place, device in enumerate(passed) if device.node < 0]
                 if not outside or any(device.holds for device in passed[:-1]):
                     break
-                found[self._keys(way[: outside[0] + 1]), self._keys(way[outside[-1] + 1 :])] = None
+                halves[self._keys(route[: outside[0] + 1]), self._keys(route[outside[-1] + 1 :])] = None
             else:
-                return list(found)
+                return list(halves)
         return []
 
     def _inside(self) -> list[Sequence[Route]]:
-        """The ways between members of every node: as in the first two, or its own where a link is missing."""
+        """Routes between members of every node: as in the first two, or its own where a link is missing."""
         router, (nodes, local) = self.topology.router, self.device.shape
         pairs = [(i, k) for i in range(local) for k in range(local)]
-        alike: list[list[_Way]] = []
+        alike: list[list[_LocalRoute]] = []
         for i, k in pairs:
             rows = np.flatnonzero((self.device[:, i] >= 0) & (self.device[:, k] >= 0))[:2] if i != k else ()
             both = [router.routes(int(self.device[row, i]), int(self.device[row, k])) for row in rows]
-            alike.append([self._keys(way) for way in min(both, key=lambda ways: len(ways[0]), default=())])
-        found: list[Sequence[Route]] = []
+            alike.append([self._keys(route) for route in min(both, key=lambda routes: len(routes[0]), default=())])
+        inside: list[Sequence[Route]] = []
         for row in range(nodes):
-            for (i, k), ways in zip(pairs, alike, strict=True):
-                there: Sequence[Route] = self._at(ways, row)
+            for (i, k), routes in zip(pairs, alike, strict=True):
+                there: Sequence[Route] = self._at(routes, row)
                 if i != k and not there and min(self.device[row, i], self.device[row, k]) >= 0:
                     there = router.routes(int(self.device[row, i]), int(self.device[row, k]))
-                found.append(there)
-        return found
+                inside.append(there)
+        return inside
 
-    def _ends(self, ways: list[list[_Way]], width: int, *, last: bool) -> tuple[list[Sequence[Route]], Ints]:
-        """The ways between members and fabric in all nodes, and the switches there; none where one is missing."""
+    def _ends(self, routes: list[list[_LocalRoute]], width: int, *, last: bool) -> tuple[list[Sequence[Route]], Ints]:
+        """Routes between members and fabric in all nodes, and the switches there; none where one is missing."""
         nodes, local = self.device.shape
-        found: list[Sequence[Route]] = []
+        ends: list[Sequence[Route]] = []
         switches = np.full((nodes, local, width), -1, dtype=np.int64)
         index, links = self.topology.index, self.topology.links
         for row in range(nodes):
             for k in range(local):
-                there = self._at(ways[k], row)
+                there = self._at(routes[k], row)
                 if len(there) < width:
                     there = []
-                for v, way in enumerate(there):
-                    switches[row, k, v] = index[links[way[-1]].dst if last else links[way[0]].src]
-                found.append(there)
-        return found, switches
+                for v, route in enumerate(there):
+                    switches[row, k, v] = index[links[route[-1]].dst if last else links[route[0]].src]
+                ends.append(there)
+        return ends, switches
 
 
 @dataclass(frozen=True, eq=False)
-class TurnedRails(Rails):
-    """Rails whose nodes are images of the first one under the elements of `turns`; members keep their places."""
+class SymmetricRails(Rails):
+    """Rails whose nodes are images of the first one under `group`; members keep their places."""
 
-    turns: CommutingGroup
+    group: CommutingGroup
 
-    def routes(self, ways: Sequence[Sequence[Route]], places: Ints, turn: int) -> Table:
-        return ways.routes(places, turn) if isinstance(ways, Images) else super().routes(ways, places, turn)
+    def routes(self, lists: Sequence[Sequence[Route]], places: Ints, rotation: int) -> Table:
+        return lists.routes(places, rotation) if isinstance(lists, Images) else super().routes(lists, places, rotation)
 
     @cached_property
     def trunks(self) -> dict[tuple[int, int], Sequence[Route]]:
@@ -367,7 +367,7 @@ class TurnedRails(Rails):
         return {pair: router.routes(*pair) for pair in dict.fromkeys(pairs)}
 
     def _crossings(self) -> Iterator[tuple[int, int, int]]:
-        """For every way of the first node: its switch, another where such ways enter nodes, and how many nodes."""
+        """For every route of the first node: its switch, another where such enter nodes, and how many nodes."""
         for k, v in product(range(self.local), range(self.exit.shape[2])):
             out = int(self.exit[0, k, v])
             entries, times = np.unique(self.entry[1:, k, v], return_counts=True)
@@ -377,22 +377,22 @@ class TurnedRails(Rails):
 
     @cached_property
     def alike(self) -> bool:
-        """True if all members' ways to the fabric have the same rate, and those from it."""
-        first = (Uses.of([ways[k] for k in range(self.local)], self.resources) for ways in (self.up, self.down))
+        """True if all members' routes to the fabric have the same rate, and those from it."""
+        first = (Uses.of([routes[k] for k in range(self.local)], self.resources) for routes in (self.up, self.down))
         return all(len(np.unique(uses.rates(self.resources.rates, self.local))) == 1 for uses in first)
 
     @cached_property
     def equal_blocks_time(self) -> float:
         """Seconds for a byte from every rank to every other, over the places of the receivers."""
-        pool, shared = Pool.of(self.turns), self.resources
+        pool, shared = Pool.of(self.group), self.resources
         # Bytes on every link of what the first node sends.
         nodes, local = self.ranks.shape
         count = self.exit.shape[2]
-        found = np.zeros(len(self.topology.links))
+        load = np.zeros(len(self.topology.links))
 
-        def add(ways: Sequence[Route], amount: float) -> None:
-            for way in ways:
-                np.add.at(found, list(way), amount / len(ways))
+        def add(routes: Sequence[Route], amount: float) -> None:
+            for route in routes:
+                np.add.at(load, list(route), amount / len(routes))
 
         for pair in range(local * local):
             add(self.inside[pair], nodes)
@@ -401,22 +401,22 @@ class TurnedRails(Rails):
         for out, into, times in self._crossings():
             add(self.trunks[out, into], times * local / count)
         assert isinstance(self.down, Images)
-        for rows in self.down.all_ways():
-            np.add.at(found, rows[1:].ravel(), local / count)
-        each = np.repeat(found, np.diff(shared.starts))
+        for rows in self.down.all_routes():
+            np.add.at(load, rows[1:].ravel(), local / count)
+        each = np.repeat(load, np.diff(shared.starts))
         together = np.bincount(pool.orbit[shared.members], each, len(pool.size)) * self.nodes
         return float((together / pool.shared.rates).max())
 
 
 class Images(Sequence[Sequence[Route]]):
-    """Ways of the first node, P lists of them, and their images in all nodes: list p of node a is at a * P + p."""
+    """P lists of routes of the first node, and their images in all nodes: list p of node a is at a * P + p."""
 
-    def __init__(self, turns: CommutingGroup, elements: Ints, ways: Sequence[Sequence[Route]]) -> None:
+    def __init__(self, group: CommutingGroup, elements: Ints, routes: Sequence[Sequence[Route]]) -> None:
         self._nodes = len(elements)
-        self._ways = [[_images(turns, elements, way) for way in one] for one in ways]
+        self._routes = [[_images(group, elements, route) for route in listed] for listed in routes]
 
     def __len__(self) -> int:
-        return self._nodes * len(self._ways)
+        return self._nodes * len(self._routes)
 
     @overload
     def __getitem__(self, place: int) -> Sequence[Route]: ...
@@ -429,97 +429,96 @@ class Images(Sequence[Sequence[Route]]):
             return [self[number] for number in range(*place.indices(len(self)))]
         if not 0 <= place < len(self):
             raise IndexError(place)
-        node, number = divmod(place, len(self._ways))
-        return [tuple(links[node].tolist()) for links in self._ways[number]]
+        node, number = divmod(place, len(self._routes))
+        return [tuple(links[node].tolist()) for links in self._routes[number]]
 
-    def routes(self, places: Ints, turn: int) -> Table:
+    def routes(self, places: Ints, rotation: int) -> Table:
         """As `Rails.routes`, for places of the same list in several nodes."""
-        node, number = np.divmod(places, len(self._ways))
-        ways = self._ways[int(number[0])] if len(number) else [np.zeros((1, 0), dtype=np.int64)]
+        node, number = np.divmod(places, len(self._routes))
+        routes = self._routes[int(number[0])] if len(number) else [np.zeros((1, 0), dtype=np.int64)]
         assert len(set(number.tolist())) <= 1
-        links = ways[turn % len(ways)][node]
+        links = routes[rotation % len(routes)][node]
         return np.arange(len(links) + 1) * links.shape[1], links.ravel()
 
-    def all_ways(self) -> Iterator[Ints]:
-        """The links of every way in all nodes, (N, length)."""
-        for ways in self._ways:
-            yield from ways
+    def all_routes(self) -> Iterator[Ints]:
+        """The links of every route in all nodes, (N, length)."""
+        for routes in self._routes:
+            yield from routes
 
-    def ends(self, devices: Ints, place: int) -> Ints:
-        """For every node, list and way, all lists as long: the device at one place of the way, (N, P, V).
+    def ends(self, devices: Ints, at: int) -> Ints:
+        """For every node, list and route, all lists as long: the device at one place of the route, (N, P, V).
 
         devices: of every link, where it starts or ends.
         """
-        return np.stack([np.stack([devices[links[:, place]] for links in ways], axis=1) for ways in self._ways], axis=1)
+        return np.stack([np.stack([devices[links[:, at]] for links in rows], axis=1) for rows in self._routes], axis=1)
 
 
-def _images(turns: CommutingGroup, elements: Ints, way: Route) -> Ints:
-    """The images of a way, a row for each element."""
-    links = np.tile(np.array(way, dtype=np.int64), len(elements))
-    return turns.along(np.repeat(elements, len(way), axis=0), links, links=True).reshape(len(elements), len(way))
+def _images(group: CommutingGroup, elements: Ints, route: Route) -> Ints:
+    """The images of a route, a row for each element."""
+    links = np.tile(np.array(route, dtype=np.int64), len(elements))
+    return group.along(np.repeat(elements, len(route), axis=0), links, links=True).reshape(len(elements), len(route))
 
 
 @per_topology
-def turned_rails(topology: Topology) -> TurnedRails | None:
-    """The cluster as rails by symmetry; None unless turns take one node to every other, by one element each.
+def symmetric_rails(topology: Topology) -> SymmetricRails | None:
+    """The cluster as rails by symmetry; None unless a group takes one node to every other, by one element each.
 
-    None as well where members of a node reach each other only through others, or not all have ways to the fabric.
+    None as well where members of a node reach each other only through others, or some have no route out.
     """
-    turns = node_automorphisms(topology) if topology.nodes > 1 else None
-    if turns is None:
+    group = node_automorphisms(topology) if topology.nodes > 1 else None
+    if group is None:
         return None
     members = np.array([topology.index[name] for name in topology.members], dtype=np.int64)
     node = topology.device_nodes
     first = members[node[members] == node[members[0]]]
-    if turns.size * len(first) != len(members):
+    if group.size * len(first) != len(members):
         return None
-    elements = np.indices(turns.orders).reshape(len(turns.orders), -1).T
-    device = np.stack([turns.along(elements, np.full(turns.size, member)) for member in first.tolist()], axis=1)
-    if len(np.unique(node[device[:, 0]])) != turns.size:
+    elements = np.indices(group.orders).reshape(len(group.orders), -1).T
+    device = np.stack([group.along(elements, np.full(group.size, member)) for member in first.tolist()], axis=1)
+    if len(np.unique(node[device[:, 0]])) != group.size:
         return None
     try:
-        ways = _first_ways(topology, node, device[:2])
+        routes = _first_routes(topology, node, device[:2])
     except InfeasibleError:
         return None
-    if ways is None:
+    if routes is None:
         return None
-    inside, outward, inward = ways
+    inside, outward, inward = routes
     # What enters the second node, as it enters the first.
-    back = [[tuple(_images(turns, -elements[1:2], way)[0].tolist()) for way in one] for one in inward]
-    up, down = Images(turns, elements, outward), Images(turns, elements, back)
+    back = [[tuple(_images(group, -elements[1:2], route)[0].tolist()) for route in routes] for routes in inward]
+    up, down = Images(group, elements, outward), Images(group, elements, back)
     rank = np.full(len(node), -1, dtype=np.int64)
     rank[members] = np.arange(len(members))
     src, dst = (ends.astype(np.int64) for ends in topology.ends)
     exits, entries = up.ends(dst, -1), down.ends(src, 0)
-    return TurnedRails(topology, rank[device], Images(turns, elements, inside), up, down, exits, entries, turns)
+    return SymmetricRails(topology, rank[device], Images(group, elements, inside), up, down, exits, entries, group)
 
 
-_Ways = list[Sequence[Route]]
+_Routes = list[Sequence[Route]]
 
 
-def _first_ways(topology: Topology, node: Ints, device: Ints) -> tuple[_Ways, _Ways, _Ways] | None:
-    """Ways inside the first of two nodes, from each of its members to the fabric, and from there into the other.
+def _first_routes(topology: Topology, node: Ints, device: Ints) -> tuple[_Routes, _Routes, _Routes] | None:
+    """Routes inside the first of two nodes, from its members to the fabric, and from there into the other.
 
     device: (2, L). None unless all members have as many, over the fabric and not through other members.
     """
     router, (here, there) = topology.router, device.tolist()
     head = topology.ends[1].astype(np.int64)
-    holds = np.array([one.holds for one in topology.devices])
-    inside: _Ways = [router.routes(a, b) if a != b else () for a in here for b in here]
-    if any(holds[head[list(way[:-1])]].any() for ways in inside for way in ways):
+    holds = np.array([d.holds for d in topology.devices])
+    inside: _Routes = [router.routes(a, b) if a != b else () for a in here for b in here]
+    if any(holds[head[list(route[:-1])]].any() for routes in inside for route in routes):
         return None
-    outward: _Ways = []
-    inward: _Ways = []
+    outward, inward = _Routes(), _Routes()
     for a, b in zip(here, there, strict=True):
-        found: dict[tuple[Route, Route], None] = {}
-        for way in router.routes(a, b):
-            passed = head[list(way)]
+        halves: dict[tuple[Route, Route], None] = {}
+        for route in router.routes(a, b):
+            passed = head[list(route)]
             outside = np.flatnonzero(node[passed] < 0)
             if not len(outside) or holds[passed[:-1]].any():
                 return None
-            found[way[: outside[0] + 1], way[outside[-1] + 1 :]] = None
-        outward.append([out for out, _ in found])
-        inward.append([into for _, into in found])
-    if len({len(ways) for ways in outward}) > 1:
+            halves[route[: outside[0] + 1], route[outside[-1] + 1 :]] = None
+        outward.append([out for out, _ in halves])
+        inward.append([into for _, into in halves])
+    if len({len(routes) for routes in outward}) > 1:
         return None
     return inside, outward, inward

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.bounds.rail_flows import place_parts
-from blinksim.bounds.rails import Rails, Table, read_rails, turned_rails
+from blinksim.bounds.rails import Rails, Table, read_rails, symmetric_rails
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import transport
 from blinksim.schedule.tree import Tree
@@ -56,9 +56,9 @@ def rail_chains(topology: Topology, root: int, *, collects: bool) -> list[Tree] 
 
 def _rails(topology: Topology) -> Rails | None:
     """Those by symmetry, where the nodes are in the order of their ranks; else those of all nodes, if all are open."""
-    turned = turned_rails(topology)
-    if turned is not None and np.array_equal(turned.ranks.ravel(), np.arange(topology.ranks)):
-        return turned
+    symmetric = symmetric_rails(topology)
+    if symmetric is not None and np.array_equal(symmetric.ranks.ravel(), np.arange(topology.ranks)):
+        return symmetric
     rails = read_rails(topology)
     return None if rails is None or not rails.open.all() or (rails.ranks < 0).any() else rails
 

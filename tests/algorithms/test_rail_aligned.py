@@ -18,7 +18,7 @@ from blinksim.algorithms.rail_aligned import symmetric
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.bounds.optimum import best_flows
 from blinksim.bounds.rail_flows import NodeTraffic, attained_rate, cheapest, place_parts, spread_time
-from blinksim.bounds.rails import read_rails, turned_rails
+from blinksim.bounds.rails import read_rails, symmetric_rails
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import transport
@@ -329,28 +329,28 @@ TREE = "fabric shape=tree planes={} spine_planes=1 leaf_nodes={} oversubscriptio
 
 
 @pytest.mark.parametrize("edit", [TREE.format(1, 2, 2), TREE.format(8, 4, 1), TREE.format(8, 2, 4)])
-def test_rails_that_turns_make_are_those_of_every_node(edit: str) -> None:
+def test_rails_by_symmetry_are_those_of_every_node(edit: str) -> None:
     """What one node and the orbits say is what the sums over all pairs of nodes say."""
     part = bs.load("dgx-a100", nodes=8, edits=[edit]).select()
-    turned, whole = turned_rails(part), read_rails(part)
-    assert turned is not None
+    symmetric, whole = symmetric_rails(part), read_rails(part)
+    assert symmetric is not None
     assert whole is not None
-    assert turned.alike
+    assert symmetric.alike
     row = {int(ranks[0]): number for number, ranks in enumerate(whole.ranks)}
-    order = [row[int(ranks[0])] for ranks in turned.ranks]
-    assert np.array_equal(turned.ranks, whole.ranks[order])
-    assert np.array_equal(turned.exit, whole.exit[order])
+    order = [row[int(ranks[0])] for ranks in symmetric.ranks]
+    assert np.array_equal(symmetric.ranks, whole.ranks[order])
+    assert np.array_equal(symmetric.exit, whole.exit[order])
     for name in ("inside", "up", "down"):
         each = len(getattr(whole, name)) // whole.nodes
         for number, node in enumerate(order):
             there = getattr(whole, name)[node * each : (node + 1) * each]
-            assert [set(ways) for ways in getattr(turned, name)[number * each : (number + 1) * each]] == [
+            assert [set(ways) for ways in getattr(symmetric, name)[number * each : (number + 1) * each]] == [
                 set(ways) for ways in there
             ]
     ranks = part.ranks
     attained = spread_time(whole, Traffic.uniform(ranks, ranks), 1e-12)
-    assert turned.equal_blocks_time == pytest.approx(attained, rel=1e-9)
-    assert bs.bound(part, "alltoall").rate == pytest.approx(ranks / turned.equal_blocks_time, rel=1e-9)
+    assert symmetric.equal_blocks_time == pytest.approx(attained, rel=1e-9)
+    assert bs.bound(part, "alltoall").rate == pytest.approx(ranks / symmetric.equal_blocks_time, rel=1e-9)
 
 
 @pytest.mark.slow

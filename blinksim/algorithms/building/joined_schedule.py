@@ -30,7 +30,7 @@ from blinksim.algorithms.building.piece_schedule import (
     through_others,
 )
 from blinksim.algorithms.registry import algorithm
-from blinksim.bounds.rails import Ints, Rails, Route, TurnedRails, read_rails, turned_rails
+from blinksim.bounds.rails import Ints, Rails, Route, SymmetricRails, read_rails, symmetric_rails
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import expand
@@ -218,16 +218,16 @@ def candidate(topology: Topology, collective: Collective, name: str, choose: Cho
             return None
         loads = step_loads(whole, sums, collective, traffic.size)
         return Candidate(loads, build=lambda: Candidate(algorithm(name).build(topology, collective)))
-    rails = turned_rails(topology)
+    rails = symmetric_rails(topology)
     if rails is None or not rails.alike:
         return None
-    course = choose(rails.turns.orders, rails.local, delays(rails))
+    course = choose(rails.group.orders, rails.local, delays(rails))
     loads = messages(rails, course, collective)
 
     def images() -> Candidate:
         # The blocks of the first node's ranks; turns of the nodes make the rest.
         base = _schedule(rails, course, name, np.zeros(1, dtype=np.int64))
-        return Candidate(SymmetricSchedule(base, rails.turns))
+        return Candidate(SymmetricSchedule(base, rails.group))
 
     return Candidate(loads, build=images, images=True)
 
@@ -290,22 +290,22 @@ def _routes(rails: Rails, routes: RailRoutes, hop: Hop, there: Ints, way: Ints) 
     """
     if not hop.far[0]:
         return routes.inside(hop.a, hop.x, hop.y, hop.step)
-    if not isinstance(rails, TurnedRails):
+    if not isinstance(rails, SymmetricRails):
         return routes.messages(hop.a, there, hop.x, way, hop.step)
     route = routes.messages(np.zeros_like(hop.a), hop.far, hop.x, way, hop.step)
     found, where = np.unique(route * rails.nodes + hop.a, return_inverse=True)
     number, node = found // rails.nodes, found % rails.nodes
     elsewhere = np.flatnonzero(node)
     start, links = (column.astype(np.int64) for column in routes.flat())
-    exponents = np.stack(np.unravel_index(node[elsewhere], rails.turns.orders), axis=1)
-    ends, images = rails.turns.route_images(exponents, start, links, number[elsewhere])
+    exponents = np.stack(np.unravel_index(node[elsewhere], rails.group.orders), axis=1)
+    ends, images = rails.group.route_images(exponents, start, links, number[elsewhere])
     number[elsewhere] = len(routes.listed) + np.arange(len(elsewhere))
     if len(elsewhere):
         routes.listed += [tuple(image.tolist()) for image in np.split(images, ends[1:-1])]
     return np.asarray(number[where])
 
 
-def messages(rails: TurnedRails, course: Course, collective: Collective) -> StepLoads:
+def messages(rails: SymmetricRails, course: Course, collective: Collective) -> StepLoads:
     """What the schedule by symmetry sends, without its chunks."""
     ways, local, nodes = rails.exit.shape[2], rails.local, rails.nodes
     routes = RailRoutes(rails)
@@ -333,4 +333,4 @@ def messages(rails: TurnedRails, course: Course, collective: Collective) -> Step
     times = np.full(len(order), nodes)
     whole, total = rails.topology.ranks * ways, count[order] * nodes
     routes_of = ends, links.astype(np.int64)
-    return loads_of_messages(rails.turns, collective, sends * nodes, step[order], routes_of, total, times, whole)
+    return loads_of_messages(rails.group, collective, sends * nodes, step[order], routes_of, total, times, whole)

@@ -25,7 +25,7 @@ from blinksim.algorithms.building.plan import Plan, add_chains
 from blinksim.algorithms.registry import algorithm
 from blinksim.bounds import bound
 from blinksim.bounds.bound_result import Bound, BoundResult
-from blinksim.bounds.rails import turned_rails
+from blinksim.bounds.rails import symmetric_rails
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError
 from blinksim.machines import MachineLike, as_topology
@@ -87,7 +87,7 @@ def ring_schedule(topology: Topology, collective: Collective) -> Schedule:
     if algorithm("ring").supports(collective.name):
         return ring.build(topology, collective)
     if collective.name not in ("broadcast", "reduce"):
-        rails = turned_rails(topology) if collective.name == "alltoall" else None
+        rails = symmetric_rails(topology) if collective.name == "alltoall" else None
         if rails is not None and rails.alike:
             return rail_aligned.build(topology, collective)
         return direct.build(topology, collective)
