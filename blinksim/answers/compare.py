@@ -344,11 +344,11 @@ def compared(rivals: Contest, ordered: tuple[int, ...], report: Callable[[str], 
     found = list[tuple[Projection, ...]]()
     for size, projections in zip(ordered, timed, strict=True):
         # Those that are shown are not by a quicker model in place of the one in force.
-        others = [one.algorithm for one in projections if one.model != rivals.model.name]
-        again = [name for name in others if name in shown and name in rivals.candidates]
+        cheaper = [one.algorithm for one in projections if one.model != rivals.model.name]
+        again = [name for name in cheaper if name in shown and name in rivals.candidates]
         full = rivals.only(*again).answers(size) if again else []
-        kept = [one for one in projections if one.algorithm not in again]
-        found.append(tuple(sorted((*full, *kept), key=lambda projection: projection.time_s)))
+        others = [one for one in projections if one.algorithm not in again]
+        found.append(tuple(sorted((*full, *others), key=lambda projection: projection.time_s)))
     crossovers = []
     width = rivals.model.crossover_precision
     for small, large, before, after in zip(ordered, ordered[1:], found, found[1:], strict=False):

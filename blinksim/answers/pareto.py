@@ -273,8 +273,8 @@ def pareto(
         name, build = named(given, part, wanted)
         candidates[name] = build()
     say("comparing")
-    kept, dominated = _front(candidates, ordered)
-    front = {name: candidates[name] for name in kept}
+    chosen, dominated = _front(candidates, ordered)
+    front = {name: candidates[name] for name in chosen}
     comparison = compared(contest.among(front), ordered)
     # For each schedule that is the quickest somewhere, from and to which size, the first time.
     spans: dict[str, tuple[int, int | None]] = {}
@@ -304,12 +304,12 @@ def _front(candidates: dict[str, Candidate], sizes: Sequence[int]) -> tuple[list
     for name, candidate in candidates.items():
         latency, bandwidth = _terms(candidate)
         times[name] = [latency, 1 / bandwidth, *(cost(candidate, size).time_s for size in sizes)]
-    kept, dominated = list[str](), list[str]()
+    front, dominated = list[str](), list[str]()
     for name in sorted(times, key=times.__getitem__):
         # What betters it comes before it.
-        worse = any(all(a <= b * (1 + 1e-9) for a, b in zip(times[k], times[name], strict=True)) for k in kept)
-        (dominated if worse else kept).append(name)
-    return kept, dominated
+        worse = any(all(a <= b * (1 + 1e-9) for a, b in zip(times[k], times[name], strict=True)) for k in front)
+        (dominated if worse else front).append(name)
+    return front, dominated
 
 
 def tradeoffs(

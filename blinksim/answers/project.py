@@ -364,8 +364,8 @@ def _beside(part: Topology, best: Projection, launched: str, *, by_default: bool
         if best.rates.partition(" (")[0] == MEASURED:
             # Where rates of links come from that published times suggest.
             table = measured_rates(catalogued(part))
-            told = [] if table is None else table.source.split("; ")
-            rates += "".join(f"; {words}" for words in told if words.partition(" ")[0] in best.links)
+            sources = [] if table is None else table.source.split("; ")
+            rates += "".join(f"; {words}" for words in sources if words.partition(" ")[0] in best.links)
         return rates + launched
     found, rates_of = [], part.execution
     if "executor" in dict(best.basis) and rates_of is not None and rates_of.measured.band is not None:

@@ -37,9 +37,9 @@ LEAST_SEARCH_S = 0.3
 # one run: some seconds of work. How many rivals are simulated, and how many times as long as the best one may
 # take by the sums of alpha and beta, which are hardly ever more than twice the simulated time.
 MOST_SIMULATED, _MOST_IN_ALL, _MOST_EVENTS, _MOST_RIVALS, _TOO_LONG = 40_000, 25_000, 150_000, 8, 2.0
-# The part of a time limit that the algorithms without a search may be simulated in, and the one kept for what
-# follows.
-_FOR_RIVALS, _KEPT, _MOST_KEPT_S = 0.4, 0.15, 2.0
+# The part of a time limit that the algorithms without a search may be simulated in, and the one reserved for
+# what follows.
+_FOR_RIVALS, _RESERVED, _MOST_RESERVED_S = 0.4, 0.15, 2.0
 # Seconds before that limit at which no schedule is simulated any more; it is still to be verified.
 _PROOF_S = 1.0
 # Sends up to which a schedule is written out, verified and saved in some seconds.
@@ -175,7 +175,7 @@ class Candidates:
 
 
 def _by_symmetry(candidate: Candidate) -> bool:
-    """True for trees that symmetries turn into many, and that are answered as one of each sort."""
+    """True for trees that symmetries map to many, and that are answered as one of each sort."""
     return candidate.by_symmetry and candidate.sends > MOST_SIMULATED
 
 
@@ -210,7 +210,7 @@ def candidates(
         simulated = of_the_quickest(rivals, answers, _MOST_IN_ALL, start + _FOR_RIVALS * given, messages)
         if search:
             best = min((*answers, *simulated), key=lambda one: one.time_s)
-            left = given - min(_MOST_KEPT_S, _KEPT * given) - (monotonic() - start)
+            left = given - min(_MOST_RESERVED_S, _RESERVED * given) - (monotonic() - start)
             limit = {} if seconds is None else {"time_limit": max(LEAST_SEARCH_S, left)}
             say = _so_far(simulated[0] if simulated else best, report) if report else None
             made = rivals.among(dict(searches(part, collective, size, {"report": say, **limit})))
@@ -256,8 +256,8 @@ def _simulated(part: Topology, projection: Projection, schedule: Schedule, messa
     services: tuple[ServiceName, ...] = ("fifo", "ordered") if schedule.form == "steps" else ("fifo",)
     run = partial(simulate, schedule, projection.size, most_events=_MOST_EVENTS, messages=messages)
     ran = min((run(service=service) for service in services), key=lambda ran: ran.time_s)
-    ways = {"service": ran.service, "messages": ran.options.sent(schedule.form)}
-    details = {**ran.facts, **ways, "alpha_beta_s": projection.time_s}
+    options = {"service": ran.service, "messages": ran.options.sent(schedule.form)}
+    details = {**ran.facts, **options, "alpha_beta_s": projection.time_s}
     found = replace(projection, model="simulate", terms=ran.terms, bottleneck=ran.uses[0].resource, details=details)
     return with_least_time(part, found)
 

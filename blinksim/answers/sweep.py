@@ -432,9 +432,9 @@ def sweep(
     asked = Task("", Place("", start), Case(start), wanted, lengths, "", model)
     tasks = _tasks(machine, cases, asked, names, outside, bounds=bounds)
     title = tasks[0].place.question.node().name
-    kept = Journal(journal)
+    stored = Journal(journal)
     keys = {task.key for task in tasks}
-    answers = {key: kept.found[key] for key in keys & kept.found.keys()}
+    answers = {key: stored.found[key] for key in keys & stored.found.keys()}
     resumed, total = len(answers), len(keys)
     if report is not None:
         report(resumed, total)
@@ -443,12 +443,12 @@ def sweep(
             answers[task.key] = task.failed(pool.DIED)
         else:
             answers[task.key] = found
-            kept.add(task.key, found)
+            stored.add(task.key, found)
         if report is not None:
             report(len(answers), total)
     part_at.cache_clear()
     points = tuple(_points(tasks, answers, title, bounds=bounds))
-    return Sweep(title, wanted, along, points, resumed, kept.damaged, start)
+    return Sweep(title, wanted, along, points, resumed, stored.damaged, start)
 
 
 def _tasks(

@@ -319,7 +319,7 @@ def _by_symmetry(
             # An alltoall of very many blocks from what one node sends attains the bound.
             return exchange.named(_USUAL)
     if wanted.exchanges and not wanted.traffic:
-        turned = said_once(entry, part, wanted, FEW_SENDS)
-        if turned is not None and turned.by_symmetry:
-            return turned.whole
+        compact = said_once(entry, part, wanted, FEW_SENDS)
+        if compact is not None and compact.by_symmetry:
+            return compact.whole
     return None

@@ -149,38 +149,41 @@ def _cost(timed: Timed, size: int, gamma: float, spread: Spread | None, whole_me
 
 
 def route_alphas(schedule: Schedule, spread: Spread | None = None, scale: Floats | float = 1.0) -> Floats:
-    """Seconds of alpha of each route: all latencies on its slowest way, and the overhead of that way's first link.
+    """Seconds of alpha of each route: all latencies on its slowest path, and the overhead of its first link.
 
     scale: a factor on both, of each link.
     """
-    ways, columns = spread or single_routes(schedule), schedule.topology.link_columns
+    spread, columns = spread or single_routes(schedule), schedule.topology.link_columns
     latency, overhead = columns.latency * scale, columns.overhead * scale
-    first = ways.start[:-1]
-    way = np.add.reduceat(latency[ways.links], first) + overhead[ways.links[first]]
-    return np.asarray(np.maximum.reduceat(way, ways.first[:-1]))
+    first = spread.start[:-1]
+    path = np.add.reduceat(latency[spread.links], first) + overhead[spread.links[first]]
+    return np.asarray(np.maximum.reduceat(path, spread.first[:-1]))
 
 
 @dataclass(frozen=True, eq=False)
 class Starts:
-    """Where messages start: the first link of every way. start (R + 1): the ways of a route; resource, overhead (W)."""
+    """First link of every path, where messages start. start (R + 1): the paths of each route.
+
+    resource, overhead: of each path.
+    """
 
     start: Ints
     resource: Ints
     overhead: Floats
 
     @classmethod
-    def of(cls, schedule: Schedule, ways: Spread, shared: Resources) -> Starts:
+    def of(cls, schedule: Schedule, spread: Spread, shared: Resources) -> Starts:
         """What the messages on every route of a schedule occupy, besides their bytes."""
-        first = ways.links[ways.start[:-1]]
-        return cls(ways.first, shared.of_link[first], schedule.topology.link_columns.overhead[first])
+        first = spread.links[spread.start[:-1]]
+        return cls(spread.first, shared.of_link[first], schedule.topology.link_columns.overhead[first])
 
     def overheads(self, routes: Ints, resources: int, times: Counts | None = None) -> tuple[Floats, Floats]:
         """Seconds of overhead on each resource for a message on each of `routes`, or for `times` of them.
 
         And the longest overhead of a single one there.
         """
-        place, way = expand(self.start, np.arange(len(self.resource), dtype=np.int32), routes)
-        resource, overhead = self.resource[way], self.overhead[way]
+        place, path = expand(self.start, np.arange(len(self.resource), dtype=np.int32), routes)
+        resource, overhead = self.resource[path], self.overhead[path]
         longest = np.zeros(resources)
         np.maximum.at(longest, resource, overhead)
         weight = overhead if times is None else overhead * times[place]
@@ -246,7 +249,7 @@ Runs = Sequence[tuple[Step, int]]
 
 def step_kinds(schedule: Schedule, spread: Spread | None = None) -> tuple[list[tuple[Ints, Floats, Counts]], Counts]:
     """The steps that differ, and the kind of every step: the routes that one uses, the share of the size on each, and
-    the messages on each of its ways, one for every channel and part that a chunk is divided into.
+    the messages on each of its paths, one for every channel and part that a chunk is divided into.
 
     The steps of a ring differ in their chunks only, so there are few kinds of many steps.
     """
@@ -290,14 +293,11 @@ def _step_runs(
     schedule: Schedule, spread: Spread | None, shared: Resources, size: int
 ) -> tuple[list[tuple[Step, int]], Floats]:
     """The steps of a schedule, each with how often it follows itself, and the seconds that each resource is busy."""
-    ways, seconds = spread or single_routes(schedule), size / shared.rates
-    occupied, alphas, starts = (
-        RouteUses.of(ways, shared),
-        route_alphas(schedule, ways),
-        Starts.of(schedule, ways, shared),
-    )
-    carried, whole = whole_loads(schedule, ways, shared, occupied)
-    kinds, numbers = step_kinds(schedule, ways)
+    spread, seconds = spread or single_routes(schedule), size / shared.rates
+    occupied, starts = RouteUses.of(spread, shared), Starts.of(schedule, spread, shared)
+    alphas = route_alphas(schedule, spread)
+    carried, whole = whole_loads(schedule, spread, shared, occupied)
+    kinds, numbers = step_kinds(schedule, spread)
     channels, steps = int(schedule.channel.max(initial=0)) + 1, list[Step]()
     for used, share, messages in kinds:
         load, alpha = crossed(occupied, alphas, used, share, len(seconds))
@@ -390,20 +390,20 @@ def _forest_cost(timed: Schedule | SymmetricSchedule, spread: Spread | None, siz
         images, many = np.ones(timed.chunks, dtype=np.int64), np.ones(len(own.names), dtype=np.int64)
         # Every tree sends messages of its own, as a simulation and a program of the schedule do.
         routes, messages = np.unique(timed.route, return_counts=True)
-    ways, seconds, share = spread or single_routes(base), size / own.rates, _shares(base)
-    occupied = RouteUses.of(ways, own)
-    carried, whole = whole_loads(weighted, ways, shared, occupied if shared is own else None)
+    spread, seconds, share = spread or single_routes(base), size / own.rates, _shares(base)
+    occupied = RouteUses.of(spread, own)
+    carried, whole = whole_loads(weighted, spread, shared, occupied if shared is own else None)
     busy = np.array([value / whole for value in carried]) * (size / shared.rates)
-    each, longest = Starts.of(base, ways, shared).overheads(routes, len(shared.names), messages)
+    each, longest = Starts.of(base, spread, shared).overheads(routes, len(shared.names), messages)
     each = each / many
 
     # A send takes its latencies and overhead, its whole chunk on the slowest resource of its route behind
     # what its sender sends before it, and the overheads of that for every piece.
     slowest = np.zeros(len(occupied.count))
     np.maximum.at(slowest, occupied.route, seconds[occupied.resource] * occupied.part)
-    behind, waits = in_turn(base, ways, own, seconds)
+    behind, waits = serialization(base, spread, own, seconds)
     transfer = slowest[base.route] * share + behind
-    paths = Paths(base, route_alphas(base, ways)[base.route], transfer, waits)
+    paths = Paths(base, route_alphas(base, spread)[base.route], transfer, waits)
 
     # The longest path depends on the number of pieces, and that on the longest path; a few rounds settle it.
     drain, piece, moved, waited = float(busy.max()), float(each.max()), float(transfer.sum()), float(waits.sum())
@@ -447,7 +447,7 @@ def _forest_cost(timed: Schedule | SymmetricSchedule, spread: Spread | None, siz
 def _symmetric_messages(whole: SymmetricSchedule) -> tuple[Ints, Counts]:
     """The routes that messages of a symmetric forest take, and how many take each image of it together.
 
-    Every tree sends messages of its own. Turned by all symmetries of several levels of switches, a few trees
+    Every tree sends messages of its own. Under all symmetries of several levels of switches, a few trees
     stand for more than anything could send one by one: there what sends over the same route in the same step
     sends together.
     """
@@ -466,14 +466,14 @@ def _symmetric_messages(whole: SymmetricSchedule) -> tuple[Ints, Counts]:
     )
 
 
-def in_turn(schedule: Schedule, ways: Spread, shared: Resources, seconds: Floats) -> tuple[Floats, Floats]:
+def serialization(schedule: Schedule, spread: Spread, shared: Resources, seconds: Floats) -> tuple[Floats, Floats]:
     """Seconds that a send waits for others of its chunk that begin on the same link, or end there to be reduced.
 
     The bytes of the whole chunk that pass before, and the overheads of one piece of each. A binary tree, for
     example, takes two messages for each level (Pjesivac-Grbovic et al., Cluster Computing 2007).
     """
-    way = ways.first[:-1]
-    first, last = ways.links[ways.start[way]], ways.links[ways.start[way + 1] - 1]
+    path = spread.first[:-1]
+    first, last = spread.links[spread.start[path]], spread.links[spread.start[path + 1] - 1]
     reduces = schedule.op == REDUCE
     link = np.where(reduces, last[schedule.route], first[schedule.route])
     resource = shared.of_link[link].astype(np.int64)
@@ -482,7 +482,7 @@ def in_turn(schedule: Schedule, ways: Spread, shared: Resources, seconds: Floats
     begins = np.flatnonzero(np.diff(key[order], prepend=-1))
     place = np.empty(len(key), dtype=np.int64)
     place[order] = np.arange(len(key)) - np.repeat(begins, np.diff(begins, append=len(key)))
-    part = _shares(schedule) / ways.count[schedule.route]
+    part = _shares(schedule) / spread.count[schedule.route]
     overhead = np.where(reduces, 0.0, schedule.topology.link_columns.overhead[link])
     return place * part * seconds[resource], np.asarray(place * overhead)
 

@@ -175,7 +175,7 @@ def said_once(entry: Algorithm, part: Topology, collective: Collective, few: int
         found: Candidate | SymmetricSchedule | None
         found = import_module(f"blinksim.algorithms.{entry.name}").symmetric(part, collective)
         if found is None:
-            raise InfeasibleError(f"no turns make {entry.name} on {part.name} out of a part of it")
+            raise InfeasibleError(f"no automorphisms make {entry.name} on {part.name} out of a part of it")
         return Candidate(found) if isinstance(found, SymmetricSchedule) else found
 
     try:
@@ -227,14 +227,14 @@ def _enter_elementary(
     known = {entry.name: _floor(entry, part, collective) for entry in entries if brief and not leader}
     floors = {name: least for name, least in known.items() if least is not None}
     for entry in sorted(entries, key=lambda entry: floors[entry.name](smallest) if entry.name in floors else -1.0):
-        turned = None if leader else said_once(entry, part, collective)
-        why = _nearly(leader) or ("" if turned else _too_large(entry, part, collective))
+        compact = None if leader else said_once(entry, part, collective)
+        why = _nearly(leader) or ("" if compact else _too_large(entry, part, collective))
         if why:
             contest.left_out[entry.name] = why
-        elif turned is None and entry.name in floors and _loses(contest, floors[entry.name], sizes, floor):
+        elif compact is None and entry.name in floors and _loses(contest, floors[entry.name], sizes, floor):
             contest.slower.append(entry.name)
         else:
-            _enter(contest, entry, sizes, say, turned)
+            _enter(contest, entry, sizes, say, compact)
     if floor and _loses(contest, lambda size: floor + size / rate, sizes, floor):
         del contest.candidates["packed"]
         contest.slower.append("packed")
@@ -294,9 +294,9 @@ def _from_hosts(part: Topology, collective: Collective, rate: Fraction) -> Candi
 
     def build() -> Candidate:
         # Written out they would be the same trees, at the same rate.
-        turned = symmetric(part, collective, rate, 0.0)
-        if turned is not None:
-            return turned
+        compact = symmetric(part, collective, rate, 0.0)
+        if compact is not None:
+            return compact
         ready = from_hosts(part, collective, rate)
         if ready is None:
             raise InfeasibleError(f"{part.name} is no cluster of alike hosts")

@@ -499,7 +499,7 @@ def uncovered(part: Topology) -> str:
     others = [device.name for device in part.devices if device.name not in part.members]
     if len(others) != 1:
         return "its constants are those of GPUs around a switch"
-    ways = {(link.lane_bandwidth, link.lanes, others[0] in (link.src, link.dst)) for link in part.links}
-    if len(part.links) != 2 * part.ranks or len(ways) != 1 or not ways.pop()[2]:
+    kinds = {(link.lane_bandwidth, link.lanes, others[0] in (link.src, link.dst)) for link in part.links}
+    if len(part.links) != 2 * part.ranks or len(kinds) != 1 or not kinds.pop()[2]:
         return "its constants are those of GPUs with equal links to a switch"
     return ""

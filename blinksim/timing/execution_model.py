@@ -259,8 +259,8 @@ class ExecutionProjection(Projection):
     @property
     def executor(self) -> str:
         details = self.details
-        way = "ll128 packets" if details["protocol"] == "ll128" else "simple, flags behind the data"
-        return f"{way}; {details['slices']} slices, pieces of {format_size_about(details['piece_bytes'])}"
+        protocol = "ll128 packets" if details["protocol"] == "ll128" else "simple, flags behind the data"
+        return f"{protocol}; {details['slices']} slices, pieces of {format_size_about(details['piece_bytes'])}"
 
     @property
     def basis(self) -> list[tuple[str, str]]:

@@ -228,7 +228,7 @@ def _own_ports(topology: Topology, members: Sequence[str], bandwidth: Fraction) 
     """Bytes/s through the ports that the members of one node have to themselves, `bandwidth` each.
 
     A port is a member's own if no other member is as near; all own ports that lie behind the same link out of
-    the member get no more than the way there carries.
+    the member get no more than the route there carries.
     """
     home = topology.device(members[0]).node
     if topology.nodes == 1:
@@ -242,39 +242,40 @@ def _own_ports(topology: Topology, members: Sequence[str], bandwidth: Fraction) 
         steps = {name: found[port].steps for name, found in reached.items() if port in found}
         nearest = [name for name, count in steps.items() if count == min(steps.values())]
         if len(nearest) == 1:
-            way = reached[nearest[0]][port]
-            wanted[nearest[0], way.first] += 1
-            carried[nearest[0], way.first] = max(carried.get((nearest[0], way.first), Fraction(0)), way.width)
+            route = reached[nearest[0]][port]
+            key = nearest[0], route.first
+            wanted[key] += 1
+            carried[key] = max(carried.get(key, Fraction(0)), route.width)
     return sum((min(count * bandwidth, carried[key]) for key, count in wanted.items()), start=Fraction(0))
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
-    """The way from a member to a device: hops, number of its first link, bytes/s of its slowest link."""
+class _Route:
+    """The route from a member to a device: hops, number of its first link, bytes/s of its slowest link."""
 
     steps: int
     first: int
     width: Fraction
 
 
-def _reached(topology: Topology, start: str, home: int) -> dict[str, _Way]:
-    """The nearest ways from a member to the devices of its node, past none that holds data."""
+def _reached(topology: Topology, start: str, home: int) -> dict[str, _Route]:
+    """The nearest routes from a member to the devices of its node, past none that holds data."""
     node = {device.name: device for device in topology.devices if device.node == home}
-    found: dict[str, _Way] = {}
+    found: dict[str, _Route] = {}
     level = [start]
     while level:
-        further: dict[str, _Way] = {}
+        further: dict[str, _Route] = {}
         for name in level:
             if name != start and node[name].holds:
                 continue
             for number in topology.out_links[topology.index[name]]:
-                link, way = topology.links[number], found.get(name)
+                link, route = topology.links[number], found.get(name)
                 if link.dst not in node or link.dst in found or link.dst == start:
                     continue
-                width = _share(link) if way is None else min(way.width, _share(link))
+                width = _share(link) if route is None else min(route.width, _share(link))
                 if link.dst not in further or width > further[link.dst].width:
-                    first = number if way is None else way.first
-                    further[link.dst] = _Way(1 if way is None else way.steps + 1, first, width)
+                    first = number if route is None else route.first
+                    further[link.dst] = _Route(1 if route is None else route.steps + 1, first, width)
         found |= further
         level = list(further)
     return found

@@ -93,8 +93,8 @@ class _Cut:
         rates = np.array([float(rate) for rate in table.bandwidths])[table.figure]
         a, b = group[table.src], group[table.dst]
         count, apart = int(group.max()) + 1, a != b
-        kept = (apart & (side >= 0) for side in (a, b))
-        out, into = (np.bincount(side[some], rates[some], count) for side, some in zip((a, b), kept, strict=True))
+        mask = (apart & (side >= 0) for side in (a, b))
+        out, into = (np.bincount(side[some], rates[some], count) for side, some in zip((a, b), mask, strict=True))
         return cls(group, *(np.where(rate > 0, rate, np.inf) for rate in (out, into)))
 
     def crossing(self, src: Devices, dst: Devices, share: AnyFloats | None = None) -> tuple[AnyFloats, AnyFloats]:
@@ -106,7 +106,7 @@ class _Cut:
         return np.asarray(out, dtype=np.float64), np.asarray(into, dtype=np.float64)
 
     def every_pair(self, ranks: Ints) -> AnyFloats:
-        """The same both ways where every rank sends to every other."""
+        """The same in both directions where every rank sends to every other."""
         size = np.bincount(self.group[ranks], minlength=len(self.out))
         return np.asarray(size * (len(ranks) - size), dtype=np.float64)
 

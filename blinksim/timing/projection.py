@@ -306,9 +306,9 @@ def _on_nodes(known: Constants, preset: Preset, size: int, nodes: int, ranks_per
         before, after = _there_and_back(known, "in the card", Fraction(size, 2), "mdfi")
         terms = (before, *terms, after)
     if exact and preset.pcie:
-        both_ways = Fraction(2 * size, ranks_per_node)
+        copied = Fraction(2 * size, ranks_per_node)
         copies = (f"copies to the host and back, {phase}" for phase in _PHASES)
-        terms += tuple(_term(known, name, both_ways, "pcie") for name in copies)
+        terms += tuple(_term(known, name, copied, "pcie") for name in copies)
     return terms
 
 

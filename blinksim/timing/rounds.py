@@ -60,10 +60,10 @@ def _table(graph: EventGraph) -> _Table:
         width += servers * size
     by_target = np.argsort(graph.after, kind="stable")
     target, source = graph.after[by_target], graph.before[by_target]
-    turn, depth = places(graph.fan_in), int(graph.fan_in.max(initial=0))
+    nth, depth = places(graph.fan_in), int(graph.fan_in.max(initial=0))
     sources, gaps = np.full((depth, width), width, dtype=np.int64), np.ones((depth, width), dtype=np.int64)
-    sources[turn, place[target]] = place[source]
-    gaps[turn, place[target]] = graph.level[target] - graph.level[source]
+    sources[nth, place[target]] = place[source]
+    gaps[nth, place[target]] = graph.level[target] - graph.level[source]
     return _Table(place, groups, width, sources, gaps)
 
 
@@ -102,12 +102,12 @@ def in_rounds(work: Work, pieces: int, *, record: bool = False, watch: bool = Fa
         row = number % depth
         if not len(origin):
             ready[:] = 0
-        for turn, sources in enumerate(origin):
+        for nth, sources in enumerate(origin):
             np.add(sources, row * (width + 1), out=index)
             # The index is at most one whole history too low.
-            into = other if turn else ready
+            into = other if nth else ready
             np.take(flat, index, out=into, mode="wrap")
-            if turn:
+            if nth:
                 np.maximum(ready, other, out=ready)
         if release is not None:
             np.maximum(ready, release, out=ready)
@@ -222,7 +222,7 @@ def in_levels(work: Work, pieces: int, *, record: bool = False, check: bool = Tr
     free, arrived = np.zeros(len(work.load), dtype=np.int64), np.full(len(work.load), -1, dtype=np.int64)
     start = np.full((pieces, graph.count), -1, dtype=np.int64) if record else None
     delivered: dict[int, Ticks] = {}
-    finish, turn = 0, np.arange(pieces, dtype=np.int64)[None, :, None]
+    finish, piece = 0, np.arange(pieces, dtype=np.int64)[None, :, None]
     spare = np.zeros((0, pieces), dtype=np.int64)
     for number, plan in enumerate(graph.once(_levels)):
         # (stages, pieces): when each piece is ready for each stage, and from the end of the loop on is
@@ -248,7 +248,7 @@ def in_levels(work: Work, pieces: int, *, record: bool = False, check: bool = Tr
             arrived[plan.servers] = flat.max(axis=1)
         # Rows that are alike need one ramp.
         before = hold if (hold != hold[:1]).any() else hold[:1]
-        ramp = turn * before.sum(axis=1)[:, None, None] + (np.cumsum(before, axis=1) - before)[:, None, :]
+        ramp = piece * before.sum(axis=1)[:, None, None] + (np.cumsum(before, axis=1) - before)[:, None, :]
         np.maximum(table[:, 0, 0], free[plan.servers], out=table[:, 0, 0])
         table -= ramp
         np.maximum.accumulate(flat, axis=1, out=flat)

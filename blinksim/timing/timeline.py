@@ -412,14 +412,14 @@ class Timeline(Rates, Result):
 def _sampled(start: Ticks, real: Whole, most: int | None) -> Iterator[tuple[int, int]]:
     """(piece, stage) of the stages `real` in the order of time, at most `most`."""
     if most is not None and 2 * len(real) <= most < len(start) * len(real):
-        kept = distinct(np.linspace(0, len(start) - 1, most // len(real)).round().astype(np.int64))
+        pieces = distinct(np.linspace(0, len(start) - 1, most // len(real)).round().astype(np.int64))
     else:
-        kept = np.arange(len(start))
-    order = np.argsort(start[np.ix_(kept, real)], axis=None, kind="stable")
+        pieces = np.arange(len(start))
+    order = np.argsort(start[np.ix_(pieces, real)], axis=None, kind="stable")
     if most is not None and most < len(order):
         order = order[distinct(np.linspace(0, len(order) - 1, most).round().astype(np.int64))]
     for place in order.tolist():
-        yield int(kept[place // len(real)]), int(real[place % len(real)])
+        yield int(pieces[place // len(real)]), int(real[place % len(real)])
 
 
 def exact_time(timeline: Timeline) -> Fraction:

@@ -123,10 +123,10 @@ class RingModel:
     @cached_property
     def _figures(self) -> tuple[Resources, Ints, RouteUses, Starts, Floats]:
         """What the time depends on: resources and their seconds per byte, where messages start, and what they use."""
-        shared, ways = resources(self.topology), single_routes(self.schedule)
+        shared, spread = resources(self.topology), single_routes(self.schedule)
         seconds = 1 / np.array([float(rate) for rate in shared.rate])
-        occupied, starts = RouteUses.of(ways, shared), Starts.of(self.schedule, ways, shared)
-        return shared, ways.links[ways.start[:-1]], occupied, starts, seconds
+        occupied, starts = RouteUses.of(spread, shared), Starts.of(self.schedule, spread, shared)
+        return shared, spread.links[spread.start[:-1]], occupied, starts, seconds
 
     @cached_property
     def _kinds(self) -> tuple[list[tuple[Ints, Floats, Counts]], list[int]]:

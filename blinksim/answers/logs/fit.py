@@ -121,13 +121,13 @@ def fit(
     free = list(start if names is None else names)
     free = _determined(predict(begun, free)[1], free, share, own)
     while free:
-        kept = {**begun, **{name: value for name, value in (absent or {}).items() if name not in free}}
+        fixed = {**begun, **{name: value for name, value in (absent or {}).items() if name not in free}}
 
-        def at(phi: Floats, kept: dict[Name, float] = kept, free: list[Name] = free) -> tuple[Floats, Floats]:
-            return predict(kept | dict(zip(free, map(float, np.exp(phi)), strict=True)), free)
+        def at(phi: Floats, fixed: dict[Name, float] = fixed, free: list[Name] = free) -> tuple[Floats, Floats]:
+            return predict(fixed | dict(zip(free, map(float, np.exp(phi)), strict=True)), free)
 
         phi = _nearest(at, seen, np.log([start[name] for name in free]))
-        values = kept | dict(zip(free, map(float, np.exp(phi)), strict=True))
+        values = fixed | dict(zip(free, map(float, np.exp(phi)), strict=True))
         below = {name: max(start[name], bound) for name, bound in (least or {}).items() if values[name] < bound}
         predicted, shares = at(phi)
         still = _determined(shares, free, _LEAST_SHARE, own)

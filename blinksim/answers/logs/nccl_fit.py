@@ -75,7 +75,7 @@ def fit_nccl(series: Sequence[Series], *, version: str = "", source: str = "") -
     found = fit_sums(times, start, least={f"{line}.byte": 1 / most for line in LINES} if most else {})
     if found is None:
         return None
-    error, constants, kept = _told(found, times, {name: start[name] for name in start if not name.startswith(NVLS)})
+    error, constants, kept = _stated(found, times, {name: start[name] for name in start if not name.startswith(NVLS)})
     rates = replace(
         _with(before, {name: value for name, value in found.values.items() if value != start[name]}),
         # The name of the GPUs, as the machine's file says it.
@@ -88,7 +88,7 @@ def fit_nccl(series: Sequence[Series], *, version: str = "", source: str = "") -
     return NcclFit(rates, constants, kept, error)
 
 
-def _told(
+def _stated(
     found: Fit[str], times: Sequence[Timed], start: Mapping[str, float]
 ) -> tuple[FitError, tuple[Fitted, ...], tuple[str, ...]]:
     """How well times fit, and the fitted and the kept constants, as machine files name them and in their units."""
@@ -204,13 +204,13 @@ def nvls_sizes(one: Series) -> Series:
     sizes = sorted({sample.size for sample in one.samples})
     name = one.collective.name
     least = next((size for size in sizes if found.best(name, size).algorithm == NVLS), sizes[-1])
-    kept = tuple(sample for sample in one.samples if sample.size >= least)
-    if len(kept) < 3:
+    large = tuple(sample for sample in one.samples if sample.size >= least)
+    if len(large) < 3:
         raise InputError(
             f"{one.collective} on {one.topology.ranks} ranks of {one.topology.name} ran as NVLS, where switches add, "
-            f"at {len(kept)} of these sizes; a fit needs at least three, or measure rings with NCCL_NVLS_ENABLE=0"
+            f"at {len(large)} of these sizes; a fit needs at least three, or measure rings with NCCL_NVLS_ENABLE=0"
         )
-    return replace(one, samples=kept)
+    return replace(one, samples=large)
 
 
 def fit_nvls(series: Sequence[Series], nccl: NcclFit | None = None, source: str = "") -> NcclFit:
@@ -244,7 +244,7 @@ def fit_nvls(series: Sequence[Series], nccl: NcclFit | None = None, source: str 
         source=f"from {source}" if source else "fitted to measured times",
         gpus=max(one.topology.ranks for one in series),
     )
-    error, constants, kept = _told(found, times, start)
+    error, constants, kept = _stated(found, times, start)
     if nccl is not None:
         error, constants, kept = nccl.error, (*nccl.constants, *constants), (*nccl.kept, *kept)
     return NcclFit(replace(before, nvls=fitted), constants, kept, error)

@@ -124,8 +124,8 @@ def yardstick(
     """The published cell to hold a log against, None if there is none of this job.
 
     The same machine goes before others, large sizes before small ones, equal sizes before near ones, whole
-    tables before excerpts, and new versions of the library before old ones. Tables of runs that were told
-    which algorithm to take are left out.
+    tables before excerpts, and new versions of the library before old ones. Tables of runs with a forced
+    algorithm are left out.
 
     part: where the log was measured. measured: sizes in bytes with their bus bandwidths in bytes/s,
     ascending. multicast: whether NCCL could use NVLS.
@@ -148,7 +148,7 @@ def yardstick(
 def _cells_of_the_job(part: Topology, collective: Collective, multicast: bool) -> Iterator[tuple[bool, Cell]]:
     """The published cells of the same job; True for those of the same machine."""
     adds = any(device.in_network & _SUMS for device in part.devices)
-    # Where switches can add, NCCL lets them unless it is told not to.
+    # Where switches can add, NCCL lets them unless it is set not to.
     unlike = {"off"} if multicast else {"on", "unknown"} if adds else {"on"}
     nodes = len({part.device(name).node for name in part.members})
     for name in public_tables.machines():

@@ -51,11 +51,11 @@ def job_of(cell: Cell) -> tuple[Any, ...]:
 def with_places(cells: Iterable[Cell]) -> list[tuple[Cell, bool]]:
     """The cells in their order, each with whether constants were fitted to it."""
     cells = list(cells)
-    told: dict[int, bool] = {}
+    fitted: dict[int, bool] = {}
     for _, alike in grouped(cells, job_of):
         for place, cell in enumerate(sorted(alike, key=lambda cell: cell.size)):
-            told[id(cell)] = library_rates.fitted(cell, place)
-    return [(cell, told[id(cell)]) for cell in cells]
+            fitted[id(cell)] = library_rates.fitted(cell, place)
+    return [(cell, fitted[id(cell)]) for cell in cells]
 
 
 def question_of(machine: str, cell: Cell) -> Question:
@@ -73,16 +73,16 @@ class Jobs:
 
     def __init__(self, machine: str) -> None:
         self.machine = machine
-        self._kept = dict[Any, Any]()
+        self._cache = dict[Any, Any]()
 
     def _once(self, key: Any, make: Callable[[], Any]) -> Any:
         """What `make` returns, asked once for every key; None where it cannot be had."""
-        if key not in self._kept:
+        if key not in self._cache:
             try:
-                self._kept[key] = make()
+                self._cache[key] = make()
             except BlinksimError:
-                self._kept[key] = None
-        return self._kept[key]
+                self._cache[key] = None
+        return self._cache[key]
 
     @cached_property
     def whole(self) -> Topology:
@@ -90,7 +90,7 @@ class Jobs:
         return load(self.machine)
 
     def bound(self, cell: Cell) -> Ceiling | None:
-        """The bound at nominal rates; switches do what their file says that they can, unless they were told not to."""
+        """The bound at nominal rates; switches do what their file says that they can, unless they were set not to."""
         question, collective = question_of(self.machine, cell), Collective(cell.collective)
         grants = not collective.personalized and cell.nvls in ("on", "unknown") and cell.adds_in_switches
         part: Topology | None = self._once(question, question.part)
@@ -107,14 +107,14 @@ class Jobs:
         return found
 
     def nccl_takes(self, cell: Cell) -> Timing | None:
-        """What NCCL's own model says that NCCL takes, or what it was told to; None where it says nothing."""
+        """What NCCL's own model says that NCCL takes, or a forced algorithm; None where it says nothing."""
         plan = self._plan(cell)
         if plan is None:
             return None
-        told = cell.set.algorithm.replace(" (forced)", "").replace(", ", "/").lower()
+        forced = cell.set.algorithm.replace(" (forced)", "").replace(", ", "/").lower()
         timed = plan.times(cell.collective, cell.size)
-        if told and "(default)" not in told:
-            timed = [one for one in timed if f"{one.algorithm}/{one.protocol}".lower().startswith(told)]
+        if forced and "(default)" not in forced:
+            timed = [one for one in timed if f"{one.algorithm}/{one.protocol}".lower().startswith(forced)]
         return min(timed, key=lambda one: one.time_s, default=None)
 
     def in_file(self, cell: Cell, timing: Timing | None) -> bool:
@@ -263,16 +263,16 @@ class PublicMeasurements(Result):
 
     def sentence(self) -> str:
         """The answer in one line."""
-        told = [f"{self.machine}: {count(len(self.cells), 'published cell')} from {count(len(self.sets), 'set')}"]
+        parts = [f"{self.machine}: {count(len(self.cells), 'published cell')} from {count(len(self.sets), 'set')}"]
         fresh = [abs(found.expected_error_pct) for found in self.judged if found.expected_error_pct is not None]
         own = [abs(found.error_pct) for found in self.cells if found.error_pct is not None]
         if fresh:
-            told.append(
+            parts.append(
                 f"constants miss {count(len(fresh), 'cell')} that they were not fitted to by {_pct(median(fresh))}"
             )
         if own:
-            told.append(f"NCCL's own prediction misses {len(own)} by {_pct(median(own))}")
-        return "; ".join(told) + (" at the median" if fresh or own else "")
+            parts.append(f"NCCL's own prediction misses {len(own)} by {_pct(median(own))}")
+        return "; ".join(parts) + (" at the median" if fresh or own else "")
 
     @property
     def judged(self) -> tuple[MeasuredCell, ...]:
@@ -287,8 +287,8 @@ class PublicMeasurements(Result):
         for one in self.sets:
             mine = [found for found in self.cells if found.cell.set is one]
             ran = " ".join(word for word in (one.library, one.version) if word)
-            told = f", {one.algorithm}" if one.algorithm else ""
-            lines += ["", f"{one.name}: {ran}{told}; quality {one.quality}", f"  {one.source}", self._table(mine)]
+            algorithm = f", {one.algorithm}" if one.algorithm else ""
+            lines += ["", f"{one.name}: {ran}{algorithm}; quality {one.quality}", f"  {one.source}", self._table(mine)]
         used = {one.quality for one in self.sets}
         letters = [f"{letter}: {said}" for letter, said in public_tables.QUALITIES.items() if letter in used]
         lines += ["", f"  quality   {'; '.join(letters)}"]
@@ -303,14 +303,14 @@ class PublicMeasurements(Result):
     def _accuracy(self) -> str:
         """How wrong the predictions are, by size."""
         rows = []
-        ways = (
+        predictions = (
             ("constants", [(found.band, found.expected_error_pct) for found in self.judged]),
             ("their fit", [(found.band, found.expected_error_pct) for found in self.cells if found.fitted]),
             ("NCCL itself", [(found.band, found.error_pct) for found in self.cells]),
         )
-        for name, told in ways:
+        for name, pairs in predictions:
             for _, band in BANDS:
-                errors = [error for where, error in told if where == band and error is not None]
+                errors = [error for where, error in pairs if where == band and error is not None]
                 if errors:
                     shown = map(_pct, _spread(errors).values())
                     rows.append((band, name, str(len(errors)), *shown))
@@ -324,12 +324,12 @@ class PublicMeasurements(Result):
         ):
             # The largest size and those that are each a sixteenth of the next, of cells that were not fitted,
             # if any.
-            kept: list[MeasuredCell] = []
+            chosen: list[MeasuredCell] = []
             judged = [found for found in alike if not found.fitted]
             for found in sorted(judged or alike, key=lambda found: -found.cell.size):
-                if not kept or found.cell.size * _SHOWN_STEP <= kept[-1].cell.size:
-                    kept.append(found)
-            for found in reversed(kept):
+                if not chosen or found.cell.size * _SHOWN_STEP <= chosen[-1].cell.size:
+                    chosen.append(found)
+            for found in reversed(chosen):
                 cell, mark = found.cell, "*" if found.fitted and found.expected is not None else ""
                 times = [None if time is None else format_time(time) for time in (found.expected_s, found.predicted_s)]
                 row = [f"{collective}, NVLS off" if off else collective, f"{gpus} on {count(nodes, 'node')}"]
@@ -363,11 +363,11 @@ def public_measurements(machine: str, quality: str = "ABC", *, predict: bool = T
     for letter in quality:
         if letter not in public_tables.QUALITIES:
             raise unknown("quality", letter, public_tables.QUALITIES)
-    told = [(cell, fitted) for cell, fitted in with_places(public_tables.cells(machine)) if cell.set.quality in quality]
-    if not told:
+    pairs = [pair for pair in with_places(public_tables.cells(machine)) if pair[0].set.quality in quality]
+    if not pairs:
         raise InputError(f"{machine} has no published measurements of quality {quality}")
     jobs, cells = Jobs(machine), list[MeasuredCell]()
-    for cell, fitted in told:
+    for cell, fitted in pairs:
         takes = jobs.nccl_takes(cell) if predict else None
         predicted, choice = (takes.time_s, f"{takes.algorithm}/{takes.protocol}") if takes else (None, "")
         expected = jobs.expected(cell, takes) if predict else None

@@ -36,7 +36,7 @@ def band_of(size: int) -> str:
 class Set:
     """Where cells come from.
 
-    algorithm: what the library was told to take, empty if it chose by itself; members: the GPUs of every node
+    algorithm: what the library was set to take, empty if it chose by itself; members: the GPUs of every node
     that took part, empty for its first ones.
     """
 
