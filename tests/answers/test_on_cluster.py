@@ -42,6 +42,8 @@ def _started(n_workers: int = 2) -> Any:
 def cluster() -> Iterator[Any]:
     """Two workers, each with a nanny that starts it anew when it dies."""
     dask = pytest.importorskip("dask")
+    # First, as it adds its settings to dask's: what is set before would take them away again at its end.
+    pytest.importorskip("distributed")
     # Who asks a killed worker for a result need not wait for as long as over a slow network.
     with dask.config.set({"distributed.comm.timeouts.connect": "3s"}), _started() as found:
         yield found
