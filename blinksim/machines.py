@@ -243,8 +243,8 @@ def assumptions(machine: MachineLike) -> list[str]:
 
 def remarks(topology: Topology) -> list[str]:
     """What was assumed of a machine that a topology file or a table describes, or passed over in it."""
-    told, *found = topology.source.split("; ")
-    return found if told.startswith(("NCCL topology file ", "nvidia-smi topo -m in ")) else []
+    origin, *notes = topology.source.split("; ")
+    return notes if origin.startswith(("NCCL topology file ", "nvidia-smi topo -m in ")) else []
 
 
 def _names_a_node(edit: str) -> bool:

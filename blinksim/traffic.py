@@ -163,12 +163,12 @@ class Traffic(Tabular):
 
     def to_dict(self) -> dict[str, Any]:
         """The sums as JSON; the matrix is in `lines`."""
-        kept = int(np.trace(self.matrix))
+        own = int(np.trace(self.matrix))
         sent, received = (sums - np.diagonal(self.matrix) for sums in (self.sent, self.received))
         return {
             "ranks": self.ranks,
             "total_bytes": self.total,
-            "kept_bytes": kept,
+            "kept_bytes": own,
             "largest_buffer_bytes": self.size,
             "mean_bytes": self.total / self.ranks,
             "pairs": int(np.count_nonzero(self.matrix)) - int(np.count_nonzero(np.diagonal(self.matrix))),

@@ -166,7 +166,7 @@ class Algorithm:
 
         Those that choose the route of every send keep it.
         """
-        from blinksim.schedule.candidate import kept
+        from blinksim.schedule.candidate import cached
 
         if not self.supports(collective.name):
             others = ", ".join(other.name for other in REGISTRY.values() if other.supports(collective.name))
@@ -176,7 +176,7 @@ class Algorithm:
         build = self._outlined if self.outlines(topology, collective) else self._parallel
         # Where a topology was loaded from does not make it another one, but is part of the answer.
         key = (self, topology, topology.loaded_from, collective)
-        return kept(key, lambda: build(topology, collective))
+        return cached(key, lambda: build(topology, collective))
 
     def outlines(self, topology: Topology, collective: Collective) -> bool:
         """Whether the schedule has so many sends that its steps are timed without them."""

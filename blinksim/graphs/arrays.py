@@ -28,12 +28,12 @@ def per_topology(function: Callable[[Key], Value]) -> Callable[[Key], Value]:
     last: list[tuple[ref[Key], Value]] = []
 
     @wraps(function)
-    def kept(topology: Key) -> Value:
+    def cached(topology: Key) -> Value:
         if not last or last[0][0]() is not topology:
             last[:] = [(ref(topology), function(topology))]
         return last[0][1]
 
-    return kept
+    return cached
 
 
 def fixed(values: Iterable[int], count: int) -> npt.NDArray[np.int64]:
@@ -98,12 +98,12 @@ def among(values: npt.NDArray[Whole], others: npt.NDArray[Whole]) -> npt.NDArray
 
 
 def round_robin(count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Every number below `count` with every other, in turns in which each is once on the left and once on the right.
+    """Every number below `count` with every other, in rounds in which each is once on the left and once on the right.
 
     Whoever sends in this order never waits at a receiver that others send to as well.
     """
-    turn, left = np.divmod(np.arange(count * (count - 1)), max(count, 1))
-    return left, (left + turn + 1) % max(count, 1)
+    shift, left = np.divmod(np.arange(count * (count - 1)), max(count, 1))
+    return left, (left + shift + 1) % max(count, 1)
 
 
 Amounts = TypeVar("Amounts", npt.NDArray[np.int64], npt.NDArray[np.float64])

@@ -119,11 +119,11 @@ class Network:
         names = [device.name for device, here in zip(topology.devices, core.tolist(), strict=True) if here]
         limits = []
         for name in self.limits:
-            device, _, way = name.rpartition(" ")
+            device, _, direction = name.rpartition(" ")
             number = topology.index[device]
-            half = int((self.in_half if (way == "in") != self.transposed else self.out_half)[number])
+            half = int((self.in_half if (direction == "in") != self.transposed else self.out_half)[number])
             sends = inside[half] != self.transposed
-            if sends == (way == "in") and core[number] == (way == "out"):
+            if sends == (direction == "in") and core[number] == (direction == "out"):
                 limits.append(name)
         return names, limits
 
@@ -159,12 +159,12 @@ def network(topology: Topology) -> Network:
             entering[b] += c
     for number, device in enumerate(limited):
         place, own = index[device.name], capacity[len(links) + number]
-        for way, load, half in (("in", entering, in_half), ("out", leaving, out_half)):
+        for direction, load, half in (("in", entering, in_half), ("out", leaving, out_half)):
             if own < load[place]:
                 half[place] = len(host)
                 host.append(device.node)
-                limits.append(f"{device.name} {way}")
-                more.append((len(host) - 1, place, own) if way == "in" else (place, len(host) - 1, own))
+                limits.append(f"{device.name} {direction}")
+                more.append((len(host) - 1, place, own) if direction == "in" else (place, len(host) - 1, own))
     amounts = capacity[: len(links)] + [own for _, _, own in more]
     guard(sum(amounts))
     return Network(
@@ -226,8 +226,8 @@ def network_orbits(topology: Topology, net: Network) -> NetworkOrbits:
         for link in group:
             keys[link] = (number,)
     for number, limit in enumerate(net.limits):
-        name, _, way = limit.rpartition(" ")
-        keys[net.links + number] = (way, int(place[topology.index[name]]))
+        name, _, direction = limit.rpartition(" ")
+        keys[net.links + number] = (direction, int(place[topology.index[name]]))
     seen: dict[tuple[object, ...], int] = {}
     arc = np.array([seen.setdefault(key, len(seen)) for key in keys], dtype=np.int64)
     member: list[int] = []

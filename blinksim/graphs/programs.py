@@ -231,23 +231,23 @@ def solve_trees(
     # In a symmetric network the in-trees may be taken as the out-trees reversed: each link then carries its
     # own use and its partner's.
     partner = net.partner.tolist() if both and net.partner is not None else None
-    ways = [_Way(program, net, supply, orbits)]
+    forests = [_Forest(program, net, supply, orbits)]
     if both and partner is None:
-        ways.append(_Way(program, net.reversed(), supply, orbits))
+        forests.append(_Forest(program, net.reversed(), supply, orbits))
     orbit = orbits.arc.tolist()
 
     def load(arc: int) -> list[tuple[int, float]]:
         arcs = [arc] if partner is None else [arc, partner[arc]]
-        return [(way.used[orbit[number]], 1.0) for way in ways for number in arcs]
+        return [(forest.used[orbit[number]], 1.0) for forest in forests for number in arcs]
 
     rows = capacity_rows(program, shared, orbits, load, scale)
-    point, whole = _converged(program, objective, ways)
+    point, whole = _converged(program, objective, forests)
     duals = capacity_duals(program, rows)
     return TreeSolution(
         program.value * scale,
         whole,
         [float(point[rate]) * scale for rate in rates],
-        [[float(point[variable]) * scale for variable in way.used] for way in ways],
+        [[float(point[variable]) * scale for variable in forest.used] for forest in forests],
         duals if partner is None else _levelled(duals, shared, partner),
     )
 
@@ -262,21 +262,21 @@ def widest(net: Network) -> int:
     return int(net.members[int(leaving.argmax())])
 
 
-def _converged(program: Program, objective: Sequence[tuple[int, float]], ways: Sequence[_Way]) -> tuple[Vector, bool]:
+def _converged(program: Program, goal: Sequence[tuple[int, float]], forests: Sequence[_Forest]) -> tuple[Vector, bool]:
     """Values of the program's variables that break no set, with the rows that they took; the last ones at worst."""
     mean: Vector | None = None
     for number in range(MOST_ROUNDS):
-        program.solve(objective)
+        program.solve(goal)
         point = np.maximum(program.values, 0)
         mean = point if mean is None else (mean + point) / 2
         if number >= _VERTICES:
-            sets = [(way, side) for way in ways for side in way.broken(mean)]
+            sets = [(forest, side) for forest in forests for side in forest.broken(mean)]
             if not sets:
                 return mean, True
-            if sum(way.add(side) for way, side in sets):
+            if sum(forest.add(side) for forest, side in sets):
                 continue
             mean = point
-        if not sum(way.add(side) for way in ways for side in way.broken(point)):
+        if not sum(forest.add(side) for forest in forests for side in forest.broken(point)):
             return point, True
     return point, False
 
@@ -288,7 +288,7 @@ def _levelled(duals: Sequence[float], shared: Sequence[SharedCapacity], partner:
     return [(duals[number] + duals[mate]) / 2 for number, mate in enumerate(mates)]
 
 
-class _Way:
+class _Forest:
     """Out-trees in one program: variables for what they use of each orbit of arcs, and the rows that make them reach.
 
     used: the variables.
@@ -313,14 +313,14 @@ class _Way:
 
     def _unlike_forwarders(self, orbits: NetworkOrbits) -> Iterator[int]:
         """The forwarders, of those with alike arcs one: they would have the same row."""
-        ways = [
+        arcs_at = [
             (orbits.arc[order], np.searchsorted(ends[order], np.arange(self._net.vertices + 1)))
             for ends in (self._net.head, self._net.tail)
             for order in (np.lexsort((orbits.arc, ends)),)
         ]
         seen = set[tuple[bytes, ...]]()
         for vertex in self._net.forwarders.tolist():
-            key = tuple(arcs[start[vertex] : start[vertex + 1]].tobytes() for arcs, start in ways)
+            key = tuple(arcs[start[vertex] : start[vertex + 1]].tobytes() for arcs, start in arcs_at)
             if key not in seen or vertex in self._supply:
                 seen.add(key)
                 yield vertex

@@ -1,6 +1,6 @@
 """Candidate schedules, each in the form that its time follows from, and a cache of the latest.
 
-A topology never changes, and an edited one is another key, so what is kept never grows stale.
+A topology never changes, and an edited one is another key, so what is cached never grows stale.
 """
 
 from __future__ import annotations
@@ -128,27 +128,27 @@ class Candidate:
         return divided(self.compact, self.parallel)
 
 
-# Sends of all kept schedules together: some 30 bytes each.
-MOST_KEPT = 4_000_000
+# Sends of all cached schedules together: some 30 bytes each.
+MOST_CACHED = 4_000_000
 # By the hash of the key, which takes milliseconds for a large topology.
-_kept: OrderedDict[int, tuple[Hashable, Candidate]] = OrderedDict()
+_cache: OrderedDict[int, tuple[Hashable, Candidate]] = OrderedDict()
 
 
-def kept(key: Hashable, build: Callable[[], Candidate]) -> Candidate:
-    """What `build` gave for an equal key before, or gives now; those not asked for longest make room."""
+def cached(key: Hashable, build: Callable[[], Candidate]) -> Candidate:
+    """The candidate that `build` gives, or gave for an equal key; the least recently used make room."""
     place = hash(key)
-    before, found = _kept.get(place, (None, None))
-    if found is None or before != key:
-        found = build()
-        if found.held > MOST_KEPT:
-            return found
-        _kept[place] = key, found
-        while sum(other.held for _, other in _kept.values()) > MOST_KEPT:
-            _kept.popitem(last=False)
-    _kept.move_to_end(place)
-    return found
+    before, candidate = _cache.get(place, (None, None))
+    if candidate is None or before != key:
+        candidate = build()
+        if candidate.held > MOST_CACHED:
+            return candidate
+        _cache[place] = key, candidate
+        while sum(other.held for _, other in _cache.values()) > MOST_CACHED:
+            _cache.popitem(last=False)
+    _cache.move_to_end(place)
+    return candidate
 
 
 def forget() -> None:
-    """Drops all that is kept."""
-    _kept.clear()
+    """Empties the cache."""
+    _cache.clear()

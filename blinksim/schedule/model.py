@@ -424,15 +424,15 @@ def rebase(schedule: Schedule, topology: Topology) -> Schedule | tuple[str, ...]
     )
     # Unused routes may name links that are gone.
     used = distinct(schedule.route)
-    kept = [schedule.links_of(int(route)) for route in used]
+    routes = [schedule.links_of(int(route)) for route in used]
     return replace(
         schedule,
         topology=machine,
         src=devices[schedule.src],
         dst=devices[schedule.dst],
         route=np.searchsorted(used, schedule.route).astype(np.int32),
-        route_start=np.cumsum([0, *map(len, kept)]).astype(np.int32),
-        route_links=links[np.array([link for route in kept for link in route], dtype=np.int64)],
+        route_start=np.cumsum([0, *map(len, routes)]).astype(np.int32),
+        route_links=links[np.array([link for route in routes for link in route], dtype=np.int64)],
         bound=schedule.bound if (machine.devices, machine.links) == (old.devices, old.links) else {},
     )
 

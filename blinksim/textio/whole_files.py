@@ -215,16 +215,16 @@ def _other_name(place: Path) -> Path:
 
 def _create(path: Path, data: bytes, like: Path | None = None) -> None:
     """A new file with `data` on disk, with the mode and the owner of `like`, if that exists."""
-    kept = like.stat() if like is not None and like.exists() else None
+    old = like.stat() if like is not None and like.exists() else None
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     # Nobody may read what will be private before its mode is set.
-    with open(os.open(path, flags, 0o666 if kept is None else 0o600), "wb") as file:
+    with open(os.open(path, flags, 0o666 if old is None else 0o600), "wb") as file:
         file.write(data)
         file.flush()
-        if kept is not None:
+        if old is not None:
             with contextlib.suppress(OSError):
-                os.fchown(file.fileno(), kept.st_uid, kept.st_gid)
-            os.fchmod(file.fileno(), stat.S_IMODE(kept.st_mode))
+                os.fchown(file.fileno(), old.st_uid, old.st_gid)
+            os.fchmod(file.fileno(), stat.S_IMODE(old.st_mode))
         os.fsync(file.fileno())
 
 

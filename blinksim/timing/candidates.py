@@ -165,7 +165,7 @@ def symmetric(
 
 def said_once(entry: Algorithm, part: Topology, collective: Collective, few: int = _FEW_SENDS) -> Candidate | None:
     """Its schedule by symmetry or sums; None where it has `few` sends, or its module knows of nothing shorter."""
-    from blinksim.schedule.candidate import Candidate, kept
+    from blinksim.schedule.candidate import Candidate, cached
     from blinksim.schedule.symmetric import SymmetricSchedule
 
     if not entry.turned or entry.sends_on(part, collective.name) < few:
@@ -179,7 +179,7 @@ def said_once(entry: Algorithm, part: Topology, collective: Collective, few: int
         return Candidate(found) if isinstance(found, SymmetricSchedule) else found
 
     try:
-        return kept(("said once", entry, part, part.loaded_from, collective), build)
+        return cached(("said once", entry, part, part.loaded_from, collective), build)
     except InfeasibleError:
         return None
 
@@ -290,7 +290,7 @@ def _enter(
 def _from_hosts(part: Topology, collective: Collective, rate: Fraction) -> Candidate | None:
     """Packed trees from those of a single host or device; None where these are not alike."""
     from blinksim.algorithms.packed import from_hosts
-    from blinksim.schedule.candidate import Candidate, kept
+    from blinksim.schedule.candidate import Candidate, cached
 
     def build() -> Candidate:
         # Written out they would be the same trees, at the same rate.
@@ -303,7 +303,7 @@ def _from_hosts(part: Topology, collective: Collective, rate: Fraction) -> Candi
         return Candidate(ready)
 
     try:
-        return kept(("from hosts", part, part.loaded_from, collective), build)
+        return cached(("from hosts", part, part.loaded_from, collective), build)
     except InfeasibleError:
         return None
 

@@ -348,8 +348,8 @@ def regarded(topology: Topology, **changes: Any) -> Topology:
 
     Raises `InputError` for members and relays as `check_roles` does.
     """
-    kept = {name: topology.__dict__[name] for name in _OF_DEVICES_AND_LINKS if name in topology.__dict__}
-    made = _with(topology, kept, changes)
+    known = {name: topology.__dict__[name] for name in _OF_DEVICES_AND_LINKS if name in topology.__dict__}
+    made = _with(topology, known, changes)
     if made.members is not topology.members or made.relays != topology.relays:
         check_roles(made)
     return made

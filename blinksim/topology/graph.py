@@ -259,12 +259,12 @@ class Topology(Tabular):
         used = {end for link in self.links for end in (link.src, link.dst)} | {*self.members, *self.relays}
         if len(used) == len(self.devices):
             return self
-        kept = tuple(device for device in self.devices if device.name in used)
-        return replace(self, devices=kept, symmetries=self.restricted(kept))
+        touched = tuple(device for device in self.devices if device.name in used)
+        return replace(self, devices=touched, symmetries=self.restricted(touched))
 
-    def restricted(self, kept: Iterable[Device]) -> tuple[tuple[int, ...], ...]:
-        """The symmetries that keep the devices `kept` among themselves, as permutations of these."""
-        position = {self.index[device.name]: number for number, device in enumerate(kept)}
+    def restricted(self, devices: Iterable[Device]) -> tuple[tuple[int, ...], ...]:
+        """The symmetries that keep these devices among themselves, as permutations of them."""
+        position = {self.index[device.name]: number for number, device in enumerate(devices)}
         if len(position) == len(self.devices):
             return self.symmetries
         inside = [perm for perm in self.symmetries if all(perm[old] in position for old in position)]

@@ -53,7 +53,7 @@ class Group(ABC):
 
     @abstractmethod
     def along(self, elements: Ints, things: Ints, *, links: bool = False) -> Ints:
-        """Where elements (M, …) take devices (M), or links."""
+        """Images of devices or links (M) under elements (M, …)."""
 
     @abstractmethod
     def inverse(self, elements: Ints) -> Ints:
@@ -70,7 +70,7 @@ class Group(ABC):
         return self.along(back, src), self.along(back, dst), elements
 
     def route_images(self, elements: Ints, start: Ints, links: Ints, which: Ints) -> tuple[Ints, Ints]:
-        """Where elements (M, …) take routes `which` (M): route r has the links links[start[r]:start[r + 1]].
+        """Images of routes `which` (M) under elements (M, …): route r has links[start[r]:start[r + 1]].
 
         Their start (M + 1) and links.
         """
@@ -99,40 +99,40 @@ class CommutingGroup(Group):
     @classmethod
     def of(cls, topology: Topology, generators: Sequence[Sequence[int] | Ints]) -> CommutingGroup:
         """From permutations of the devices; raises `InputError`, with a link or a device, for what is not as above."""
-        turns = [np.asarray(one, dtype=np.int64) for one in generators]
+        permutations = [np.asarray(one, dtype=np.int64) for one in generators]
         known, links = encoded(topology), []
-        for number, turn in enumerate(turns):
-            image = known.image(turn)
+        for number, perm in enumerate(permutations):
+            image = known.image(perm)
             if image is None:
-                raise InputError(f"generator {number} is no symmetry of {topology.name}: {why_not(topology, turn)}")
+                raise InputError(f"generator {number} is no symmetry of {topology.name}: {why_not(topology, perm)}")
             links.append(image)
-            for other in turns[:number]:
-                apart = np.flatnonzero(turn[other] != other[turn])
+            for earlier in permutations[:number]:
+                apart = np.flatnonzero(perm[earlier] != earlier[perm])
                 if len(apart):
                     name = topology.devices[int(apart[0])].name
                     raise InputError(f"generator {number} and one before it do not commute: they differ at {name}")
-        return cls._on_grids(topology, turns, [order(turn) for turn in turns], links)
+        return cls._on_grids(topology, permutations, [order(perm) for perm in permutations], links)
 
     @classmethod
     def _on_grids(
-        cls, topology: Topology, turns: Sequence[Ints], orders: Sequence[int], links: Sequence[Ints]
+        cls, topology: Topology, perms: Sequence[Ints], orders: Sequence[int], links: Sequence[Ints]
     ) -> CommutingGroup:
         """From symmetries that commute; raises `InputError` where an orbit is no grid."""
         members, count = topology.member_places, len(topology.devices)
-        _, at, where = np.unique(orbit_labels(count, turns)[members], return_index=True, return_inverse=True)
-        first, place = np.arange(count), np.zeros((count, len(turns)), dtype=np.int64)
+        _, at, where = np.unique(orbit_labels(count, perms)[members], return_index=True, return_inverse=True)
+        first, place = np.arange(count), np.zeros((count, len(perms)), dtype=np.int64)
         first[members] = members[at][where]
-        moves = np.stack([turn != np.arange(count) for turn in turns], axis=1) if turns else np.zeros((count, 0), bool)
+        moves = np.stack([perm != np.arange(count) for perm in perms], axis=1) if perms else np.zeros((count, 0), bool)
         here = members[np.sort(at)]
-        exponents = np.zeros((len(here), len(turns)), dtype=np.int64)
+        exponents = np.zeros((len(here), len(perms)), dtype=np.int64)
         twice = f"{topology.members[0]}, or another member,"
         if sum(map(prod, np.where(moves[here], np.array(orders, dtype=np.int64), 1).tolist())) == len(members):
             # Every first member goes round with one generator after another; all of its orbit must come once.
-            for number, (turn, times) in enumerate(zip(turns, orders, strict=True)):
+            for number, (perm, times) in enumerate(zip(perms, orders, strict=True)):
                 moving = moves[here, number]
                 round_, powers = [here[moving]], np.tile(exponents[moving], (times - 1, 1))
                 for _ in range(1, times):
-                    round_.append(turn[round_[-1]])
+                    round_.append(perm[round_[-1]])
                 powers[:, number] = np.repeat(np.arange(1, times), len(round_[0]))
                 here = np.concatenate([here, *round_[1:]])
                 exponents = np.concatenate([exponents, powers])
@@ -144,19 +144,19 @@ class CommutingGroup(Group):
                 "independent on the members"
             )
         place[here] = exponents
-        return cls(topology, tuple(turns), tuple(orders), tuple(links), first, place, moves)
+        return cls(topology, tuple(perms), tuple(orders), tuple(links), first, place, moves)
 
     def only(self, chosen: Sequence[int]) -> CommutingGroup:
         """Some of the generators, by their numbers."""
         if len(chosen) == len(self.generators):
             return self
-        turns, links = ([given[number] for number in chosen] for given in (self.generators, self.links))
-        return self._on_grids(self.topology, turns, [self.orders[number] for number in chosen], links)
+        generators, links = ([given[number] for number in chosen] for given in (self.generators, self.links))
+        return self._on_grids(self.topology, generators, [self.orders[number] for number in chosen], links)
 
     def keeping(self, places: Ints) -> CommutingGroup | None:
         """The generators that take every device to one with the same place, None if there are none."""
-        kept = [number for number, turn in enumerate(self.generators) if np.array_equal(places[turn], places)]
-        return self.only(kept) if kept else None
+        chosen = [number for number, perm in enumerate(self.generators) if np.array_equal(places[perm], places)]
+        return self.only(chosen) if chosen else None
 
     @cached_property
     def orbit(self) -> Ints:
@@ -165,21 +165,21 @@ class CommutingGroup(Group):
 
     @property
     def size(self) -> int:
-        """How many elements the group has."""
+        """The number of elements."""
         return prod(self.orders)
 
     def along(self, elements: Ints, things: Ints, *, links: bool = False) -> Ints:
-        """Where elements (M, G) take devices (M), or links."""
-        found = things.copy()
+        """Images of devices or links (M) under elements (M, G)."""
+        images = things.copy()
         for number, power in enumerate(self.links if links else self.generators):
             left = elements[:, number] % self.orders[number]
             while left.any():
                 odd = (left & 1).astype(bool)
-                found[odd] = power[found[odd]]
+                images[odd] = power[images[odd]]
                 left = left >> 1
                 if left.any():
                     power = power[power]
-        return found
+        return images
 
     def inverse(self, elements: Ints) -> Ints:
         return -elements
@@ -189,14 +189,14 @@ class CommutingGroup(Group):
         return np.where(self.moves[src], self.place[src], self.place[dst])
 
     def images(self, src: Ints, dst: Ints) -> Ints:
-        """How many images each pair of devices with data has."""
+        """The number of images of each pair of devices with data."""
         times = np.where(self.moves[src] | self.moves[dst], np.array(self.orders, dtype=np.int64), 1)
         return np.asarray(times.prod(axis=1))
 
 
-def order(turn: Ints) -> int:
-    """After how many times a permutation is the identity."""
-    lengths = np.bincount(orbit_labels(len(turn), [turn]))
+def order(permutation: Ints) -> int:
+    """The order of a permutation: after how many times it is the identity."""
+    lengths = np.bincount(orbit_labels(len(permutation), [permutation]))
     return lcm(*distinct(lengths).tolist())
 
 
@@ -231,9 +231,9 @@ def place_rotation(topology: Topology) -> tuple[CommutingGroup, int] | None:
     if group is None or (node < 0).any() or not np.isin(sizes, (0, local)).all():
         return None
     grid = members[np.argsort(node, kind="stable")].reshape(-1, local)
-    for number, turn in enumerate(group.generators):
-        step = int(np.flatnonzero(grid[0] == turn[grid[0, 0]])[0]) if turn[grid[0, 0]] in grid[0] else 0
-        if step and np.array_equal(turn[grid], np.roll(grid, -step, axis=1)):
+    for number, perm in enumerate(group.generators):
+        step = int(np.flatnonzero(grid[0] == perm[grid[0, 0]])[0]) if perm[grid[0, 0]] in grid[0] else 0
+        if step and np.array_equal(perm[grid], np.roll(grid, -step, axis=1)):
             return group.only([number]), step
     return None
 
@@ -245,12 +245,12 @@ def find_commuting_group(topology: Topology, more: Sequence[Sequence[int] | Ints
 
     Taken are its symmetries and those that its names suggest, those with the longest cycles first (of equals
     those that move most), where they commute with all before. One that does not commute is repeated in all
-    places where others take it: what turns the nodes below one switch becomes what turns the nodes below
+    places where others take it: what rotates the nodes below one switch becomes what rotates the nodes below
     every switch.
     """
     known, members = encoded(topology), topology.member_places
     given = [*dict.fromkeys((*topology.symmetries, *name_rotations(topology), *bit_flips(topology))), *more]
-    # To look for links takes longest: only what gets its turn has to be a symmetry, unless there are too
+    # To look for links takes longest: only what is chosen has to be a symmetry, unless there are too
     # many.
     sure = known.image if len(given) > _MOST_TRIED else known.permutation
     candidates = [np.asarray(one, dtype=np.int64) for one in given if sure(one) is not None][:_MOST_TRIED]
@@ -264,30 +264,30 @@ def find_commuting_group(topology: Topology, more: Sequence[Sequence[int] | Ints
         own = known.image(one)
         if own is None:
             continue
-        turn = _everywhere(one, before) if moved[number] < len(members) else one
-        if turn is None or np.array_equal(turn[members], members):
+        perm = _everywhere(one, before) if moved[number] < len(members) else one
+        if perm is None or np.array_equal(perm[members], members):
             continue
-        image, times = (own, orders[number]) if turn is one else (known.image(turn), order(turn))
-        if image is None or not all(np.array_equal(turn[other], other[turn]) for other in before):
+        image, times = (own, orders[number]) if perm is one else (known.image(perm), order(perm))
+        if image is None or not all(np.array_equal(perm[other], other[perm]) for other in before):
             continue
         try:
-            best = CommutingGroup._on_grids(topology, [*before, turn], [*best.orders, times], [*best.links, image])
+            best = CommutingGroup._on_grids(topology, [*before, perm], [*best.orders, times], [*best.links, image])
         except InputError:
             continue
     return best if best.generators else None
 
 
-def _everywhere(turn: Ints, others: Sequence[Ints]) -> Ints | None:
-    """The product of what elements of the group turn a permutation into; None if that is no one permutation."""
+def _everywhere(permutation: Ints, others: Sequence[Ints]) -> Ints | None:
+    """The product of a permutation's conjugates under the group; None if they do not commute."""
     for other in others:
         back = np.argsort(other)
-        product, shifted = turn, other[turn[back]]
-        while not np.array_equal(shifted, turn):
+        product, shifted = permutation, other[permutation[back]]
+        while not np.array_equal(shifted, permutation):
             if not np.array_equal(shifted[product], product[shifted]):
                 return None
             product, shifted = shifted[product], other[shifted[back]]
-        turn = product
-    return turn
+        permutation = product
+    return permutation
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,13 +303,13 @@ class NodeGroup(Group):
     place: Ints
 
     def along(self, elements: Ints, things: Ints, *, links: bool = False) -> Ints:
-        """Where elements (M, 4) take devices (M), or links; those of the fabric, whose node is -1, stay."""
+        """Images of devices or links (M) under elements (M, 4); those of the fabric stay (node -1)."""
         table, node, place = self.links if links else (self.table, self.node, self.place)
-        found, host = things.copy(), node[things]
+        images, host = things.copy(), node[things]
         for source, target in ((0, 2), (1, 3)):
             here = np.flatnonzero(host == elements[:, source])
-            found[here] = table[elements[here, target], place[things[here]]]
-        return found
+            images[here] = table[elements[here, target], place[things[here]]]
+        return images
 
     def inverse(self, elements: Ints) -> Ints:
         return elements[:, [2, 3, 0, 1]]
@@ -356,7 +356,7 @@ def node_group(topology: Topology) -> NodeGroup | None:
 
 
 def alike_nodes(topology: Topology) -> Group | None:
-    """What takes routes to routes that the router would find itself: any order of the nodes, or turns of them."""
+    """What takes routes to routes that the router would find itself: any order of the nodes, or some."""
     return node_group(topology) or node_automorphisms(topology)
 
 

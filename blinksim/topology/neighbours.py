@@ -2,8 +2,8 @@
 
 Parallel links count as one with the sum of their bandwidths. A search of a large cluster looks at a few
 devices, so their neighbours are put together when they are asked for. A route between two nodes passes both
-nodes and the switches between them only: nodes are alike, so what a way through a third node would gain, the
-node of the receiver offers too. Of the fabric only those switches matter that lie on a shortest way between
+nodes and the switches between them only: nodes are alike, so what a route through a third node would gain, the
+node of the receiver offers too. Of the fabric only those switches matter that lie on a shortest route between
 two switches at which one of the nodes has a port.
 """
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-# Ways that a pair of devices divides its data among.
+# Routes that a pair of devices divides its data among.
 MOST_ROUTES = 64
 Bundle = tuple[int, ...]
-"""Links to take in turn; of parallel links a wide one stands there more often than a narrow one."""
+"""Links to take in rotation; of parallel links a wide one stands there more often than a narrow one."""
 Neighbours = Mapping[int, tuple[Bundle, int]]
 """For each neighbour of a device the links there, and the rank of their width among all widths."""
 
@@ -116,7 +116,7 @@ class Bundles:
             yield tuple(order[starts[group] : ends[group]].tolist())
 
     def _weighted(self, links: Sequence[int]) -> Bundle:
-        """Parallel links, each as often as its bandwidth demands; only the widest if that needs too many turns."""
+        """Parallel links, each as often as its bandwidth demands; only the widest if that needs too many."""
         chosen = {i: self._topology.links[i] for i in links}
         on_bus = Counter(link.bus for link in chosen.values())
         share = {i: link.bandwidth / (1 if link.bus is None else on_bus[link.bus]) for i, link in chosen.items()}

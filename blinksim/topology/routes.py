@@ -2,7 +2,7 @@
 
 Devices that hold data are passed through only where no route avoids them. Where several routes are equally
 good (the NICs of a node, the planes of a fabric), `route` takes the one that the sender's position in its
-node selects, so that neighbours do not all queue at the first NIC, and `ways` lists them all. Parallel links
+node selects, so that neighbours do not all queue at the first NIC, and `routes` lists them all. Parallel links
 of one pair of devices count as one link with the sum of their bandwidths.
 
 In a cluster of many nodes a search looks at the nodes of the two ends and what is between them only
@@ -38,7 +38,7 @@ _Ends = Iterable[tuple[int, tuple[Bundle, int]]]
 
 
 class Router:
-    """Routes of one topology, found on demand and kept. many: from how many nodes on others are left out."""
+    """Routes of one topology, found on demand and cached. many: from how many nodes on others are left out."""
 
     def __init__(self, topology: Topology, many: int = _MANY_NODES) -> None:
         self.topology = topology
@@ -47,45 +47,45 @@ class Router:
         self._holds = [device.holds or device.name in relays for device in topology.devices]
         self._bundles = Bundles(topology)
         # With a link between any two devices at most, and data on all that have links, a pair has a single
-        # way.
+        # route.
         self._single = self._bundles.all_single() and all(map(self._holds.__getitem__, self._head))
         self._routes: dict[tuple[int, int], tuple[int, ...]] = {}
-        self._ways: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = {}
+        self._equal_routes: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = {}
         self._arrivals: dict[_Region, _Arrivals] = {}
-        self._turns: dict[_Region, dict[int, tuple[tuple[int, ...], ...]]] = {}
+        self._rotations: dict[_Region, dict[int, tuple[tuple[int, ...], ...]]] = {}
         nodes = topology.device_nodes.tolist() if topology.nodes >= many else []
         self._near = Neighbourhood(nodes, *topology.ends) if topology.nodes >= many else None
         position: dict[int, int] = {}
-        self._turn = [0] * len(topology.devices)
+        self._position = [0] * len(topology.devices)
         for name in topology.members:
             place = topology.index[name]
             node = topology.devices[place].node
-            self._turn[place] = position.setdefault(node, 0)
+            self._position[place] = position.setdefault(node, 0)
             position[node] += 1
 
     def route(self, src: int, dst: int) -> tuple[int, ...]:
-        """Indices of the links from device `src` to device `dst`; raises `InfeasibleError` if there is no way."""
-        found = self._routes.get((src, dst))
-        if found is None:
+        """Indices of the links from device `src` to device `dst`; raises `InfeasibleError` if there is none."""
+        route = self._routes.get((src, dst))
+        if route is None:
             if dst in self._bundles[src]:
                 links = self.topology.links
-                found = (max(self._bundles[src][dst][0], key=lambda i: (links[i].bandwidth, -i)),)
+                route = (max(self._bundles[src][dst][0], key=lambda i: (links[i].bandwidth, -i)),)
             else:
-                found = self._search(src, dst)
-            self._routes[src, dst] = found
-        return found
+                route = self._search(src, dst)
+            self._routes[src, dst] = route
+        return route
 
     def routes(self, src: int, dst: int) -> tuple[tuple[int, ...], ...]:
         """All routes that are as good as `route`, each as often as the data should take it.
 
         The routes part where parallel links do, and where several devices are as near; all pass the same
         devices that hold data. Every branch is taken equally often, or as its bandwidth demands; if that
-        needs more than `MOST_ROUTES` ways, as equally as those allow. `route` is one of them.
+        needs more than `MOST_ROUTES` routes, as equally as those allow. `route` is one of them.
         """
-        found = self._ways.get((src, dst))
-        if found is None:
-            found = self._ways[src, dst] = self._equal(src, dst)
-        return found
+        routes = self._equal_routes.get((src, dst))
+        if routes is None:
+            routes = self._equal_routes[src, dst] = self._equal(src, dst)
+        return routes
 
     def _equal(self, src: int, dst: int) -> tuple[tuple[int, ...], ...]:
         if dst in self._bundles[src]:
@@ -94,62 +94,62 @@ class Router:
         region = self._region(src, dst)
         if dst not in self._arrivals[region]:
             return (route,) if self._single else self.along(route)
-        found = self._in_turn(region, dst)
-        if len(found) == 1:
-            return tuple(found)
-        if len(found) > MOST_ROUTES or not self._even(region, found):
+        routes = self._round_robin(region, dst)
+        if len(routes) == 1:
+            return tuple(routes)
+        if len(routes) > MOST_ROUTES or not self._even(region, routes):
             # The branches of one place go with those of another: take every combination.
             choices = self._chosen(region, dst)
             lengths = [len(bundle) for bundle in choices.values()]
             product = prod(lengths)
             if product <= MOST_ROUTES:
-                found = [self._combined(choices, src, dst, number) for number in range(product)]
-            elif len(found) > MOST_ROUTES:
-                found = found[: min(max(lengths), MOST_ROUTES)]
-        times = Counter(found)
+                routes = [self._combined(choices, src, dst, number) for number in range(product)]
+            elif len(routes) > MOST_ROUTES:
+                routes = routes[: min(max(lengths), MOST_ROUTES)]
+        times = Counter(routes)
         common = gcd(*times.values())
-        return tuple(way for way, number in times.items() for _ in range(number // common))
+        return tuple(path for path, number in times.items() for _ in range(number // common))
 
     def along(self, route: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-        """The ways of any route: between two devices that hold data, those of the pair if the route's is one of them.
+        """The equal routes of any route: between devices with data, those of the pair if it is one.
 
-        The ways of one part go with those of the next in turn.
+        The routes of one part go with those of the next in rotation.
         """
         stops = [place for place, link in enumerate(route, 1) if self._holds[self._head[link]] or place == len(route)]
         parts = []
         for first, end in pairwise((0, *stops)):
             part = route[first:end]
-            ways = self.routes(self._tail[part[0]], self._head[part[-1]])
-            parts.append(ways if part in ways else (part,))
-        turns = lcm(*map(len, parts))
-        if turns > MOST_ROUTES:
-            turns = max(map(len, parts))
-        return tuple(tuple(link for ways in parts for link in ways[turn % len(ways)]) for turn in range(turns))
+            routes = self.routes(self._tail[part[0]], self._head[part[-1]])
+            parts.append(routes if part in routes else (part,))
+        count = lcm(*map(len, parts))
+        if count > MOST_ROUTES:
+            count = max(map(len, parts))
+        return tuple(tuple(link for routes in parts for link in routes[i % len(routes)]) for i in range(count))
 
-    def _in_turn(self, region: _Region, place: int) -> Sequence[tuple[int, ...]]:
-        """The routes to a place that turn after turn selects: as many as the least common multiple of the branches.
+    def _round_robin(self, region: _Region, place: int) -> Sequence[tuple[int, ...]]:
+        """The routes to a place that round-robin selects: as many as the least common multiple of the branches.
 
         At most one more than `MOST_ROUTES`. Known for a place, they are known for all places behind it.
         """
-        known = self._turns.setdefault(region, {region[0]: ((),)})
-        found = known.get(place)
-        if found is None:
+        known = self._rotations.setdefault(region, {region[0]: ((),)})
+        routes = known.get(place)
+        if routes is None:
             bundle = self._bundle(region, place)
-            before = [self._in_turn(region, self._tail[link]) for link in bundle]
+            before = [self._round_robin(region, self._tail[link]) for link in bundle]
             count = min(lcm(len(bundle), *map(len, before)), MOST_ROUTES + 1)
-            first = self._turn[region[0]]
-            picks = [(first + turn) % len(bundle) for turn in range(count)]
-            found = tuple((*before[i][turn % len(before[i])], bundle[i]) for turn, i in enumerate(picks))
-            known[place] = found
-        return found
+            first = self._position[region[0]]
+            picks = [(first + number) % len(bundle) for number in range(count)]
+            routes = tuple((*before[i][number % len(before[i])], bundle[i]) for number, i in enumerate(picks))
+            known[place] = routes
+        return routes
 
     def _bundle(self, region: _Region, place: int) -> Bundle:
-        """The links to take in turn into a place, on routes of a search."""
+        """The links to take in rotation into a place, on routes of a search."""
         return _level(self._arrivals[region][place])
 
-    def _even(self, region: _Region, ways: Sequence[tuple[int, ...]]) -> bool:
-        """True if the ways take the branches of every place as often as they stand there."""
-        load = Counter(link for way in ways for link in way)
+    def _even(self, region: _Region, routes: Sequence[tuple[int, ...]]) -> bool:
+        """True if the routes take the branches of every place as often as they stand there."""
+        load = Counter(link for route in routes for link in route)
         for place in {self._head[link] for link in load}:
             bundle = self._bundle(region, place)
             if len(bundle) > 1 and len({Fraction(load[link], times) for link, times in Counter(bundle).items()}) > 1:
@@ -157,7 +157,7 @@ class Router:
         return True
 
     def _chosen(self, region: _Region, dst: int) -> dict[int, Bundle]:
-        """The links to take in turn into every place that a route of a search to `dst` may pass."""
+        """The links to take in rotation into every place that a route of a search to `dst` may pass."""
         choices: dict[int, Bundle] = {}
         stack = [dst]
         while stack:
@@ -176,12 +176,12 @@ class Router:
         while place != src:
             bundle = choices[place]
             number, digit = divmod(number, len(bundle))
-            path.append(bundle[(self._turn[src] + digit) % len(bundle)])
+            path.append(bundle[(self._position[src] + digit) % len(bundle)])
             place = self._tail[path[-1]]
         return tuple(reversed(path))
 
     def _search(self, src: int, dst: int) -> tuple[int, ...]:
-        turn = self._turn[src]
+        position = self._position[src]
         for past_members in (False, True):
             arrivals = self._arrivals[self._region(src, dst, past_members)]
             if dst in arrivals:
@@ -193,7 +193,7 @@ class Router:
                     if len(bundles) > 1 and past_members:
                         bundles = self._by_origin(src, bundles, arrivals, origins)
                     bundle = _level(bundles)
-                    path.append(bundle[turn % len(bundle)])
+                    path.append(bundle[position % len(bundle)])
                     place = self._tail[path[-1]]
                 return tuple(reversed(path))
         a, b = (self.topology.devices[i].name for i in (src, dst))
@@ -203,7 +203,7 @@ class Router:
     def _by_origin(
         self, src: int, bundles: list[Bundle], arrivals: _Arrivals, known: dict[int, frozenset[int]]
     ) -> list[Bundle]:
-        """Of the bundles that end routes past members, those that come from the same ones before; the turn says which.
+        """Of the bundles that end routes past members, those from one set before; the position says which.
 
         So a neighbour counts once, however many devices without data lead here from it. known: the members
         before each device, as far as they are known.
@@ -219,7 +219,7 @@ class Router:
         groups: dict[frozenset[int], list[Bundle]] = {}
         for bundle in bundles:
             groups.setdefault(before(self._tail[bundle[0]]), []).append(bundle)
-        return list(groups.values())[self._turn[src] % len(groups)]
+        return list(groups.values())[self._position[src] % len(groups)]
 
     def _region(self, src: int, dst: int, past_members: bool = False) -> _Region:
         """The search that finds routes from `src` to `dst`, if there are any; past devices with data only if asked."""
@@ -299,16 +299,16 @@ class Router:
         return arrivals
 
     def together(self, src: int, dst: int) -> Fraction:
-        """Bytes/s of all ways from `src` to `dst` on their own."""
-        ways = self.routes(src, dst)
-        load = Counter(link for way in ways for link in way)
+        """Bytes/s of all equal paths from `src` to `dst` on their own."""
+        paths = self.routes(src, dst)
+        load = Counter(link for path in paths for link in path)
         links = self.topology.links
         shared = Counter[str]()
         for number, times in load.items():
             bus = links[number].bus
             if bus is not None:
                 shared[bus] += times
-        return min(links[i].bandwidth * len(ways) / shared.get(links[i].bus or "", times) for i, times in load.items())
+        return min(links[i].bandwidth * len(paths) / shared.get(links[i].bus or "", times) for i, times in load.items())
 
 
 def _level(bundles: Sequence[Bundle]) -> Bundle:
@@ -325,7 +325,7 @@ def pair_rates(topology: Topology) -> dict[tuple[str, str], Fraction | None]:
     Direct links count together; without them, the best route through switches and hosts counts.
     """
     view = topology.select(connected=False)
-    found: dict[tuple[str, str], Fraction | None] = {}
+    rates: dict[tuple[str, str], Fraction | None] = {}
     for src in topology.members:
         for dst in topology.members:
             if src == dst:
@@ -335,10 +335,10 @@ def pair_rates(topology: Topology) -> dict[tuple[str, str], Fraction | None]:
                 alone = None if direct else path_rate(view.select([src, dst], connected=False), src, dst)
             except InfeasibleError:
                 alone = None
-            found[src, dst] = direct or alone
-    return found
+            rates[src, dst] = direct or alone
+    return rates
 
 
 def path_rate(topology: Topology, src: str, dst: str) -> Fraction:
-    """Bytes/s that all ways from `src` to `dst` carry while nothing else runs."""
+    """Bytes/s that all equal routes from `src` to `dst` carry while nothing else runs."""
     return topology.router.together(topology.index[src], topology.index[dst])

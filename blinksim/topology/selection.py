@@ -153,9 +153,9 @@ def select(
     can = frozenset(("forward", "multicast", "reduce") if relays_reduce else ("forward",))
     # A switch named as a relay keeps its own abilities. The new topology refuses a member that is also a
     # relay.
-    turned = {name for name in helpers if topology.device(name).holds} - {*chosen}
-    kept = [
-        replace(device, can=can) if device.name in turned else device
+    forwarding = {name for name in helpers if topology.device(name).holds} - {*chosen}
+    devices = [
+        replace(device, can=can) if device.name in forwarding else device
         for device in topology.devices
         if not device.holds or device.name in keep
     ]
@@ -165,13 +165,13 @@ def select(
         "collective_links": classes,
         "inter_node_links": (),
     }
-    if len(kept) == len(topology.devices) and not turned and {*classes} == {*topology.link_classes}:
+    if len(devices) == len(topology.devices) and not forwarding and {*classes} == {*topology.link_classes}:
         result = regarded(topology, **roles).pruned()
     else:
-        names = {device.name for device in kept}
+        names = {device.name for device in devices}
         among = (x for x in topology.links if x.kind in classes and x.src in names and x.dst in names)
         result = replace(
-            topology, devices=tuple(kept), links=tuple(among), symmetries=topology.restricted(kept), **roles
+            topology, devices=tuple(devices), links=tuple(among), symmetries=topology.restricted(devices), **roles
         ).pruned()
     if connected:
         require_connected(result, topology, classes, collective)
@@ -301,19 +301,19 @@ def require_connected(
     def joins(links: Sequence[str], relays: Sequence[str]) -> bool:
         return not unserved(whole.select(part.members, relays, links, connected=False), collective)
 
-    ways = []
+    cures = []
     others = [kind for kind in whole.link_classes if kind not in classes]
     enough = [kind for kind in others if joins([*classes, kind], part.relays)]
     if enough:
-        ways.append(f"links={','.join([*classes, enough[0]])}")
+        cures.append(f"links={','.join([*classes, enough[0]])}")
     elif others and joins(whole.link_classes, part.relays):
-        ways.append(f"links=all (adds {', '.join(others)})")
+        cures.append(f"links=all (adds {', '.join(others)})")
     members = set(part.members)
     idle = [d.name for d in whole.devices if d.holds and d.name not in members]
     if idle and joins(classes, idle):
-        ways.append("relays=idle (forwards through GPUs that are not members)")
-    if not ways and idle and others and joins(whole.link_classes, idle):
-        ways.append("links=all together with relays=idle")
-    cure = f"{' or '.join(ways)} would connect them" if ways else "no link or idle GPU of this machine connects them"
+        cures.append("relays=idle (forwards through GPUs that are not members)")
+    if not cures and idle and others and joins(whole.link_classes, idle):
+        cures.append("links=all together with relays=idle")
+    cure = f"{' or '.join(cures)} would connect them" if cures else "no link or idle GPU of this machine connects them"
     used = f"{', '.join(classes)} {'does' if len(classes) == 1 else 'do'}" if classes else "an empty set of links does"
     raise InfeasibleError(f"{part.name}: {used} not connect the members: {parts}; {cure}")

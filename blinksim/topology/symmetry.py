@@ -187,7 +187,7 @@ def link_orbits(topology: Topology, fixed: Sequence[int] = ()) -> Orbits:
 
 @per_topology
 def candidates(topology: Topology) -> list[Permutation]:
-    """The topology's symmetries; of a cluster also those that an edit has left: turns of nodes, exchanges of rails.
+    """The topology's symmetries; of a cluster also rotations of nodes and exchanges of rails.
 
     Users check them.
     """
@@ -225,41 +225,41 @@ def orbit_labels(count: int, permutations: Sequence[NDArray[Any]]) -> NDArray[np
 def block_generators(count: int, first: int = 0, last: int | None = None, width: int = 1) -> list[list[int]]:
     """Generators of all permutations of the blocks of `width` of `count` things between `first` and `last`.
 
-    The turn by one and, of more than two blocks, the swap of the first two; none for fewer than two.
+    The rotation by one block and, of more than two blocks, the swap of the first two; none for fewer than two.
     """
     order, last = [*range(count)], count if last is None else last
     if last - first < 2 * width:
         return []
     blocks, end = order[first:last], first + 2 * width
-    turn = [*order[:first], *blocks[width:], *blocks[:width], *order[last:]]
+    rotation = [*order[:first], *blocks[width:], *blocks[:width], *order[last:]]
     swap = [*order[:first], *order[first + width : end], *order[first : first + width], *order[end:]]
-    return [turn, swap] if turn != swap else [turn]
+    return [rotation, swap] if rotation != swap else [rotation]
 
 
 def grid_symmetries(
     sizes: Sequence[int], strides: Sequence[int], positions: Sequence[tuple[int, ...]], wrap: bool
 ) -> tuple[tuple[int, ...], ...]:
-    """Every dimension mirrored and, on a torus, turned by one; dimensions of equal size exchanged."""
+    """Every dimension mirrored and, on a torus, rotated by one; dimensions of equal size exchanged."""
     columns = list(zip(*positions, strict=True))
 
     def numbered(coordinates: Sequence[Sequence[int]]) -> tuple[int, ...]:
         terms = [[place * stride for place in column] for column, stride in zip(coordinates, strides, strict=True)]
         return tuple(map(sum, zip(*terms, strict=True)))
 
-    found = []
+    symmetries = []
     for axis, size in enumerate(sizes):
         if size == 1:
             continue
         before, column, after = columns[:axis], columns[axis], columns[axis + 1 :]
-        found.append(numbered([*before, [size - 1 - place for place in column], *after]))
+        symmetries.append(numbered([*before, [size - 1 - place for place in column], *after]))
         if wrap and size > 2:
-            found.append(numbered([*before, [(place + 1) % size for place in column], *after]))
+            symmetries.append(numbered([*before, [(place + 1) % size for place in column], *after]))
         twin = next((other for other in range(axis + 1, len(sizes)) if sizes[other] == size), None)
         if twin is not None:
             order = list(columns)
             order[axis], order[twin] = order[twin], order[axis]
-            found.append(numbered(order))
-    return tuple(found)
+            symmetries.append(numbered(order))
+    return tuple(symmetries)
 
 
 # Exchanges of two rails that are tried: all of eight rails, and those of more that are alike.
@@ -291,16 +291,16 @@ def alike_nodes_of(topology: Topology, device: Ints, link: Ints) -> list[Ints]:
 
 
 def node_generators(count: int, sets: Sequence[Ints]) -> list[Ints]:
-    """The turn by one of the nodes of every set, and the exchange of its first two, in all sets at once.
+    """The rotation by one of the nodes of every set, and the exchange of its first two, in all sets at once.
 
-    Sets have no devices in common, so the orbits are those of the turns and exchanges of one set each. No
+    Sets have no devices in common, so the orbits are those of the rotations and exchanges of one set each. No
     switch moves. Users check them. count: of all devices.
     """
-    turn, swap = np.arange(count), np.arange(count)
+    rotation, swap = np.arange(count), np.arange(count)
     for table in sets:
-        turn[table] = np.roll(table, -1, axis=0)
+        rotation[table] = np.roll(table, -1, axis=0)
         swap[table[:2]] = table[1::-1]
-    return [turn, swap]
+    return [rotation, swap]
 
 
 def _alike_rails(topology: Topology, known: _Encoded) -> list[Ints]:
@@ -315,24 +315,24 @@ def _alike_rails(topology: Topology, known: _Encoded) -> list[Ints]:
         if stem != name:
             rows[device.node, stem][int(name[len(stem) :])] = place
     ranks = set(topology.member_places.tolist())
-    found: list[Ints] = []
+    exchanges: list[Ints] = []
     leaders: list[int] = []
     tried = 0
     for number in sorted({number for row in rows.values() for number, place in row.items() if place in ranks}):
         for leader in leaders:
             tried += 1
             if tried > _MOST_TRIED:
-                return found
+                return exchanges
             goes = np.arange(len(topology.devices))
             for row in rows.values():
                 if leader in row and number in row:
                     goes[[row[leader], row[number]]] = row[number], row[leader]
             if known.image(goes) is not None:
-                found.append(goes)
+                exchanges.append(goes)
                 break
         else:
             leaders.append(number)
-    return found
+    return exchanges
 
 
 _NUMBERED = re.compile(r"(.*?)([0-9]+)")
@@ -342,7 +342,7 @@ _NUMBERED = re.compile(r"(.*?)([0-9]+)")
 def name_rotations(topology: Topology) -> list[tuple[int, ...]]:
     """Permutations of the devices that raise the numbers at the end of names, those of all nodes at once.
 
-    Names turn together if there are as many of them as members of a node: ``gpu0`` to ``gpu7`` and ``nic0``
+    Names rotate together if there are as many of them as members of a node: ``gpu0`` to ``gpu7`` and ``nic0``
     to ``nic7``. By one, by two, … up to half of these.
 
     Examples
@@ -358,16 +358,16 @@ def name_rotations(topology: Topology) -> list[tuple[int, ...]]:
         node, dot, name = device.name.rpartition(".")
         if name not in known:
             known[name] = _NUMBERED.fullmatch(name)
-        found = known[name]
-        if found:
-            rows[node + dot, found[1]][int(found[2])] = place
+        match = known[name]
+        if match:
+            rows[node + dot, match[1]][int(match[2])] = place
     held = {topology.index[name] for name in topology.members}
     count = max((len(row) for row in rows.values() if held.issuperset(row.values())), default=0)
     numbers = set(range(count))
     alike = [row for row in rows.values() if row.keys() == numbers]
-    # Switches between the nodes turn along where they are rails, and stay where they are leaves.
+    # Switches between the nodes rotate along where they are rails, and stay where they are leaves.
     inside = [row for row in alike if all(topology.devices[place].node >= 0 for place in row.values())]
-    turns = []
+    rotations = []
     for some in (alike, inside) if len(inside) < len(alike) else (alike,):
         for by in range(1, count // 2 + 1):
             if count % by == 0:
@@ -375,8 +375,8 @@ def name_rotations(topology: Topology) -> list[tuple[int, ...]]:
                 for row in some:
                     for number, place in row.items():
                         goes[place] = row[(number + by) % count]
-                turns.append(tuple(goes))
-    return turns
+                rotations.append(tuple(goes))
+    return rotations
 
 
 def bit_flips(topology: Topology) -> list[tuple[int, ...]]:

@@ -45,7 +45,7 @@ def test_bounds_are_computed_once() -> None:
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidate, "MOST_KEPT", 500)
+    monkeypatch.setattr(candidate, "MOST_CACHED", 500)
     with patch.object(ring, "build", wraps=ring.build) as build:
         for machine in ("full:4", "switch:20", "full:4"):
             REGISTRY["ring"].parallel(bs.load(machine), ALLREDUCE)
@@ -54,4 +54,4 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         for machine in ("full:5", "full:6", "switch:8", "full:6", "full:4"):
             REGISTRY["ring"].parallel(bs.load(machine), ALLREDUCE)
         assert build.call_count == 6
-    assert sum(found.sends for _, found in candidate._kept.values()) <= 500
+    assert sum(found.sends for _, found in candidate._cache.values()) <= 500
