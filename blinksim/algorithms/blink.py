@@ -66,17 +66,17 @@ def build(
     if topology.ranks == 1:
         plan.add_trees([Tree(topology.index[topology.members[0]], Fraction(1))])
         return plan.finish(rounded=True)
-    found = bound or find_bound(topology, collective)
+    known = bound or find_bound(topology, collective)
     if collective.name in ("gather", "scatter"):
         from blinksim.algorithms.building import path_plan
         from blinksim.graphs.network import network
         from blinksim.graphs.programs import shared_capacities
 
         net = network(topology)
-        path_plan.add_paths(plan, topology, collective, net, shared_capacities(topology, net), found)
+        path_plan.add_paths(plan, topology, collective, net, shared_capacities(topology, net), known)
     else:
-        plan.add_trees(_trees(topology, collective, found.rate, loss, Limits(time_limit, seed)))
-    return with_gap(plan.finish(rounded=True), found)
+        plan.add_trees(_trees(topology, collective, known.rate, loss, Limits(time_limit, seed)))
+    return with_gap(plan.finish(rounded=True), known)
 
 
 def _trees(topology: Topology, collective: Collective, bound: Fraction, loss: Fraction, limits: Limits) -> list[Tree]:
@@ -138,14 +138,14 @@ def even_rate(hops: Hops, columns: Iterable[Column]) -> Fraction:
 def trees_from(hops: Hops, mix: Mix, roots: Sequence[int], use: str) -> list[Tree]:
     """The trees of a mix with their shares of the data; those used both ways are rooted at their centres."""
     total = sum(mix.rates, start=Fraction(0))
-    found = []
+    trees = []
     for column, value in zip(mix.columns, mix.rates, strict=True):
         root, arcs = roots[column.group], column.arcs
         if use == BOTH:
             root = centre(arcs)
             arcs = hung_from(root, arcs)
-        found.append(as_tree(hops, root, value / total, arcs, use))
-    return found
+        trees.append(as_tree(hops, root, value / total, arcs, use))
+    return trees
 
 
 def as_tree(hops: Hops, root: int, share: Fraction, arcs: Sequence[Arc], use: str) -> Tree:

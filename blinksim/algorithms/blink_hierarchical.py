@@ -74,7 +74,7 @@ def build(
     if topology.ranks == 1:
         plan.add_chunk(Fraction(1))
         return plan.finish()
-    found = bound or find_bound(topology, collective)
+    known = bound or find_bound(topology, collective)
     hops = find_hops(topology)
     if groups is None:
         options = cliques(topology, hops)
@@ -101,7 +101,7 @@ def build(
     total = sum(mix.rates, start=Fraction(0))
     for channel, (column, rate) in enumerate(zip(mix.columns, mix.rates, strict=True)):
         _add(plan, hops, option, chunks[column], plan.add_chunk(rate / total), channel)
-    return with_gap(plan.finish(), found)
+    return with_gap(plan.finish(), known)
 
 
 def cliques(topology: Topology, hops: Hops) -> list[Groups]:
@@ -118,9 +118,9 @@ def cliques(topology: Topology, hops: Hops) -> list[Groups]:
             return [whole]
         return [_greedy(members, joined)]
     for size in range(1, len(members) + 1):
-        found = list(islice(_partitions(members, joined, size), _MOST_PARTITIONS))
-        if found:
-            return found
+        partitions = list(islice(_partitions(members, joined, size), _MOST_PARTITIONS))
+        if partitions:
+            return partitions
     raise AssertionError("every GPU is a clique of its own")
 
 
@@ -160,16 +160,16 @@ def _given(topology: Topology, hops: Hops, groups: Sequence[Sequence[str]]) -> G
     index = topology.index
     for name in (name for group in groups for name in group):
         topology.device(name)
-    found = tuple(tuple(index[name] for name in group) for group in groups if group)
-    if sorted(v for group in found for v in group) != sorted(hops.vertices):
-        raise InfeasibleError(f"{_words(topology, found)}: the groups must hold every member once")
-    for group in found:
+    indices = tuple(tuple(index[name] for name in group) for group in groups if group)
+    if sorted(v for group in indices for v in group) != sorted(hops.vertices):
+        raise InfeasibleError(f"{_words(topology, indices)}: the groups must hold every member once")
+    for group in indices:
         for a in group:
             for b in group:
                 if a != b and b not in hops.both[a]:
                     names = topology.devices[a].name, topology.devices[b].name
                     raise InfeasibleError(f"{names[0]} and {names[1]} are in one group, but no link joins them")
-    return found
+    return indices
 
 
 def _words(topology: Topology, groups: Groups) -> str:
@@ -178,10 +178,10 @@ def _words(topology: Topology, groups: Groups) -> str:
 
 def _chunks(hops: Hops, groups: Groups) -> Iterator[tuple[Column, _Chunk]]:
     """Every choice of one owner per group that links join; if there are too many, owners at equal positions only."""
-    ways: Iterable[tuple[int, ...]] = product(*groups)
+    choices: Iterable[tuple[int, ...]] = product(*groups)
     if prod(map(len, groups)) > _MOST_OWNERS:
-        ways = zip(*groups, strict=False)
-    for owners in ways:
+        choices = zip(*groups, strict=False)
+    for owners in choices:
         inside = set(owners)
         price = {
             (a, b): 1 / min(hops.capacity[r] / t for r, t in hops.loads[a, b])

@@ -114,17 +114,17 @@ def _computes(topology: Topology, device: int) -> bool:
 
 
 def _merged(topology: Topology, edges: Sequence[Edge], *, up: bool) -> tuple[Edge, ...]:
-    way: dict[int, Edge] = {}
-    found = []
+    passed: dict[int, Edge] = {}
+    merged = []
     for a, b, links in edges:
-        if a in way:
-            start, _, first = way[a]
+        if a in passed:
+            start, _, first = passed[a]
             a, links = start, (*links, *first) if up else (*first, *links)
         if _computes(topology, b):
-            found.append((a, b, links))
+            merged.append((a, b, links))
         else:
-            way[b] = (a, b, links)
-    return tuple(found)
+            passed[b] = (a, b, links)
+    return tuple(merged)
 
 
 def spelled(topology: Topology, tree: Tree) -> str:
@@ -139,8 +139,8 @@ def spelled(topology: Topology, tree: Tree) -> str:
         return " ".join(f"{a}-{b}" for a, b in joined.values())
     names = [topology.devices[vertex].name for vertex in path]
     rank = {name: number for number, name in enumerate(topology.members)}
-    turned = rank.get(names[-1], len(rank)) < rank.get(names[0], len(rank))
-    return "-".join(reversed(names) if turned else names)
+    backwards = rank.get(names[-1], len(rank)) < rank.get(names[0], len(rank))
+    return "-".join(reversed(names) if backwards else names)
 
 
 def lanes(schedule: Schedule, hops: Hops | None = None) -> Fraction:

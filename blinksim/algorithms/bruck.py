@@ -38,5 +38,5 @@ def build(topology: Topology, collective: Collective) -> Schedule:
 
 
 def symmetric(topology: Topology, collective: Collective) -> Candidate | None:
-    """The schedule by symmetry, for thousands of ranks; None where no turns take a node to all others."""
+    """The schedule by symmetry, for thousands of ranks; None where no group takes a node to all others."""
     return joined_schedule.candidate(topology, collective, "bruck", twice)

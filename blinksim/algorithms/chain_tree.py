@@ -66,17 +66,17 @@ def build(topology: Topology, collective: Collective) -> Schedule:
 
 
 def symmetric(topology: Topology, collective: Collective) -> SymmetricSchedule | None:
-    """The same trees from those of the first heads, where a symmetry turns the ranks of all nodes; None elsewhere.
+    """The same trees from those of the first heads, where a symmetry rotates the ranks of all nodes; None elsewhere.
 
     None as well where a route has equals: what `build` makes is divided among these.
     """
-    groups, turn = nodes_of(topology, topology.members), place_rotation(topology)
+    groups, rotation = nodes_of(topology, topology.members), place_rotation(topology)
     heads = _heads(groups)
-    if turn is None or heads.step > 1:
+    if rotation is None or heads.step > 1:
         return None
-    turns, step = turn
+    group, step = rotation
     base = _schedule(topology, collective, _trees(groups, heads[:step]), Fraction(1, 2 * len(heads)))
-    whole = SymmetricSchedule(base, turns)
+    whole = SymmetricSchedule(base, group)
     return whole if whole.chunks == 2 * len(heads) and equal_routes(base) is None else None
 
 

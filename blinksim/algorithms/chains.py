@@ -68,10 +68,10 @@ def build(
     plan = Plan(topology, collective, "chains", "forest")
     if plan.n == 1:
         return plan.finish()
-    found = bound or find_bound(topology, collective)
-    chains = pack_chains(topology, find_hops(topology), found.rate, channels, Limits(time_limit, seed))
+    known = bound or find_bound(topology, collective)
+    chains = pack_chains(topology, find_hops(topology), known.rate, channels, Limits(time_limit, seed))
     add_chains(plan, chains)
-    return with_gap(plan.finish(), found)
+    return with_gap(plan.finish(), known)
 
 
 def pack_chains(topology: Topology, hops: Hops, bound: Fraction, channels: int, limits: Limits) -> list[Order]:
@@ -107,21 +107,21 @@ def _column(hops: Hops, order: Order) -> Column:
 def _template(topology: Topology, hops: Hops, target: Fraction, channels: int) -> tuple[Fraction, list[Order]] | None:
     """The best of some ready-made sets of chains, with its rate in units: zigzags, or node by node on rails."""
     n = hops.members
-    turned = [chain_order(topology, first) for first in range(min(n, channels, _TEMPLATES))]
+    starts = [chain_order(topology, first) for first in range(min(n, channels, _TEMPLATES))]
     best: tuple[Fraction, list[Order]] | None = None
     # Chains on rails, over the nodes in one order, and over zigzags of nodes, where every node is an end alike.
     nodes = nodes_of(topology, topology.members)
     plain = by_rail(nodes, closed=False)
-    turns = [by_rail([nodes[place] for place in order], closed=False) for order in zigzags(len(nodes))]
+    by_zigzag = [by_rail([nodes[place] for place in order], closed=False) for order in zigzags(len(nodes))]
     size = len(plain)
     if not size or len(nodes) < 3:
         rails = [plain]
     else:
-        every = [chain for chains in turns for chain in chains]
-        # With too few channels for all, every rail takes the zigzags in turn.
-        mixed = [turns[place * len(turns) // size % len(turns)][place] for place in range(size)]
+        every = [chain for chains in by_zigzag for chain in chains]
+        # With too few channels for all, every rail takes the zigzags round-robin.
+        mixed = [by_zigzag[place * len(by_zigzag) // size % len(by_zigzag)][place] for place in range(size)]
         rails = [plain, mixed, every] if len(every) <= channels else [plain, mixed]
-    for chains in (zigzags(n), *rails, turned, turned[:1]):
+    for chains in (zigzags(n), *rails, starts, starts[:1]):
         steps = {(hops.vertices[a], hops.vertices[b]) for order in chains for a, b in pairwise(order)}
         if not 0 < len(chains) <= channels or not all({(a, b), (b, a)} <= hops.routes.keys() for a, b in steps):
             continue

@@ -37,9 +37,9 @@ from blinksim.packing.rounds import (
     Sums,
     Trees,
     exact_shares,
-    in_turns,
+    round_robin,
 )
-from blinksim.packing.unsplit import far_first, takes, whole_ways
+from blinksim.packing.unsplit import best_order, far_first, takes
 from blinksim.packing.wires import MOST_RANKS, Wires, joined_directly
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
@@ -58,8 +58,8 @@ ENTRY = Algorithm(
 
 _NAME = "few_rounds"
 Timed = tuple[float, Schedule]
-# Rounds that are tried at the most: on links, and in turns, where each rank sends one message a round.
-_MOST_ROUNDS, _MOST_TURNS = 14, 16
+# Rounds that are tried at the most: on links, and round-robin, where each rank sends one message a round.
+_MOST_ROUNDS, _MOST_ROTATIONS = 14, 16
 # Numbers of rounds in a row after which no more are tried, if none brings a time that is better by this part: some
 # collectives gain from every second one only.
 _IN_VAIN, _BETTER = 2, 2e-3
@@ -84,7 +84,7 @@ def build(
 
     report: called with the seconds of the best so far. pieces: of every message, which go on one by one; default, as
     many as are best.
-    Behind switches ranks take turns, along the bits of their numbers where they can, or send all at once.
+    Behind switches ranks send in rotation, along the bits of their numbers where they can, or send all at once.
     Raises `InfeasibleError` for more than 8 ranks with links between them, unless they form a cube.
     """
     if size < 1:
@@ -101,12 +101,12 @@ def build(
         return _on_links(topology, collective, size, search, Limits(time_limit, seed=1, effort=_EFFORT * time_limit))
     # All ranks alike, along the bits of their numbers.
     divided = along_bits(topology, collective, _NAME, size, search)
-    found = [] if divided is None else [divided]
+    candidates = [] if divided is None else [divided]
     if not joined_directly(topology):
-        found += [(step_seconds(one, size), one) for one in patterns(topology, collective, _NAME)]
-        found += _through_switches(topology, collective, size, search)
-    if found:
-        return min(found, key=lambda one: one[0])[1]
+        candidates += [(step_seconds(steps, size), steps) for steps in patterns(topology, collective, _NAME)]
+        candidates += _through_switches(topology, collective, size, search)
+    if candidates:
+        return min(candidates, key=lambda timed: timed[0])[1]
     if joined_directly(topology):
         raise InfeasibleError(
             f"few_rounds is too slow on {topology.ranks} ranks with links that are no cube (at most {MOST_RANKS})"
@@ -116,19 +116,19 @@ def build(
 
 def _on_links(topology: Topology, collective: Collective, size: int, search: Search, limits: Limits) -> Schedule:
     now, given = monotonic(), limits.time_limit or 0.0
-    way = _Way(Wires.of(topology, size), collective)
-    relayed = way.over(Wires.of(topology, size, relays=True))
+    job = _Job(Wires.of(topology, size), collective)
+    relayed = job.over(Wires.of(topology, size, relays=True))
     # Half of the time is for parts, where few may be best.
     end = now + given / (2 if relayed.numbers_of_parts(limits.effort) else 1)
     first = replace(search, over=lambda: search.over() or monotonic() > end)
-    solved, rounds = way.best(lambda rounds: np.ones((rounds, len(way.wires.src)), dtype=bool), _MOST_ROUNDS, first)
-    found = solved.microseconds / 1e6, way.written(topology, solved, rounds)
-    at_once = _in_one_step(topology, collective, way.wires, found[0])
+    solved, rounds = job.best(lambda rounds: np.ones((rounds, len(job.wires.src)), dtype=bool), _MOST_ROUNDS, first)
+    best = solved.microseconds / 1e6, job.written(topology, solved, rounds)
+    at_once = _in_one_step(topology, collective, job.wires, best[0])
     if at_once is not None:
         search.report(at_once[0])
-        found = at_once
-    better = relayed.in_parts(found[0] * 1e6, search, replace(limits, time_limit=now + given - monotonic()))
-    return found[1] if better is None else relayed.written(topology, *better)
+        best = at_once
+    better = relayed.in_parts(best[0] * 1e6, search, replace(limits, time_limit=now + given - monotonic()))
+    return best[1] if better is None else relayed.written(topology, *better)
 
 
 def _through_switches(topology: Topology, collective: Collective, size: int, search: Search) -> Iterator[Timed]:
@@ -136,12 +136,12 @@ def _through_switches(topology: Topology, collective: Collective, size: int, sea
     if topology.ranks > MOST_RANKS:
         return
     wires = Wires.of(topology, size)
-    way = _Way(wires, collective)
-    # What is for one rank only may go there by itself, which takes a turn for every distance.
+    job = _Job(wires, collective)
+    # What is for one rank only may go there by itself, which takes a round for every distance.
     for every in (False, True) if OWN in (collective.starts, collective.ends) else (False,):
         with suppress(InfeasibleError):
-            solved, rounds = way.best(partial(in_turns, wires, every), _MOST_TURNS, search)
-            yield solved.microseconds / 1e6, way.written(topology, solved, rounds)
+            solved, rounds = job.best(partial(round_robin, wires, every), _MOST_ROTATIONS, search)
+            yield solved.microseconds / 1e6, job.written(topology, solved, rounds)
 
 
 def _in_one_step(topology: Topology, collective: Collective, wires: Wires, most: float) -> Timed | None:
@@ -173,20 +173,20 @@ def _in_one_step(topology: Topology, collective: Collective, wires: Wires, most:
     return seconds, plan.finish()
 
 
-class _Way:
+class _Job:
     """A collective on wires; what collects goes backwards, as what spreads does forwards."""
 
     def __init__(self, wires: Wires, collective: Collective) -> None:
         self.wires, self.collective, self.backwards = wires, collective, collective.collects
-        self.work = wires.turned() if self.backwards else wires
+        self.work = wires.reversed() if self.backwards else wires
         self.pricing = _pricing(self.work, collective.dual if self.backwards else collective)
         # Where one rank has all data, others wait for it; else links have enough to do.
         self.in_pieces = ROOT in (collective.starts, collective.ends) and bool(wires.overhead.any())
 
-    def over(self, wires: Wires) -> _Way:
+    def over(self, wires: Wires) -> _Job:
         """The same collective on other wires between the same ranks."""
         other = copy(self)
-        other.wires, other.work = wires, wires.turned() if self.backwards else wires
+        other.wires, other.work = wires, wires.reversed() if self.backwards else wires
         return other
 
     def best(self, allowed: Callable[[int], Bools], most: int, search: Search) -> tuple[Solved, int]:
@@ -196,15 +196,15 @@ class _Way:
         vain, pieces = 0, 1
         for rounds in range(1, most + 1):
             solve = partial(self._solved, allowed(rounds), search)
-            found = solve(last, pieces)
-            if found is None:
+            solved = solve(last, pieces)
+            if solved is None:
                 continue
             if self.in_pieces and search.pieces is None and not search.over():
-                found, pieces = _in_pieces(found, pieces, 0.5 if last else 2, solve)
-            last = found
-            if best is None or found.microseconds < best[0].microseconds * (1 - _BETTER):
-                best, vain = (found, rounds), 0
-                search.report(found.microseconds / 1e6)
+                solved, pieces = _in_pieces(solved, pieces, 0.5 if last else 2, solve)
+            last = solved
+            if best is None or solved.microseconds < best[0].microseconds * (1 - _BETTER):
+                best, vain = (solved, rounds), 0
+                search.report(solved.microseconds / 1e6)
             else:
                 vain += 1
             if search.over() or vain >= _IN_VAIN:
@@ -246,13 +246,13 @@ class _Way:
                 if self._least_effort(parts, steps) > effort:
                     break
                 left = replace(limits, time_limit=max(0.0, end - monotonic()), effort=effort)
-                found, spent = whole_ways(self.work, self.pricing, parts, steps, most * (1 - _BETTER), left)
+                solved, spent = best_order(self.work, self.pricing, parts, steps, most * (1 - _BETTER), left)
                 effort -= spent
-                if found is not None:
+                if solved is not None:
                     idle = np.zeros((steps, len(self.wires.src)), dtype=bool)
                     rounds = Rounds(self.work, self.pricing, idle, search.over, pieces=search.pieces)
-                    found = rounds.alone(found)
-                    best, most = (found, steps), found.microseconds
+                    solved = rounds.alone(solved)
+                    best, most = (solved, steps), solved.microseconds
                     search.report(most / 1e6)
                 elif best is not before:
                     break
@@ -263,32 +263,32 @@ class _Way:
         plan = Plan(topology, self.collective, _NAME, "steps")
         for column, share in exact_shares(solved, self.pricing.shares.tolist()):
             label = self.pricing.labels[column.item]
-            # The number of rounds, if the way is one back.
-            turned = rounds if self.backwards else 0
-            ends = label[::-1] if turned else label
+            # The number of rounds, if it goes backwards.
+            span = rounds if self.backwards else 0
+            ends = label[::-1] if span else label
             now, wire, adds = np.array(column.sends, dtype=np.int64).reshape(-1, 3).T
             plan.add_sends(
                 chunk=plan.add_chunk(share, *self.collective.labels(*ends)),
                 src=topology.member_places[self.wires.src[wire]],
                 dst=topology.member_places[self.wires.dst[wire]],
-                op=np.where((adds > 0) | bool(turned and self.collective.reduces), REDUCE, COPY),
-                step=turned - 1 - now if turned else now,
-                route=plan.add_routes(self.wires.routes[one] for one in wire.tolist()),
+                op=np.where((adds > 0) | bool(span and self.collective.reduces), REDUCE, COPY),
+                step=span - 1 - now if span else now,
+                route=plan.add_routes(self.wires.routes[number] for number in wire.tolist()),
             )
         plan.add_own(Fraction(1, topology.ranks))
         return plan.finish()
 
 
 def _in_pieces(
-    found: Solved, pieces: int, factor: float, solve: Callable[[Solved, int], Solved | None]
+    solved: Solved, pieces: int, factor: float, solve: Callable[[Solved, int], Solved | None]
 ) -> tuple[Solved, int]:
     """The same with messages cut into more or fewer pieces (by `factor`), as long as that is quicker, and how many."""
     while (number := int(pieces * factor)) >= 1:
-        other = solve(found, number)
-        if other is None or other.microseconds >= found.microseconds * (1 - _BETTER):
+        other = solve(solved, number)
+        if other is None or other.microseconds >= solved.microseconds * (1 - _BETTER):
             break
-        found, pieces = other, number
-    return found, pieces
+        solved, pieces = other, number
+    return solved, pieces
 
 
 def _pricing(wires: Wires, collective: Collective) -> Pricing:

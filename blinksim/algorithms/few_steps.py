@@ -20,7 +20,7 @@ from blinksim.algorithms.registry import Algorithm
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.columns import Hops, find_hops
-from blinksim.packing.expansion import Answer, Journey, Question, distances, move, spread, turned
+from blinksim.packing.expansion import Answer, Journey, Question, distances, move, reversed_hops, spread
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.textio.text_table import count
 
@@ -94,13 +94,13 @@ def find(
 
     if collective.traffic is not None:
         raise InfeasibleError("few_steps has chunks of equal size, which an alltoallv has not; take packed")
-    found = bound(topology, collective)
+    known = bound(topology, collective)
     ranks, name = topology.ranks, collective.name
     chunks = chunks if chunks is not None else ranks if name == "alltoall" else 1
     _check_numbers(topology, collective, steps, rounds, chunks)
     hops = find_hops(topology)
     least_steps = fewest_steps(hops, collective)
-    least_rounds = ceil(_vector(collective, ranks, chunks) * hops.lane / found.rate)
+    least_rounds = ceil(_vector(collective, ranks, chunks) * hops.lane / known.rate)
     phases = [Collective("reducescatter"), Collective("allgather")] if name == "allreduce" else [collective]
     plan = Plan(topology, collective, "few_steps", "steps")
     numbers: dict[tuple[int, int, int], int] = {}
@@ -110,7 +110,7 @@ def find(
         fewest = fewest_steps(hops, phase)
         own_steps = fewest if steps is None else (steps - len(per_step)) // left
         own_rounds = None if rounds is None else (rounds - sum(per_step)) // left
-        rate = (found if phase == collective else bound(topology, phase)).rate
+        rate = (known if phase == collective else bound(topology, phase)).rate
         least = max(ceil(_vector(phase, ranks, chunks) * hops.lane / rate), own_steps)
         what = f"{phase} of {count(chunks, 'chunk')} on {topology.name}"
         if own_steps < fewest:
@@ -119,7 +119,7 @@ def find(
             )
         if own_rounds is not None and own_rounds < least:
             raise InfeasibleError(f"{what} needs at least {least} rounds, not {own_rounds}, by its bound")
-        work = turned(hops) if phase.collects else hops
+        work = reversed_hops(hops) if phase.collects else hops
         question = Question(work, own_steps, own_rounds, least, time_limit, seed)
         answer = _search(what, question, phase, chunks)
         _add(plan, hops, phase, chunks, answer, len(per_step), numbers)
@@ -128,8 +128,8 @@ def find(
             least_rounds = answer.least_rounds
     used = sum(per_step)
     reached = _vector(collective, ranks, chunks) * hops.lane / used
-    schedule = with_gap(plan.finish(), found)
-    return FewSteps(schedule, chunks, tuple(per_step), least_steps, least_rounds, reached, found)
+    schedule = with_gap(plan.finish(), known)
+    return FewSteps(schedule, chunks, tuple(per_step), least_steps, least_rounds, reached, known)
 
 
 @wraps(find)
@@ -142,7 +142,7 @@ def fewest_steps(hops: Hops, collective: Collective) -> int:
     """No schedule has fewer steps: the hops between the two members farthest apart, or between them and the root."""
     members = hops.vertices[: hops.members]
     if collective.collects:
-        hops = turned(hops)
+        hops = reversed_hops(hops)
     starts = [members[collective.root]] if collective.rooted else members
     farthest = 0
     for start in starts:
@@ -188,8 +188,8 @@ def _search(what: str, question: Question, collective: Collective, chunks: int) 
         asked = f"{count(question.steps, 'step')}{rounds}"
         if answer.proved:
             raise InfeasibleError(f"{what}: no schedule has {asked}; more steps or rounds may help")
-        found = f"found none of {asked} in {question.time_limit:g} s"
-        raise InfeasibleError(f"{what}: {found}; allow more time, steps or rounds")
+        failure = f"found none of {asked} in {question.time_limit:g} s"
+        raise InfeasibleError(f"{what}: {failure}; allow more time, steps or rounds")
     return answer
 
 

@@ -75,12 +75,12 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
         between = Exchange(ranks[g].ravel(), ranks[k].ravel())
     else:
         between = Exchange(ranks.ravel(), np.roll(ranks, -1, axis=0).ravel())
-    found = []
+    phases = []
     if collective.reduces:
-        found += [Round(inside, share, REDUCE, chunks=nodes), Round(between, share, REDUCE, 1 if cards else nodes - 1)]
+        phases += [Round(inside, share, REDUCE, chunks=nodes), Round(between, share, REDUCE, 1 if cards else nodes - 1)]
     if collective.ends == EVERY:
-        found += [Round(between, share, COPY, 1 if cards else nodes - 1), Round(inside, share, COPY, chunks=nodes)]
-    return tuple(one for one in found if local > 1 or one.exchange is between)
+        phases += [Round(between, share, COPY, 1 if cards else nodes - 1), Round(inside, share, COPY, chunks=nodes)]
+    return tuple(phase for phase in phases if local > 1 or phase.exchange is between)
 
 
 def _table(topology: Topology) -> tuple[npt.NDArray[np.int32], bool]:
@@ -126,9 +126,9 @@ def _direct(plan: Plan, ranks: npt.NDArray[np.int32], op: int, step: int) -> int
 
 
 def _rings(plan: Plan, ranks: npt.NDArray[np.int32], op: int, first: int) -> int:
-    """A ring over the nodes for every local rank: chunk k ends its reduction, or starts its way, at node k."""
+    """A ring over the nodes for every local rank: chunk k ends its reduction, or starts its route, at node k."""
     nodes, local = ranks.shape
-    turn, node, l = (g.ravel() for g in np.meshgrid(*map(np.arange, (nodes - 1, nodes, local)), indexing="ij"))  # noqa: E741
-    k = (node - turn - (1 if op == REDUCE else 0)) % nodes
-    plan.send(ranks[node, l], ranks[(node + 1) % nodes, l], chunk=l * nodes + k, op=op, step=first + turn, channel=l)
+    pos, node, l = (g.ravel() for g in np.meshgrid(*map(np.arange, (nodes - 1, nodes, local)), indexing="ij"))  # noqa: E741
+    k = (node - pos - (1 if op == REDUCE else 0)) % nodes
+    plan.send(ranks[node, l], ranks[(node + 1) % nodes, l], chunk=l * nodes + k, op=op, step=first + pos, channel=l)
     return int(first + nodes - 1)

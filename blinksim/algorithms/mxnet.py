@@ -42,7 +42,7 @@ ARRAY_BOUND = 10_000_000
 """Elements above which an array is sliced, and every GPU roots a tree with one slice."""
 PENALTY = 0.7
 PCIE, SINGLE, DOUBLE = 1, 2, 3
-"""Values of the link matrix: a way over PCIe and CPUs, one NVLink lane, two lanes or more. 0: a GPU and itself."""
+"""Values of the link matrix: a route over PCIe and CPUs, one NVLink lane, two lanes or more. 0: a GPU and itself."""
 TREES = ("auto", "single", "multi")
 MOST_RANKS = 64
 """The trees are for the GPUs of one machine; halving more takes long and gains nothing over a fabric."""
@@ -76,19 +76,19 @@ class BalancedTree:
 
 
 def link_matrix(topology: Topology) -> Matrix:
-    """The class of the way between every two ranks: 0 itself, `PCIE`, `SINGLE` or `DOUBLE`; shape (n, n).
+    """The class of the route between every two ranks: 0 itself, `PCIE`, `SINGLE` or `DOUBLE`; shape (n, n).
 
-    A way through switches alone counts like a link with the lanes of its narrowest part.
+    A route through switches alone counts like a link with the lanes of its narrowest part.
     """
     index = topology.member_places.tolist()
     matrix = np.zeros((len(index), len(index)), dtype=np.float32)
     together = Counter[tuple[str, str]]()
     for link in topology.links:
         together[link.src, link.dst] += link.lanes
-    for a, one in enumerate(index):
+    for a, device in enumerate(index):
         for b, other in enumerate(index):
-            if one != other:
-                links = [topology.links[i] for i in topology.router.route(one, other)]
+            if device != other:
+                links = [topology.links[i] for i in topology.router.route(device, other)]
                 passed = {topology.device(link.dst).kind for link in links[:-1]}
                 lanes = min(together[link.src, link.dst] for link in links)
                 matrix[a, b] = PCIE if passed - {"switch"} else SINGLE if lanes == 1 else DOUBLE

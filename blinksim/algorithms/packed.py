@@ -26,7 +26,7 @@ from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.network import Network, network
 from blinksim.graphs.programs import SharedCapacity, shared_capacities
-from blinksim.packing.forest import Forest, low_forest, pack_forest, pack_shares, turned_forest
+from blinksim.packing.forest import Forest, low_forest, pack_forest, pack_shares, symmetric_forest
 from blinksim.packing.scaling import Arcs
 from blinksim.packing.spanning import pairs_of_links, undirected_trees
 from blinksim.schedule.loads import rate
@@ -101,28 +101,28 @@ def build(
     most = max(1, _MOST_SENDS // ((topology.ranks - 1) * (1 if collective.rooted else topology.ranks) or 1))
     if trees is not None and trees > most:
         raise InputError(f"{trees:,} trees are too many for {topology.ranks} ranks; give at most {most:,}")
-    found = bound or find_bound(topology, collective)
+    known = bound or find_bound(topology, collective)
     schedule: Schedule | None = None
     if templates and trees is None:
         # Packings of single hosts, where the machine is a cluster of such.
-        schedule = exchange(topology, collective) or from_hosts(topology, collective, found.rate)
-    gap = Fraction(1) if schedule is None else _gap(schedule, found)
+        schedule = exchange(topology, collective) or from_hosts(topology, collective, known.rate)
+    gap = Fraction(1) if schedule is None else _gap(schedule, known)
     large = topology.ranks >= LARGE
     if schedule is None or gap > accepted_gap(topology, collective):
         limit = _PATIENCE if time_limit is None and large and schedule is not None else time_limit
         try:
             watch = Watch(progress, limit)
-            if large and trees is None and in_two_phases(topology, collective, found):
+            if large and trees is None and in_two_phases(topology, collective, known):
                 watch.check(topology, topology.ranks)
-            exact = _Builder(topology, collective, found, trees, seed, watch).build()
+            exact = _Builder(topology, collective, known, trees, seed, watch).build()
         except InfeasibleError:
             if schedule is None:
                 raise
         else:
-            loss = _gap(exact, found)
+            loss = _gap(exact, known)
             if schedule is None or loss < gap:
                 schedule, gap = exact, loss
-    return with_gap(schedule, found, divided=False)
+    return with_gap(schedule, known, divided=False)
 
 
 def _gap(schedule: Schedule, bound: BoundResult) -> Fraction:
@@ -141,16 +141,16 @@ def from_hosts(topology: Topology, collective: Collective, aim: Fraction) -> Sch
         return over_rails(topology, collective, (1 - NEARLY) * aim)
     if collective.name not in ("allgather", "reducescatter", "allreduce"):
         return None
-    ways = 2 if collective.name == "allreduce" else 1
-    if ways * topology.ranks * (topology.ranks - 1) > _MOST_IN_ARRAYS:
+    phases = 2 if collective.name == "allreduce" else 1
+    if phases * topology.ranks * (topology.ranks - 1) > _MOST_IN_ARRAYS:
         return None
     plan = Plan(topology, collective, "packed", "forest")
-    shard = aim / topology.ranks * ways
+    shard = aim / topology.ranks * phases
     return plan.finish(rounded=True) if add_host_trees(plan, topology, shard, pairs_of_links(topology)) else None
 
 
 class _Builder:
-    """One collective on one topology, with what the ways of building share."""
+    """One collective on one topology, with what all builders share."""
 
     def __init__(
         self,
@@ -185,14 +185,14 @@ class _Builder:
 
             path_plan.add_paths(self.plan, self.topology, self.collective, self.net, self.shared, self.bound)
         else:
-            self.plan.add_trees(self.one_way())
+            self.plan.add_trees(self.one_direction())
         return self.plan.finish(rounded=True)
 
     # --- trees in one direction ---------------------------------------------------------------------------------
 
-    def one_way(self) -> list[Tree]:
-        turned = self.collective.collects
-        net = self.net.reversed() if turned else self.net
+    def one_direction(self) -> list[Tree]:
+        backwards = self.collective.collects
+        net = self.net.reversed() if backwards else self.net
         members = net.members.tolist()
         weights = {members[self.collective.root]: 1} if self.collective.rooted else dict.fromkeys(members, 1)
 
@@ -202,12 +202,12 @@ class _Builder:
 
         forest = self._spanning_best(packed)[1]
         total = sum(tree.amount for tree in forest.trees)
-        found = []
+        trees = []
         for tree in forest.trees:
-            edges = tuple((a, b, self._links(path)[:: -1 if turned else 1]) for a, b, path in tree.edges)
-            down, up = ((), edges) if turned else (edges, ())
-            found.append(Tree(tree.root, Fraction(tree.amount, total), down, up))
-        return found
+            edges = tuple((a, b, self._links(path)[:: -1 if backwards else 1]) for a, b, path in tree.edges)
+            down, up = ((), edges) if backwards else (edges, ())
+            trees.append(Tree(tree.root, Fraction(tree.amount, total), down, up))
+        return trees
 
     def _forest(self, net: Network, weights: Mapping[int, int], spanned: Sequence[int]) -> Forest:
         """The best forest whose roots carry rates in the ratio of `weights` and which spans these vertices."""
@@ -218,7 +218,7 @@ class _Builder:
             return pack_shares(
                 arcs, {v: weight * self.trees for v, weight in weights.items()}, seed=self.seed, progress=self.progress
             )
-        return self._turned(arcs, split.rates) or self._packed(arcs, split.rates)
+        return self._symmetric(arcs, split.rates) or self._packed(arcs, split.rates)
 
     def _packed(self, arcs: Arcs, rates: Mapping[int, Fraction]) -> Forest:
         self.progress.check(self.topology, sum(rate > 0 for rate in rates.values()))
@@ -226,9 +226,9 @@ class _Builder:
             return pack_forest(arcs, rates, seed=self.seed, progress=self.progress)
         return low_forest(arcs, rates, progress=self.progress)
 
-    def _turned(self, arcs: Arcs, rates: Mapping[int, Fraction]) -> Forest | None:
+    def _symmetric(self, arcs: Arcs, rates: Mapping[int, Fraction]) -> Forest | None:
         """The forest of a machine in which all devices are alike, with the lowest trees; no seed changes it."""
-        return None if self.seed else turned_forest(arcs, rates, self.topology)
+        return None if self.seed else symmetric_forest(arcs, rates, self.topology)
 
     def _split(self, net: Network, weights: Mapping[int, int], spanned: Sequence[int]) -> Split:
         from blinksim.packing.scaling import Split, best_split, even_split
@@ -244,8 +244,8 @@ class _Builder:
         best = self.bound.rate / net.unit
         if self.collective.name == "allreduce":
             best = self._cut_rate(net, weights) * sum(weights.values())
-        found = best_split(net, self.shared, weights, both=False, best=best)
-        return found or even_split(net, self.shared, weights, both=False)
+        split = best_split(net, self.shared, weights, both=False, best=best)
+        return split or even_split(net, self.shared, weights, both=False)
 
     def _cut_rate(self, net: Network, weights: Mapping[int, int]) -> Fraction:
         """The rate of a root of weight 1, in units of the network, by the tightest cut."""
@@ -272,29 +272,29 @@ class _Builder:
     def allreduce(self) -> list[Tree]:
         """The best of: undirected trees, reducescatter and allgather, trees with free roots."""
         target = self.bound.rate
-        found = self._alike()
+        answers = self._alike()
         pairs = pairs_of_links(self.topology)
         for spanned in self.undirected_sets:
-            if found and max(found, key=itemgetter(0))[0] >= target:
+            if answers and max(answers, key=itemgetter(0))[0] >= target:
                 break
             net = _spanning(self.net, spanned)
             if pairs and not len(net.forwarders) and len(spanned) <= _UNDIRECTED:
-                found.append(undirected_trees(self.topology, net, pairs, self.progress))
-        ways = [self._two_phases, self._free_roots] if self.fixed else [self._free_roots]
+                answers.append(undirected_trees(self.topology, net, pairs, self.progress))
+        methods = [self._two_phases, self._free_roots] if self.fixed else [self._free_roots]
         if phases_lose(self.bound):
             # Two phases cannot attain the target; they are the last resort.
-            ways.reverse()
-        for way in ways:
-            if not found or max(found, key=itemgetter(0))[0] < target:
-                found.append(way())
-        return max(found, key=itemgetter(0))[1]
+            methods.reverse()
+        for method in methods:
+            if not answers or max(answers, key=itemgetter(0))[0] < target:
+                answers.append(method())
+        return max(answers, key=itemgetter(0))[1]
 
     def _alike(self) -> list[tuple[Fraction, list[Tree]]]:
         """The trees of an allgather, used up and down, of a machine in which all devices are alike; or nothing."""
         if not self.topology.symmetries or self.net.partner is None or len(self.net.forwarders) or not self.fixed:
             return []
         split = self._split(self.net, dict.fromkeys(self.net.members.tolist(), 1), self.vertex_sets[0])
-        forest = self._turned(_arcs(self.net, split.capacity, self.vertex_sets[0]), split.rates)
+        forest = self._symmetric(_arcs(self.net, split.capacity, self.vertex_sets[0]), split.rates)
         return [(forest.rate * self.net.unit / 2, self._mirrored(forest))] if forest else []
 
     def _two_phases(self) -> tuple[Fraction, list[Tree]]:
@@ -312,16 +312,16 @@ class _Builder:
         assert self.net.partner is not None
         partner = self.net.partner.tolist()
         total = sum(tree.amount for tree in forest.trees)
-        found = []
+        trees = []
         for tree in forest.trees:
             down = tuple((a, b, self._links(path)) for a, b, path in tree.edges)
             up = tuple((a, b, tuple(partner[arc] for arc in reversed(path))) for a, b, path in down)
-            found.append(Tree(tree.root, Fraction(tree.amount, total), down, up))
-        return found
+            trees.append(Tree(tree.root, Fraction(tree.amount, total), down, up))
+        return trees
 
     def _matched(self, down: Forest, up: Forest) -> list[Tree]:
         """In-trees and out-trees of the same roots side by side, cut where either ends."""
-        found: list[Tree] = []
+        trees: list[Tree] = []
         queues: dict[int, list[tuple[Fraction, tuple[tuple[int, int, Route], ...]]]] = {}
         total = sum(tree.amount for tree in up.trees)
         for tree in up.trees:
@@ -335,12 +335,12 @@ class _Builder:
             while left:
                 share, other = waiting[-1]
                 part = min(left, share)
-                found.append(Tree(tree.root, part, edges, other))
+                trees.append(Tree(tree.root, part, edges, other))
                 left -= part
                 waiting.pop()
                 if share > part:
                     waiting.append((share - part, other))
-        return found
+        return trees
 
     def _free_roots(self) -> tuple[Fraction, list[Tree]]:
         """Trees with the best shares for their roots, from a linear program; equal shares if it is too large."""
@@ -369,12 +369,12 @@ class _Builder:
         failure: InfeasibleError | None = None
         for spanned in self.vertex_sets:
             try:
-                found = packed(spanned)
+                answer = packed(spanned)
             except InfeasibleError as error:
                 failure = error
                 continue
-            if best is None or found[0] > best[0]:
-                best = found
+            if best is None or answer[0] > best[0]:
+                best = answer
             if best[0] >= self.bound.rate:
                 break
         if best is None:

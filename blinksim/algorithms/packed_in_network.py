@@ -63,13 +63,13 @@ def shared_out(
     net = network(topology)
     names, shared, _ = with_adders(topology, net)
     capacities, uses = list[int](), defaultdict[str, list[tuple[int, int]]](list)
-    for resource, one in enumerate(shared):
+    for resource, limit in enumerate(shared):
         # A bus is shared by time: a slower link takes more of it for the same data.
-        most, bus = Fraction(one.capacity), len(one.uses) > 1
-        parts = [most / int(net.capacity[arc]) if bus else Fraction(1) for arc, _ in one.uses]
+        most, bus = Fraction(limit.capacity), len(limit.uses) > 1
+        parts = [most / int(net.capacity[arc]) if bus else Fraction(1) for arc, _ in limit.uses]
         whole_of = lcm(most.denominator, *(part.denominator for part in parts))
         capacities.append(int(most * whole_of))
-        for (arc, _), part in zip(one.uses, parts, strict=True):
+        for (arc, _), part in zip(limit.uses, parts, strict=True):
             uses[names[arc]].append((resource, int(part * whole_of)))
     # Every root of an allgather has the same part of the data; elsewhere any root will do.
     own = collective.name in ("allgather", "reducescatter")
@@ -85,18 +85,18 @@ def shared_out(
     if {column.group for column in columns} != set(range(groups)):
         raise InfeasibleError("some member is the root of none of the trees of this bound")
     mix = best_mix(columns, capacities, groups=groups)
-    found = [(rate * net.unit, trees[column.arcs[0][0]]) for column, rate in zip(mix.columns, mix.rates, strict=True)]
-    return mix.rate * groups * net.unit, found
+    chosen = [(rate * net.unit, trees[column.arcs[0][0]]) for column, rate in zip(mix.columns, mix.rates, strict=True)]
+    return mix.rate * groups * net.unit, chosen
 
 
 def _arcs(topology: Topology, tree: BranchingTrees) -> Counter[str]:
-    found = Counter[str]()
+    uses = Counter[str]()
     for hop in (*tree.away, *tree.towards):
         for number in hop.links:
             link = topology.links[number]
-            found.update((link.name, f"{link.src} out", f"{link.dst} in"))
-    found.update(f"{topology.devices[switch].name} sums" for switch in tree.sums(topology))
-    return found
+            uses.update((link.name, f"{link.src} out", f"{link.dst} in"))
+    uses.update(f"{topology.devices[switch].name} sums" for switch in tree.sums(topology))
+    return uses
 
 
 def _images(topology: Topology, trees: Sequence[BranchingTrees]) -> list[BranchingTrees]:
@@ -106,24 +106,24 @@ def _images(topology: Topology, trees: Sequence[BranchingTrees]) -> list[Branchi
     """
     machine = with_name_rotations(topology)
     own = [np.asarray(goes) for goes in automorphisms(machine)]
-    # The bound's program takes devices of an orbit as alike. An edit may leave turns of nodes that none of these is.
+    # The bound's program takes devices of an orbit as alike. An edit may leave rotations of nodes besides.
     fewer = 1 + orbit_labels(len(machine.devices), own).max() > len(orbits(machine))
     images = ((goes, encoded(machine).image(goes)) for goes in (candidates(machine) if fewer else own))
     symmetries = [(np.asarray(goes).tolist(), image.tolist()) for goes, image in images if image is not None]
-    found = {_key(tree): tree for tree in trees}
+    seen = {_key(tree): tree for tree in trees}
     latest = list(trees)
-    while latest and len(found) <= _MOST_TREES:
+    while latest and len(seen) <= _MOST_TREES:
         moved = [_moved(tree, goes, image) for goes, image in symmetries for tree in latest]
-        fresh = {_key(tree): tree for tree in moved if _key(tree) not in found}
+        fresh = {_key(tree): tree for tree in moved if _key(tree) not in seen}
         latest = list(fresh.values())
-        found |= fresh
+        seen |= fresh
     if not latest:
-        return list(found.values())
+        return list(seen.values())
     every = list(trees)
     for goes, image in symmetries:
-        turned, known = every, list(every)
-        while (turned := [_moved(tree, goes, image) for tree in turned]) != every and len(known) < _MOST_TREES:
-            known += turned
+        powers, known = every, list(every)
+        while (powers := [_moved(tree, goes, image) for tree in powers]) != every and len(known) < _MOST_TREES:
+            known += powers
         every = known
     return every
 
@@ -141,11 +141,11 @@ def _moved(tree: BranchingTrees, goes: Sequence[int], image: Sequence[int]) -> B
 
 def _below(hops: Sequence[Hop]) -> dict[int, list[int]]:
     """What each switch that works for GPUs by turns is joined with, its owner left out: GPUs, and further switches."""
-    found: dict[int, list[int]] = defaultdict(list)
+    below: dict[int, list[int]] = defaultdict(list)
     for hop in hops:
         if hop.sort == OUT:
-            found[hop.start].append(hop.end)
-    return found
+            below[hop.start].append(hop.end)
+    return below
 
 
 def build(topology: Topology, collective: Collective, *, bound: BoundResult | None = None) -> Schedule:

@@ -59,23 +59,23 @@ def build(topology: Topology, collective: Collective) -> Schedule:
 
 
 def symmetric(topology: Topology, collective: Collective) -> SymmetricSchedule | None:
-    """The schedule of an alltoall from what one node sends, for thousands of ranks: turns of the nodes make the rest.
+    """The schedule of an alltoall from what one node sends, for thousands of ranks: images are the rest.
 
-    None for unequal blocks or adapters, and where no turns take a node to all others.
+    None for unequal blocks or adapters, and where no group takes a node to all others.
     """
     rails = symmetric_rails(topology) if collective.name == "alltoall" else None
     if rails is None or not rails.alike:
         return None
-    # Over the receiver's place, in equal parts over its ways: what `build` does there.
+    # Over the receiver's place, in equal parts over its ports: what `build` does there.
     nodes, local = rails.ranks.shape
     count = rails.exit.shape[2]
-    i, b, j, way = (grid.ravel() for grid in np.meshgrid(*map(np.arange, (local, nodes, local, count)), indexing="ij"))
+    i, b, j, port = (grid.ravel() for grid in np.meshgrid(*map(np.arange, (local, nodes, local, count)), indexing="ij"))
     apart = b > 0
-    i, b, j, way = (column[apart] for column in (i, b, j, way))
+    i, b, j, port = (column[apart] for column in (i, b, j, port))
     ones, first = np.ones(len(i), dtype=np.int64), np.zeros(len(i), dtype=np.int64)
     own, there = (grid.ravel() for grid in np.meshgrid(np.arange(local), np.arange(local), indexing="ij"))
     inside = Inside(np.zeros_like(own), own, there, np.full_like(own, count))
-    pieces = Pieces(first, i, j, way, b, j, ones)
+    pieces = Pieces(first, i, j, port, b, j, ones)
     base = of_pieces(collective, rails, inside, pieces, rails.topology.ranks * count, "rail_aligned")
     return SymmetricSchedule(base, rails.group)
 

@@ -41,6 +41,6 @@ def build(topology: Topology, collective: Collective) -> Schedule:
 def symmetric(topology: Topology, collective: Collective) -> Candidate | None:
     """The schedule by symmetry, for thousands of ranks, or of a traffic matrix by what its steps add up to.
 
-    None where no turns take a node to all others, or there are no rails.
+    None where no group takes a node to all others, or there are no rails.
     """
     return joined_schedule.candidate(topology, collective, "rail_joined", once)

@@ -72,7 +72,7 @@ def per_channel(ranks: int, collective: str) -> int:
     return 64 * ranks
 
 
-def untold(ranks: int, collective: str) -> int:
+def unknown_hops(ranks: int, collective: str) -> int:
     """Not known before it is built."""
     return 0
 
@@ -94,7 +94,7 @@ class Algorithm:
     solver: building it needs OR-Tools; such algorithms run only when named. sends: about how many sends its schedule
     has for a number of ranks and a collective, where it needs no solver. most_ranks: beyond this many, its search takes
     too long. source: the publication that describes it. every_pair: every rank sends to every other. routes: it
-    chooses the route of every send, which then is not divided among equal ways. in_network: it needs switches that
+    chooses the route of every send, which then is not divided among equals. in_network: it needs switches that
     multicast or reduce, and runs only when named. traffic: it has alltoallv, for any traffic matrix. outlined: its
     module tells the `rounds` of a schedule besides, for `blinksim.schedule.step_loads`. turned: it tells the
     `symmetric` form. hops: how many steps one after another it has, 0 if that is not known before it is built. fill:
@@ -114,7 +114,7 @@ class Algorithm:
     in_network: bool = False
     traffic: bool = False
     outlined: bool = False
-    hops: Sends = untold
+    hops: Sends = unknown_hops
     turned: bool = False
     fill: Callable[..., None] | None = None
     form: str = "steps"
@@ -305,7 +305,7 @@ def register_algorithm(
         key = plugins.new_name(name or fill.__name__, "an algorithm", taken, _homes())
         summary = (fill.__doc__ or "").strip().partition("\n")[0]
         home = plugins.running()
-        REGISTRY[key] = Algorithm(key, wanted, summary, only_named, untold, fill=fill, form=form, home=home)
+        REGISTRY[key] = Algorithm(key, wanted, summary, only_named, unknown_hops, fill=fill, form=form, home=home)
         return fill
 
     return register

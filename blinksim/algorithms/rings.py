@@ -78,7 +78,7 @@ def build(
         raise InputError(f"{channels} channels: give 1 to {MOST_RINGS}, without bidirectional")
     if topology.ranks == 1:
         return replace(ring.build(topology, collective, [(0,)]), algorithm="rings")
-    found = bound or find_bound(topology, collective)
+    known = bound or find_bound(topology, collective)
     limits = Limits(time_limit, seed)
     if channels is None:
         rings = most_rings(topology, bidirectional=bidirectional, limits=limits).orders
@@ -87,8 +87,8 @@ def build(
     if collective.rooted:
         plan = Plan(topology, collective, "rings", "forest")
         add_chains(plan, rings)
-        return with_gap(plan.finish(), found)
-    return with_gap(replace(ring.build(topology, collective, list(rings)), algorithm="rings"), found)
+        return with_gap(plan.finish(), known)
+    return with_gap(replace(ring.build(topology, collective, list(rings)), algorithm="rings"), known)
 
 
 def most_rings(topology: Topology, *, bidirectional: bool = False, limits: Limits | None = None) -> Rings:
@@ -116,14 +116,14 @@ def most_rings(topology: Topology, *, bidirectional: bool = False, limits: Limit
             counts, proved = most_whole(pool, lanes, limits)
     if not pool:
         raise _none(topology, " with a lane of its own")
-    found = [order_of(hops, c, closed=True) for c, times in zip(pool, counts, strict=True) for _ in range(times)]
-    if not found:
+    rings = [order_of(hops, c, closed=True) for c, times in zip(pool, counts, strict=True) for _ in range(times)]
+    if not rings:
         # Rings exist, but a bus or a device is too narrow for them.
         raise _none(topology, " with a lane of its own")
-    found = found[:MOST_RINGS]
+    rings = rings[:MOST_RINGS]
     if both:
-        found = [order for ahead in found for order in (ahead, (ahead[0], *reversed(ahead[1:])))]
-    return Rings(tuple(found), (proved and every is not None) or sum(counts) == most)
+        rings = [order for ahead in rings for order in (ahead, (ahead[0], *reversed(ahead[1:])))]
+    return Rings(tuple(rings), (proved and every is not None) or sum(counts) == most)
 
 
 def even_rings(topology: Topology, channels: int, limits: Limits) -> tuple[Order, ...]:
@@ -158,14 +158,14 @@ def idle_links(schedule: Schedule) -> list[str]:
 
 def _templates(topology: Topology, hops: Hops, both: bool, lanes: Sequence[int]) -> list[Column]:
     """The rings that need no search, if their hops pass no other member and each has a lane of its own."""
-    found = []
+    columns = []
     for order in (*ring_orders(topology), *by_rail(nodes_of(topology, topology.members), closed=True)):
         steps = [(hops.vertices[a], hops.vertices[b]) for a, b in pairwise((*order, order[0]))]
         if all(a in hops.routes and a[::-1] in hops.routes for a in steps):
             entry = column(hops, order, closed=True, both=both)
             if all(lanes[r] >= times for r, times in entry.load):
-                found.append(entry)
-    return found
+                columns.append(entry)
+    return columns
 
 
 def _priced(hops: Hops, pool: list[Column], lanes: Sequence[int], both: bool, limits: Limits) -> list[Column]:

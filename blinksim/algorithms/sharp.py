@@ -55,7 +55,7 @@ def build(topology: Topology, collective: Collective) -> Schedule:
             if own:
                 heads[group] = plan.ranks[rank]
             share = Fraction(1, len(plan.ranks) if own else local)
-            _one_way(plan, groups, heads, group, plan.ranks[rank], (share, labels))
+            _one_direction(plan, groups, heads, group, plan.ranks[rank], (share, labels))
     return plan.finish(rounded=True)
 
 
@@ -72,7 +72,7 @@ def _allreduce(plan: SwitchPlan, groups: Sequence[Sequence[int]], heads: Sequenc
         moves.finish(plan.add_chunk(share / len(trees)))
 
 
-def _one_way(
+def _one_direction(
     plan: SwitchPlan,
     groups: Sequence[Sequence[int]],
     heads: Sequence[int],
@@ -139,8 +139,8 @@ def _spread(plan: SwitchPlan, moves: Moves, group: Sequence[int], head: int) -> 
 
 def _in_flight(plan: SwitchPlan, group: Sequence[int], ability: str) -> int | None:
     """A switch that all GPUs of a group are linked to, and that does this to messages as they pass."""
-    found = plan.switches_of(group, (ability,))
-    return next((switch for switch in found if not plan.topology.devices[switch].reads), None)
+    switches = plan.switches_of(group, (ability,))
+    return next((switch for switch in switches if not plan.topology.devices[switch].reads), None)
 
 
 def _hops(plan: SwitchPlan, head: int, others: Sequence[int]) -> list[tuple[int, int]]:

@@ -95,13 +95,13 @@ def depth_of(count: int) -> int:
 
 def sends(leaves: Sequence[int]) -> list[tuple[int, int, int]]:
     """(round, from, to) of every send, towards the root, in the order in which they run."""
-    found = []
+    rows = []
     for i in range(depth_of(len(leaves))):
         stride = 1 << i
         for place in range(0, len(leaves), 2 * stride):
             if leaves[place + stride] != leaves[place]:
-                found.append((i, leaves[place + stride], leaves[place]))
-    return found
+                rows.append((i, leaves[place + stride], leaves[place]))
+    return rows
 
 
 # --- halving ------------------------------------------------------------------------------------------------------
@@ -112,12 +112,12 @@ def halved(weights: Matrix, root: int, random: Random) -> list[int] | None:
     heads, clusters = [root], [list(range(len(weights)))]
     for _ in range(depth_of(len(weights))):
         for _ in range(_RETRIES):
-            found = next_level(weights, heads, clusters, random)
-            if found is not None:
+            level = next_level(weights, heads, clusters, random)
+            if level is not None:
                 break
         else:
             return None
-        heads, clusters = found
+        heads, clusters = level
     return heads
 
 
@@ -236,10 +236,10 @@ def settled(states: States) -> States:
     for i in reversed(range(depth_of(length))):
         stride = 1 << i
         seen = np.bitwise_or.reduce(1 << states[:, :: 2 * stride], axis=1)
-        for one, other in _pairs(length, stride):
-            again = (seen >> states[:, one]) & 1 == 1
-            states[again, one] = states[again, other]
-            seen |= 1 << states[:, one]
+        for near, far in _pairs(length, stride):
+            again = (seen >> states[:, near]) & 1 == 1
+            states[again, near] = states[again, far]
+            seen |= 1 << states[:, near]
     return states
 
 
@@ -254,8 +254,8 @@ def tree_weights(weights: Matrix, states: States, penalties: bool = False) -> np
     used = np.zeros((len(states), count, count) if penalties else 0, dtype=np.bool_)
     for i in range(depth_of(length)):
         met = np.zeros(len(states), dtype=np.int64)
-        for one, other in _pairs(length, 1 << i):
-            a, b = states[:, one], states[:, other]
+        for near, far in _pairs(length, 1 << i):
+            a, b = states[:, near], states[:, far]
             sent = a != b
             total = total + np.where(sent, weights[a, b], np.float32(0))
             if not penalties:

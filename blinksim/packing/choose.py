@@ -122,14 +122,14 @@ class Choice:
         if best is not None and best.count == best.least:
             return best
         for image in maps:
-            found = self._solve(seconds / 2 / len(maps), seed, image, None)
-            if found is not None and (best is None or found.count < best.count):
-                best = found
+            answer = self._solve(seconds / 2 / len(maps), seed, image, None)
+            if answer is not None and (best is None or answer.count < best.count):
+                best = answer
         rest = seconds / 2 if maps else seconds
-        found = self._solve(rest, seed, range(len(self.columns)), None if best is None else best.amounts)
-        if found is None:
+        answer = self._solve(rest, seed, range(len(self.columns)), None if best is None else best.amounts)
+        if answer is None:
             return best
-        return found if best is None or found.count < best.count else Selection(best.amounts, found.least)
+        return answer if best is None or answer.count < best.count else Selection(best.amounts, answer.least)
 
     def _solve(self, seconds: float, seed: int, image: Sequence[int], hint: Sequence[int] | None) -> Selection | None:
         model, amounts, used = self.program(image, hint)

@@ -74,7 +74,7 @@ class Hops:
 def find_hops(topology: Topology, helpers: Sequence[str] = (), *, divided: bool = True) -> Hops:
     """The hops between the members and `helpers` (further devices that trees may branch at).
 
-    divided: what a hop carries is divided among all ways that are as good as its route. Raises `InfeasibleError` if no
+    divided: what a hop carries is divided among all routes as good as its own. Raises `InfeasibleError` if no
     two vertices are joined.
     """
     index, links = topology.index, topology.links
@@ -95,10 +95,10 @@ def find_hops(topology: Topology, helpers: Sequence[str] = (), *, divided: bool 
                 continue
             if any(index[links[i].dst] in inside for i in route[:-1]):
                 continue
-            ways = topology.router.routes(a, b) if divided else (route,)
-            used = Counter(resource for way in ways for i in way for resource in passed[i])
-            routes[a, b], parts[a, b] = route, {r: Fraction(times, len(ways)) for r, times in used.items()}
-            thinnest.add(min(links[i].lane_bandwidth for way in ways for i in way))
+            equal = topology.router.routes(a, b) if divided else (route,)
+            used = Counter(resource for path in equal for i in path for resource in passed[i])
+            routes[a, b], parts[a, b] = route, {r: Fraction(times, len(equal)) for r, times in used.items()}
+            thinnest.add(min(links[i].lane_bandwidth for path in equal for i in path))
     if not routes:
         raise InfeasibleError(f"{topology.name}: no link joins two of the members; add link classes or relays")
     whole_of = [1] * len(shared.rate)
@@ -298,9 +298,9 @@ def shortened(mix: Mix, capacity: Sequence[int]) -> Mix:
         by_rest = sorted(mine, key=lambda i: parts[i] - shares[i] * _ROUNDED)
         for i in by_rest[: _ROUNDED - sum(parts[i] for i in mine)]:
             parts[i] += 1
-    kept = [(column, Fraction(part, _ROUNDED)) for column, part in zip(mix.columns, parts, strict=True) if part]
-    rate = min(capacity[r] / load for r, load in loads(kept).items())
-    return replace(mix, columns=tuple(c for c, _ in kept), rates=tuple(share * rate for _, share in kept))
+    chosen = [(column, Fraction(part, _ROUNDED)) for column, part in zip(mix.columns, parts, strict=True) if part]
+    rate = min(capacity[r] / load for r, load in loads(chosen).items())
+    return replace(mix, columns=tuple(c for c, _ in chosen), rates=tuple(share * rate for _, share in chosen))
 
 
 def loads(chosen: Sequence[tuple[Column, Fraction]]) -> dict[int, Fraction]:

@@ -20,8 +20,8 @@ from blinksim.graphs.connectivity import UnionFind
 from blinksim.packing.rounds import Bools, Column, Pricing
 from blinksim.packing.wires import Floats, Ints, Use, Wires
 
-# Ways to do a collective that are given to the program at the most.
-_MOST_WAYS = 4000
+# Columns that are given to the program at the most.
+_MOST_COLUMNS = 4000
 # Latencies that are longer than this many times the shortest are long.
 _SLOW = 2.0
 HALVE, EXCHANGE, DOUBLE = "halve", "exchange", "double"
@@ -43,7 +43,7 @@ class Event:
 
 @dataclass(frozen=True)
 class CubeColumn(Column):
-    """A way along the bits. events: in order, by which all ranks send at once."""
+    """An exchange along the bits. events: in order, by which all ranks send at once."""
 
     events: tuple[Event, ...] = ()
     sizes: tuple[float, ...] = ()
@@ -72,14 +72,14 @@ class Cube:
 def cube(wires: Wires, numbers: list[int]) -> Cube | None:
     """The slowest of the wires along each bit stands for all; None if some link would carry two of them at once.
 
-    numbers: of the ranks, whose bits count. Links that several bits use in turns make them a group.
+    numbers: of the ranks, whose bits count. Links that several bits use in rotation make them a group.
     """
     ranks, bits = wires.ranks, wires.ranks.bit_length() - 1
-    ways: dict[tuple[int, int], int] = {}
+    wire_of: dict[tuple[int, int], int] = {}
     for number, (a, b) in enumerate(zip(wires.src.tolist(), wires.dst.tolist(), strict=True)):
-        ways.setdefault((numbers[a], numbers[b]), number)
+        wire_of.setdefault((numbers[a], numbers[b]), number)
     shared = UnionFind(range(1 + max(use.link for uses in wires.uses for use in uses)))
-    chosen = [[ways.get((rank, rank ^ 1 << bit)) for rank in range(ranks)] for bit in range(bits)]
+    chosen = [[wire_of.get((rank, rank ^ 1 << bit)) for rank in range(ranks)] for bit in range(bits)]
     for along in chosen:
         if None in along:
             return None
@@ -116,8 +116,8 @@ def _slowest(uses: tuple[Use, ...], link: int) -> Use:
     return replace(uses[0], link=link, **worst)
 
 
-def turns(given: Cube, rounds: int) -> Bools:
-    """(K, bits): in every round each group of bits has its turn with the next of them, the highest first."""
+def bit_rotation(given: Cube, rounds: int) -> Bools:
+    """(K, bits): in every round each group of bits sends along the next of them, the highest first."""
     allowed = np.zeros((rounds, given.bits), dtype=bool)
     for group in given.groups:
         for now in range(rounds):
@@ -135,22 +135,22 @@ def seen_after(given: Cube, rounds: int, delay: int) -> Ints:
 def labels(neighbours: list[set[int]]) -> list[int]:
     """Numbers of ranks by which neighbours differ in one bit, if they form a cube; else those that they have."""
     n = len(neighbours)
-    found, queue = {0: 0}, [0]
+    label, queue = {0: 0}, [0]
     for rank in queue:
-        for other in sorted(neighbours[rank] - found.keys()):
-            below = [found[one] for one in neighbours[other] if one in found and found[one].bit_count() < n]
-            near = [number for number in below if number.bit_count() == found[rank].bit_count()]
+        for other in sorted(neighbours[rank] - label.keys()):
+            below = [label[peer] for peer in neighbours[other] if peer in label and label[peer].bit_count() < n]
+            near = [number for number in below if number.bit_count() == label[rank].bit_count()]
             # A neighbour of the first rank has a bit of its own; others have the bits of all that lead to them.
             number = 1 << len(queue) - 1 if rank == 0 else int(np.bitwise_or.reduce(near))
-            found[other] = number
+            label[other] = number
             queue.append(other)
-    numbers = [found.get(rank, -1) for rank in range(n)]
-    joined = [{rank for rank in range(n) if (numbers[rank] ^ numbers[one]).bit_count() == 1} for one in range(n)]
+    numbers = [label.get(rank, -1) for rank in range(n)]
+    joined = [{rank for rank in range(n) if (numbers[rank] ^ numbers[peer]).bit_count() == 1} for peer in range(n)]
     return numbers if sorted(numbers) == [*range(n)] and joined == neighbours else [*range(n)]
 
 
 class Cubes(Pricing):
-    """All ways of a collective along the bits within some rounds.
+    """All orders of a collective along the bits within some rounds.
 
     seen (K, bits): the round from which on what a message brings may go on.
     """
@@ -158,7 +158,7 @@ class Cubes(Pricing):
     def __init__(self, name: str, allowed: Bools, seen: Ints) -> None:
         self.shares, self.labels = np.array([1.0]), ((-1, -1),)
         self.allowed, self.seen, self.name = allowed, seen, name
-        # Turns that a way may miss in all: few where there are many rounds.
+        # Rounds that a sequence may skip in all: few where there are many rounds.
         self.slack = max(0, 8 - len(allowed))
         self._given = False
 
@@ -167,8 +167,8 @@ class Cubes(Pricing):
         if self._given:
             return
         self._given = True
-        ways = self._doublings() if self.name == "allgather" else self._halvings()
-        for events in islice(ways, _MOST_WAYS):
+        sequences = self._doublings() if self.name == "allgather" else self._halvings()
+        for events in islice(sequences, _MOST_COLUMNS):
             sends = tuple((event.now, event.bit, event.kind != DOUBLE) for event in events)
             yield CubeColumn(0, sends, events, _sizes(events, self.allowed.shape[1]))
 
@@ -197,42 +197,42 @@ class Cubes(Pricing):
 
     def _halvings(self) -> Iterator[tuple[Event, ...]]:
         bits = self.allowed.shape[1]
-        in_turns = not (self.allowed[:, :-1].sum(axis=1) > 1).any()
+        alternating = not (self.allowed[:, :-1].sum(axis=1) > 1).any()
         for order in permutations(range(bits)):
             for halvings in range(bits + 1):
-                # Where several bits have their turn in one round, doubling back the same way is enough.
-                ways_back = permutations(order[:halvings]) if in_turns else [order[:halvings][::-1]]
-                for back in ways_back:
-                    way = (*order, *back)
-                    for when in self._placed(way, 0):
-                        yield halved(when, way, halvings)
+                # Where several bits share one round, doubling back in the reverse order is enough.
+                orders_back = permutations(order[:halvings]) if alternating else [order[:halvings][::-1]]
+                for back in orders_back:
+                    sequence = (*order, *back)
+                    for when in self._placed(sequence, 0):
+                        yield halved(when, sequence, halvings)
 
-    def _placed(self, way: tuple[int, ...], start: int, slack: int | None = None) -> Iterator[tuple[int, ...]]:
-        """The rounds from `start` on at which these bits can have their turns one after another, without long waits."""
-        if not way:
+    def _placed(self, order: tuple[int, ...], start: int, slack: int | None = None) -> Iterator[tuple[int, ...]]:
+        """The rounds from `start` on at which these bits can follow one another, without long waits."""
+        if not order:
             yield ()
             return
-        turns = np.flatnonzero(self.allowed[start:, way[0]]).tolist()
-        for place, later in enumerate(turns[: len(turns) if slack is None else 1 + slack]):
+        free = np.flatnonzero(self.allowed[start:, order[0]]).tolist()
+        for place, later in enumerate(free[: len(free) if slack is None else 1 + slack]):
             now = start + later
             left = self.slack if slack is None else slack - place
-            for others in self._placed(way[1:], int(self.seen[now, way[0]]), left):
+            for others in self._placed(order[1:], int(self.seen[now, order[0]]), left):
                 yield (now, *others)
 
 
 def doubled(when: tuple[int, ...], order: tuple[int, ...], holders: tuple[int, ...]) -> tuple[Event, ...]:
     """One bit after another, in these rounds. holders: who has the data of rank 0 before."""
-    found = []
+    events = []
     for now, bit in zip(when, order, strict=True):
-        found.append(Event(now, bit, DOUBLE, holders))
+        events.append(Event(now, bit, DOUBLE, holders))
         holders += tuple(rank ^ 1 << bit for rank in holders)
-    return tuple(found)
+    return tuple(events)
 
 
-def halved(when: Sequence[int], way: Sequence[int], halvings: int) -> tuple[Event, ...]:
-    """The bits of `way` in these rounds: data halves so often, doubles at the end as often, and else is exchanged."""
-    kinds = [HALVE] * halvings + [EXCHANGE] * (len(way) - 2 * halvings) + [DOUBLE] * halvings
-    return tuple(Event(now, bit, kind) for now, bit, kind in zip(when, way, kinds, strict=True))
+def halved(when: Sequence[int], order: Sequence[int], halvings: int) -> tuple[Event, ...]:
+    """The bits of `order` in these rounds: data halves so often, doubles at the end as often, and else is exchanged."""
+    kinds = [HALVE] * halvings + [EXCHANGE] * (len(order) - 2 * halvings) + [DOUBLE] * halvings
+    return tuple(Event(now, bit, kind) for now, bit, kind in zip(when, order, kinds, strict=True))
 
 
 def _sizes(events: tuple[Event, ...], bits: int) -> tuple[float, ...]:

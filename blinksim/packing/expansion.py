@@ -21,7 +21,7 @@ from blinksim.graphs.connectivity import breadth_first
 from blinksim.packing.choose import Limits
 from blinksim.packing.columns import Arc, Hops
 
-# Ways to send (kinds of chunks, times steps, times hops) above which the search is hopeless.
+# Variables (kinds of chunks, times steps, times hops) above which the search is hopeless.
 LIMIT = 200_000
 
 
@@ -59,7 +59,7 @@ class Question:
     seed: int = 0
 
 
-def turned(hops: Hops) -> Hops:
+def reversed_hops(hops: Hops) -> Hops:
     """The same machine with every hop reversed, for the dual of a collective."""
     return replace(
         hops,
@@ -70,10 +70,10 @@ def turned(hops: Hops) -> Hops:
 
 def distances(hops: Hops, start: int) -> dict[int, int]:
     """Least hops from `start` to every vertex that it reaches."""
-    (_, *reached), found = breadth_first(start, hops.next_to.__getitem__).items(), {start: 0}
+    (_, *reached), distance = breadth_first(start, hops.next_to.__getitem__).items(), {start: 0}
     for vertex, before in reached:
-        found[vertex] = found[before] + 1
-    return found
+        distance[vertex] = distance[before] + 1
+    return distance
 
 
 class _Expansion:
@@ -81,10 +81,10 @@ class _Expansion:
 
     def __init__(self, question: Question, kinds: int) -> None:
         self.question, self.hops = question, question.hops
-        ways = kinds * question.steps * len(question.hops.routes)
-        if ways > LIMIT:
+        size = kinds * question.steps * len(question.hops.routes)
+        if size > LIMIT:
             raise InfeasibleError(
-                f"few_steps: {ways} ways to send, more than {LIMIT}; it is for small machines, few chunks and few steps"
+                f"few_steps: {size} ways to send, more than {LIMIT}; it is for small machines, few chunks and few steps"
             )
         self.model = cp_model.CpModel()
         self._load: dict[tuple[int, int], list[Any]] = {}
@@ -123,7 +123,7 @@ def spread(question: Question, origins: Sequence[int]) -> Answer:
     """Every chunk from its origin to every member, copied on the way."""
     expansion, hops, steps = _Expansion(question, len(origins)), question.hops, question.steps
     model = expansion.model
-    found: list[dict[tuple[int, int, int], Any]] = []
+    sends_of: list[dict[tuple[int, int, int], Any]] = []
     reach = {origin: distances(hops, origin) for origin in set(origins)}
     for origin in origins:
         sends: dict[tuple[int, int, int], Any] = {}
@@ -139,11 +139,11 @@ def spread(question: Question, origins: Sequence[int]) -> Answer:
         for (step, a, _), amount in sends.items():
             if a != origin:
                 model.add(sum(earlier for when, earlier in arrivals[a] if when < step) >= amount)
-        found.append(sends)
+        sends_of.append(sends)
     return expansion.answer(
         lambda solver: [
             Journey(origin, None, tuple(send for send, amount in sends.items() if solver.value(amount)))
-            for origin, sends in zip(origins, found, strict=True)
+            for origin, sends in zip(origins, sends_of, strict=True)
         ]
     )
 
@@ -152,7 +152,7 @@ def move(question: Question, wanted: Mapping[int, Mapping[int, int]]) -> Answer:
     """wanted[origin][target] chunks from every origin to every target, without copies."""
     expansion, hops, steps = _Expansion(question, len(wanted)), question.hops, question.steps
     model = expansion.model
-    found: dict[int, dict[tuple[int, int, int], Any]] = {}
+    sends_of: dict[int, dict[tuple[int, int, int], Any]] = {}
     for origin, targets in wanted.items():
         total = sum(targets.values())
         stock: dict[int, Any] = {vertex: total if vertex == origin else 0 for vertex in hops.vertices}
@@ -172,11 +172,11 @@ def move(question: Question, wanted: Mapping[int, Mapping[int, int]]) -> Answer:
                 stock[vertex] = after
         for vertex in hops.vertices:
             model.add(stock[vertex] == targets.get(vertex, 0))
-        found[origin] = sends
+        sends_of[origin] = sends
 
     def journeys(solver: cp_model.CpSolver) -> list[Journey]:
         journeys = []
-        for origin, sends in found.items():
+        for origin, sends in sends_of.items():
             amounts = {send: solver.value(amount) for send, amount in sends.items() if solver.value(amount)}
             journeys += _followed(origin, sum(wanted[origin].values()), amounts)
         return journeys

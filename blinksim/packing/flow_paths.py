@@ -49,29 +49,29 @@ def route_flows(
         flows = solve_flows(net, shared, commodities).flows
     except InfeasibleError:
         return None
-    found: tuple[Fraction, Sequence[list[Fraction]]] | None = None
+    reached: tuple[Fraction, Sequence[list[Fraction]]] | None = None
     for _, parts in fitting(net, shared, flows, best):
         try:
-            rate = min(_rate(net, row, one) for row, one in zip(parts, commodities, strict=True))
+            rate = min(_rate(net, row, commodity) for row, commodity in zip(parts, commodities, strict=True))
         except BlinksimError:
             continue
-        if found is None or rate > found[0]:
-            found = rate, parts
+        if reached is None or rate > reached[0]:
+            reached = rate, parts
         if rate >= best:
             break
-    if found is None:
+    if reached is None:
         return None
-    rate, parts = found
+    rate, parts = reached
     paths = []
-    for number, (row, one) in enumerate(zip(parts, commodities, strict=True)):
-        paths += _decomposed(net, row, one, number, rate)
+    for number, (row, commodity) in enumerate(zip(parts, commodities, strict=True)):
+        paths += _decomposed(net, row, commodity, number, rate)
     return rate, paths
 
 
-def turned_flows(net: Network, best: Fraction, group: Array) -> tuple[Fraction, list[PathShare]] | None:
-    """From every vertex to all others, the flow of the first vertex turned to each; as `route_flows`, one source each.
+def flow_images(net: Network, best: Fraction, group: Array) -> tuple[Fraction, list[PathShare]] | None:
+    """From every vertex to all others, the image of the first vertex's flow; as `route_flows`, one source each.
 
-    Then an arc carries what all arcs of its class carry of one flow (see `pack_turned`), so one flow is enough.
+    Then an arc carries what all arcs of its class carry of one flow (see `pack_images`), so one flow is enough.
     group: a `regular_group`. None if arcs are not alike by it.
     """
     arcs = {arc: number for number, arc in enumerate(zip(net.tail.tolist(), net.head.tolist(), strict=True))}
@@ -80,7 +80,7 @@ def turned_flows(net: Network, best: Fraction, group: Array) -> tuple[Fraction, 
     classes: dict[int, list[int]] = {}
     for first, second in list(arcs):
         if not first:
-            images = [arcs.get((int(turn[first]), int(turn[second])), -1) for turn in group]
+            images = [arcs.get((int(image[first]), int(image[second])), -1) for image in group]
             if -1 in images or len(set(net.capacity[images].tolist())) > 1:
                 return None
             classes[second] = images
@@ -95,32 +95,32 @@ def turned_flows(net: Network, best: Fraction, group: Array) -> tuple[Fraction, 
     tail, head = net.tail.tolist(), net.head.tolist()
     paths = [
         PathShare(
-            source, turn[path.sink], tuple(arcs[turn[tail[arc]], turn[head[arc]]] for arc in path.arcs), path.rate
+            source, image[path.sink], tuple(arcs[image[tail[arc]], image[head[arc]]] for arc in path.arcs), path.rate
         )
-        for source, turn in enumerate(group.tolist())
+        for source, image in enumerate(group.tolist())
         for path in routed[1]
     ]
     return routed[0], paths
 
 
-def _rate(net: Network, capacity: Sequence[Fraction], one: Commodity) -> Fraction:
+def _rate(net: Network, capacity: Sequence[Fraction], commodity: Commodity) -> Fraction:
     """The greatest rate per unit of weight in these capacities: a tightest cut, seen from the source."""
     numbers, unit = whole([(value, 1) for value in capacity])
     guard(sum(numbers))
-    turned = replace(net, capacity=np.array(numbers, dtype=np.int64)).reversed()
+    reverse = replace(net, capacity=np.array(numbers, dtype=np.int64)).reversed()
     weight = np.zeros(net.vertices, dtype=np.int64)
-    for vertex, value in one.weights.items():
+    for vertex, value in commodity.weights.items():
         weight[vertex] = value
-    ratio, _ = tightest(turned, weight, np.array([one.source], dtype=np.int64))
+    ratio, _ = tightest(reverse, weight, np.array([commodity.source], dtype=np.int64))
     return ratio * unit
 
 
 def _decomposed(
-    net: Network, capacity: Sequence[Fraction], one: Commodity, number: int, rate: Fraction
+    net: Network, capacity: Sequence[Fraction], commodity: Commodity, number: int, rate: Fraction
 ) -> list[PathShare]:
     """A flow of `rate` per unit of weight, cut into paths: at most one per arc and sink."""
-    sinks = [vertex for vertex, weight in one.weights.items() if weight]
-    wanted = [*capacity, *(rate * one.weights[vertex] for vertex in sinks)]
+    sinks = [vertex for vertex, weight in commodity.weights.items() if weight]
+    wanted = [*capacity, *(rate * commodity.weights[vertex] for vertex in sinks)]
     numbers, unit = whole([(value, 1) for value in wanted])
     guard(2 * sum(numbers))
     end = net.vertices
@@ -129,7 +129,7 @@ def _decomposed(
         np.concatenate([net.tail, np.array(sinks, dtype=np.int64)]),
         np.concatenate([net.head, np.full(len(sinks), end)]),
         np.array(numbers, dtype=np.int64),
-        one.source,
+        commodity.source,
         end,
     )
     tail, left = net.tail.tolist(), flow.carried().tolist()
@@ -137,14 +137,14 @@ def _decomposed(
     for arc, b in enumerate(net.head.tolist()):
         if left[arc]:
             entering.setdefault(b, []).append(arc)
-    found = []
+    paths = []
     for place, sink in enumerate(sinks, start=len(tail)):
         while left[place]:
             # Backwards from the sink; cycles of flow met on the way are removed.
             arcs: list[int] = []
             seen = {sink: 0}
             vertex, amount = sink, left[place]
-            while vertex != one.source:
+            while vertex != commodity.source:
                 arc = next(arc for arc in entering[vertex] if left[arc])
                 arcs.append(arc)
                 vertex = tail[arc]
@@ -160,5 +160,5 @@ def _decomposed(
             for arc in arcs:
                 left[arc] -= amount
             left[place] -= amount
-            found.append(PathShare(number, sink, tuple(reversed(arcs)), amount * unit))
-    return found
+            paths.append(PathShare(number, sink, tuple(reversed(arcs)), amount * unit))
+    return paths

@@ -41,7 +41,7 @@ _TRIES = 8
 _MOST_VERTICES = 2048
 
 
-def pack_turned(arcs: Arcs, rate: Fraction, group: Array) -> tuple[list[RootedTree], Fraction] | None:
+def pack_images(arcs: Arcs, rate: Fraction, group: Array) -> tuple[list[RootedTree], Fraction] | None:
     """Out-trees from every vertex that carry `rate` each and span all vertices, and their scale (trees per rate).
 
     group: a `regular_group`; capacities that it does not keep are found. None if the lowest trees do not hold the rate.
@@ -55,13 +55,13 @@ def pack_turned(arcs: Arcs, rate: Fraction, group: Array) -> tuple[list[RootedTr
     alike = (total.get((a, b)) == value for end, value in steps.items() for a, b in enumerate(group[:, end].tolist()))
     if len(total) != len(steps) * len(group) or not all(alike):
         return None
-    found = trees_of_first(group[:, list(steps)], list(steps.values()), rate)
-    if found is None:
+    packed = trees_of_first(group[:, list(steps)], list(steps.values()), rate)
+    if packed is None:
         return None
-    trees, units = found
+    trees, units = packed
     rooted = [
-        RootedTree(root, amount, tuple(zip(turn[parents].tolist(), turn[children].tolist(), strict=True)))
-        for root, turn in enumerate(group)
+        RootedTree(root, amount, tuple(zip(image[parents].tolist(), image[children].tolist(), strict=True)))
+        for root, image in enumerate(group)
         for parents, children, amount in trees
     ]
     return rooted, units / rate
@@ -70,11 +70,11 @@ def pack_turned(arcs: Arcs, rate: Fraction, group: Array) -> tuple[list[RootedTr
 def regular_group(topology: Topology) -> Array | None:
     """The elements of a regular group of symmetries, row v the one that takes device 0 to v; None if none is found."""
     count = len(topology.devices)
-    turns = commuting_group(topology) if count <= _MOST_VERTICES else None
-    if turns is None or turns.size != count:
+    group = commuting_group(topology) if count <= _MOST_VERTICES else None
+    if group is None or group.size != count:
         return None
-    exponents = turns.place - turns.place[0]
-    return np.stack([turns.along(exponents, np.full(count, vertex)) for vertex in range(count)], axis=1)
+    exponents = group.place - group.place[0]
+    return np.stack([group.along(exponents, np.full(count, vertex)) for vertex in range(count)], axis=1)
 
 
 Part = tuple[Array, Array, int]
@@ -82,7 +82,7 @@ Part = tuple[Array, Array, int]
 
 
 def trees_of_first(heads: Array, capacity: Sequence[Fraction], rate: Fraction) -> tuple[list[Part], int] | None:
-    """Trees of vertex 0 that, turned to all others, carry `rate` from each; and their number. None if they do not fit.
+    """Trees of vertex 0 whose images carry `rate` from each; and their number. None if they do not fit.
 
     heads (vertex, class): where the arc of each class ends that leaves a vertex, row 0 that of vertex 0. capacity: of
     an arc of every class.
@@ -229,14 +229,14 @@ def low_forest(arcs: Arcs, rates: Mapping[int, Fraction], *, progress: Progress 
     return min([best, *others], key=lambda forest: forest.longest)
 
 
-def turned_forest(arcs: Arcs, rates: Mapping[int, Fraction], topology: Topology) -> Forest | None:
-    """As `pack_forest`, by turning the trees of one root to all others; None where that is not possible."""
+def symmetric_forest(arcs: Arcs, rates: Mapping[int, Fraction], topology: Topology) -> Forest | None:
+    """As `pack_forest`, by the images of the trees of one root; None where that is not possible."""
     if not topology.symmetries or not len(arcs.members) == arcs.count == len(rates) or len(set(rates.values())) > 1:
         return None
     group = regular_group(topology)
-    found = None if group is None else pack_turned(arcs, next(iter(rates.values())), group)
-    if found is None:
+    packed = None if group is None else pack_images(arcs, next(iter(rates.values())), group)
+    if packed is None:
         return None
-    trees, scale = found
+    trees, scale = packed
     whole = [int(value * scale) for value in arcs.capacity]
     return Forest(Routes(arcs.tail.tolist(), arcs.head.tolist(), whole, ()).route(trees), scale)

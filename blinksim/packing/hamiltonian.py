@@ -163,12 +163,12 @@ class _Merging:
                 taker[here].append(there)
 
     def _labels(self, factor: _Factor) -> list[int]:
-        label, found = [-1] * self.count, 0
+        label, cycles = [-1] * self.count, 0
         for start in range(self.count):
             if label[start] < 0:
                 for vertex in self._around(factor, start):
-                    label[vertex] = found
-                found += 1
+                    label[vertex] = cycles
+                cycles += 1
         return label
 
     @staticmethod

@@ -141,8 +141,8 @@ Path = tuple[int, ...]
 _MOST_PIECES = 32
 
 
-class FabricWays:
-    """The shortest way from each switch of a fabric to each other.
+class FabricRoutes:
+    """The shortest route from each switch of a fabric to each other.
 
     ends: the switches (numbers of devices) at the ports of every host. inner: number and bandwidth of the
     link between two switches.
@@ -158,10 +158,10 @@ class FabricWays:
     @cached_property
     def leaves(self) -> tuple[tuple[int, ...], ...]:
         """The hosts by the switches that their ports end at."""
-        found: dict[tuple[int, ...], list[int]] = {}
+        by_switches: dict[tuple[int, ...], list[int]] = {}
         for host, switches in enumerate(self.ends):
-            found.setdefault(switches, []).append(host)
-        return tuple(map(tuple, found.values()))
+            by_switches.setdefault(switches, []).append(host)
+        return tuple(map(tuple, by_switches.values()))
 
     @cached_property
     def leaf_of(self) -> tuple[int, ...]:
@@ -179,15 +179,15 @@ class FabricWays:
         pieces have different hosts pass them on, so that all hosts of a leaf do it equally often.
         """
         sizes = [len(leaf) for leaf in self.leaves]
-        most, found = max(sizes), {}
+        most, shares = max(sizes), {}
         for size in set(sizes):
             pieces = lcm(*(other // gcd(size, other) for other in sizes))
             part = Fraction(most * (size - 1), size * (most - 1)) if most > 1 else Fraction(1)
-            found[size] = part, pieces if pieces <= _MOST_PIECES else 1
-        return tuple(found[size] for size in sizes)
+            shares[size] = part, pieces if pieces <= _MOST_PIECES else 1
+        return tuple(shares[size] for size in sizes)
 
-    def way(self, a: int, b: int) -> Path | None:
-        """The links from one switch to another, none for the same; None if there is no way."""
+    def route(self, a: int, b: int) -> Path | None:
+        """The links from one switch to another, none for the same; None if there is none."""
         if a not in self._from:
             self._from[a] = breadth_first(a, lambda switch: self._out.get(switch, ()))
         came = self._from[a]
@@ -201,14 +201,14 @@ class FabricWays:
         # In whole units of the widths, which add up quickly.
         units, unit = whole([(width, 1) for width in widths])
         flows: Counter[tuple[int, int]] = Counter()
-        for one in self.leaves:
+        for leaf in self.leaves:
             for other in self.leaves:
-                if one is not other:
-                    for start, end, width in zip(self.ends[one[0]], self.ends[other[0]], units, strict=True):
-                        flows[start, end] += len(one) * len(other) * width
+                if leaf is not other:
+                    for start, end, width in zip(self.ends[leaf[0]], self.ends[other[0]], units, strict=True):
+                        flows[start, end] += len(leaf) * len(other) * width
         load: Counter[int] = Counter()
         for (start, end), amount in flows.items():
-            for link in self.way(start, end) or ():
+            for link in self.route(start, end) or ():
                 load[link] += amount
         most = (len(self.ends) - 1) / unit
         return any(load[link] > most * bandwidth for link, bandwidth in self._inner.values())
@@ -239,7 +239,7 @@ class Hosts:
 
     device (host, local device), link (host, local link), into and outof (host, port): numbers, -1 for what
     one lacks. rates: exact bandwidths of (local links, into, outof) of every host, 0 for what it lacks.
-    fabric: the ways between the switches at their ports.
+    fabric: the routes between the switches at their ports.
     """
 
     shape: Shape
@@ -248,7 +248,7 @@ class Hosts:
     into: Array
     outof: Array
     rates: Rates
-    fabric: FabricWays
+    fabric: FabricRoutes
 
     @property
     def count(self) -> int:
@@ -333,10 +333,10 @@ def read_hosts(topology: Topology) -> Hosts | None:
     members = tuple(np.flatnonzero(ranked[device[0]]).tolist())
     shape = Shape(device.shape[1], tuple(tail.tolist()), tuple(head[0].tolist()), members, tuple(ports.tolist()), ())
     feeds = _feeds(shape) if alike and paired and len(ports) else None
-    fabric = FabricWays([tuple(row) for row in above.tolist()], inner)
-    # Every port of a host must have a way to the same port of every other.
+    fabric = FabricRoutes([tuple(row) for row in above.tolist()], inner)
+    # Every port of a host must have a route to the same port of every other.
     ends = [fabric.ends[leaf[0]] for leaf in fabric.leaves]
-    joined = all(fabric.way(*hop) is not None for one in ends for to in ends for hop in zip(one, to, strict=True))
+    joined = all(fabric.route(*hop) is not None for here in ends for to in ends for hop in zip(here, to, strict=True))
     if feeds is None or not joined:
         return None
     # Hosts with the same figures share their rates.
@@ -365,16 +365,16 @@ def _feeds(shape: Shape) -> tuple[tuple[int, Path], ...] | None:
     None if no member reaches some port.
     """
     reverse = replace(shape, tail=shape.head, head=shape.tail)
-    found: list[tuple[int, Path]] = []
+    feeds: list[tuple[int, Path]] = []
     used = dict.fromkeys(shape.members, 0)
     for port in shape.ports:
-        ways = {port: ()} if port in used else ways_from(reverse, port)
-        if not ways:
+        paths = {port: ()} if port in used else paths_from(reverse, port)
+        if not paths:
             return None
-        member = min(ways, key=lambda vertex: (len(ways[vertex]), used[vertex], vertex))
+        member = min(paths, key=lambda vertex: (len(paths[vertex]), used[vertex], vertex))
         used[member] += 1
-        found.append((member, ways[member][::-1]))
-    return tuple(found)
+        feeds.append((member, paths[member][::-1]))
+    return tuple(feeds)
 
 
 def local_network(hosts: Hosts, host: int, rate: Fraction) -> tuple[Network, list[int]]:
@@ -388,11 +388,11 @@ def local_network(hosts: Hosts, host: int, rate: Fraction) -> tuple[Network, lis
     links, into, _ = hosts.rates[host]
     gate, outside = shape.devices, shape.devices + 1
     rates = (*links, *into, rate * (hosts.ranks - len(shape.members)))
-    kept = [number for number, value in enumerate(rates) if value]
-    values, unit = whole([(rates[number], 1) for number in kept])
+    present = [number for number, value in enumerate(rates) if value]
+    values, unit = whole([(rates[number], 1) for number in present])
     net = Network(
-        np.array([*shape.tail, *[gate] * len(shape.ports), outside], dtype=np.int64)[kept],
-        np.array([*shape.head, *shape.ports, gate], dtype=np.int64)[kept],
+        np.array([*shape.tail, *[gate] * len(shape.ports), outside], dtype=np.int64)[present],
+        np.array([*shape.head, *shape.ports, gate], dtype=np.int64)[present],
         np.array(values, dtype=np.int64),
         unit,
         np.array(shape.members, dtype=np.int64),
@@ -401,7 +401,7 @@ def local_network(hosts: Hosts, host: int, rate: Fraction) -> tuple[Network, lis
         np.arange(outside + 1),
         (),
     )
-    return net, kept
+    return net, present
 
 
 def straight(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | None:
@@ -424,17 +424,17 @@ def stars(hosts: Hosts, host: int) -> list[LocalTree] | None:
     """
     shape = hosts.shape
     links, into, _ = hosts.rates[host]
-    ways = {vertex: ways_from(shape, vertex) for vertex in shape.members}
-    if any(len(reach) < len(ways) - 1 for reach in ways.values()):
+    paths = {vertex: paths_from(shape, vertex) for vertex in shape.members}
+    if any(len(reach) < len(paths) - 1 for reach in paths.values()):
         return None
     star = {
-        vertex: turned_edges(vertex, [(vertex, other, reach[other]) for other in shape.members if other != vertex])
-        for vertex, reach in ways.items()
+        vertex: depth_order(vertex, [(vertex, other, reach[other]) for other in shape.members if other != vertex])
+        for vertex, reach in paths.items()
     }
     trees = [LocalTree(vertex, Fraction(1), star[vertex]) for vertex in shape.members]
     entries = []
     for number, port in enumerate(shape.ports):
-        reach = {port: ()} if port in ways else ways_from(shape, port)
+        reach = {port: ()} if port in paths else paths_from(shape, port)
         if not reach:
             return None
         first = min(reach, key=lambda vertex: (len(reach[vertex]), vertex != shape.feeds[number][0], vertex))
@@ -449,14 +449,14 @@ def stars(hosts: Hosts, host: int) -> list[LocalTree] | None:
     return trees if width else None
 
 
-def turned_edges(root: int, edges: Sequence[tuple[int, int, Path]]) -> tuple[tuple[int, int, Path], ...]:
+def depth_order(root: int, edges: Sequence[tuple[int, int, Path]]) -> tuple[tuple[int, int, Path], ...]:
     """The edges of a tree by depth, and then from the root's next device on: not all trees begin with the same one."""
     depth = depths(root, [edge[:2] for edge in edges])
     return tuple(sorted(edges, key=lambda edge: (depth[edge[1]], edge[1] < root, edge[1])))
 
 
-def ways_from(shape: Shape, start: int) -> dict[int, Path]:
-    """The links of a shortest way from a local device to every other member, over forwarders alone."""
+def paths_from(shape: Shape, start: int) -> dict[int, Path]:
+    """The links of a shortest route from a local device to every other member, over forwarders alone."""
     out = defaultdict[int, dict[int, int]](dict)
     for number, (a, b) in enumerate(zip(shape.tail, shape.head, strict=True)):
         out[a].setdefault(b, number)
@@ -485,20 +485,20 @@ def packed_host(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | No
         net, split = best_at(split.rate * net.unit / hosts.ranks)
     if split is None:
         return None
-    each, (_, kept) = split.rates[shape.members[0]], local_network(hosts, host, rate)
+    each, (_, present) = split.rates[shape.members[0]], local_network(hosts, host, rate)
     arcs = Arcs(net.tail, net.head, split.capacity, shape.members, tuple(net.host.tolist()))
     forest = pack_forest(arcs, split.rates)
     trees = []
     for tree in forest.trees:
         weight = tree.amount / forest.scale / each
-        edges = [(a, b, tuple(kept[arc] for arc in path)) for a, b, path in tree.edges]
+        edges = [(a, b, tuple(present[arc] for arc in path)) for a, b, path in tree.edges]
         if tree.root != outside:
-            trees.append(LocalTree(tree.root, weight, turned_edges(tree.root, edges)))
+            trees.append(LocalTree(tree.root, weight, depth_order(tree.root, edges)))
             continue
         entered = [edge for edge in edges if edge[0] == outside]
         if len(entered) > 1:
             return None
         _, first, path = entered[0]
-        rest = turned_edges(first, [edge for edge in edges if edge[0] != outside])
+        rest = depth_order(first, [edge for edge in edges if edge[0] != outside])
         trees.append(LocalTree(first, weight, rest, path[1] - len(shape.tail), path[2:]))
     return trees

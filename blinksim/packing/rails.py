@@ -44,12 +44,12 @@ def rail_chains(topology: Topology, root: int, *, collects: bool) -> list[Tree] 
     if rails is None:
         return None
     start = next((a, i) for a, row in enumerate(rails.ranks.tolist()) for i, rank in enumerate(row) if rank == root)
-    top, ways = int(topology.member_places[root]), rails.exit.shape[2]
-    share, orders = Fraction(1, rails.local * ways), _orders(rails, start[0])
+    top, ports = int(topology.member_places[root]), rails.exit.shape[2]
+    share, orders = Fraction(1, rails.local * ports), _orders(rails, start[0])
     chains = [
-        _chain(rails, np.array(next(orders)), start[1], (k, way), collects)
+        _chain(rails, np.array(next(orders)), start[1], (k, port), collects)
         for k in range(rails.local)
-        for way in range(ways)
+        for port in range(ports)
     ]
     return [Tree(top, share, up=edges) if collects else Tree(top, share, edges) for edges in chains]
 
@@ -81,9 +81,9 @@ def _chain(
 ) -> tuple[tuple[int, int, Route], ...]:
     """The edges of one tree: inside the first node, which is that of the root, then from node to node and in each.
 
-    order: the nodes, from that of the root on. root: its place there. rail: the place and the way.
+    order: the nodes, from that of the root on. root: its place there. rail: the place and its port.
     """
-    (k, way), local, router = rail, rails.local, rails.topology.router
+    (k, port), local, router = rail, rails.local, rails.topology.router
     device = rails.topology.member_places[rails.ranks]
 
     def inside(nodes: Ints, i: int, j: int) -> list[tuple[int, int, Route]]:
@@ -97,12 +97,12 @@ def _chain(
     first = [edge for i, j in pairs for edge in inside(order[:1], i, j)]
     before, node = order[:-1], order[1:]
     a, b = (node, before) if collects else (before, node)
-    switches = list(zip(rails.exit[a, k, way].tolist(), rails.entry[b, k, way].tolist(), strict=True))
+    switches = list(zip(rails.exit[a, k, port].tolist(), rails.entry[b, k, port].tolist(), strict=True))
     trunks = {(x, y): router.routes(x, y)[0] if x != y else () for x, y in dict.fromkeys(switches)}
-    ups = _rows(rails.routes(rails.up, a * local + k, way))
-    downs = _rows(rails.routes(rails.down, b * local + k, way))
-    ways = [(*up, *trunks[pair], *down) for up, pair, down in zip(ups, switches, downs, strict=True)]
-    across = list(zip(device[before, k].tolist(), device[node, k].tolist(), ways, strict=True))
+    ups = _rows(rails.routes(rails.up, a * local + k, port))
+    downs = _rows(rails.routes(rails.down, b * local + k, port))
+    paths = [(*up, *trunks[pair], *down) for up, pair, down in zip(ups, switches, downs, strict=True)]
+    across = list(zip(device[before, k].tolist(), device[node, k].tolist(), paths, strict=True))
     rest = zip(across, *(inside(node, k, j) for j in range(local) if j != k), strict=True)
     return (*first, *(edge for edges in rest for edge in edges))
 
@@ -119,12 +119,12 @@ _EVEN = (1.0, 0.99, 0.98, 0.96, 0.92, 0.84, 0.68, 0.36, 0.0)
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """Units that go one way: from member `i` of node `a` over `way` of place `k` to member `j` of node `b`."""
+    """Units on one route: from member `i` of node `a` over `port` of place `k` to member `j` of node `b`."""
 
     a: Ints
     i: Ints
     k: Ints
-    way: Ints
+    port: Ints
     b: Ints
     j: Ints
     amount: Ints
@@ -136,9 +136,9 @@ def choose_places(rails: Rails, units: Ints, aim: float) -> Pieces:
     units: (N, L, N, L), what member i of node a has for member j of node b. aim: units/s at which the search ends.
     Raises `InfeasibleError` where two nodes have no open place in common.
     """
-    found: list[Pieces] = []
-    place_sums(rails, units, aim, found)
-    return Pieces(*(np.concatenate([getattr(one, column.name) for one in found]) for column in fields(Pieces)))
+    parts: list[Pieces] = []
+    place_sums(rails, units, aim, parts)
+    return Pieces(*(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(Pieces)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,15 +204,15 @@ def _summed(
     across = np.zeros(nodes * nodes * local, dtype=np.int64)
     sends = int(np.count_nonzero(within))
     for a in range(nodes):
-        one = _pieces(rails, units, room, by_receiver, a)
+        part = _pieces(rails, units, room, by_receiver, a)
         if pieces is not None:
-            pieces.append(one)
-        for moved, node, x, y in ((before, one.a, one.i, one.k), (after, one.b, one.k, one.j)):
+            pieces.append(part)
+        for moved, node, x, y in ((before, part.a, part.i, part.k), (after, part.b, part.k, part.j)):
             goes = x != y
-            np.add.at(moved, ((node * local + x) * local + y)[goes], one.amount[goes])
+            np.add.at(moved, ((node * local + x) * local + y)[goes], part.amount[goes])
             sends += int(np.count_nonzero(goes))
-        np.add.at(across, (one.a * nodes + one.b) * local + one.k, one.amount)
-        sends += len(one.amount)
+        np.add.at(across, (part.a * nodes + part.b) * local + part.k, part.amount)
+        sends += len(part.amount)
     inside = (nodes, local, local)
     return Sums(before.reshape(inside), across.reshape(nodes, nodes, local), after.reshape(inside), within, sends)
 
@@ -225,25 +225,25 @@ def _pieces(rails: Rails, units: Ints, room: Ints, by_receiver: Ints, a: int) ->
     flow = transport(sent, over)  # (b, j, i, k)
     b, j, i, k = np.nonzero(flow)
     amount = flow[b, j, i, k]
-    way = np.zeros(len(amount), dtype=np.int64)
+    port = np.zeros(len(amount), dtype=np.int64)
     count = rails.exit.shape[2]
     if count > 1:
         rows = _divided(amount, b * room.shape[2] + k, room[a].ravel(), count)
-        piece, way, amount = (np.concatenate(column) for column in zip(*rows, strict=True))
+        piece, port, amount = (np.concatenate(column) for column in zip(*rows, strict=True))
         b, j, i, k = b[piece], j[piece], i[piece], k[piece]
-    return Pieces(np.full(len(amount), a), i, k, way, b, j, amount)
+    return Pieces(np.full(len(amount), a), i, k, port, b, j, amount)
 
 
 def _divided(amount: Ints, group: Ints, room: Ints, count: int) -> Iterator[tuple[Ints, Ints, Ints]]:
-    """Pieces cut so that every group's units are divided evenly among its ways: (piece, way, units) for every way."""
+    """Pieces cut so that the units of every group are even over its ports: (piece, port, units) for every port."""
     order = np.argsort(group, kind="stable")
     ends = np.cumsum(amount[order])
     # Where every piece lies within its group.
     first = np.concatenate(([0], np.cumsum(np.bincount(group, amount, len(room)).astype(np.int64))))[group[order]]
     start, end = ends - amount[order] - first, ends - first
     whole = room[group[order]]
-    for way in range(count):
-        low, high = whole * way // count, whole * (way + 1) // count
+    for port in range(count):
+        low, high = whole * port // count, whole * (port + 1) // count
         there = np.minimum(end, high) - np.maximum(start, low)
         some = np.flatnonzero(there > 0)
-        yield order[some], np.full(len(some), way), there[some]
+        yield order[some], np.full(len(some), port), there[some]

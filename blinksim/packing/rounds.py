@@ -38,7 +38,7 @@ from blinksim.packing.wires import (
     sequences,
 )
 
-# Of the ways to do an allreduce that are worth it, so many join the program at once.
+# Of the columns of an allreduce that are worth it, so many join the program at once.
 _AT_ONCE = 24
 
 
@@ -56,7 +56,7 @@ class Column:
 
 
 class Pricing(ABC):
-    """The items of a collective, and the cheapest ways to do each.
+    """The items of a collective, and the cheapest columns of each.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Pricing(ABC):
 
     @abstractmethod
     def cheapest(self, pair: Floats, which: Ints, most: Floats) -> Iterator[Column]:
-        """Ways that cost less than `most` (I) at these prices (`Wires.between`)."""
+        """Columns that cost less than `most` (I) at these prices (`Wires.between`)."""
 
 
 class Trees(Pricing):
@@ -82,7 +82,7 @@ class Trees(Pricing):
 
     def cheapest(self, pair: Floats, which: Ints, most: Floats) -> Iterator[Column]:
         growth = Growth(pair, which)
-        # A single item gains few ways at a time, so those that begin later join as well.
+        # A single item gains few columns at a time, so those that begin later join as well.
         starts = range(len(pair)) if len(self.labels) == 1 else range(1)
         for item, (root, _) in enumerate(self.labels):
             for start in starts:
@@ -133,9 +133,9 @@ class Sums(Pricing):
             self.by_length[length] = chosen, np.array([[number[part] for part in one] for one in chosen])
 
     def cheapest(self, pair: Floats, which: Ints, most: Floats) -> Iterator[Column]:
-        found = [*self._by_trees(pair, which), *self._by_exchanges(pair, which)]
+        priced = [*self._by_trees(pair, which), *self._by_exchanges(pair, which)]
         limit = min(float(most[0]), FAR)
-        for _, sends in sorted((entry for entry in found if entry[0] < limit), key=lambda entry: entry[0])[:_AT_ONCE]:
+        for _, sends in sorted((entry for entry in priced if entry[0] < limit), key=lambda entry: entry[0])[:_AT_ONCE]:
             yield Column(0, tuple(sends))
 
     def _by_trees(self, pair: Floats, which: Ints) -> Iterator[tuple[float, list[tuple[int, int, bool]]]]:
@@ -186,7 +186,7 @@ def _sends_of(group: Clique, now: int, which: Ints) -> list[tuple[int, int, bool
 Bools = npt.NDArray[np.bool_]
 # A round, and a wire.
 Message = tuple[int, int]
-# A load below this part of the size is none, and a way is better if it is so by this part of its price.
+# A load below this part of the size is none, and a column is better if it is so by this part of its price.
 _NOTHING, _BETTER = 1e-9, 1e-7
 _MOST_LOOPS = 80
 # Shares of the size are multiples of one in about this many.
@@ -195,7 +195,7 @@ _PARTS = 2**24
 
 @dataclass(frozen=True)
 class Search:
-    """over: True when it must end with what it has. report: is told the seconds of the best so far.
+    """over: True when it must end with what it has. report: is given the seconds of the best so far.
 
     pieces: of every message; None for as many as are best.
     """
@@ -232,8 +232,8 @@ class Solved:
 
 
 def exact_shares(solved: Solved, dues: Sequence[float]) -> list[tuple[Column, Fraction]]:
-    """The ways with shares of the size that add up exactly to what is due of each item."""
-    found = []
+    """The columns with shares of the size that add up exactly to what is due of each item."""
+    exact = []
     for item, due in enumerate(dues):
         left = Fraction(due).limit_denominator(2**12)
         parts = max(1, _PARTS // left.denominator) * left.denominator
@@ -241,9 +241,9 @@ def exact_shares(solved: Solved, dues: Sequence[float]) -> list[tuple[Column, Fr
         for share, place in mine[:-1]:
             part = min(left, Fraction(round(share * parts), parts))
             left -= part
-            found += [(solved.columns[place][0], part)] if part else []
-        found.append((solved.columns[mine[-1][1]][0], left))
-    return found
+            exact += [(solved.columns[place][0], part)] if part else []
+        exact.append((solved.columns[mine[-1][1]][0], left))
+    return exact
 
 
 class Rounds:
@@ -277,31 +277,31 @@ class Rounds:
     def solve(self, known: Sequence[Column] = ()) -> Solved | None:
         """The best that is found until it is over; None if there is nothing in so few rounds.
 
-        known: ways to start with. At first a message waits for all that earlier rounds bring, so that any way may join;
+        known: columns to start with. At first a message waits for all that earlier rounds bring, so that any may join;
         at last only for what it passes on.
         """
         self.columns = [*known]
         start = np.broadcast_to(self.wires.whole[None, :] / self.unit + 1.0, self.used.shape)
         self._price(start, np.full(len(self.pricing.shares), FAR))
-        if len({one.item for one in self.columns}) < len(self.pricing.shares):
+        if len({column.item for column in self.columns}) < len(self.pricing.shares):
             return None
         best: Solved | None = None
         while True:
-            # Ways join until none is better.
+            # Columns join until none is better.
             for _ in range(_MOST_LOOPS):
-                found, loads, prices, worth = self._master()
+                solved, loads, prices, worth = self._master()
                 if self.over() or not self._price(prices, worth * (1 - _BETTER)):
                     break
-            if best is None or found.microseconds < best.microseconds:
-                best = found
+            if best is None or solved.microseconds < best.microseconds:
+                best = solved
             drop = self.used & (loads < _NOTHING)
             if self.over() or not drop.any():
                 return self.alone(best)
             self.used &= ~drop
-            self.columns = [one for one in self.columns if all(self.used[now, wire] for now, wire, _ in one.sends)]
+            self.columns = [c for c in self.columns if all(self.used[now, wire] for now, wire, _ in c.sends)]
 
     def alone(self, best: Solved) -> Solved:
-        """The same ways, with other shares if that is better, where no message waits for what others pass on."""
+        """The same columns, with other shares if that is better, where no message waits for what others pass on."""
         while True:
             self.columns = [column for column, _ in best.columns]
             self.used[:] = False
@@ -311,13 +311,13 @@ class Rounds:
                 for now, wire in sends:
                     self.used[now, wire] = True
                     self.passed |= {((now, wire), then) for then in sends if self.seen[now, wire] <= then[0]}
-            found = self._master()[0]
-            if found.microseconds >= best.microseconds * (1 - _BETTER):
+            solved = self._master()[0]
+            if solved.microseconds >= best.microseconds * (1 - _BETTER):
                 return best
-            best = found
+            best = solved
 
     def _price(self, prices: Floats, most: Floats) -> bool:
-        """Adds ways that cost less than `most`; False if there are none."""
+        """Adds columns that cost less than `most`; False if there are none."""
         pair, which = self.wires.between(np.where(self.used, prices, FAR))
         known = {*self.columns}
         cheap = dict.fromkeys(self.pricing.cheapest(pair, which, most))
@@ -383,7 +383,7 @@ class Rounds:
 
 
 class _Master:
-    """The linear program over messages that are used, which further ways may join."""
+    """The linear program over messages that are used, which further columns may join."""
 
     def __init__(self, rounds: Rounds) -> None:
         self.used, self.passed, self.unit = rounds.used.copy(), rounds.passed, rounds.unit
@@ -393,7 +393,7 @@ class _Master:
         starts = {place: program.variable() for place in places}
         ends = {place: program.variable() for place in places} if rounds.pieces > 1 else {}
         self.loads = {place: program.variable() for place in places}
-        # A way adds what it carries to the rows of its messages, and its share to that of its item.
+        # A column adds what it carries to the rows of its messages, and its share to that of its item.
         self.carried = {
             place: program.row([(load, 1.0)], at_least=0.0, at_most=0.0) for place, load in self.loads.items()
         }
@@ -433,7 +433,7 @@ class _Master:
         return found, sent, np.maximum(prices, 0.0), worth
 
 
-def in_turns(wires: Wires, every: bool, rounds: int) -> Bools:
+def round_robin(wires: Wires, every: bool, rounds: int) -> Bools:
     """(K, E). Ranks exchange along the bits of their numbers, the highest first, or send to the next 2^i-th one.
 
     every: True for all other distances as well, after these.

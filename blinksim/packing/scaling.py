@@ -205,20 +205,20 @@ def best_split(
         solution = solve_trees(net, shared, None, both=both)
     members = net.members.tolist()
     partner = net.partner.tolist() if both and net.partner is not None else None
-    found: Split | None = None
-    for to_fractions, ways in fitting(net, shared, solution.used, best, partner):
+    split: Split | None = None
+    for to_fractions, capacities in fitting(net, shared, solution.used, best, partner):
         if weights is None:
             roots = to_fractions([max(0.0, value) for value in solution.roots])
         ratio: Mapping[int, Fraction | int] = weights or dict(zip(members, roots, strict=True))
         try:
-            candidate = _held(net, ways, ratio)
+            candidate = _held(net, capacities, ratio)
         except BlinksimError:
             continue
-        if candidate is not None and (found is None or candidate.rate > found.rate):
-            found = candidate
-            if found.rate >= best:
+        if candidate is not None and (split is None or candidate.rate > split.rate):
+            split = candidate
+            if split.rate >= best:
                 break
-    return found
+    return split
 
 
 def fitting(
@@ -239,12 +239,12 @@ def fitting(
         if partner is not None:
             totals = [total + totals[partner[arc]] for arc, total in enumerate(totals)]
         # On a bus, arcs share the time: a slower direction takes more of it for the same data.
-        over = max(sum((totals[arc] / int(net.capacity[arc]) for arc, _ in one.uses), Fraction(0)) for one in shared)
+        over = max(sum((totals[arc] / int(net.capacity[arc]) for arc, _ in cap.uses), Fraction(0)) for cap in shared)
         if 0 < over <= _MOST_EXCESS:
             yield to_fractions, [[value / over for value in row] for row in parts] if over > 1 else parts
 
 
-def _held(net: Network, ways: Sequence[list[Fraction]], ratio: Mapping[int, Fraction | int]) -> Split | None:
+def _held(net: Network, sides: Sequence[list[Fraction]], ratio: Mapping[int, Fraction | int]) -> Split | None:
     """The best rate that these capacities hold for roots in this ratio, found by cuts; None if they hold nothing."""
     if not sum(ratio.values()):
         return None
@@ -254,7 +254,7 @@ def _held(net: Network, ways: Sequence[list[Fraction]], ratio: Mapping[int, Frac
     weight = np.zeros(net.vertices, dtype=np.int64)
     for vertex, value in ratio.items():
         weight[vertex] = int(value * common)
-    held = [_rate(net if number == 0 else net.reversed(), way, weight) for number, way in enumerate(ways)]
+    held = [_rate(net if number == 0 else net.reversed(), values, weight) for number, values in enumerate(sides)]
     rate = min(best for best, _ in held)
     if not rate:
         return None
@@ -288,10 +288,10 @@ def even_split(net: Network, shared: Sequence[SharedCapacity], weights: Mapping[
     weights: of the roots. The rate is the exact best of that split, in general below that of `best_split`.
     """
     capacity = [Fraction(0)] * len(net.tail)
-    for one in shared:
-        for arc, _ in one.uses:
-            capacity[arc] = Fraction(int(net.capacity[arc]), len(one.uses) * (1 + both))
-    found = _held(net, [capacity] * (1 + both), weights)
-    if found is None:
+    for resource in shared:
+        for arc, _ in resource.uses:
+            capacity[arc] = Fraction(int(net.capacity[arc]), len(resource.uses) * (1 + both))
+    split = _held(net, [capacity] * (1 + both), weights)
+    if split is None:
         raise InfeasibleError("the links do not reach every member")
-    return found
+    return split

@@ -20,15 +20,15 @@ from fractions import Fraction
 from itertools import accumulate
 from math import ceil, lcm
 
-from blinksim.packing.hosts import Hosts, LocalTree, Path, Shape, packed_host, stars, straight, turned_edges, ways_from
+from blinksim.packing.hosts import Hosts, LocalTree, Path, Shape, depth_order, packed_host, paths_from, stars, straight
 
 # (member, weight, tree in the member's own host, {kind of host: trees there})
 Piece = tuple[int, Fraction, LocalTree, dict[int, tuple[LocalTree, ...]]]
-# Ports of a member that take turns.
-_MOST_TURNS = 16
+# Rotations of the ports of all members.
+_MOST_ROTATIONS = 16
 
 
-def with_many_doors(hosts: Hosts, pieces: Sequence[Piece], rate: Fraction) -> tuple[Piece, ...] | None:
+def with_many_ports(hosts: Hosts, pieces: Sequence[Piece], rate: Fraction) -> tuple[Piece, ...] | None:
     """These pieces and those of the part that enters by all ports, the least that holds `rate` (bytes/s a shard).
 
     For hosts that are all alike. None if no part does.
@@ -50,7 +50,7 @@ def with_many_doors(hosts: Hosts, pieces: Sequence[Piece], rate: Fraction) -> tu
             low = max(low, limit)
     if low > high:
         return None
-    both = [*((1 - low, one) for one in pieces), *((low, one) for one in wide)]
+    both = [*((1 - low, piece) for piece in pieces), *((low, piece) for piece in wide)]
     return tuple((member, part * weight, own, away) for part, (member, weight, own, away) in both if part)
 
 
@@ -74,34 +74,34 @@ def loads(hosts: Hosts, pieces: Sequence[Piece]) -> list[Fraction]:
 
 
 def by_all(hosts: Hosts) -> list[Piece] | None:
-    """Every member's shard, passed on by all members with a port of their own; a piece for every turn of the ports."""
+    """Every member's shard, passed on by all members with own ports; a piece for every rotation of the ports."""
     shape, trees = hosts.shape, stars(hosts, 0)
     if trees is None:
         return None
-    doors: dict[int, list[LocalTree]] = {}
+    entries: dict[int, list[LocalTree]] = {}
     for tree in trees:
         if tree.port >= 0:
-            doors.setdefault(tree.root, []).append(tree)
-    turns = lcm(*map(len, doors.values()))
-    if turns > _MOST_TURNS:
+            entries.setdefault(tree.root, []).append(tree)
+    rotations = lcm(*map(len, entries.values()))
+    if rotations > _MOST_ROTATIONS:
         return None
-    ways = {member: ways_from(shape, member) for member in doors}
+    paths = {member: paths_from(shape, member) for member in entries}
     pieces: list[Piece] = []
     for own in (tree for tree in trees if tree.port < 0):
-        for turn in range(turns):
-            entered = [doors[member][turn % len(doors[member])] for member in doors]
-            # Trees from where data enters to the members where none does, dealt out in turn from the root's number on.
+        for rotation in range(rotations):
+            entered = [entries[member][rotation % len(entries[member])] for member in entries]
+            # Trees from where data enters to members where none does, round-robin from the root's number on.
             edges: dict[int, list[tuple[int, int, Path]]] = {tree.root: [] for tree in entered}
             roots = list(edges)
             rest = [member for member in shape.members if member not in edges]
             for number, member in enumerate(rest):
                 root = roots[(number + own.root) % len(roots)]
-                edges[root].append((root, member, ways[root][member]))
+                edges[root].append((root, member, paths[root][member]))
             shared = tuple(
-                LocalTree(tree.root, Fraction(1), turned_edges(tree.root, edges[tree.root]), tree.port, tree.entry)
+                LocalTree(tree.root, Fraction(1), depth_order(tree.root, edges[tree.root]), tree.port, tree.entry)
                 for tree in entered
             )
-            pieces.append((own.root, Fraction(1, turns), own, {0: shared}))
+            pieces.append((own.root, Fraction(1, rotations), own, {0: shared}))
     return pieces
 
 
@@ -156,15 +156,15 @@ def all_pieces(hosts: Hosts, kinds: Sequence[int], rate: Fraction) -> list[tuple
     """The pieces of the shards of every kind of host; None if some host has no trees. rate: the best of a shard."""
     trees: list[list[LocalTree]] = []
     for kind in range(max(kinds) + 1):
-        found = straight(hosts, kinds.index(kind), rate)
-        if found is None and max(kinds) == 0 and (level := stars(hosts, 0)):
-            wide = with_many_doors(hosts, spread(hosts, kinds, [level], 0), rate)
+        packed = straight(hosts, kinds.index(kind), rate)
+        if packed is None and max(kinds) == 0 and (level := stars(hosts, 0)):
+            wide = with_many_ports(hosts, spread(hosts, kinds, [level], 0), rate)
             if wide is not None:
                 return [wide]
-        found = found or packed_host(hosts, kinds.index(kind), rate)
-        if found is None:
+        packed = packed or packed_host(hosts, kinds.index(kind), rate)
+        if packed is None:
             return None
-        trees.append(found)
+        trees.append(packed)
     return [spread(hosts, kinds, trees, kind) for kind in range(len(trees))]
 
 

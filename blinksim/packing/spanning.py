@@ -108,7 +108,7 @@ def pack_spanning(
         raise InfeasibleError("the links do not reach every member")
     state = _State(count, a, b, capacity, rate)
     state.add(part)
-    found: list[tuple[list[int], Fraction]] = []
+    packed: list[tuple[list[int], Fraction]] = []
     while state.left:
         chosen = state.tree()
         if chosen is None:
@@ -123,12 +123,12 @@ def pack_spanning(
             extra = sum(edge in inside for edge in crossed) - int(state.parts[number].max())
             state.slack[number] -= amount * extra
         state.left -= amount
-        found.append((chosen, Fraction(amount, state.scale)))
+        packed.append((chosen, Fraction(amount, state.scale)))
         if progress:
             done = rate * state.scale - state.left
             progress(int(done / rate / state.scale * 1000), 1000)
     trees = []
-    for chosen, weight in found:
+    for chosen, weight in packed:
         edges = [state.ends[edge] for edge in chosen]
         root = centre(edges, start=0)
         trees.append(RootedTree(root, int(weight * state.scale), hung_from(root, edges)))
@@ -154,10 +154,10 @@ def pack_low(
         random.shuffle(order)
         new, back = np.array(label), np.argsort(label).tolist()
         x, y = new[a][order], new[b][order]
-        _, found = pack_spanning(count, np.minimum(x, y), np.maximum(x, y), capacity[order])
+        _, packed = pack_spanning(count, np.minimum(x, y), np.maximum(x, y), capacity[order])
         trees = [
             RootedTree(back[tree.root], tree.amount, tuple((back[parent], back[child]) for parent, child in tree.edges))
-            for tree in found
+            for tree in packed
         ]
         best = min(best, trees, key=_lost)
     return rate, best

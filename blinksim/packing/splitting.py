@@ -255,31 +255,31 @@ class Routes:
             second = self._take((split.via, split.end), split.amount)
             if split.start != split.end:
                 into = self._pieces.setdefault((split.start, split.end), [])
-                for way, amount in _joined(first, second):
-                    path = self._without_circles(way)
+                for walk, amount in _joined(first, second):
+                    path = self._without_circles(walk)
                     if into and into[-1][0] == path:
                         amount += into.pop()[1]
                     into.append((path, amount))
 
-    def _without_circles(self, way: Path) -> Path:
+    def _without_circles(self, walk: Path) -> Path:
         """The same ends, and no vertex twice."""
-        kept: list[int] = []
-        met = {self._tail[way[0]]: 0}
-        for arc in way:
+        path: list[int] = []
+        met = {self._tail[walk[0]]: 0}
+        for arc in walk:
             vertex = self._head[arc]
             if vertex in met:
-                for circling in kept[met[vertex] :]:
+                for circling in path[met[vertex] :]:
                     del met[self._head[circling]]
-                del kept[met[vertex] :]
+                del path[met[vertex] :]
             else:
-                kept.append(arc)
-                met[vertex] = len(kept)
-        return tuple(kept)
+                path.append(arc)
+                met[vertex] = len(path)
+        return tuple(path)
 
     def _take(self, arc: tuple[int, int], amount: int) -> Pieces:
         """Remove `amount` from an arc's pieces; first the smallest piece that alone is enough, else the largest."""
         pieces = self._pieces[arc]
-        found: Pieces = []
+        taken: Pieces = []
         while amount:
             enough = [number for number, (_, size) in enumerate(pieces) if size >= amount]
             if enough:
@@ -288,13 +288,13 @@ class Routes:
                 number = max(range(len(pieces)), key=lambda i: pieces[i][1])
             path, size = pieces[number]
             part = min(size, amount)
-            found.append((path, part))
+            taken.append((path, part))
             if part == size:
                 pieces.pop(number)
             else:
                 pieces[number] = (path, size - part)
             amount -= part
-        return found
+        return taken
 
     def route(self, trees: Iterable[RootedTree]) -> list[RoutedTree]:
         """The trees with paths, those that need several paths on an edge cut up."""

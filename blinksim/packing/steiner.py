@@ -37,8 +37,8 @@ def cheapest_tree(
     if len(targets) <= MOST_TERMINALS:
         return _dreyfus_wagner(price, root, targets, {root, *targets, *usable})
     sets = (chosen for size in range(len(usable) + 1) for chosen in combinations(usable, size))
-    found = [_spanning(price, root, [*targets, *chosen], directed) for chosen in islice(sets, MOST_SETS)]
-    trees = [_pruned(tree, root, targets) for tree in found if tree is not None]
+    spanning = [_spanning(price, root, [*targets, *chosen], directed) for chosen in islice(sets, MOST_SETS)]
+    trees = [_pruned(tree, root, targets) for tree in spanning if tree is not None]
     return min(trees, key=lambda tree: sum(price[arc] + _HOP for arc in tree), default=None)
 
 
@@ -62,8 +62,8 @@ def _spanning(price: Prices, root: int, targets: Sequence[int], directed: bool) 
     plain: nx.Graph[int] = nx.Graph()
     plain.add_nodes_from(inside)
     plain.add_weighted_edges_from((a, b, c) for a, b, c in arcs if (b, a) in price)
-    found = list(nx.minimum_spanning_edges(plain, data=False))
-    return _away([*found, *((b, a) for a, b in found)], root, targets)
+    edges = list(nx.minimum_spanning_edges(plain, data=False))
+    return _away([*edges, *((b, a) for a, b in edges)], root, targets)
 
 
 def _away(arcs: Iterable[Arc], root: int, targets: Sequence[int]) -> tuple[Arc, ...] | None:
@@ -83,12 +83,12 @@ def _away(arcs: Iterable[Arc], root: int, targets: Sequence[int]) -> tuple[Arc, 
 
 
 def _pruned(tree: tuple[Arc, ...], root: int, targets: Sequence[int]) -> tuple[Arc, ...]:
-    needed, kept = set(targets), []
+    needed, chosen = set(targets), []
     for a, b in reversed(tree):
         if b in needed:
             needed.add(a)
-            kept.append((a, b))
-    return tuple(reversed(kept))
+            chosen.append((a, b))
+    return tuple(reversed(chosen))
 
 
 def _dreyfus_wagner(price: Prices, root: int, targets: Sequence[int], inside: set[int]) -> tuple[Arc, ...] | None:

@@ -93,8 +93,8 @@ class TreeSearch:
 
     def used(self, arcs: Sequence[Arc]) -> tuple[Arc, ...]:
         """The hops that these arcs of a tree load."""
-        turned = tuple((b, a) for a, b in arcs)
-        return {DOWN: tuple(arcs), UP: turned, BOTH: (*arcs, *turned)}[self.use]
+        reverse = tuple((b, a) for a, b in arcs)
+        return {DOWN: tuple(arcs), UP: reverse, BOTH: (*arcs, *reverse)}[self.use]
 
     def column(self, arcs: tuple[Arc, ...], group: int = 0) -> Column:
         """The tree's load; its cost is its height, from its centre if it is used both ways."""
@@ -129,8 +129,8 @@ class TreeSearch:
 
         def price(prices: Sequence[float], worth: Sequence[float]) -> list[Column]:
             cost = self.hops.cost(prices)
-            found = [self.cheapest(cost, group) for group in range(len(self.roots))]
-            return [c for c in found if c is not None and improves(c, prices, worth)]
+            columns = [self.cheapest(cost, group) for group in range(len(self.roots))]
+            return [c for c in columns if c is not None and improves(c, prices, worth)]
 
         return best_mix(first, self.hops.capacity, groups=len(self.roots), price=price, rounds=300)
 
@@ -138,7 +138,7 @@ class TreeSearch:
         """Trees with random prices, over all hops and over the wide ones only: wide trees mean few trees."""
         random = Random(seed)
         widths = sorted({min(self.hops.capacity[r] // t for r, t in load) for load in self.hops.loads.values()})
-        found: dict[Column, None] = {}
+        columns: dict[Column, None] = {}
         for width in widths:
             wide = [
                 arc for arc, load in self.hops.loads.items() if all(self.hops.capacity[r] >= t * width for r, t in load)
@@ -150,8 +150,8 @@ class TreeSearch:
                 for group in range(len(self.roots)):
                     column = self.cheapest(cost, group)
                     if column is not None:
-                        found[column] = None
-        return list(found)
+                        columns[column] = None
+        return list(columns)
 
     def few(self, mix: Mix, limits: Limits, *, loss: Fraction = Fraction(0), cheapest: bool = False) -> Mix:
         """At least (1 - loss) of the rate of `mix` with as few trees as the search finds.
@@ -163,7 +163,7 @@ class TreeSearch:
         rate, hops = mix.rate * (1 - loss), self.hops
         small = len(self.roots) == 1 and not self.helpers and hops.members <= MOST_MEMBERS
         used = {arc: self.used((arc,)) for arc in hops.routes}
-        loads = {arc: hops.load(ways) for arc, ways in used.items() if all(way in hops.routes for way in ways)}
+        loads = {arc: hops.load(uses) for arc, uses in used.items() if all(use in hops.routes for use in uses)}
         short = replace(limits, effort=limits.effort / 4)
         for count in range(1, len(mix.columns) + 1) if small and not cheapest else ():
             trees = search_trees(loads, self.roots[0], hops.capacity, rate, rate.denominator, count, short)
@@ -173,5 +173,5 @@ class TreeSearch:
             if trees is None:
                 break
         drawn = self.drawn(limits.seed, max(4, _DRAWN // len(self.roots)))
-        found = fewest(mix, drawn, hops.capacity, rate=rate, limits=limits, cheapest=cheapest)
-        return shortened(found, hops.capacity)
+        fewer = fewest(mix, drawn, hops.capacity, rate=rate, limits=limits, cheapest=cheapest)
+        return shortened(fewer, hops.capacity)

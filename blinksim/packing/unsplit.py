@@ -55,19 +55,19 @@ def far_first(wires: Wires, pairs: list[Pair]) -> list[tuple[Pair, tuple[int, ..
             starting[at[source, sink]].append(1)
             passing[at[source, sink]].append(1)
             continue
-        ways: list[tuple[cp_model.IntVar, tuple[int, ...]]] = [
+        options: list[tuple[cp_model.IntVar, tuple[int, ...]]] = [
             (model.new_bool_var(""), (at[source, middle], at[middle, sink]))
             for middle in range(wires.ranks)
             if (source, middle) in at and (middle, sink) in at
         ]
-        if not ways:
+        if not options:
             return None
-        model.add_exactly_one(way for way, _ in ways)
-        chosen[source, sink] = ways
-        for way, route in ways:
-            starting[route[0]].append(way)
+        model.add_exactly_one(option for option, _ in options)
+        chosen[source, sink] = options
+        for option, route in options:
+            starting[route[0]].append(option)
             for wire in route:
-                passing[wire].append(way)
+                passing[wire].append(option)
     most, through = (model.new_int_var(0, len(pairs), "") for _ in range(2))
     for many, limit in ((starting, most), (passing, through)):
         for entries in many.values():
@@ -76,7 +76,7 @@ def far_first(wires: Wires, pairs: list[Pair]) -> list[tuple[Pair, tuple[int, ..
     solver = Limits(time_limit=_SECONDS, seed=1).solved(model)
     if solver is None:
         return None
-    far = [(pair, next(route for way, route in ways if solver.value(way))) for pair, ways in chosen.items()]
+    far = [(pair, next(route for taken, route in some if solver.value(taken))) for pair, some in chosen.items()]
     return [*far, *((pair, (at[pair],)) for pair in pairs if pair in at)]
 
 
@@ -85,13 +85,13 @@ Place = tuple[int, int]
 # A variable, or a number that is known.
 Entry = cp_model.IntVar | int
 # Of an item: which sends there are, and which of them add up what is sent, if any may.
-_Way = tuple[dict[Place, cp_model.IntVar], dict[Place, cp_model.IntVar]]
+_Sends = tuple[dict[Place, cp_model.IntVar], dict[Place, cp_model.IntVar]]
 
 
-def whole_ways(
+def best_order(
     wires: Wires, pricing: Pricing, parts: int, steps: int, most: float, limits: Limits
 ) -> tuple[Solved | None, float]:
-    """The quickest way within so many steps that takes less than `most` microseconds; None if none is found.
+    """The best order within so many steps that takes less than `most` microseconds; None if none is found.
 
     parts: into how many equal ones each item of `pricing` is cut; each has one column. Also returned: how much of the
     effort of `limits` it took.
@@ -103,8 +103,8 @@ def whole_ways(
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None, spent
     columns = []
-    for item, share, (sends, adds) in zip(given.item, given.shares, given.ways, strict=True):
-        sent = sorted(place for place, one in sends.items() if solver.value(one))
+    for item, share, (sends, adds) in zip(given.item, given.shares, given.moves, strict=True):
+        sent = sorted(place for place, send in sends.items() if solver.value(send))
         column = Column(item, tuple((*place, place in adds and bool(solver.value(adds[place]))) for place in sent))
         columns.append((column, share))
     return Solved(solver.value(given.end) / 1000, tuple(columns)), spent
@@ -127,11 +127,11 @@ class _Model:
         self.src, self.dst = wires.src.tolist(), wires.dst.tolist()
         self.into = [[wire for wire, to in enumerate(self.dst) if to == rank] for rank in range(wires.ranks)]
         labels = [pricing.labels[item] for item in self.item]
-        self.ways = [self._sums() if label == (-1, -1) else self._copies(*label) for label in labels]
+        self.moves = [self._sums() if label == (-1, -1) else self._copies(*label) for label in labels]
         self.end = self._moment()
         self._take_time()
-        sends = sum(sum(sends.values()) for sends, _ in self.ways)
-        # Of equally quick ways that with fewest sends.
+        sends = sum(sum(sends.values()) for sends, _ in self.moves)
+        # Of equally quick orders that with fewest sends.
         self.model.minimize(self.end * 1024 + sends)
 
     def _new(self) -> cp_model.IntVar:
@@ -140,7 +140,7 @@ class _Model:
     def _moment(self) -> cp_model.IntVar:
         return self.model.new_int_var(0, self.most, "")
 
-    def _copies(self, root: int, sink: int) -> _Way:
+    def _copies(self, root: int, sink: int) -> _Sends:
         """From a rank to another one, or to all (-1)."""
         ranks = range(self.wires.ranks)
         ends = {*ranks} if sink < 0 else {sink}
@@ -162,7 +162,7 @@ class _Model:
             there = after
         return sends, {}
 
-    def _sums(self) -> _Way:
+    def _sums(self) -> _Sends:
         """All ranks add it up and get it: what a rank has is what of all ranks is in its sum."""
         ranks, wires = range(self.wires.ranks), range(len(self.src))
         sends: dict[Place, cp_model.IntVar] = {}
@@ -196,19 +196,19 @@ class _Model:
         """What a rank has after a step: no rank's part twice, and a copy alone."""
         copied = sum(copies[wire] for wire in adds)
         self.model.add(copied <= 1)
-        for one in adds.values():
-            self.model.add(copied + one <= 1)
+        for add in adds.values():
+            self.model.add(copied + add <= 1)
         for other in range(self.wires.ranks):
             parts = []
-            for wire, one in adds.items():
+            for wire, add in adds.items():
                 known = has[self.src[wire]][other]
                 if isinstance(known, int):
-                    parts += [one] if known else []
+                    parts += [add] if known else []
                     continue
                 both = self._new()
-                self.model.add_implication(both, one)
+                self.model.add_implication(both, add)
                 self.model.add_implication(both, known)
-                self.model.add_bool_or(both, one.negated(), known.negated())
+                self.model.add_bool_or(both, add.negated(), known.negated())
                 parts.append(both)
             before = has[rank][other]
             self.model.add(before + sum(parts) <= 1)
@@ -220,10 +220,10 @@ class _Model:
         ranks = range(self.wires.ranks)
         links = {use.link for uses in self.wires.uses for use in uses}
         free: dict[int, Entry] = dict.fromkeys(links, 0)
-        there: list[list[Entry]] = [[0 for _ in ranks] for _ in self.ways]
+        there: list[list[Entry]] = [[0 for _ in ranks] for _ in self.moves]
         for step in range(self.steps):
             later: dict[int, Entry] = {link: self._moment() for link in links}
-            came: list[list[Entry]] = [[self._moment() for _ in ranks] for _ in self.ways]
+            came: list[list[Entry]] = [[self._moment() for _ in ranks] for _ in self.moves]
             for link in links:
                 self.model.add(later[link] >= free[link])
             for before, after in zip(there, came, strict=True):
@@ -252,7 +252,7 @@ class _Model:
 
         there, came: when ranks have each item before and after the step. free, later: when links have sent all.
         """
-        sent = {item: sends[step, wire] for item, (sends, _) in enumerate(self.ways) if (step, wire) in sends}
+        sent = {item: sends[step, wire] for item, (sends, _) in enumerate(self.moves) if (step, wire) in sends}
         if not sent:
             return None
         model, wires = self.model, self.wires
@@ -266,9 +266,9 @@ class _Model:
 
         end = after(float(wires.overhead[wire] + wires.latency[wire]), float(wires.whole[wire]))
         model.add(self.end >= end).only_enforce_if(some)
-        for item, one in sent.items():
-            model.add(start >= there[item][self.src[wire]]).only_enforce_if(one)
-            model.add(came[item][self.dst[wire]] >= end).only_enforce_if(one)
+        for item, send in sent.items():
+            model.add(start >= there[item][self.src[wire]]).only_enforce_if(send)
+            model.add(came[item][self.dst[wire]] >= end).only_enforce_if(send)
         for use in wires.uses[wire]:
             model.add(after(use.offset, use.lag) >= free[use.link]).only_enforce_if(some)
             over = after(use.offset + use.hold, use.lag + use.whole)

@@ -104,7 +104,7 @@ class Wires:
             np.array([max(use.whole for use in one) for one in uses]),
         )
 
-    def turned(self) -> Wires:
+    def reversed(self) -> Wires:
         """The same the other way round: what comes last comes first."""
         uses = []
         for wire, before in enumerate(self.uses):
@@ -163,9 +163,9 @@ def _uses(topology: Topology, route: tuple[int, ...], size: int) -> tuple[Use, .
 
 @lru_cache(maxsize=MOST_RANKS)
 class Sets:
-    """All sets of n ranks as bit masks, and all ways in which one can grow in a round.
+    """All sets of n ranks as bit masks, and all steps by which one can grow in a round.
 
-    before, new : array (T), sorted by `before`. first (2^n - 2): where the ways of each set begin, from set 1 on.
+    before, new : array (T), sorted by `before`. first (2^n - 2): where the steps of each set begin, from set 1 on.
     """
 
     def __init__(self, n: int) -> None:
@@ -178,7 +178,7 @@ class Sets:
         self.bits = ((self.new[:, None] >> np.arange(n)) & 1).astype(np.float64)
 
     def costs(self, pair: Floats) -> Floats:
-        """What each way of growing costs. pair: (n, n), from rank to rank."""
+        """What each step of growing costs. pair: (n, n), from rank to rank."""
         least = np.full((1 << self.n, self.n), FAR)
         for rank in range(self.n):
             least[1 << rank : 2 << rank] = np.minimum(least[: 1 << rank], pair[rank])

@@ -84,8 +84,8 @@ def test_the_part_is_what_a_linear_program_finds(nodes: int, local: int, port: i
     solver.Minimize(time)
     assert solver.Solve() == pywraplp.Solver.OPTIMAL
     best = Fraction(GB / solver.Objective().Value())
-    assert shards.with_many_doors(hosts, narrow, best * Fraction(1001, 1000)) is None
-    kept = shards.with_many_doors(hosts, narrow, best * Fraction(999, 1000))
+    assert shards.with_many_ports(hosts, narrow, best * Fraction(1001, 1000)) is None
+    kept = shards.with_many_ports(hosts, narrow, best * Fraction(999, 1000))
     assert kept is not None
     for member in hosts.shape.members:
         assert sum(weight for root, weight, _, _ in kept if root == member) == 1
@@ -101,7 +101,7 @@ def test_loads_are_those_of_the_schedule() -> None:
     trees = stars(hosts, 0)
     assert trees is not None
     narrow = spread(hosts, kinds_of(hosts), [trees], 0)
-    pieces = shards.with_many_doors(hosts, narrow, best / part.ranks)
+    pieces = shards.with_many_ports(hosts, narrow, best / part.ranks)
     assert pieces is not None
     said = [part.ranks * load for load in resource_loads(made, resources(part))]
     own = resources(part)

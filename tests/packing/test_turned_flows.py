@@ -14,7 +14,7 @@ from blinksim.collective import Collective
 from blinksim.graphs.network import network
 from blinksim.graphs.programs import Commodity, shared_capacities
 from blinksim.machines import load
-from blinksim.packing.flow_paths import route_flows, turned_flows
+from blinksim.packing.flow_paths import flow_images, route_flows
 from blinksim.packing.forest import regular_group
 from blinksim.schedule.verify import verify
 
@@ -29,7 +29,7 @@ def test_as_fast_as_flows_from_every_source(name: str) -> None:
     routed = route_flows(net, shared_capacities(topology, net), commodities, best)
     group = regular_group(topology)
     assert group is not None
-    turned = turned_flows(net, best, group)
+    turned = flow_images(net, best, group)
     assert routed is not None
     assert turned is not None
     rate, paths = turned

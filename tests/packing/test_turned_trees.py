@@ -14,7 +14,7 @@ import pytest
 from blinksim.algorithms.packed import build
 from blinksim.collective import Collective
 from blinksim.machines import load
-from blinksim.packing.forest import pack_turned, regular_group
+from blinksim.packing.forest import pack_images, regular_group
 from blinksim.packing.scaling import Arcs
 from blinksim.schedule.tree import trees_of
 from blinksim.schedule.verify import verify
@@ -60,7 +60,7 @@ def test_random_circles() -> None:
         arcs = circulant(count, steps)
         rate = Fraction(sum(steps.values()), count - 1)
         assert not holds(arcs, rate * Fraction(100, 99))
-        found = pack_turned(arcs, rate, turns(count))
+        found = pack_images(arcs, rate, turns(count))
         if found is None:
             continue
         packed += 1
@@ -87,13 +87,13 @@ def test_trees_that_would_have_to_be_taller() -> None:
     arcs = circulant(6, {1: 9, 2: 1})
     rate = Fraction(10, 5)
     assert holds(arcs, rate)
-    assert pack_turned(arcs, rate, turns(6)) is None
+    assert pack_images(arcs, rate, turns(6)) is None
 
 
 def test_not_alike() -> None:
     arcs = circulant(6, {1: 2, 5: 2})
     uneven = Arcs(arcs.tail, arcs.head, (Fraction(1), *arcs.capacity[1:]), arcs.members, arcs.host)
-    assert pack_turned(uneven, Fraction(1, 5), turns(6)) is None
+    assert pack_images(uneven, Fraction(1, 5), turns(6)) is None
     # A mirror alone takes no vertex to all others, and a turn of three leaves two circles.
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from blinksim.packing.choose import Limits
 from blinksim.packing.rounds import Sums, Trees
-from blinksim.packing.unsplit import whole_ways
+from blinksim.packing.unsplit import best_order
 from blinksim.packing.wires import Use, Wires
 
 # Nothing, a sum, a copy.
@@ -82,7 +82,7 @@ def test_no_way_is_quicker(data: st.DataObject, adds: bool) -> None:
     found = [seconds(wires, chosen, start) for chosen in product(product(kinds, repeat=count), repeat=STEPS)]
     due = min(one for one in found if one is not None)
     pricing = Sums(wires) if adds else Trees(wires, [0], 1.0)
-    best, _ = whole_ways(wires, pricing, 1, STEPS, due + 1.0, Limits(seed=1))
+    best, _ = best_order(wires, pricing, 1, STEPS, due + 1.0, Limits(seed=1))
     assert best is not None
     assert best.microseconds == pytest.approx(due, abs=0.01)
-    assert whole_ways(wires, pricing, 1, STEPS, due - 0.01, Limits(seed=1))[0] is None
+    assert best_order(wires, pricing, 1, STEPS, due - 0.01, Limits(seed=1))[0] is None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import blinksim as bs
 from blinksim.algorithms.building.plan import Plan
-from blinksim.algorithms.building.symmetric_trees import symmetric_host_trees, symmetric_turned_trees
+from blinksim.algorithms.building.symmetric_trees import symmetric_device_trees, symmetric_host_trees
 from blinksim.algorithms.packed import from_hosts
 from blinksim.collective import Collective
 from blinksim.errors import FileError, InfeasibleError, InputError
@@ -313,7 +313,7 @@ def test_trees_of_one_device_serve_all(machine: str, name: str) -> None:
     """On machines of direct links in which all devices are alike, at the rate that the exact bound proves."""
     part, collective = bs.load(machine).select(), Collective(name)
     best = bs.bound(part, collective).rate
-    whole = symmetric_turned_trees(part, collective, best)
+    whole = symmetric_device_trees(part, collective, best)
     assert whole is not None
     full, proof = whole.schedule, verify(whole)
     old = verify(full)
@@ -339,7 +339,7 @@ def test_trees_near_the_bound_are_said_once_too() -> None:
 @pytest.mark.parametrize("machine", ["mesh:3x3", "line:5", "dgx1-v100", "switch:8"])
 def test_devices_that_are_not_alike_have_no_trees_of_one(machine: str) -> None:
     part, collective = bs.load(machine).select(), Collective("allgather")
-    assert symmetric_turned_trees(part, collective, bs.bound(part, collective).rate) is None
+    assert symmetric_device_trees(part, collective, bs.bound(part, collective).rate) is None
 
 
 @pytest.mark.parametrize(("nodes", "version"), [(8, 1), (19, 1), (20, 2), (40, 2)])

@@ -2,7 +2,7 @@
 
 Halving, then doubling (Thakur, Rabenseifner and Gropp, IJHPCA 2005) in any order of bits: inside the nodes
 before the rails between them, say. An allreduce may stop halving and exchange what is left in full, which
-saves steps; an alltoall goes round in turns, so that no two messages meet. Where all ranks send alike (behind
+saves steps; an alltoall goes round-robin, so that no two messages meet. Where all ranks send alike (behind
 switches, on rails, on a torus that is a cube), a linear program divides the data.
 """
 
@@ -23,12 +23,12 @@ from blinksim.packing.cubes import (
     CubeColumn,
     Cubes,
     Event,
+    bit_rotation,
     cube,
     doubled,
     halved,
     labels,
     seen_after,
-    turns,
 )
 from blinksim.packing.rounds import Rounds, Search, Solved, exact_shares
 from blinksim.packing.wires import Ints, Wires, joined_directly
@@ -50,9 +50,9 @@ def patterns(topology: Topology, collective: Collective, name: str) -> Iterator[
         for a in range(n):
             for b in range(n):
                 plan.add_chunk(Fraction(1, n), a, b)
-        for turn in range(1, n):
-            to = (ranks + turn) % n
-            plan.send(ranks, to, chunk=ranks * n + to, op=COPY, step=turn - 1)
+        for distance in range(1, n):
+            to = (ranks + distance) % n
+            plan.send(ranks, to, chunk=ranks * n + to, op=COPY, step=distance - 1)
         yield plan.finish()
     if n & (n - 1) or n < 2 or collective.name not in ("allgather", "allreduce"):
         return
@@ -65,11 +65,11 @@ def patterns(topology: Topology, collective: Collective, name: str) -> Iterator[
     near, far = (tuple(bit for bit in bits if (1 << bit < inside) == here) for here in (True, False))
     for order in dict.fromkeys([(*near, *far), (*far, *near)]):
         if collective.name == "allgather":
-            ways = [doubled(tuple(range(len(order))), order, (0,))]
+            variants = [doubled(tuple(range(len(order))), order, (0,))]
         else:
             there_and_back = [(*order, *reversed(order[:halvings])) for halvings in range(len(order) + 1)]
-            ways = [halved(range(len(way)), way, halvings) for halvings, way in enumerate(there_and_back)]
-        for events in ways:
+            variants = [halved(range(len(along)), along, halvings) for halvings, along in enumerate(there_and_back)]
+        for events in variants:
             plan = Plan(topology, collective, name, "steps")
             _add(plan, events, Fraction(1), ranks)
             yield plan.finish()
@@ -104,11 +104,11 @@ def step_seconds(schedule: Schedule, size: int) -> float:
     busy: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     latency: dict[int, float] = defaultdict(float)
     for (step, route), bytes_ in messages.items():
-        way = schedule.route_links[schedule.route_start[route] : schedule.route_start[route + 1]].tolist()
-        busy[step][way[0]] += links[way[0]].overhead
-        for link in way:
+        path = schedule.route_links[schedule.route_start[route] : schedule.route_start[route + 1]].tolist()
+        busy[step][path[0]] += links[path[0]].overhead
+        for link in path:
             busy[step][link] += bytes_ / float(links[link].bandwidth)
-        latency[step] = max(latency[step], sum(links[link].latency for link in way))
+        latency[step] = max(latency[step], sum(links[link].latency for link in path))
     return sum(max(busy[step].values()) + latency[step] for step in busy)
 
 
@@ -125,11 +125,11 @@ def along_bits(
         to = [{b for a, b in zip(wires.src.tolist(), wires.dst.tolist(), strict=True) if a == rank} for rank in numbers]
         numbers = labels(to)
     backwards = collective.name == "reducescatter"
-    given = cube(wires.turned() if backwards else wires, numbers)
-    found = None if given is None else _best(given, "allgather" if backwards else collective.name, search)
-    if found is None:
+    given = cube(wires.reversed() if backwards else wires, numbers)
+    best = None if given is None else _best(given, "allgather" if backwards else collective.name, search)
+    if best is None:
         return None
-    solved, rounds = found
+    solved, rounds = best
     plan = Plan(topology, collective, name, "steps")
     for column, share in exact_shares(solved, [1.0]):
         assert isinstance(column, CubeColumn)
@@ -143,18 +143,18 @@ def _best(given: Cube, name: str, search: Search) -> tuple[Solved, int] | None:
     for rounds in range(given.bits, _ROUNDS_A_BIT * given.bits + 1):
         if search.over() or (best is not None and rounds > best[1] + _IN_VAIN):
             break
-        allowed = turns(given, rounds)
+        allowed = bit_rotation(given, rounds)
         for delay in _DELAYS if latency.max() > 2 * latency.min() else _DELAYS[:1]:
             seen = seen_after(given, rounds, delay)
-            found = Rounds(given.wires, Cubes(name, allowed, seen), allowed, search.over, seen, search.pieces).solve()
-            if found is not None and (best is None or found.microseconds < best[0].microseconds):
-                best = found, rounds
-                search.report(found.microseconds / 1e6)
+            trial = Rounds(given.wires, Cubes(name, allowed, seen), allowed, search.over, seen, search.pieces).solve()
+            if trial is not None and (best is None or trial.microseconds < best[0].microseconds):
+                best = trial, rounds
+                search.report(trial.microseconds / 1e6)
     return best
 
 
-def _add(plan: Plan, events: Sequence[Event], share: Fraction, rank: Ints, turned: int = 0) -> None:
-    """A part of the data that goes along the bits. rank: of every number. turned: the rounds, if it goes backwards.
+def _add(plan: Plan, events: Sequence[Event], share: Fraction, rank: Ints, span: int = 0) -> None:
+    """A part of the data that goes along the bits. rank: of every number. span: the rounds, if it goes backwards.
 
     An allgather, or a reducescatter backwards, has a chunk of every rank; an allreduce one for every number, which
     ranks that agree with it in the halved bits add up.
@@ -163,12 +163,12 @@ def _add(plan: Plan, events: Sequence[Event], share: Fraction, rank: Ints, turne
     owners = [(-1, -1) if collective.name == "allreduce" else collective.labels(own, own) for own in rank.tolist()]
     chunk = np.array([plan.add_chunk(share / n, *ends) for ends in owners])
     if collective.name != "allreduce":
-        now, bit, holder = np.array([(e.now, 1 << e.bit, one) for e in events for one in e.holders]).T
+        now, bit, holder = np.array([(e.now, 1 << e.bit, sender) for e in events for sender in e.holders]).T
         here = np.arange(n)[:, None] ^ holder
         src, dst = rank[here], rank[here ^ bit]
-        if turned:
-            src, dst, now = dst, src, turned - 1 - now
-        plan.send(src, dst, chunk=chunk[:, None], op=REDUCE if turned else COPY, step=now)
+        if span:
+            src, dst, now = dst, src, span - 1 - now
+        plan.send(src, dst, chunk=chunk[:, None], op=REDUCE if span else COPY, step=now)
         return
     for event in events:
         bit = 1 << event.bit

@@ -55,7 +55,7 @@ def add_host_trees(
         return False
     writer = _Writer(plan, topology, hosts, pairs)
     groups = [np.flatnonzero(np.array(kinds) == kind) for kind in range(len(pieces))]
-    ways = _ways(hosts, whole=stands is not None)
+    divisions = _divisions(hosts, whole=stands is not None)
     # A host that lacks a port cannot pass on by it.
     odd = {kind for kind in range(len(pieces)) if not all(widths(hosts, kinds.index(kind)))}
     parts = [relayed(hosts, kinds, kind, rate) if odd <= {kind} else Fraction(0) for kind in range(len(pieces))]
@@ -64,7 +64,7 @@ def add_host_trees(
         shares = [Fraction(1, hosts.ranks)] * len(pieces)
     else:
         parts = [Fraction(0)] * len(pieces)
-    for job in _in_turn(groups, pieces):
+    for job in _round_robin(groups, pieces):
         host, (member, weight, own, away) = job.host, job.piece
         root = int(hosts.device[host, member])
         if not shares[kinds[host]] or (stands is not None and not stands.may_take(root)):
@@ -72,13 +72,13 @@ def add_host_trees(
         part = parts[kinds[host]]
         rest = [(trees, groups[other][groups[other] != host]) for other, trees in away.items()]
         share = weight * shares[kinds[host]]
-        for way, turn in ways[host] if part < 1 else ():
+        for fraction, position in divisions[host] if part < 1 else ():
             if stands is None or stands.take(root, root):
-                writer.begin(host, member, share * (1 - part) * way, job.channel)
-                if turn < 0:
+                writer.begin(host, member, share * (1 - part) * fraction, job.channel)
+                if position < 0:
                     writer.everywhere(host, own, rest)
                 else:
-                    writer.leaf_by_leaf(host, own, rest, turn)
+                    writer.leaf_by_leaf(host, own, rest, position)
                 writer.end()
         for trees, there in rest if part else ():
             for by in there.tolist():
@@ -92,32 +92,32 @@ def add_host_trees(
     return True
 
 
-def _ways(hosts: Hosts, whole: bool) -> list[list[tuple[Fraction, int]]]:
-    """The parts in which every host's shards go out, and the turn in which other leaves pass each on; -1: none does.
+def _divisions(hosts: Hosts, whole: bool) -> list[list[tuple[Fraction, int]]]:
+    """The parts in which every host's shards go out, with their positions where other leaves pass them on; else -1.
 
-    None does where a host lacks a port. whole: what is passed on stays in one piece, because symmetries have other
+    -1 too where a host lacks a port. whole: what is passed on stays in one piece, because symmetries have other
     hosts pass on its images.
     """
     if hosts.lacking or not hosts.fabric.narrow(hosts.rates[0][1]):
         return [[(Fraction(1), -1)]] * hosts.count
-    found = []
+    by_leaf = []
     for part, pieces in hosts.fabric.passed:
         times = 1 if whole else pieces
-        each = [(part / times, turn) for turn in range(times)] if part else []
-        found.append([*each, *([(1 - part, -1)] if part < 1 else [])])
-    return [found[leaf] for leaf in hosts.fabric.leaf_of]
+        each = [(part / times, position) for position in range(times)] if part else []
+        by_leaf.append([*each, *([(1 - part, -1)] if part < 1 else [])])
+    return [by_leaf[leaf] for leaf in hosts.fabric.leaf_of]
 
 
 class _Job(NamedTuple):
-    """A piece of what one host's members have. turn: its place among those of its member."""
+    """A piece of what one host's members have. position: its place among those of its member."""
 
-    turn: int
+    position: int
     host: int
     channel: int
     piece: Piece
 
 
-def _in_turn(groups: Sequence[Ints], pieces: Sequence[Sequence[Piece]]) -> list[_Job]:
+def _round_robin(groups: Sequence[Ints], pieces: Sequence[Sequence[Piece]]) -> list[_Job]:
     """The pieces of every host: the first one of every member, then all second ones.
 
     What comes first is served first where much waits. So the members of a host are served alike, and no host has to
@@ -127,31 +127,31 @@ def _in_turn(groups: Sequence[Ints], pieces: Sequence[Sequence[Piece]]) -> list[
     for group, own in zip(groups, pieces, strict=True):
         seen: Counter[int] = Counter()
         for number, piece in enumerate(own):
-            turn = seen[piece[0]]
+            position = seen[piece[0]]
             seen[piece[0]] += 1
-            jobs += [_Job(turn, host, host * len(own) + number, piece) for host in group.tolist()]
+            jobs += [_Job(position, host, host * len(own) + number, piece) for host in group.tolist()]
     return sorted(jobs, key=lambda job: job[:3])
 
 
 class Stands:
     """Which chunks stand for all that symmetries take them to. counts: for how many each that was taken does."""
 
-    def __init__(self, turns: CommutingGroup) -> None:
-        self.turns, self.counts = turns, list[int]()
+    def __init__(self, group: CommutingGroup) -> None:
+        self.group, self.counts = group, list[int]()
 
     def may_take(self, device: int) -> bool:
         """Whether some chunk of a device does."""
-        return int(self.turns.first[device]) == device
+        return int(self.group.first[device]) == device
 
     def take(self, device: int, other: int) -> bool:
         """Whether the chunk of a device that another one forwards (or itself) does; counts it then."""
         if not self.may_take(device):
             return False
         pair = np.array([device]), np.array([other])
-        src, dst, _ = self.turns.between(*pair)
+        src, dst, _ = self.group.between(*pair)
         if int(src[0]) != device or int(dst[0]) != other:
             return False
-        self.counts.append(int(self.turns.images(*pair)[0]))
+        self.counts.append(int(self.group.images(*pair)[0]))
         return True
 
 
@@ -180,14 +180,14 @@ class _Writer:
         """The tree in the root's own host, then those of the other hosts; returns the depth of the last."""
         return self.onward(host, self.inside(np.array([host]), own, 0), away)
 
-    def leaf_by_leaf(self, host: int, own: LocalTree, away: Away, turn: int) -> None:
+    def leaf_by_leaf(self, host: int, own: LocalTree, away: Away, position: int) -> None:
         """As `everywhere`, but one host of every other leaf gets the data, and passes it on to the rest of its leaf.
 
-        turn: which of the pieces it is that `FabricWays.passed` says, each passed on by other hosts.
+        position: which of the pieces it is that `FabricRoutes.passed` says, each passed on by other hosts.
         """
         fabric = self.hosts.fabric
         depth = self.inside(np.array([host]), own, 0)
-        place = int(self._place[host]) * fabric.passed[fabric.leaf_of[host]][1] + turn
+        place = int(self._place[host]) * fabric.passed[fabric.leaf_of[host]][1] + position
         for number, leaf in enumerate(fabric.leaves):
             there = [(trees, np.intersect1d(others, leaf)) for trees, others in away]
             if number == fabric.leaf_of[host]:
@@ -213,18 +213,18 @@ class _Writer:
         return last or depth
 
     def _both(self, routes: Ints) -> Ints:
-        """The numbers of routes of equal length, one a row, and of their reverses; 0 for a way that is not needed.
+        """The numbers of routes of equal length, one a row, and of their reverses; 0 where not needed.
 
         0 as well for rows with a link that their host lacks (-1), as nothing goes there.
         """
         number = np.zeros((len(routes), 2), dtype=np.int64)
         there = (routes >= 0).all(axis=1)
         routes = routes[there]
-        ways = [routes] if self.collective.ends == EVERY else []
-        ways += [self.pairs[routes[:, ::-1]]] if self.collective.reduces else []
+        both = [routes] if self.collective.ends == EVERY else []
+        both += [self.pairs[routes[:, ::-1]]] if self.collective.reduces else []
         first = 0 if self.collective.ends == EVERY else 1
-        found = self.plan.add_routes(np.stack(ways, axis=1).reshape(-1, routes.shape[1]).tolist())
-        number[there, first : first + len(ways)] = np.array(found, dtype=np.int64).reshape(len(routes), len(ways))
+        added = self.plan.add_routes(np.stack(both, axis=1).reshape(-1, routes.shape[1]).tolist())
+        number[there, first : first + len(both)] = np.array(added, dtype=np.int64).reshape(len(routes), len(both))
         return number
 
     def _put(self, src: Ints, dst: Ints, depth: Ints, routes: tuple[Ints, Ints]) -> None:
@@ -240,7 +240,7 @@ class _Writer:
         device = self.hosts.device[there]
         children = [b for _, b, _ in tree.edges]
         steps = np.broadcast_to(np.array([depth[b] - 1 for b in children]), (len(there), len(children)))
-        ahead, back = (np.stack([pair[way][there] for pair in routes], axis=1) for way in (0, 1))
+        ahead, back = (np.stack([pair[direction][there] for pair in routes], axis=1) for direction in (0, 1))
         self._put(device[:, [a for a, _, _ in tree.edges]], device[:, children], steps, (ahead, back))
         return depth
 
@@ -258,7 +258,7 @@ class _Writer:
         leaves = self._leaf_of[there]
         for leaf in distinct(leaves).tolist():
             here = leaves == leaf
-            # Both ways between a host and every host of a leaf, which are equally long; zeros for the host itself.
+            # To every host of a leaf and back, which are equally long; zeros for the host itself.
             port = tree.port
             key = (host, port, tree.entry, leaf)
             known = self._across.get(key)
@@ -267,9 +267,9 @@ class _Writer:
                 out = [*hosts.link[host, list(hosts.shape.feeds[port][1])].tolist(), int(hosts.outof[host, port])]
                 known = self._across[key] = np.zeros((len(whole), 2), dtype=np.int64)
                 others = np.array([other for other in whole if other != host], dtype=np.int64)
-                way = hosts.fabric.way(hosts.fabric.ends[host][port], hosts.fabric.ends[whole[0]][port])
-                if len(others) and way is not None:
-                    first = np.broadcast_to(np.array([*out, *way], dtype=np.int64), (len(others), len(out) + len(way)))
+                mid = hosts.fabric.route(hosts.fabric.ends[host][port], hosts.fabric.ends[whole[0]][port])
+                if len(others) and mid is not None:
+                    first = np.broadcast_to(np.array([*out, *mid], dtype=np.int64), (len(others), len(out) + len(mid)))
                     after = (hosts.into[others, port][:, None], hosts.link[others][:, list(tree.entry)])
                     known[self._place[others]] = self._both(np.concatenate([first, *after], axis=1))
             routes[here] = known[self._place[there[here]]]
@@ -298,5 +298,5 @@ def over_rails(topology: Topology, collective: Collective, least: Fraction) -> S
         return None
     plan = Plan(topology, collective, "packed", "forest")
     plan.add_trees(trees)
-    found = plan.finish(rounded=True)
-    return found if (rate_of(found) or 0) >= least else None
+    schedule = plan.finish(rounded=True)
+    return schedule if (rate_of(schedule) or 0) >= least else None

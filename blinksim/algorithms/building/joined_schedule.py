@@ -68,10 +68,10 @@ class Course:
     @property
     def crossings(self) -> int:
         """How often a block goes from node to node at most."""
-        found, reach = 1, self.radix
+        count, reach = 1, self.radix
         while reach < self.nodes:
-            found, reach = found + 1, reach * self.radix
-        return found
+            count, reach = count + 1, reach * self.radix
+        return count
 
     @property
     def handed(self) -> bool:
@@ -183,7 +183,7 @@ def round_up_root(number: int, power: int) -> int:
 
 
 Chosen = Callable[[tuple[int, ...], int, Delays], Course]
-"""A course for the orders of a group that turns the nodes, the members of a node, and the delays of messages."""
+"""A course for the orders of a group that permutes the nodes, the members of a node, and the delays of messages."""
 
 
 def build(topology: Topology, collective: Collective, algorithm: str, choose: Chosen) -> Schedule:
@@ -206,7 +206,7 @@ def build(topology: Topology, collective: Collective, algorithm: str, choose: Ch
 def candidate(topology: Topology, collective: Collective, name: str, choose: Chosen) -> Candidate | None:
     """The schedule by symmetry, or of a traffic matrix by the sums of its steps; None where there are no rails for it.
 
-    By symmetry there is none where no turns take a node to all others either.
+    By symmetry there is none where no group takes a node to all others either.
     """
     if collective.traffic is not None:
         traffic, whole = collective.traffic, read_rails(topology)
@@ -225,7 +225,7 @@ def candidate(topology: Topology, collective: Collective, name: str, choose: Cho
     loads = messages(rails, course, collective)
 
     def images() -> Candidate:
-        # The blocks of the first node's ranks; turns of the nodes make the rest.
+        # The blocks of the first node's ranks; images by the group are the rest.
         base = _schedule(rails, course, name, np.zeros(1, dtype=np.int64))
         return Candidate(SymmetricSchedule(base, rails.group))
 
@@ -235,7 +235,7 @@ def candidate(topology: Topology, collective: Collective, name: str, choose: Cho
 def delays(rails: Rails) -> Delays:
     """Of the messages of the first node."""
     local = rails.local
-    inside = [way for pair in range(local * local) for way in rails.inside[pair]]
+    inside = [route for pair in range(local * local) for route in rails.inside[pair]]
     across = list[Route]()
     for k in range(local):
         between = int(rails.exit[0, k, 0]), int(rails.entry[-1, k, 0])
@@ -244,31 +244,31 @@ def delays(rails: Rails) -> Delays:
     return Delays(_slowest(rails, inside), _slowest(rails, across))
 
 
-def _slowest(rails: Rails, ways: Sequence[Route]) -> tuple[float, float]:
-    """The greatest alpha of messages on these ways, and the greatest overhead."""
+def _slowest(rails: Rails, routes: Sequence[Route]) -> tuple[float, float]:
+    """The greatest alpha of messages on these routes, and the greatest overhead."""
     columns = rails.topology.link_columns
-    overhead = [float(columns.overhead[way[0]]) for way in ways]
-    alpha = [float(columns.latency[list(way)].sum()) + own for way, own in zip(ways, overhead, strict=True)]
+    overhead = [float(columns.overhead[route[0]]) for route in routes]
+    alpha = [float(columns.latency[list(route)].sum()) + own for route, own in zip(routes, overhead, strict=True)]
     return max(alpha, default=0.0), max(overhead, default=0.0)
 
 
 def _schedule(rails: Rails, course: Course, algorithm: str, origins: Ints) -> Schedule:
-    ways = rails.exit.shape[2]
+    ports = rails.exit.shape[2]
     a, i, far, j = _blocks(rails, origins)
     device, routes, sends = rails.topology.member_places[rails.ranks], RailRoutes(rails), list[tuple[Ints, ...]]()
     for hop in hops(course, a, i, far, j):
         if not len(hop.blocks):
             continue
-        part = Hop(*(np.repeat(getattr(hop, name), ways) for name in ("blocks", "step", "a", "x", "far", "y")))
-        # Inside nodes all parts of a block are one message; between them each goes its own way.
-        which = np.tile(np.arange(ways), len(hop.blocks))
+        part = Hop(*(np.repeat(getattr(hop, name), ports) for name in ("blocks", "step", "a", "x", "far", "y")))
+        # Inside nodes all parts of a block are one message; between them each has its own port.
+        which = np.tile(np.arange(ports), len(hop.blocks))
         channel = which if part.far[0] else np.zeros_like(which)
         there = course.plus(part.a, part.far)
         ends = device[part.a, part.x], device[there, part.y]
         route = _routes(rails, routes, part, there, channel)
-        sends.append((part.blocks * ways + which, *ends, part.step, route, channel))
-    ranks = (np.repeat(one, ways) for one in (rails.ranks[a, i], rails.ranks[course.plus(a, far), j]))
-    shares = np.ones(len(a) * ways, dtype=np.int64), rails.topology.ranks * ways
+        sends.append((part.blocks * ports + which, *ends, part.step, route, channel))
+    ranks = (np.repeat(column, ports) for column in (rails.ranks[a, i], rails.ranks[course.plus(a, far), j]))
+    shares = np.ones(len(a) * ports, dtype=np.int64), rails.topology.ranks * ports
     return exchange_schedule(routes, Collective("alltoall"), algorithm, "steps", shares, tuple(ranks), sends)
 
 
@@ -279,22 +279,22 @@ def _blocks(rails: Rails, origins: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     """
     nodes, local = rails.ranks.shape
     grids = np.meshgrid(np.arange(nodes), np.arange(local), origins, np.arange(local), indexing="ij")
-    far, turn, a, i = (grid.ravel() for grid in grids)
-    return a, i, far, (i + turn) % local
+    far, shift, a, i = (grid.ravel() for grid in grids)
+    return a, i, far, (i + shift) % local
 
 
-def _routes(rails: Rails, routes: RailRoutes, hop: Hop, there: Ints, way: Ints) -> Ints:
+def _routes(rails: Rails, routes: RailRoutes, hop: Hop, there: Ints, port: Ints) -> Ints:
     """One route for every message of hops that are all inside nodes, or all between them.
 
-    there: the node that each goes to. Where turns take a node to all others, the routes of the first node are turned.
+    there: the node that each goes to. By symmetry routes are images of those of the first node.
     """
     if not hop.far[0]:
         return routes.inside(hop.a, hop.x, hop.y, hop.step)
     if not isinstance(rails, SymmetricRails):
-        return routes.messages(hop.a, there, hop.x, way, hop.step)
-    route = routes.messages(np.zeros_like(hop.a), hop.far, hop.x, way, hop.step)
-    found, where = np.unique(route * rails.nodes + hop.a, return_inverse=True)
-    number, node = found // rails.nodes, found % rails.nodes
+        return routes.messages(hop.a, there, hop.x, port, hop.step)
+    route = routes.messages(np.zeros_like(hop.a), hop.far, hop.x, port, hop.step)
+    pairs, where = np.unique(route * rails.nodes + hop.a, return_inverse=True)
+    number, node = pairs // rails.nodes, pairs % rails.nodes
     elsewhere = np.flatnonzero(node)
     start, links = (column.astype(np.int64) for column in routes.flat())
     exponents = np.stack(np.unravel_index(node[elsewhere], rails.group.orders), axis=1)
@@ -307,30 +307,30 @@ def _routes(rails: Rails, routes: RailRoutes, hop: Hop, there: Ints, way: Ints) 
 
 def messages(rails: SymmetricRails, course: Course, collective: Collective) -> StepLoads:
     """What the schedule by symmetry sends, without its chunks."""
-    ways, local, nodes = rails.exit.shape[2], rails.local, rails.nodes
+    ports, local, nodes = rails.exit.shape[2], rails.local, rails.nodes
     routes = RailRoutes(rails)
     rows: list[tuple[Ints, Ints, Ints]] = []
     sends = 0
     for hop in hops(course, *_blocks(rails, np.zeros(1, dtype=np.int64))):
         if not len(hop.blocks):
             continue
-        sends += len(hop.blocks) * ways
+        sends += len(hop.blocks) * ports
         shape = (int(hop.step.max()) + 1, nodes, local, local)
-        found, count = np.unique(np.ravel_multi_index((hop.step, hop.far, hop.x, hop.y), shape), return_counts=True)
-        step, far, x, y = np.unravel_index(found, shape)
-        # Inside nodes all parts of a block are one message; between them each goes its own way.
-        parts = ways if far[0] else 1
+        keys, count = np.unique(np.ravel_multi_index((hop.step, hop.far, hop.x, hop.y), shape), return_counts=True)
+        step, far, x, y = np.unravel_index(keys, shape)
+        # Inside nodes all parts of a block are one message; between them each has its own port.
+        parts = ports if far[0] else 1
         step, far, x, y, count = (np.repeat(column, parts) for column in (step, far, x, y, count))
-        way = np.tile(np.arange(parts), len(found))
+        port = np.tile(np.arange(parts), len(keys))
         here = np.zeros_like(step)
-        route = _routes(rails, routes, Hop(here, step, here, x, far, y), far, way)
-        rows.append((step, route, count * (ways // parts)))
+        route = _routes(rails, routes, Hop(here, step, here, x, far, y), far, port)
+        rows.append((step, route, count * (ports // parts)))
     step, route, count = (np.concatenate(column) for column in zip(*rows, strict=True))
     order = np.argsort(step, kind="stable")
     start, links = routes.flat()
     row, links = expand(start, links, route[order])
     ends = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(order)))])
     times = np.full(len(order), nodes)
-    whole, total = rails.topology.ranks * ways, count[order] * nodes
+    whole, total = rails.topology.ranks * ports, count[order] * nodes
     routes_of = ends, links.astype(np.int64)
     return loads_of_messages(rails.group, collective, sends * nodes, step[order], routes_of, total, times, whole)

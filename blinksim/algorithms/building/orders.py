@@ -76,7 +76,7 @@ def chain_order(topology: Topology, first: int = 0) -> Order:
 
 
 def ring_rate(topology: Topology, rings: list[Order]) -> Fraction:
-    """Bytes/s of all rings together when all run at the same rate and divide every hop among all equal ways."""
+    """Bytes/s of all rings together when all run at the same rate and divide every hop among all equal routes."""
     index = topology.member_places
     orders = [index[np.array(order)] for order in rings]
     ends = np.concatenate(orders), np.concatenate([np.roll(order, -1) for order in orders])
@@ -167,11 +167,11 @@ def _by_node(topology: Topology, alike: bool) -> list[list[Order]]:
     cycles = _pack(_lanes(topology, groups[0]), local) if 2 < local <= EXACT else []
     both = [*cycles, *map(_reverse, cycles)]
     chosen = [orders for orders in (inside, both) if orders]
-    ways = (False,) if alike else (False, True)
-    return [single, *(_turned(groups, orders, back) for orders in chosen for back in ways)]
+    directions = (False,) if alike else (False, True)
+    return [single, *(_rotated(groups, orders, back) for orders in chosen for back in directions)]
 
 
-def _turned(groups: list[list[int]], inside: list[Order], back: bool) -> list[Order]:
+def _rotated(groups: list[list[int]], inside: list[Order], back: bool) -> list[Order]:
     """One ring for every order inside a node and every rank that may come first in it: all ports are used alike.
 
     back: every other node is passed backwards, so that a ring enters a node where it left the one before, which keeps
@@ -181,12 +181,12 @@ def _turned(groups: list[list[int]], inside: list[Order], back: bool) -> list[Or
     rings = []
     for order in inside:
         for first in range(len(order)):
-            turned = order[first:] + order[:first]
-            ways = [turned, turned[::-1] if back else turned] * len(groups)
+            rotated = order[first:] + order[:first]
+            by_node = [rotated, rotated[::-1] if back else rotated] * len(groups)
             if doubled and len(order) > 2:
-                start, third, *middle, end = turned
-                ways[len(groups) - 2 : len(groups)] = [(end, start, *middle, third), (third, *middle, end, start)]
-            rings.append(tuple(group[local] for group, way in zip(groups, ways, strict=False) for local in way))
+                start, third, *middle, end = rotated
+                by_node[len(groups) - 2 : len(groups)] = [(end, start, *middle, third), (third, *middle, end, start)]
+            rings.append(tuple(group[local] for group, own in zip(groups, by_node, strict=False) for local in own))
     return rings
 
 

@@ -18,7 +18,7 @@ from blinksim.bounds.optimum import commodities
 from blinksim.collective import ROOT, Collective
 from blinksim.graphs.network import Network
 from blinksim.graphs.programs import Commodity, SharedCapacity
-from blinksim.packing.flow_paths import route_flows, turned_flows
+from blinksim.packing.flow_paths import flow_images, route_flows
 from blinksim.packing.forest import regular_group
 from blinksim.packing.hosts import read_hosts
 from blinksim.packing.hosts import straight as straight_trees
@@ -104,7 +104,7 @@ def _images(
     """As `_flows`, for an alltoall on a machine of direct links in which all GPUs are alike; else zero."""
     plain = len(net.members) == net.vertices and all(len(capacity.uses) == 1 for capacity in shared)
     group = regular_group(topology) if collective.name == "alltoall" and topology.symmetries and plain else None
-    routed = None if group is None else turned_flows(net, most, group)
+    routed = None if group is None else flow_images(net, most, group)
     if routed is None:
         return Fraction(0), _Paths()
     return routed[0], _merged(((path.commodity, path.sink, path.arcs), path.rate) for path in routed[1])
@@ -133,8 +133,8 @@ def _flows(
     if routed is None:
         return Fraction(0), _Paths()
     keys = ((wanted[path.commodity].source, path.sink, path.arcs) for path in routed[1])
-    ways = ((b, a, arcs[::-1]) if backwards else (a, b, arcs) for a, b, arcs in keys)
-    return routed[0], _merged(zip(ways, (path.rate for path in routed[1]), strict=True))
+    keyed = ((b, a, arcs[::-1]) if backwards else (a, b, arcs) for a, b, arcs in keys)
+    return routed[0], _merged(zip(keyed, (path.rate for path in routed[1]), strict=True))
 
 
 def _merged(paths: Iterable[tuple[tuple[int, int, Route], Fraction]]) -> _Paths:
@@ -171,7 +171,7 @@ def _over_ports(topology: Topology, pairs: list[Pair]) -> dict[Pair, Route]:
         feeder, out = shape.feeds[port]
         first = (*(inside[i, feeder] if i != feeder else ()), *out)
         before, after = [link[a][number] for number in first], [link[b][number] for number in entry]
-        across = hosts.fabric.way(hosts.fabric.ends[a][port], hosts.fabric.ends[b][port]) or ()
+        across = hosts.fabric.route(hosts.fabric.ends[a][port], hosts.fabric.ends[b][port]) or ()
         routes[start, end] = (*before, outof[a][port], *across, into[b][port], *after)
     return routes
 

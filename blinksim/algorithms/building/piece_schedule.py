@@ -24,75 +24,75 @@ from blinksim.traffic import Traffic
 
 
 class RailRoutes:
-    """Numbers of routes for sends; what goes the same way has the same number."""
+    """Numbers of routes for sends; what takes the same route has the same number."""
 
     def __init__(self, rails: Rails) -> None:
         self.rails = rails
         self.listed: list[Route] = []
 
-    def inside(self, node: Ints, i: Ints, k: Ints, turn: Ints | None = None) -> Ints:
+    def inside(self, node: Ints, i: Ints, k: Ints, choice: Ints | None = None) -> Ints:
         """Routes inside nodes from member `i` to member `k`.
 
-        turn: which of several equal ways each takes, counted round; by default those of two members take turns.
+        choice: which of several equal routes each takes, modulo their number; default: round-robin.
         """
         local = self.rails.local
-        ways = self.rails.inside
-        return self._in_turn((node * local + i) * local + k, lambda key: ways[key], turn)
+        routes = self.rails.inside
+        return self._round_robin((node * local + i) * local + k, lambda key: routes[key], choice)
 
-    def across(self, a: Ints, b: Ints, k: Ints, way: Ints, turn: Ints | None = None) -> Ints:
-        """Routes from node `a` to node `b` over `way` of place `k`, those between switches of the fabric in turn."""
+    def across(self, a: Ints, b: Ints, k: Ints, port: Ints, choice: Ints | None = None) -> Ints:
+        """Routes from node `a` to node `b` over `port` of place `k`, round-robin between switches of the fabric."""
         rails = self.rails
         nodes, local = rails.ranks.shape
         width = rails.exit.shape[2]
 
-        def ways(key: int) -> Sequence[Route]:
+        def routes(key: int) -> Sequence[Route]:
             key, v = divmod(key, width)
             key, k = divmod(key, local)
             a, b = divmod(key, nodes)
             up, down = rails.up[a * local + k][v], rails.down[b * local + k][v]
             between = int(rails.exit[a, k, v]), int(rails.entry[b, k, v])
             middle = rails.trunks[between] if between[0] != between[1] else ((),)
-            return [(*up, *way, *down) for way in middle]
+            return [(*up, *trunk, *down) for trunk in middle]
 
-        return self._in_turn(((a * nodes + b) * local + k) * width + way, ways, turn)
+        return self._round_robin(((a * nodes + b) * local + k) * width + port, routes, choice)
 
-    def messages(self, a: Ints, b: Ints, k: Ints, way: Ints, step: Ints | None = None) -> Ints:
-        """As `across`, where all that goes one way in a step is a message and takes one route.
+    def messages(self, a: Ints, b: Ints, k: Ints, port: Ints, step: Ints | None = None) -> Ints:
+        """As `across`, where all over one port in a step is a message and takes one route.
 
-        Messages between the same two switches of the fabric take its ways in turn.
+        Messages between the same two switches of the fabric take its routes round-robin.
         """
         rails, step = self.rails, np.zeros_like(a) if step is None else step
         shape = (int(step.max(initial=0)) + 1, rails.nodes, rails.nodes, rails.local, rails.exit.shape[2])
-        found, where = np.unique(np.ravel_multi_index((step, a, b, k, way), shape), return_inverse=True)
-        _, a, b, k, way = np.unravel_index(found, shape)
-        between = rails.exit[a, k, way] * len(rails.topology.devices) + rails.entry[b, k, way]
-        turn = np.empty(len(found), dtype=np.int64)
-        turn[np.argsort(between, kind="stable")] = places(np.unique(between, return_counts=True)[1])
-        return np.asarray(self.across(a, b, k, way, turn)[where])
+        keys, where = np.unique(np.ravel_multi_index((step, a, b, k, port), shape), return_inverse=True)
+        _, a, b, k, port = np.unravel_index(keys, shape)
+        between = rails.exit[a, k, port] * len(rails.topology.devices) + rails.entry[b, k, port]
+        choice = np.empty(len(keys), dtype=np.int64)
+        choice[np.argsort(between, kind="stable")] = places(np.unique(between, return_counts=True)[1])
+        return np.asarray(self.across(a, b, k, port, choice)[where])
 
-    def _in_turn(self, keys: Ints, ways: Callable[[int], Sequence[Route]], turn: Ints | None) -> Ints:
-        found, place = np.unique(keys, return_inverse=True)
-        lists = [ways(key) for key in found.tolist()]
-        counts = np.array([len(one) for one in lists], dtype=np.int64)
+    def _round_robin(self, keys: Ints, routes: Callable[[int], Sequence[Route]], choice: Ints | None) -> Ints:
+        unique_keys, place = np.unique(keys, return_inverse=True)
+        lists = [routes(key) for key in unique_keys.tolist()]
+        counts = np.array([len(equal) for equal in lists], dtype=np.int64)
         first = len(self.listed) + np.concatenate(([0], np.cumsum(counts)[:-1])) if len(lists) else counts
-        self.listed += [way for one in lists for way in one]
-        if turn is None:
+        self.listed += [route for equal in lists for route in equal]
+        if choice is None:
             order = np.argsort(place, kind="stable")
-            turn = np.empty(len(keys), dtype=np.int64)
-            starts = np.searchsorted(place[order], np.arange(len(found)))
-            turn[order] = np.arange(len(keys)) - np.repeat(starts, np.bincount(place, minlength=len(found)))
-        return np.asarray(first[place] + turn % counts[place])
+            choice = np.empty(len(keys), dtype=np.int64)
+            starts = np.searchsorted(place[order], np.arange(len(unique_keys)))
+            choice[order] = np.arange(len(keys)) - np.repeat(starts, np.bincount(place, minlength=len(unique_keys)))
+        return np.asarray(first[place] + choice % counts[place])
 
     def flat(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """All routes as `Schedule` takes them."""
         lengths = np.array([0, *map(len, self.listed)])
-        return np.cumsum(lengths).astype(np.int32), np.array([x for way in self.listed for x in way], dtype=np.int32)
+        return np.cumsum(lengths).astype(np.int32), np.array([x for path in self.listed for x in path], dtype=np.int32)
 
 
 def through_others(rails: Rails) -> bool:
-    """True if a way inside a node passes another member."""
+    """True if a route inside a node passes another member."""
     links = rails.topology.links
-    inner = {links[link].dst for ways in rails.inside for way in ways for link in way[:-1]}
+    inner = {links[link].dst for routes in rails.inside for route in routes for link in route[:-1]}
     return any(rails.topology.device(name).holds for name in inner)
 
 
@@ -109,7 +109,7 @@ def step_loads(rails: Rails, sums: Sums, collective: Collective, size: int) -> S
          rails.loads(inner[1].astype(float), idle)]
     )  # fmt: skip
     alpha, each, longest = (np.zeros((3, count)) for _ in range(3))
-    inside, up, down = (_Delays(rails, ways) for ways in (rails.inside, rails.up, rails.down))
+    inside, up, down = (_Delays(rails, routes) for routes in (rails.inside, rails.up, rails.down))
 
     def highest(alpha: Floats, uses: Uses, of_route: Floats) -> None:
         np.maximum.at(alpha, uses.resource, of_route[uses.route])
@@ -121,7 +121,7 @@ def step_loads(rails: Rails, sums: Sums, collective: Collective, size: int) -> S
     goes = sums.across > 0
     up.start(goes.sum(axis=1).ravel(), each[1], longest[1])
     ends = up.alpha.reshape(nodes, 1, local) + down.latency.reshape(1, nodes, local)
-    middle = max((_Delays(rails, [ways]).latency[0] for ways in rails.trunks.values()), default=0.0)
+    middle = max((_Delays(rails, [routes]).latency[0] for routes in rails.trunks.values()), default=0.0)
     whole = np.where(goes, ends + middle, 0.0)
     highest(alpha[1], rails.up_uses, whole.max(axis=1).ravel())
     highest(alpha[1], rails.down_uses, whole.max(axis=0).ravel())
@@ -132,18 +132,18 @@ def step_loads(rails: Rails, sums: Sums, collective: Collective, size: int) -> S
 
 
 class _Delays:
-    """Of the ways of routes: seconds of latency and overhead of the slowest, and where messages start."""
+    """Of lists of equal routes: seconds of latency and overhead of the slowest, and where messages start."""
 
-    def __init__(self, rails: Rails, ways: Sequence[Sequence[Route]]) -> None:
+    def __init__(self, rails: Rails, routes: Sequence[Sequence[Route]]) -> None:
         columns, first = rails.topology.link_columns, rails.resources.of_link
-        self.latency, self.overhead = np.zeros(len(ways)), np.zeros(len(ways))
+        self.latency, self.overhead = np.zeros(len(routes)), np.zeros(len(routes))
         starts: list[tuple[int, int, float]] = []
-        for number, alternatives in enumerate(ways):
-            for way in alternatives:
-                overhead = float(columns.overhead[way[0]])
-                self.latency[number] = max(self.latency[number], float(columns.latency[list(way)].sum()))
+        for number, alternatives in enumerate(routes):
+            for route in alternatives:
+                overhead = float(columns.overhead[route[0]])
+                self.latency[number] = max(self.latency[number], float(columns.latency[list(route)].sum()))
                 self.overhead[number] = max(self.overhead[number], overhead)
-                starts.append((number, int(first[way[0]]), overhead))
+                starts.append((number, int(first[route[0]]), overhead))
         self._starts = starts
 
     @property
@@ -151,7 +151,7 @@ class _Delays:
         return self.latency + self.overhead
 
     def start(self, messages: Ints, each: Floats, longest: Floats) -> None:
-        """Adds the overheads of so many messages on each route, one for every way, and notes the longest."""
+        """Adds the overheads of so many messages on each of several equal routes, and notes the longest."""
         if not self._starts:
             return
         route, resource, overhead = (np.array(column) for column in zip(*self._starts, strict=True))
@@ -195,11 +195,11 @@ def aim(rails: Rails, traffic: Traffic) -> float:
 
 
 def alike(rails: Rails) -> bool:
-    """True if all members of all nodes have ways to the fabric and back, of one rate each."""
-    found = [np.full(rails.open.size, np.inf) for _ in range(2)]
-    for rate, uses in zip(found, (rails.up_uses, rails.down_uses), strict=True):
+    """True if all members of all nodes have routes to the fabric and back, of one rate each."""
+    rates = [np.full(rails.open.size, np.inf) for _ in range(2)]
+    for rate, uses in zip(rates, (rails.up_uses, rails.down_uses), strict=True):
         np.minimum.at(rate, uses.route, rails.rate[uses.resource] / uses.part)
-    return bool(rails.open.all()) and all(len(np.unique(rate)) == 1 for rate in found)
+    return bool(rails.open.all()) and all(len(np.unique(rate)) == 1 for rate in rates)
 
 
 def of_pieces(
@@ -214,11 +214,11 @@ def of_pieces(
 ) -> Schedule:
     """The schedule of pieces, each on a path of its own.
 
-    joined: in three steps, where all that goes the same way is sent together.
+    joined: in three steps, where all with the same route is sent together.
     """
     # Every node sends to the next one first, and every member to the next place there, so that none takes in all.
     nodes, local = rails.ranks.shape
-    order = np.lexsort((pieces.way, pieces.i, (pieces.j - pieces.i) % local, (pieces.b - pieces.a) % nodes))
+    order = np.lexsort((pieces.port, pieces.i, (pieces.j - pieces.i) % local, (pieces.b - pieces.a) % nodes))
     in_rounds = Pieces(*(getattr(pieces, column.name)[order] for column in fields(pieces)))
     routes, pieces = RailRoutes(rails), in_rounds
     count, own, i, j = len(pieces.amount), within.own, within.i, within.j
@@ -236,13 +236,13 @@ def of_pieces(
             strict=True,
         )
     )
-    # All at once: what goes the same way between two members takes its ways in turn, or is one message.
+    # All at once: what goes between the same two members takes its routes round-robin, or is one message.
     inner_route = routes.inside(node, x, y, step if joined else None)
     sends = [(chunk, device[node, x], device[node, y], step, inner_route, np.zeros_like(step))]
     ends = device[pieces.a, pieces.k], device[pieces.b, pieces.k]
-    crossing = (pieces.a, pieces.b, pieces.k, pieces.way)
+    crossing = (pieces.a, pieces.b, pieces.k, pieces.port)
     across = routes.messages(*crossing) if joined else routes.across(*crossing)
-    channel = pieces.way if joined else np.zeros_like(pieces.way)
+    channel = pieces.port if joined else np.zeros_like(pieces.port)
     sends.append((np.arange(count), *ends, (first | joined).astype(np.int64), across, channel))
     common = gcd(size, int(np.gcd.reduce(amount)))
     ranks = rails.ranks

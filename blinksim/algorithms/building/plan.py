@@ -129,19 +129,19 @@ class Plan(Builder):
         if not len(new):
             return np.asarray(routes[place])
         new = new[np.sort(np.unique(keys[new], return_index=True)[1])]
-        found = self._routes_of(Pairs.of(self.topology, src[new].astype(np.int64), dst[new].astype(np.int64)))
-        known, routes = np.concatenate([known, keys[new]]), np.concatenate([routes, found])
+        added = self._routes_of(Pairs.of(self.topology, src[new].astype(np.int64), dst[new].astype(np.int64)))
+        known, routes = np.concatenate([known, keys[new]]), np.concatenate([routes, added])
         order = np.argsort(known, kind="stable")
         known, routes = self._known = known[order], routes[order]
         return np.asarray(routes[np.searchsorted(known, keys)])
 
     def _routes_of(self, pairs: Pairs) -> Ints:
         """Of many pairs, one is searched for all that symmetries take it to."""
-        found = searched(self.algorithm, self.topology, pairs)
+        paths = searched(self.algorithm, self.topology, pairs)
         if pairs.group is None:
-            return np.array(self.add_routes(found), dtype=np.int64)
+            return np.array(self.add_routes(paths), dtype=np.int64)
         # Pairs that have not sent yet have routes that nobody added.
-        start, links = np.cumsum([0, *map(len, found)]), np.array([link for route in found for link in route])
+        start, links = np.cumsum([0, *map(len, paths)]), np.array([link for route in paths for link in route])
         return self.add_new_routes(*pairs.images(start, links))
 
     def add_trees(self, trees: Iterable[Tree]) -> None:
@@ -231,12 +231,12 @@ def _pruned(edges: tuple[Edge, ...], rank: Mapping[int, int]) -> tuple[Edge, ...
     if all(child in rank for _, child, _ in edges):
         return edges
     needed: set[int] = set()
-    kept = []
+    chosen = []
     for edge in reversed(edges):
         if edge[1] in rank or edge[1] in needed:
             needed.add(edge[0])
-            kept.append(edge)
-    return tuple(reversed(kept))
+            chosen.append(edge)
+    return tuple(reversed(chosen))
 
 
 def _whole(what: str, values: npt.ArrayLike) -> npt.NDArray[np.int32]:
@@ -420,8 +420,8 @@ class Moves:
         if image is not None:
             src, dst = image[src], image[dst]
         if self._links:
-            ways = zip(number.tolist(), src.tolist(), dst.tolist(), strict=True)
-            route = np.array(plan.add_routes(self._links.get(at) or plan.router.route(a, b) for at, a, b in ways))
+            sends = zip(number.tolist(), src.tolist(), dst.tolist(), strict=True)
+            route = np.array(plan.add_routes(self._links.get(at) or plan.router.route(a, b) for at, a, b in sends))
             channel = plan.channel((src * len(plan.topology.devices) + dst).tolist())
         else:
             # Every pair of devices has a route of its own.
@@ -454,14 +454,14 @@ class SwitchPlan(Plan):
 
     def switches_of(self, group: Sequence[int], abilities: Iterable[str]) -> dict[int, Fraction]:
         """The switches with these abilities that every GPU of a group is linked to both ways, by the narrowest link."""
-        wanted, found = set(abilities), {}
+        wanted, rates = set(abilities), {}
         for switch in sorted(self._switches[group[0]]):
             if wanted <= self.topology.devices[switch].in_network:
                 ends = [(gpu, switch) for gpu in group] + [(switch, gpu) for gpu in group]
                 narrowest = min(self._width.get(pair, -1) for pair in ends)
                 if narrowest >= 0:
-                    found[switch] = self._rates[narrowest]
-        return found
+                    rates[switch] = self._rates[narrowest]
+        return rates
 
     def reading_switches(
         self, group: Sequence[int], abilities: Iterable[str] = ("multicast", "reduce_into_reader")
@@ -470,12 +470,12 @@ class SwitchPlan(Plan):
 
         Raises `InfeasibleError` if there are none.
         """
-        found = self.switches_of(group, abilities)
-        if not found:
+        rates = self.switches_of(group, abilities)
+        if not rates:
             raise InfeasibleError(
                 f"{self.algorithm} needs a switch that multicasts and reduces into readers, linked to all GPUs of a "
                 f"node; {self.topology.name} has none (machine files say it, or an edit such as "
                 "'nvswitch can=forward,multicast,reduce_into_reader')"
             )
-        total = sum(found.values())
-        return {switch: rate / total for switch, rate in found.items()}
+        total = sum(rates.values())
+        return {switch: rate / total for switch, rate in rates.items()}

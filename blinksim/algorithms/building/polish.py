@@ -21,7 +21,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.packing.choose import MOST_PARTS, Choice, Selection
 from blinksim.packing.columns import Arc, Column, Mix, Symmetry, best_mix, find_hops, hop_symmetries, images
-from blinksim.packing.expansion import turned
+from blinksim.packing.expansion import reversed_hops
 from blinksim.packing.tree_columns import entry_trees, low_trees
 from blinksim.schedule.loads import rate as load_rate
 from blinksim.schedule.loads import resources
@@ -133,7 +133,7 @@ class _Question:
         self.topology, self.collective, self.bound = topology, collective, bound
         # Every edge of a tree has one route, as those of the given trees.
         hops = find_hops(topology, divided=False)
-        self.hops = turned(hops) if collective.collects else hops
+        self.hops = reversed_hops(hops) if collective.collects else hops
         self.members = hops.vertices[: hops.members]
         # Every root of an allgather needs its own rate, which makes it a group; in an allreduce the roots are free.
         self.both = collective.name == "allreduce"
@@ -143,7 +143,7 @@ class _Question:
 
     def compared(self, seconds: float, seed: int) -> list[Point]:
         """One point per height at which all trees can be listed and the rate grows, up to the bound."""
-        found: list[tuple[int, list[Column], Mix, bool]] = []
+        entries: list[tuple[int, list[Column], Mix, bool]] = []
         for height in range(1, len(self.members)):
             columns, whole = self.columns(height), True
             if columns is None and height == _ENTRY_HEIGHT:
@@ -152,18 +152,18 @@ class _Question:
                 break
             if {column.group for column in columns} == set(range(len(self.roots))):
                 mix = best_mix(columns, self.hops.capacity, groups=len(self.roots))
-                if not found or mix.rate > found[-1][2].rate:
-                    found.append((height, columns, mix, whole))
+                if not entries or mix.rate > entries[-1][2].rate:
+                    entries.append((height, columns, mix, whole))
                 if mix.rate * self.hops.unit * len(self.roots) >= self.bound.rate:
                     break
         worth = self.bound.rate / self.hops.unit / len(self.roots) * _WORTH
-        found = [entry for entry in found if entry[2].rate >= worth]
-        known = hop_symmetries(self.hops) if found else []
+        entries = [entry for entry in entries if entry[2].rate >= worth]
+        known = hop_symmetries(self.hops) if entries else []
         points = []
-        for number, (height, columns, mix, whole) in enumerate(found):
+        for number, (height, columns, mix, whole) in enumerate(entries):
             # Most users want the fastest point, so it gets half of the time.
-            part = seconds / 2 if number == len(found) - 1 else seconds / 2 / (len(found) - 1)
-            chosen = self._compared(columns, mix, known, part if len(found) > 1 else seconds, seed)
+            part = seconds / 2 if number == len(entries) - 1 else seconds / 2 / (len(entries) - 1)
+            chosen = self._compared(columns, mix, known, part if len(entries) > 1 else seconds, seed)
             points.append(self._point([self._branches(column) for column in columns], *chosen, height, whole))
         return points
 
@@ -180,7 +180,7 @@ class _Question:
                 mix = other
         weight = dict(zip(mix.columns, mix.rates, strict=True))
         own = lcm(*(rate.denominator for rate in mix.rates))
-        mapped = [images(columns, turn, self.roots, both=self.both) for turn in known]
+        mapped = [images(columns, symmetry, self.roots, both=self.both) for symmetry in known]
         maps = [entry for entry in mapped if entry is not None]
         best: tuple[Choice, Selection] | None = None
         for parts in sorted({mix.rate.denominator, own}):
@@ -210,7 +210,7 @@ class _Question:
 
     def columns(self, height: int) -> list[Column] | None:
         """All trees of at most that height; None if they are too many."""
-        found: list[Column] = []
+        columns: list[Column] = []
         seen: set[frozenset[frozenset[int]]] = set()
         for group, root in enumerate(self.members if self.both else self.roots):
             for arcs in low_trees(self.hops, root, height):
@@ -220,10 +220,10 @@ class _Question:
                     if shape in seen or any((b, a) not in self.hops.routes for a, b in arcs):
                         continue
                     seen.add(shape)
-                found.append(self._column(arcs, group))
-                if len(found) > MOST_TREES:
+                columns.append(self._column(arcs, group))
+                if len(columns) > MOST_TREES:
                     return None
-        return found
+        return columns
 
     def _column(self, arcs: tuple[Arc, ...], group: int) -> Column:
         used = (*arcs, *((b, a) for a, b in arcs)) if self.both else arcs
@@ -269,8 +269,8 @@ class _Question:
             # A schedule that is as fast and no taller is an answer to start from.
             starts = [n for n, rate in enumerate(rates) if tallest[n] <= level and rate >= rates[0]]
             shares = [[total * parts * row.owners.get(n, Fraction(0)) for row in allowed] for n in starts]
-            whole = [list(map(int, one)) for one in shares if all(share.denominator == 1 for share in one)]
-            known = min(whole, key=lambda one: sum(amount > 0 for amount in one), default=None)
+            whole = [list(map(int, own)) for own in shares if all(share.denominator == 1 for share in own)]
+            known = min(whole, key=lambda own: sum(amount > 0 for amount in own), default=None)
             choice = Choice([row.column for row in allowed], self.hops.capacity, total / len(self.roots), parts)
             selection = choice.fewest(seconds / len(levels), seed, known=known)
             if selection is not None:
@@ -312,8 +312,8 @@ class _Question:
 
 def _front(points: Sequence[Point]) -> list[Point]:
     """Those that no other point equals or betters in rate, height and number of trees; lowest first."""
-    kept: list[Point] = []
+    front: list[Point] = []
     for point in sorted(points, key=lambda p: (p.height, -p.rate, p.trees)):
-        if not any(other.rate >= point.rate and other.trees <= point.trees for other in kept):
-            kept.append(point)
-    return kept
+        if not any(other.rate >= point.rate and other.trees <= point.trees for other in front):
+            front.append(point)
+    return front

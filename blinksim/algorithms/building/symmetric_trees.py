@@ -33,17 +33,17 @@ from blinksim.topology.graph import Topology
 from blinksim.topology.group import CommutingGroup, commuting_group, find_commuting_group
 
 
-def host_turns(hosts: Hosts, devices: int) -> list[NDArray[np.int64]]:
-    """Turns of the hosts of one kind below the same switches, and of leaves whose hosts are of the most frequent kind.
+def host_rotations(hosts: Hosts, devices: int) -> list[NDArray[np.int64]]:
+    """Rotations of hosts of one kind below the same switches, and of leaves of the most frequent kind.
 
-    Hosts below several such leaves of one size turn at once too, which commutes with turns of the leaves.
+    Hosts below several such leaves of one size rotate together too, which commutes with rotating the leaves.
 
     devices: how many devices the cluster has. What is no symmetry is for the caller to find.
     """
-    kinds, found = kinds_of(hosts), list[NDArray[np.int64]]()
+    kinds, rotations = kinds_of(hosts), list[NDArray[np.int64]]()
     leaves: dict[int, list[tuple[int, ...]]] = defaultdict(list)
 
-    def turn(rounds: Iterable[Sequence[Sequence[int]]]) -> None:
+    def rotate(rounds: Iterable[Sequence[Sequence[int]]]) -> None:
         """Of every round, each group of hosts to the place of the next one, with the switches at their ports."""
         goes = np.arange(devices)
         for groups in rounds:
@@ -52,7 +52,7 @@ def host_turns(hosts: Hosts, devices: int) -> list[NDArray[np.int64]]:
                     held = (hosts.device[a] >= 0) & (hosts.device[b] >= 0)
                     goes[hosts.device[a][held]] = hosts.device[b][held]
                     goes[list(hosts.fabric.ends[a])] = list(hosts.fabric.ends[b])
-        found.append(goes)
+        rotations.append(goes)
 
     for leaf in hosts.fabric.leaves:
         alike: dict[int, list[list[int]]] = defaultdict(list)
@@ -60,15 +60,15 @@ def host_turns(hosts: Hosts, devices: int) -> list[NDArray[np.int64]]:
             alike[kinds[host]].append([host])
         for group in alike.values():
             if len(group) > 1:
-                turn([group])
+                rotate([group])
         if len(alike) == 1 and 0 in alike:
             leaves[len(leaf)].append(leaf)
     for size, several in leaves.items():
         if len(several) > 1:
-            turn([several])
+            rotate([several])
             if size > 1:
-                turn([[host] for host in leaf] for leaf in several)
-    return found
+                rotate([[host] for host in leaf] for leaf in several)
+    return rotations
 
 
 # Sends of the trees from which on one of each sort is said once: written out, they take a file of more than 1 MB.
@@ -90,49 +90,49 @@ def symmetric_packed(topology: Topology, collective: Collective, bound: BoundRes
     trees of hosts; else None, and they must be searched."""
     if not many_sends(topology, collective, FEW_SENDS):
         return None
-    found = symmetric_trees(topology, collective, bound.rate)
+    schedule = symmetric_trees(topology, collective, bound.rate)
     least = (1 - accepted_gap(topology, collective)) * bound.rate
-    if found is None or found.rate is None or found.rate < least:
+    if schedule is None or schedule.rate is None or schedule.rate < least:
         return None
-    # Symmetries may change trees in so many ways that all of them could not be written out, where one by one they can.
+    # Symmetries may change trees into so many that all of them could not be written out, where one by one they can.
     plain = many_sends(topology, collective, _MOST_IN_FULL)
-    return found if plain or many_sends(topology, collective, -(-found.sends // _MOST_TIMES)) else None
+    return schedule if plain or many_sends(topology, collective, -(-schedule.sends // _MOST_TIMES)) else None
 
 
 def symmetric_trees(topology: Topology, collective: Collective, aim: Fraction) -> SymmetricSchedule | None:
     """Those of alike hosts, or of alike devices; None if the machine is neither. aim: algbw, bytes/s."""
-    return symmetric_host_trees(topology, collective, aim) or symmetric_turned_trees(topology, collective, aim)
+    return symmetric_host_trees(topology, collective, aim) or symmetric_device_trees(topology, collective, aim)
 
 
 def symmetric_host_trees(topology: Topology, collective: Collective, aim: Fraction) -> SymmetricSchedule | None:
-    """The trees of a cluster of alike hosts; None if it is none, or nothing turns it. aim: algbw, bytes/s."""
+    """The trees of a cluster of alike hosts; None if it is none, or it has no such group. aim: algbw, bytes/s."""
     if collective.name not in COLLECTIVES or topology.nodes < 2:
         return None
     hosts = read_hosts(topology)
-    turns = None if hosts is None else find_commuting_group(topology, host_turns(hosts, len(topology.devices)))
-    if hosts is None or turns is None:
+    rotations = None if hosts is None else find_commuting_group(topology, host_rotations(hosts, len(topology.devices)))
+    if hosts is None or rotations is None:
         return None
     best: SymmetricSchedule | None = None
     shard = aim / topology.ranks * (2 if collective.name == "allreduce" else 1)
-    # Members of a host may share its ports in a way that symmetries inside the host do not keep. So those that leave
+    # Members of a host may share its ports such that symmetries inside the host change that. So those that leave
     # every device in its place in its host come second.
-    place = np.full(len(turns.first), -1)
+    place = np.full(len(rotations.first), -1)
     there = hosts.device >= 0
     place[hosts.device[there]] = np.nonzero(there)[1]
-    for group in dict.fromkeys((turns, turns.keeping(place))):
+    for group in dict.fromkeys((rotations, rotations.keeping(place))):
         if group is None:
             continue
         plan, stands = Plan(topology, collective, "packed", "forest"), Stands(group)
         if add_host_trees(plan, topology, shard, pairs_of_links(topology), hosts, stands):
-            found = weighed(plan.finish(rounded=True), group, stands.counts)
-            if found is not None and (best is None or (found.rate or 0) > (best.rate or 0)):
-                best = found
+            schedule = weighed(plan.finish(rounded=True), group, stands.counts)
+            if schedule is not None and (best is None or (schedule.rate or 0) > (best.rate or 0)):
+                best = schedule
         if best is not None and best.rate == aim:
             break
     return best
 
 
-def symmetric_turned_trees(topology: Topology, collective: Collective, aim: Fraction) -> SymmetricSchedule | None:
+def symmetric_device_trees(topology: Topology, collective: Collective, aim: Fraction) -> SymmetricSchedule | None:
     """The trees of a machine of direct links in which symmetries take any member to any other by one element each.
 
     None if it is none, or such trees do not hold the aim (algbw, bytes/s).
@@ -143,17 +143,17 @@ def symmetric_turned_trees(topology: Topology, collective: Collective, aim: Frac
     plain = all(device.capacity is None for device in topology.devices) and len(set(key.tolist())) == len(key)
     if collective.name not in COLLECTIVES or count != topology.ranks or not plain:
         return None
-    pairs, turns = pairs_of_links(topology), commuting_group(topology)
-    if pairs is None or turns is None or turns.size != count:
+    pairs, group = pairs_of_links(topology), commuting_group(topology)
+    if pairs is None or group is None or group.size != count:
         return None
-    ways = 2 if collective.name == "allreduce" else 1
-    exponents, own = turns.place - turns.place[0], np.flatnonzero(tail == 0)
-    heads = np.stack([turns.along(exponents, np.full(count, end)) for end in head[own].tolist()], axis=1)
+    phases = 2 if collective.name == "allreduce" else 1
+    exponents, own = group.place - group.place[0], np.flatnonzero(tail == 0)
+    heads = np.stack([group.along(exponents, np.full(count, end)) for end in head[own].tolist()], axis=1)
     capacity = [topology.links[link].bandwidth for link in own.tolist()]
-    found = trees_of_first(heads, capacity, aim / count * ways)
-    if found is None:
+    packed = trees_of_first(heads, capacity, aim / count * phases)
+    if packed is None:
         return None
-    trees, units = found
+    trees, units = packed
     order = np.argsort(key)
     plan = Plan(topology, collective, "packed", "forest")
     for parents, children, amount in trees:
@@ -162,16 +162,16 @@ def symmetric_turned_trees(topology: Topology, collective: Collective, aim: Frac
         down = tuple((a, b, (link,)) for a, b, link in edges) if collective.ends == EVERY else ()
         up = tuple((a, b, (pairs[link],)) for a, b, link in edges) if collective.reduces else ()
         plan.add_trees([Tree(0, Fraction(amount, units * count), down, up)])
-    return weighed(plan.finish(rounded=True), turns, [count] * len(trees))
+    return weighed(plan.finish(rounded=True), group, [count] * len(trees))
 
 
-def weighed(parts: Schedule, turns: CommutingGroup, counts: Sequence[int]) -> SymmetricSchedule | None:
+def weighed(parts: Schedule, group: CommutingGroup, counts: Sequence[int]) -> SymmetricSchedule | None:
     """The schedule in which the images of every chunk together have the share of all that it stands for.
 
-    A chunk has more images than that if what turns the rest of the machine changes its tree: then each has less. None
-    if shares get too long. parts: with the share of one chunk. counts: for how many each stands.
+    A chunk has more images than that if what permutes the rest of the machine changes its tree: then each has less.
+    None if shares get too long. parts: with the share of one chunk. counts: for how many each stands.
     """
-    whole = SymmetricSchedule(parts, turns)
+    whole = SymmetricSchedule(parts, group)
     factor = [Fraction(many, times) for many, times in zip(counts, whole.times.tolist(), strict=True)]
     if all(part == 1 for part in factor):
         return whole
@@ -179,4 +179,4 @@ def weighed(parts: Schedule, turns: CommutingGroup, counts: Sequence[int]) -> Sy
     if parts.share_den * common > MOST_DENOMINATOR:
         return None
     scaled = parts.share_num * np.array([int(part * common) for part in factor], dtype=np.int64)
-    return SymmetricSchedule(replace(parts, share_num=scaled, share_den=parts.share_den * common), turns)
+    return SymmetricSchedule(replace(parts, share_num=scaled, share_den=parts.share_den * common), group)
