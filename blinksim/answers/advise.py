@@ -183,7 +183,7 @@ class NvlsGain:
         return self.off.time_s / self.on.time_s
 
     def sentence(self) -> str:
-        """What it is worth, in words."""
+        """Its worth, in words."""
         if not self.taken and self.at_most <= 1:
             article = "an" if self.collective[0] in "aeiou" else "a"
             why = f"nothing to gain for {article} {self.collective}, whose busier direction of a port carries as much"
@@ -212,7 +212,7 @@ class NvlsGain:
 
 
 def nvls_gain(expectation: Expectation, size: int, *, real: bool) -> NvlsGain | None:
-    """What NVLS is worth for `size` bytes; None where NCCL cannot use it.
+    """The worth of NVLS for `size` bytes; None where NCCL cannot use it.
 
     real: by measured constants, where there are any of both choices; else by NCCL's own model.
     """
@@ -500,7 +500,7 @@ def _in_force(
     size: int,
     multicast: bool,
 ) -> Expectation:
-    """What NCCL should reach, on the part at the rates at which the schedules are timed."""
+    """The expectation of NCCL, on the part at the rates at which the schedules are timed."""
 
     def times_programs(part: Topology) -> bool:
         """True if constants of running programs that were measured on such GPUs are in force on a selected part."""

@@ -356,7 +356,7 @@ def _launched(rivals: Contest, best: Projection) -> str:
 
 
 def _beside(part: Topology, best: Projection, launched: str, *, by_default: bool) -> str:
-    """What stands beside the quickest: launches where only links count, and switches that add where those count too."""
+    """Notes beside the quickest: launches where only links count, and switches that add where those count too."""
     from blinksim.timing.execution_model import nvls_time
 
     if by_default and best.model == LINKS_ONLY:

@@ -89,12 +89,12 @@ class AtSize:
 
     @property
     def formula_s(self) -> float | None:
-        """What the sums of alpha and beta say of a simulated schedule."""
+        """The time of a simulated schedule by sums of alpha and beta."""
         return self.projection.details.get("alpha_beta_s")
 
     @property
     def messages(self) -> MessagesName | None:
-        """What is a message in the simulation; None without one."""
+        """The kind of message in the simulation; None without one."""
         return self.projection.details.get("messages")
 
     @property
@@ -108,7 +108,7 @@ class AtSize:
         return all(self.time_s <= other.time_s for other in self.alternatives)
 
     def to_dict(self) -> dict[str, Any]:
-        """What ``synth --json`` says of the size."""
+        """The keys of the size for ``synth --json``."""
         found, keys = self.projection, "size_bytes=size time_s least_time_s=least_s time_gap=gap"
         keys += " simulated_s=time_s service messages alpha_beta_s=formula_s" if self.service is not None else ""
         terms = [keyed(term, "name time_s limit") for term in found.terms]
@@ -124,7 +124,7 @@ class AtSize:
 
 @dataclass(frozen=True)
 class Candidates:
-    """What `blinksim.project` considers at a size (bytes), built and timed by the model in force.
+    """Candidates of `blinksim.project` at a size (bytes), built and timed by the model in force.
 
     projections: quickest first; where the links alone count, simulated where that takes no longer than some
     seconds. messages: what is one in these simulations (`blinksim.timing.simulation_options.Options`).
@@ -155,7 +155,7 @@ class Candidates:
         )
 
     def timed(self, schedule: Schedule | SymmetricSchedule, bound: Bound, own: Projection | None = None) -> AtSize:
-        """What a schedule of the same question takes; own: its projection, if that is known.
+        """The time of a schedule of the same question; own: its projection, if that is known.
 
         Raises `InfeasibleError` if the model in force cannot time it.
         """
@@ -275,7 +275,7 @@ def searches(
 
 
 def _so_far(first: Projection, report: Callable[[str], None]) -> Callable[[float], None]:
-    """What tells of the best time so far, in seconds, and of the bound."""
+    """A reporter of the best time so far, in seconds, and of the bound."""
     bound = f", at least {format_time(first.least.time_s)}" if first.least else ""
     best = first.time_s
 

@@ -137,7 +137,7 @@ class Axis:
         return verb + "_".join(words[words[0] in VERBS :]) + units.get(words[-1], "")
 
     def number(self, value: str) -> int | float | str:
-        """What the column holds for a value: a number in the column's unit, or the text; raises `InputError`."""
+        """The cell of a value: a number in the column's unit, or the text; raises `InputError`."""
         kind = self.name.split()[-1]
         if kind in _COUNTS:
             if not (re.fullmatch("[0-9]{1,18}", value) and 1 <= int(value) <= 10**6):

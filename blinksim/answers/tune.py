@@ -293,7 +293,7 @@ def tune_here(
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is tuned for. collectives: NCCL's names. sizes: ascending bytes."""
+    """The target of tuning. collectives: NCCL's names. sizes: ascending bytes."""
 
     collectives: tuple[str, ...] = COLLECTIVES
     sizes: tuple[int, ...] = SIZES
@@ -326,7 +326,7 @@ class _Plan:
 
     @cached_property
     def among(self) -> list[Choice]:
-        """What NCCL can run here, with its own number of channels; rings first."""
+        """Choices that NCCL can run here, with its own number of channels; rings first."""
         return [
             (algorithm, protocol, DEFAULT)
             for algorithm in sorted(ALGORITHMS_OF[self.collective], key=lambda name: name != "ring")
@@ -344,7 +344,7 @@ class _Plan:
         return min(self.among, key=lambda choice: self.time(choice, size))
 
     def wanted(self) -> Iterator[tuple[int, Choice]]:
-        """What to time next, as long as someone asks; between two of them `times` learns of the first."""
+        """Choices to time next, as long as someone asks; between two of them `times` learns of the first."""
         for choice in self.among:
             behind = [self.time(choice, size) / self.time(self.best(size), size) for size in self.sizes]
             if min(behind) > _HOPELESS:

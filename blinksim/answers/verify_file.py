@@ -248,7 +248,7 @@ def _judged(schedule: Schedule | SymmetricSchedule, question: Question, in_place
 
 @dataclass
 class _Findings:
-    """What is wrong, what is not proved, and what else was found, as lines of the answer."""
+    """Errors, unproved claims, and other findings, as lines of the answer."""
 
     wrong: list[str] = field(default_factory=list)
     unproved: list[str] = field(default_factory=list)
@@ -458,7 +458,7 @@ def _of_runtime(
 
 
 def _graph(file: str, text: str, question: Question, release: str) -> FileVerdict:
-    """What NCCL does with a graph file, in words."""
+    """NCCL's use of a graph file, in words."""
     from blinksim.nccl.export.lines import communicator
     from blinksim.nccl.families import PATH_TYPES, PATH_WORDS
     from blinksim.nccl.files.graph_rules import judge

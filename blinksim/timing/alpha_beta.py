@@ -67,7 +67,7 @@ _MOST_A_RANK = 64
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a schedule takes for one size.
+    """The time of a schedule for one size.
 
     terms: in seconds, they add up to the time. bottleneck: the resource that is busy longest. busy: the share
     of the time that it is. steps: dependent sends on the longest path. pieces: how many each chunk is cut
@@ -173,7 +173,7 @@ class Starts:
 
     @classmethod
     def of(cls, schedule: Schedule, spread: Spread, shared: Resources) -> Starts:
-        """What the messages on every route of a schedule occupy, besides their bytes."""
+        """Start overheads of the messages on every route of a schedule."""
         first = spread.links[spread.start[:-1]]
         return cls(spread.first, shared.of_link[first], schedule.topology.link_columns.overhead[first])
 
@@ -199,7 +199,7 @@ def _shares(schedule: Schedule) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """What one step has its resources do, in seconds; arrays (K) over the resources that it uses.
+    """Work of one step on its resources, in seconds; arrays (K) over the resources that it uses.
 
     resource: their numbers. load: all bytes. alpha: of the slowest message across it. each: the overheads of
     one piece of all messages that start there. longest: the longest of these. channels: into how many parts
@@ -276,7 +276,7 @@ def step_kinds(schedule: Schedule, spread: Spread | None = None) -> tuple[list[t
 
 
 def crossed(occupied: RouteUses, alphas: Floats, used: Ints, carried: Floats, resources: int) -> tuple[Floats, Floats]:
-    """What routes carry across each resource, and the alpha of the slowest message there.
+    """Load of routes on each resource, and the alpha of the slowest message there.
 
     alphas: of all routes. used, carried: the routes of a step, and the share of the size that each of them
     carries.

@@ -99,7 +99,7 @@ def enter_named(contest: Contest, names: CandidatesLike, sizes: Collection[int],
 def named(
     candidate: CandidateLike, part: Topology, collective: Collective, sizes: Collection[int] = ()
 ) -> tuple[str, Callable[[], Candidate]]:
-    """What the answer calls a candidate, and how to build its schedule.
+    """The label of a candidate in answers, and how to build its schedule.
 
     Algorithms go by their name in the registry, files by their path, schedules by their algorithm. sizes: in
     bytes, for which it is to be built; building what serves one size raises `InfeasibleError` for several.

@@ -227,7 +227,7 @@ def chunk_bytes(ranks: int, size: int, channels: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class NcclRates:
-    """What NCCL takes among the GPUs of one node that switches join.
+    """NCCL's times among the GPUs of one node that switches join.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
 Answer = Callable[[int], Projection]
-"""What a model without schedules says of a size."""
+"""Projection of a size by a model without schedules."""
 # The models whose times are those of links with latency, overhead and bandwidth.
 ON_LINKS = ("alpha-beta", "simulate")
 # Ranks up to which the bound on the time is a matter of a second.
@@ -152,7 +152,7 @@ def with_least_time(part: Topology, projection: Projection) -> Projection:
 def ceiling_of(
     part: Topology, collective: Collective, granted: Sequence[str] = (), grants: Sequence[str] = ()
 ) -> Ceiling:
-    """What no algorithm exceeds on a selected topology.
+    """The upper bound for all algorithms on a selected topology.
 
     granted: what the topology may do beyond the description of its machine, in words for the answer. grants:
     what its switches may do, of what they can.
@@ -172,5 +172,5 @@ def ceiling_of(
 
 
 def able_of(part: Topology) -> tuple[str, ...]:
-    """What the switches of a machine can do beside forwarding."""
+    """Abilities of a machine's switches beside forwarding."""
     return tuple(ability for ability in BRANCHING if ability in part.in_network)

@@ -396,7 +396,7 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What an evaluator found, in ticks.
+    """The result of an evaluator, in ticks.
 
     finish: when the last piece is delivered. start (pieces, E): when each stage began, if recorded, -1 for
     joints. settled: True if more pieces certainly add no more than the busiest resource's load each. engine:

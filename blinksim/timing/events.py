@@ -129,7 +129,7 @@ def first_come(
 def _arrivals(
     graph: EventGraph,
 ) -> tuple[list[int], Callable[[int, int, int], list[tuple[int, int]]], dict[int, int]]:
-    """What follows the stages of a graph: by stage, a function for deliveries, and what it still waits for.
+    """Successors of the stages of a graph: by stage, a function for deliveries, and what it still waits for.
 
     By stage: the only stage that waits for it, and for nothing else; `_END` if none waits; else `_SEVERAL`.
     """

@@ -186,7 +186,7 @@ class Executed(ScheduleModel):
         return sorted((times.estimate(schedule, size, name) for name in names), key=_time_s)
 
     def details(self, run: Run, schedule: Schedule, rates: ExecutionRates) -> dict[str, Any]:
-        """What else there is to say of a run, by name."""
+        """Further figures of a run, by name."""
         error = rates.error
         return {
             "bottleneck_busy": run.time.ports_s / run.time.time_s,
@@ -306,7 +306,7 @@ def _nvls_terms(part: Topology, size: int) -> tuple[Term, ...]:
 
 
 class NvlsProjection(Projection):
-    """What NVLS takes on GPUs whose switches add."""
+    """The time of NVLS on GPUs whose switches add."""
 
     def facts(
         self, edits: Sequence[str] = (), rivals: int | None = None, left_out: Mapping[str, str] | None = None

@@ -33,7 +33,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What joins the nodes: `count` ports on every node, of class `kind`, each with `bandwidth` bytes/s."""
+    """The network between nodes: `count` ports on every node, of class `kind`, each with `bandwidth` bytes/s."""
 
     kind: str
     count: int

@@ -232,7 +232,7 @@ class NcclTuner(TimingModel):
         return replace(bounded, details={**projection.details, **measured}) if measured else bounded
 
     def _ceiling(self, projection: Projection, found: Prediction, whole: Topology) -> Ceiling | None:
-        """What bounds this time of NCCL's model; None above `MOST_RANKS`."""
+        """The bound on this time of NCCL's model; None above `MOST_RANKS`."""
         if found.job.ranks > MOST_RANKS:
             return None
         details = projection.details
@@ -261,7 +261,7 @@ def projections(prediction: Prediction, whole: Topology, collective: Collective,
 
 
 def choice(prediction: Prediction, whole: Topology, collective: Collective, size: int) -> Projection:
-    """What NCCL chooses, under the name ``nccl``; details say which algorithm and protocol that is."""
+    """The choice of NCCL, under the name ``nccl``; details say which algorithm and protocol that is."""
     collective.check_ranks(prediction.job.ranks)
     best = prediction.best(collective.name, size)
     return replace(_projection(prediction, whole, collective, size, best), algorithm=CHOICE)
@@ -363,7 +363,7 @@ def family_of(algorithm: str) -> str:
 def _ceiling(
     collective: Collective, reduces: bool, far: bool, direct: bool, network: Fraction | None, machine: Topology
 ) -> Ceiling:
-    """What no algorithm exceeds on a machine as NCCL takes it.
+    """The upper bound for all algorithms on a machine as NCCL takes it.
 
     reduces: the switches add (NVLS). far: some paths leave the links that are meant for collectives. direct:
     none leads by way of another GPU. network: bytes/s that NCCL takes adapters to carry, None for what they

@@ -323,7 +323,7 @@ def _chain(constants: Constants, size: int, nodes: int, ranks_per_node: int) -> 
 
 
 def _term(constants: Constants, name: str, amount: Fraction | int, role: str, times: Fraction | int = 1) -> Term:
-    """What `amount` bytes take on `times` links of a role."""
+    """The time of `amount` bytes on `times` links of a role."""
     return Term(name, float(amount / (times * getattr(constants, role))), role)
 
 

@@ -40,7 +40,7 @@ class Ceiling:
 
 
 OF_RUNS = ("calls", "constants")
-"""What a projection says of timed programs that holds for all sizes."""
+"""Details of timed programs in a projection that hold for all sizes."""
 
 
 # What models of links alone count, as `Projection.basis` says it.
@@ -171,7 +171,7 @@ class Projection(Rates, Result):
 
     @property
     def basis(self) -> list[tuple[str, str]]:
-        """What the model includes and the data it rests on, as labels and texts."""
+        """Contents of the model and the data it rests on, as labels and texts."""
         return [("model", self.model + _COUNTED.get(self.model, ""))]
 
     @property
@@ -286,7 +286,7 @@ def rates_words(projections: Iterable[Projection]) -> str:
 
 
 class NcclProjection(Projection):
-    """What NCCL's tuner predicts for one of its algorithms and protocols."""
+    """The prediction of NCCL's tuner for one of its algorithms and protocols."""
 
     @property
     def pick(self) -> str:

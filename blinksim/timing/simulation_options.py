@@ -74,7 +74,7 @@ class Options:
         return efficiency(self.protocol)
 
     def sent(self, form: str) -> MessagesName:
-        """What a message is in a schedule of this form."""
+        """The kind of message in a schedule of this form."""
         return self.messages if form == "steps" else "single"
 
     def offered(self, form: str) -> OfferName:

@@ -32,7 +32,7 @@ _MOST_RECORDED = 3_000_000
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What one link (bus, device, reducer) did. busy_s: seconds; busy: their share of the whole; load_bytes: passed."""
+    """Work of one link (bus, device, reducer). busy_s: seconds; busy: their share of the whole; load_bytes: passed."""
 
     resource: str
     kind: str
@@ -235,7 +235,7 @@ class Timeline(Rates, Result):
 
         @cache
         def line(server: int) -> tuple[Ticks, Ticks, Ticks, Ticks]:
-            """What a server did, in order: (pieces, stages, starts, first of the unbroken busy time of each)."""
+            """Work of a server, in order: (pieces, stages, starts, first of the unbroken busy time of each)."""
             stages = by_server[server_limits[server] : server_limits[server + 1]]
             piece, column = np.nonzero(start[:, stages] >= 0)
             stage = stages[column]

@@ -231,7 +231,7 @@ class ScheduleModel(TimingModel):
         return self.rank(contest, size)
 
     def _checked(self, candidate: Candidate, size: int, gamma: float) -> Breakdown:
-        """What the model says; a model from outside the package may say what is no time."""
+        """The breakdown, checked if the model is from outside the package: that one may say what is no time."""
         own = type(self)
         if not plugins.is_outside(own):
             return self.breakdown_of(candidate, size, gamma)

@@ -114,7 +114,7 @@ class RingModel:
 
     @property
     def name(self) -> str:
-        """What to call the model in answers."""
+        """The model's name in answers."""
         kind = {"direct": "direct sends", "rail_aligned": "sends by rail"}.get(
             self.schedule.algorithm, "NCCL-like rings"
         )
@@ -122,7 +122,7 @@ class RingModel:
 
     @cached_property
     def _figures(self) -> tuple[Resources, Ints, RouteUses, Starts, Floats]:
-        """What the time depends on: resources and their seconds per byte, where messages start, and what they use."""
+        """Inputs of the time: resources and their seconds per byte, where messages start, and what they use."""
         shared, spread = resources(self.topology), single_routes(self.schedule)
         seconds = 1 / np.array([float(rate) for rate in shared.rate])
         occupied, starts = RouteUses.of(spread, shared), Starts.of(self.schedule, spread, shared)
@@ -260,12 +260,12 @@ class Expectation:
 
     @property
     def library(self) -> str:
-        """What to call the library: NCCL, or RCCL on AMD's GPUs."""
+        """The library's name: NCCL, or RCCL on AMD's GPUs."""
         return RCCL.upper() if self.part.device(self.part.members[0]).library == RCCL else NCCL.upper()
 
     @property
     def prediction(self) -> Prediction | None:
-        """What NCCL would do; None where it does not run, or has no model of the collective."""
+        """NCCL's prediction; None where it does not run, or has no model of the collective."""
         return self._asked[0] if self.collective.name in COLLECTIVES else None
 
     @property
@@ -301,7 +301,7 @@ class Expectation:
 
     @property
     def name(self) -> str:
-        """What to call the model in answers."""
+        """The model's name in answers."""
         found = self.prediction
         if not found:
             return self.rings.name

@@ -53,7 +53,7 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Fit(Generic[Name]):
-    """What came out.
+    """The result of a fit.
 
     values: every constant, kept ones among them. intervals: those of 95 %, of the fitted ones. predicted:
     seconds of every observation. residual: log(seen / predicted). weight: 0 (left out) to 1 per observation.

@@ -119,7 +119,7 @@ def stand_in() -> NcclRates:
 
 
 def _prediction(one: Series, version: str = "", multicast: bool = False) -> Prediction | None:
-    """What NCCL did there; None where its model does not say. multicast: True with switches that reduce."""
+    """NCCL's prediction there; None where its model does not say. multicast: True with switches that reduce."""
     machine = at_nccl_rates(one.topology)
     return Expectation(machine, machine, one.collective, multicast=multicast, ran=version).prediction
 

@@ -40,7 +40,7 @@ class Points:
 
 
 def measured_beside(part: Topology, collective: str) -> list[Points]:
-    """What was measured of a collective on a selected part: of our programs, of NCCL, and what others published.
+    """Measured times of a collective on a selected part: of our programs, of NCCL, and what others published.
 
     Empty where the part is no machine of the catalogue, or was changed. Programs are those of the quicker
     protocol.
@@ -176,7 +176,7 @@ def _linked_alike(part: Topology, name: str) -> bool:
 
 
 def _generation(part: Topology, member: str) -> tuple[str, str] | tuple[()]:
-    """What tells generations of GPUs apart: the compute capability of NVIDIA's, the model of others."""
+    """The mark of a generation of GPUs: the compute capability of NVIDIA's, the model of others."""
     attributes = part.device(member).attributes
     key = next((key for key in ("sm", "model") if key in attributes), None)
     return () if key is None else (key, str(attributes[key]))

@@ -125,7 +125,7 @@ def plan(gpus: int) -> tuple[Case, ...]:
 # --- the fit --------------------------------------------------------------------------------------------------------
 
 Map = Callable[[Callable[["Question"], float], Sequence["Question"]], list[float]]
-"""What evaluates many predictions: in this process, or in several."""
+"""The evaluator of many predictions: in this process, or in several."""
 
 COMMON = ("launch_s", "visit_s", "ports.out", "ports.fan", "ports.posted_s", "ports.first_s")
 PACKETS = tuple(

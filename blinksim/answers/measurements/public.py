@@ -44,7 +44,7 @@ def grouped(items: Iterable[Any], key: Callable[[Any], Any]) -> list[tuple[Any, 
 
 
 def job_of(cell: Cell) -> tuple[Any, ...]:
-    """What cells of one curve have in common."""
+    """The key that cells of one curve share."""
     return cell.set, cell.collective, cell.nodes, cell.gpus, cell.placement, cell.nvls
 
 
@@ -76,7 +76,7 @@ class Jobs:
         self._cache = dict[Any, Any]()
 
     def _once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What `make` returns, asked once for every key; None where it cannot be had."""
+        """The result of `make`, called once for every key; None where it cannot be had."""
         if key not in self._cache:
             try:
                 self._cache[key] = make()
@@ -107,7 +107,7 @@ class Jobs:
         return found
 
     def nccl_takes(self, cell: Cell) -> Timing | None:
-        """What NCCL's own model says that NCCL takes, or a forced algorithm; None where it says nothing."""
+        """The time that NCCL's own model chooses, or that of a forced algorithm; None where it says nothing."""
         plan = self._plan(cell)
         if plan is None:
             return None
@@ -133,7 +133,7 @@ class Jobs:
         return LibraryJob(cell.collective, cell.gpus, cell.nodes, cell.set.library, channels, switched and near)
 
     def _plan(self, cell: Cell) -> Prediction | None:
-        """What NCCL finds for the GPUs of a cell; None where another library ran or its model says nothing."""
+        """NCCL's plan for the GPUs of a cell; None where another library ran or its model says nothing."""
         runs = cell.set.library.startswith(NCCL) and cell.gpus <= _MOST_GPUS_A_NODE * cell.nodes
         if not runs or cell.collective not in tuner.COLLECTIVES:
             return None

@@ -158,9 +158,9 @@ def step_counts(collective: str, ranks: int, nodes: int, size: int) -> dict[str,
 # --- the tables -----------------------------------------------------------------------------------------------------
 
 EVERY = "all"
-"""What `spreads.csv` calls all machines together."""
+"""The name of all machines together in `spreads.csv`."""
 EXPECTED, LINKS = "expected", "links"
-"""What measured times are compared to: times by constants, or by links alone at nominal rates."""
+"""References for measured times: times by constants, or by links alone at nominal rates."""
 SIZE_STEPS = (
     (0, "below 32 KiB"),
     (32 * 2**10, "32 to 512 KiB"),

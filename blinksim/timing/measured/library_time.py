@@ -57,7 +57,7 @@ class Interval:
         return f"{format_time(self.low_s)} to {format_time(self.high_s)}: {self.share}"
 
     def keys(self, prefix: str) -> dict[str, Any]:
-        """What ``--json`` says; the name of the machine only where it is another one."""
+        """The keys for ``--json``; the name of the machine only where it is another one."""
         found = {f"{prefix}_low_s": self.low_s, f"{prefix}_high_s": self.high_s, f"{prefix}_share": self.share}
         found |= {} if self.cells is None else {f"{prefix}_cells": self.cells}
         return found | ({f"{prefix}_relative": self.machine} if self.relative and self.machine else {})

@@ -21,7 +21,7 @@ QUALITIES = {
     "B": "a whole table, but bus bandwidth only, or machine or number derived",
     "C": "an excerpt or single figures",
 }
-"""What the letters of `Set.quality` say."""
+"""Meaning of the letters of `Set.quality`."""
 _BYTES = ("int8", "uint8")
 BANDS = ((0, "below 512 KiB"), (512 * 2**10, "512 KiB to 64 MiB"), (64 * 2**20, "from 64 MiB"))
 """The sizes that are summed up together: the first of each band, in bytes, and its name."""
