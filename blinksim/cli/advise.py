@@ -50,19 +50,19 @@ def advise(options: commands.Advise) -> None:
             given = replace(given, machine=this_machine())
         return study.advise(given, wanted, size, multicast=not options.no_nvls, model=model)
 
-    found = answered(question)
+    advice = answered(question)
     # An edit may take away what was measured: two models' times do not compare.
-    was = None if earlier is None else answered(replace(earlier, rates=_table(found.part)), found.model)
-    option = found.load or found.alternative
+    was = None if earlier is None else answered(replace(earlier, rates=_table(advice.part)), advice.model)
+    option = advice.load or advice.alternative
     exported = option and option.exported
     text = exported.files[""] if exported else ""
     with written(options.output if exported else None, lambda file: write_text(file, text, options.force)) as target:
         output = target if exported else options.output
         # The question with the rates that were taken where it names none.
-        asked = replace(question, rates=question.rates or _table(found.part))
-        said = {**asked.described(found.part), **found.to_dict(), "output": output}
+        asked = replace(question, rates=question.rates or _table(advice.part))
+        said = {**asked.described(advice.part), **advice.to_dict(), "output": output}
         said |= {} if was is None else {"before": was.to_dict()}
-        answer("advise", lambda: said, lambda: _show(found, was, asked, question, output, options))
+        answer("advise", lambda: said, lambda: _show(advice, was, asked, question, output, options))
 
 
 def _show(
@@ -102,30 +102,30 @@ def _show(
     click.echo(f"next: measure with {tests}, then blinksim diagnose log.txt --machine {measured}")
 
 
-def _facts(found: Advice, question: Question) -> list[tuple[str, str]]:
+def _facts(advice: Advice, question: Question) -> list[tuple[str, str]]:
     from blinksim.bounds.bound_result import NOTHING
 
-    part, bound, own, expected, best = found.part, found.bound, found.expectation, found.expected, found.best
+    part, bound, own, expected, best = advice.part, advice.bound, advice.expectation, advice.expected, advice.best
 
     def reached(time_s: float) -> str:
-        share = f"{100 * found.share(time_s):.0f} % of the bound"
-        return f"{format_time(time_s)}, {format_rate(found.algbw(time_s))} algbw, {share}"
+        share = f"{100 * advice.share(time_s):.0f} % of the bound"
+        return f"{format_time(time_s)}, {format_rate(advice.algbw(time_s))} algbw, {share}"
 
     facts = [
         ("bound", f"{exact_GBps(bound.rate)} GB/s algbw ({bound.scope}, {bound.kind})"),
         ("", bound.certificate.words(part)),
     ]
-    least = found.least_s or 0.0
-    if not bound.grants and least > _NOTABLY * found.size / float(bound.rate):
+    least = advice.least_s or 0.0
+    if not bound.grants and least > _NOTABLY * advice.size / float(bound.rate):
         facts.append(("", f"at least {format_time(least)} for this size, latency and bandwidth together"))
     if bound.assumes != NOTHING:
         facts.append(("", f"it assumes: {bound.assumes}"))
     channels = f", {count(own.prediction.nchannels, 'channel')}" if own.prediction else ""
     facts.append((own.library if own.runs else "rings", f"{reached(expected.time_s)}: {expected.choice}{channels}"))
-    alone = f"{own.name} says {format_time(own.at(found.size).time_s)}" if expected.origin else own.name
+    alone = f"{own.name} says {format_time(own.at(advice.size).time_s)}" if expected.origin else own.name
     facts.append(("", f"by constants {expected.origin}; {alone}" if expected.origin else alone))
-    if found.nvls:
-        facts.append(("NVLS", found.nvls.sentence()))
+    if advice.nvls:
+        facts.append(("NVLS", advice.nvls.sentence()))
     plan = best.schedule
     words = f"{reached(best.time_s)}: {plan.algorithm}, {plan.parts()}, verified"
     if best.time_s <= expected.time_s:
@@ -134,7 +134,7 @@ def _facts(found: Advice, question: Question) -> list[tuple[str, str]]:
         why = ", whose switches add" if expected.choice.startswith("nvls") else ""
         choice = f"{own.library}'s own choice" if own.runs else "rings"
         facts.append(("schedule", f"{words}; slower than {choice}{why}"))
-    loadable = found.loadable
+    loadable = advice.loadable
     if loadable is not None and loadable.exported is not None and loadable.time_s <= expected.time_s:
         facts.append((f"for {own.library}", f"{reached(loadable.time_s)}: {loadable.exported.summary}"))
     return [
@@ -146,13 +146,13 @@ def _facts(found: Advice, question: Question) -> list[tuple[str, str]]:
     ]
 
 
-def _changed(found: Advice, was: Advice) -> list[tuple[str, str]]:
+def _changed(advice: Advice, was: Advice) -> list[tuple[str, str]]:
     """What the edits cost: the bound, what NCCL does by itself, and the best schedule."""
-    own = found.expectation.library if found.expectation.runs else "rings"
+    own = advice.expectation.library if advice.expectation.runs else "rings"
     pairs = {
-        "bound": (float(was.bound.rate), float(found.bound.rate)),
-        own: (was.algbw(was.expected.time_s), found.algbw(found.expected.time_s)),
-        "best": (was.algbw(was.best.time_s), found.algbw(found.best.time_s)),
+        "bound": (float(was.bound.rate), float(advice.bound.rate)),
+        own: (was.algbw(was.expected.time_s), advice.algbw(advice.expected.time_s)),
+        "best": (was.algbw(was.best.time_s), advice.algbw(advice.best.time_s)),
     }
     return [("" if number else "before", f"{key}: {left(*pairs[key])}") for number, key in enumerate(pairs)]
 

@@ -36,12 +36,12 @@ def bound(options: Bound) -> None:
     size = parse_size(options.size) if options.size else None
     with Working(f"bounding {options.collective} on {options.machine}"):
         topology = question.part(collective=wanted)
-        found = study.bound(topology, wanted)
+        best = study.bound(topology, wanted)
         was = None if earlier is None else study.bound(earlier.part(collective=wanted), wanted)
         less = study.losses(topology, wanted) if options.losses else []
         more = study.gains(topology, wanted) if options.gains else []
-        levels = level_bounds(found) if options.levels else []
-        times = None if size is None else study.from_rates(found, size)
+        levels = level_bounds(best) if options.levels else []
+        times = None if size is None else study.from_rates(best, size)
 
     def rows() -> list[dict[str, object]]:
         rows = [change.to_dict() | {"links": " ".join(change.pairs)} for change in less or more]
@@ -58,19 +58,19 @@ def bound(options: Bound) -> None:
             for level in levels
         ]
         rows = rows or (times.rows() if times else [])
-        rows = rows or [{key: row[key] for key in row if key != "words"} for row in found.rows()]
+        rows = rows or [{key: row[key] for key in row if key != "words"} for row in best.rows()]
         return [row | {"rates": topology.rates} for row in rows]
 
     def said() -> dict[str, object]:
-        said = {**question.described(topology), **found.to_dict(), "trees_per_root": found.trees_per_root}
+        said = {**question.described(topology), **best.to_dict(), "trees_per_root": best.trees_per_root}
         said |= {"losses": [change.to_dict() for change in less]} if options.losses else {}
         said |= {"gains": [change.to_dict() for change in more]} if options.gains else {}
         said |= {"levels": [level.to_dict(topology) for level in levels]} if options.levels else {}
         said |= times.to_dict() if times is not None else {}
-        return said | ({"before": was.to_dict() | {"ratio": float(found.rate / was.rate)}} if was is not None else {})
+        return said | ({"before": was.to_dict() | {"ratio": float(best.rate / was.rate)}} if was is not None else {})
 
     changed = {_LOST: less, _GAINED: more}
-    answer("bound", said, lambda: _show(found, changed, levels, question, was, times, options.traffic), rows)
+    answer("bound", said, lambda: _show(best, changed, levels, question, was, times, options.traffic), rows)
 
 
 def _switch_lines(found: BoundResult) -> Iterator[str]:
@@ -106,11 +106,11 @@ def _four_digits(value: float) -> str:
     return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
 
 
-def _level_table(levels: list[LevelBound], found: BoundResult) -> str:
+def _level_table(levels: list[LevelBound], best: BoundResult) -> str:
     """What each level allows; what of a level does not limit has room, as a multiple of the bound."""
     cells = []
     for level in levels:
-        room = float(level.bound.rate / found.rate)
+        room = float(level.bound.rate / best.rate)
         numbers = map(_four_digits, (float(level.capacity) / 1e9, float(level.crosses), level.bound.rate_GBps))
         cells.append(
             (f"each {level.level}", str(level.parts), *numbers, "limits" if level.limits else f"{_four_digits(room)} x")
@@ -124,16 +124,16 @@ def _level_table(levels: list[LevelBound], found: BoundResult) -> str:
 
 def _change_table(changes: list[Change]) -> str:
     """The bound after each change; those that make no difference share a line."""
-    told = [change for change in changes if change.ratio != 1]
-    same = len(changes) - len(told)
-    if not told:
+    changed = [change for change in changes if change.ratio != 1]
+    same = len(changes) - len(changed)
+    if not changed:
         return f"  none of {same} changes makes a difference"
     # A column of nothing but ones says nothing.
     several = any(len(change.pairs) > 1 for change in changes)
     cells = [
         (change.what, f"{float(change.after) / 1e9:.4g}", f"{100 * (change.ratio - 1):+.1f} %")
         + ((str(len(change.pairs)),) if several else ())
-        for change in told
+        for change in changed
     ]
     lines = table(("change", "bound", "change by", *(["alike"] if several else [])), cells)
     return lines + (f"\n  {same} other change{'s make' if same > 1 else ' makes'} no difference" if same else "")
@@ -225,7 +225,7 @@ def place(options: Place) -> None:
     whole = question.whole()
     relays = question.relays or "none"
     with Working(f"ranking {count} GPUs of {options.machine}") as say:
-        found = ranked(
+        places = ranked(
             whole,
             count,
             wanted,
@@ -234,21 +234,21 @@ def place(options: Place) -> None:
             report=say,
             **vars(options.work),
         )
-    rows = [placement.to_dict() for placement in found]
+    rows = [placement.to_dict() for placement in places]
 
     def flat() -> list[dict[str, object]]:
         joined = [{key: " ".join(row[key]) for key in ("members", "relays")} for row in rows]
         return [row | words | {"rates": whole.rates} for row, words in zip(rows, joined, strict=True)]
 
     def text() -> None:
-        best, connected = found[0], sum(placement.connected for placement in found)
+        best, connected = places[0], sum(placement.connected for placement in places)
         if best.rate is None:
             click.echo(f"no {count} GPUs of {whole.name} are connected by the chosen links")
             click.get_current_context().exit(1)
         click.echo(
             f"{count} of {whole.name}'s {whole.ranks} GPUs for {options.collective}: ask for "
             f"{', '.join(best.members)}, up to {float(best.rate) / 1e9:.4g} GB/s algbw; "
-            f"{connected} of {len(found)} choices are connected\n"
+            f"{connected} of {len(places)} choices are connected\n"
         )
         adds = any(row["in_network_GBps"] for row in rows)
         cells = [

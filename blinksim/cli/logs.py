@@ -57,14 +57,14 @@ def diagnose(options: Diagnose) -> None:
     whole = question.whole()
     if options.form.json and len(options.logs) > 1:
         raise InputError("--json takes one log; --csv has a column for the log")
-    found: dict[str, Diagnosis] = {}
+    by_log: dict[str, Diagnosis] = {}
     for log in options.logs:
         runs = _runs(log, options.collective)
         part = _part(runs[0], question, whole)
         strange = other_gpus(runs[0], whole)
         if strange:
             note(strange)
-        found[log] = study.diagnose(
+        by_log[log] = study.diagnose(
             runs,
             part,
             whole,
@@ -76,28 +76,28 @@ def diagnose(options: Diagnose) -> None:
     # How many per cent of the bound or the model the largest sizes reach.
     percents = {
         log: 100 * (each.of_bound(each.largest) if options.against == "bound" else each.largest.of_model)
-        for log, each in found.items()
+        for log, each in by_log.items()
     }
-    behind = [log for log in found if options.threshold is not None and percents[log] < options.threshold]
-    wrong, several = any(each.wrong for each in found.values()), len(found) > 1
-    first, one = next(iter(found.items()))
+    behind = [log for log in by_log if options.threshold is not None and percents[log] < options.threshold]
+    wrong, several = any(each.wrong for each in by_log.values()), len(by_log) > 1
+    first, only = next(iter(by_log.items()))
 
     def said() -> dict[str, object]:
         checked = {"threshold_percent": options.threshold, "against": options.against, "percent": percents[first]}
-        described = question.described(one.part)
-        return {"log": first, **described, **one.to_dict(), **checked, "ok": not behind and not wrong}
+        described = question.described(only.part)
+        return {"log": first, **described, **only.to_dict(), **checked, "ok": not behind and not wrong}
 
     def rows() -> list[dict[str, object]]:
-        return [{"log": log} | row for log, each in found.items() for row in each.rows()] if several else one.rows()
+        return [{"log": log} | row for log, each in by_log.items() for row in each.rows()] if several else only.rows()
 
     def text() -> None:
         if several:
-            _show_beside(found, question, " --no-nvls" if options.no_nvls else "")
+            _show_beside(by_log, question, " --no-nvls" if options.no_nvls else "")
         else:
-            _show_diagnosis(one, question, first)
+            _show_diagnosis(only, question, first)
 
     answer("diagnose", said, text, rows)
-    for log, each in found.items():
+    for log, each in by_log.items():
         if not each.complete:
             note(f"{log}: ends before nccl-tests' last lines; did the test stop early?")
         if log in behind:
@@ -110,21 +110,21 @@ def diagnose(options: Diagnose) -> None:
         click.get_current_context().exit(1)
 
 
-def _show_beside(found: Mapping[str, Diagnosis], question: Question, more: str) -> None:
+def _show_beside(by_log: Mapping[str, Diagnosis], question: Question, more: str) -> None:
     """Several logs: algbw by size and log, and what each log says."""
-    for log, each in found.items():
+    for log, each in by_log.items():
         click.echo(f"{log}: {each.sentence()}")
-    by_size = {log: {line.size: line for line in each.lines} for log, each in found.items()}
+    by_size = {log: {line.size: line for line in each.lines} for log, each in by_log.items()}
     sizes = sorted({size for lines in by_size.values() for size in lines})
     rows = []
     for size in sizes:
-        lines = [by_size[log].get(size) for log in found]
+        lines = [by_size[log].get(size) for log in by_log]
         rates = [f"{line.algbw_GBps:.4g}{'*' if line.behind and not line.latency_bound else ' '}" if line else "- "
                  for line in lines]  # fmt: skip
         rows.append((format_size(size), *rates))
     click.echo("\n  algbw in GB/s by size and log; * behind NCCL's model\n")
-    click.echo(table(("size", *(f"{log} " for log in found)), rows, left=()))
-    worst = min(found, key=lambda log: found[log].largest.of_model)
+    click.echo(table(("size", *(f"{log} " for log in by_log)), rows, left=()))
+    worst = min(by_log, key=lambda log: by_log[log].largest.of_model)
     click.echo(f"next: blinksim diagnose {typed(worst)} --machine {command_line(question)}{more}")
 
 
@@ -233,13 +233,13 @@ def calibrate(options: Calibrate) -> None:
     series = [Series.of(run, _part(run, question, whole)) for run in runs]
     source = f"blinksim calibrate of {', '.join(Path(shown(log)).name for log in options.logs)}"
     version = next((run.nccl for run in runs if run.nccl), "")
-    found = study.calibrate(series, machine=whole, source=source, multicast=not options.no_nvls, version=version)
-    table_text = rate_tables.write(found.table)
+    result = study.calibrate(series, machine=whole, source=source, multicast=not options.no_nvls, version=version)
+    table_text = rate_tables.write(result.table)
     with written(options.output, lambda target: write_text(target, table_text, options.force)) as output:
         described = {"logs": list(options.logs), **question.described(series[0].topology)}
-        said = {**described, **found.to_dict(), "output": output}
-        show = _show_calibration if found.parameters else _show_nvls
-        answer("calibrate", lambda: said, lambda: show(found, output, question))
+        said = {**described, **result.to_dict(), "output": output}
+        show = _show_calibration if result.parameters else _show_nvls
+        answer("calibrate", lambda: said, lambda: show(result, output, question))
 
 
 def _on_gpus(options: Calibrate) -> None:
@@ -259,40 +259,40 @@ def _on_gpus(options: Calibrate) -> None:
     clock = GpuClock(None if options.gpus == ALL_GPUS else options.gpus)
     day = datetime.datetime.now(datetime.UTC).date().isoformat()
     with Working("compiling") as say, processes() as evaluate:
-        found = calibrate_gpus(clock, whole, date=day, report=say, evaluate=evaluate)
+        result = calibrate_gpus(clock, whole, date=day, report=say, evaluate=evaluate)
     clock.close()
     if machine is None:
         # What nvidia-smi lists has no name of its own; the constants are for whatever names these GPUs.
-        found = replace(found, table=replace(found.table, machine=""))
+        result = replace(result, table=replace(result.table, machine=""))
     if target:
-        write_text(target, rate_tables.write(found.table), options.force)
-    fit = found.execution
+        write_text(target, rate_tables.write(result.table), options.force)
+    fit = result.execution
 
     def text() -> None:
-        click.echo(f"{fit.rates.hardware}: {len(found.measured)} runs; programs: {fit.error.words()}\n")
+        click.echo(f"{fit.rates.hardware}: {len(result.measured)} runs; programs: {fit.error.words()}\n")
         cells = []
-        for one in fit.constants:
-            scale, unit = (1e6, "us") if one.name.endswith("_s") else (1e-9, "GB/s") if one.value > 1e6 else (1.0, "")
-            if one.name == "flags.byte_s":
+        for row in fit.constants:
+            scale, unit = (1e6, "us") if row.name.endswith("_s") else (1e-9, "GB/s") if row.value > 1e6 else (1.0, "")
+            if row.name == "flags.byte_s":
                 scale, unit = 1e12, "us/MB"
-            cells.append((one.name.removesuffix("_s"), *_fitted(one, one.before, scale, unit)))
+            cells.append((row.name.removesuffix("_s"), *_fitted(row, row.before, scale, unit)))
         click.echo(table(("constant", "fitted", "95 % interval", "unit", "before"), cells, left=(0, 3)))
         click.echo("")
-        for words in times_words(found):
+        for words in times_words(result):
             click.echo(f"  missed most  {words}")
-        if found.nccl is not None:
-            _show_nccl(found.nccl)
+        if result.nccl is not None:
+            _show_nccl(result.nccl)
         if fit.kept:
             click.echo(f"  do not show, and kept: {', '.join(fit.kept)}")
         _go_on(target, f"project {'MACHINE' if machine is None else typed(machine)} allreduce 1MiB")
 
-    answer("calibrate", lambda: {"machine": whole.name, **found.to_dict(), "output": target}, text)
+    answer("calibrate", lambda: {"machine": whole.name, **result.to_dict(), "output": target}, text)
 
 
-def _fitted(one: Fitted | Parameter, before: float, scale: float, unit: str) -> tuple[str, ...]:
+def _fitted(figure: Fitted | Parameter, before: float, scale: float, unit: str) -> tuple[str, ...]:
     """A fitted figure as cells: its value, its interval, their unit, and what it was before."""
-    interval = f"{one.low * scale:.4g} to {one.high * scale:.4g}"
-    return f"{one.value * scale:.4g}", interval, unit, f"{before * scale:.4g}"
+    interval = f"{figure.low * scale:.4g} to {figure.high * scale:.4g}"
+    return f"{figure.value * scale:.4g}", interval, unit, f"{before * scale:.4g}"
 
 
 def _go_on(target: str | None, line: str) -> None:
@@ -319,14 +319,14 @@ def _show_nvls(found: Calibration, target: str | None, question: Question) -> No
     """What logs of NVLS alone say."""
     assert found.nccl is not None
     assert found.nccl.rates.nvls is not None
-    one = max(found.series, key=lambda one: one.topology.ranks)
-    ranks, line = one.topology.ranks, found.nccl.rates.nvls
-    largest = max(sample.size for sample in one.samples)
+    series = max(found.series, key=lambda series: series.topology.ranks)
+    ranks, line = series.topology.ranks, found.nccl.rates.nvls
+    largest = max(sample.size for sample in series.samples)
     # Every byte passes a port 1 + 1/n times each way.
     port = (1 + 1 / ranks) * largest / line.time(ranks, largest)
     busbw = format_rate(port * 2 * (ranks - 1) / (ranks + 1))
     click.echo(
-        f"{one.topology.name}: NCCL ran NVLS, and a port carries {format_rate(port)} while its switch adds "
+        f"{series.topology.name}: NCCL ran NVLS, and a port carries {format_rate(port)} while its switch adds "
         f"(busbw {busbw} on {ranks} GPUs at {format_size(largest)}), from {len(found.residuals)} measurements"
     )
     _show_nccl(found.nccl)
@@ -338,7 +338,7 @@ def _show_nvls(found: Calibration, target: str | None, question: Question) -> No
         )
     click.echo("  nothing about links: rings show what they carry (NCCL_NVLS_ENABLE=0)")
     again = command_line(replace(question, rates=None))
-    _go_on(target, f"project {again} {one.collective.name} 1GiB --algorithm nccl")
+    _go_on(target, f"project {again} {series.collective.name} 1GiB --algorithm nccl")
 
 
 def _show_calibration(found: Calibration, target: str | None, question: Question) -> None:
@@ -357,14 +357,14 @@ def _show_calibration(found: Calibration, target: str | None, question: Question
     heading = ("link class", "figure", "fitted", "95 % interval", "unit", "before")
     click.echo(table(heading, cells, left=(0, 1, 4)))
     click.echo("")
-    for one in found.series:
-        click.echo(f"  fitted to {one.collective} on {one.topology.ranks} ranks: {names(one.topology.members)}")
+    for row in found.series:
+        click.echo(f"  fitted to {row.collective} on {row.topology.ranks} ranks: {names(row.topology.members)}")
     wild = f", not counting {len(found.wild)} wild {'time' if len(found.wild) == 1 else 'times'}:" if found.wild else ""
     click.echo(f"  median error {100 * found.median_error:.2g} %, largest {100 * found.largest_error:.2g} %{wild}")
-    for one, sample, error in found.wild[:8]:
+    for row, sample, error in found.wild[:8]:
         place = f" (line {sample.line})" if sample.line else ""
         click.echo(
-            f"    {one.collective} of {format_size(sample.size)}{place}: {format_time(sample.time_s)}, "
+            f"    {row.collective} of {format_size(sample.size)}{place}: {format_time(sample.time_s)}, "
             f"{1 + error:.2g} times the fit"
         )
     if len(found.wild) > 8:
@@ -386,27 +386,27 @@ def measured(options: Measured) -> None:
         _list()
         return
     options.check_files()
-    found = study.measured(options.machine, options.quality.upper())
+    public = study.measured(options.machine, options.quality.upper())
     if options.plot:
         from blinksim import plots
 
-        if isinstance(found, study.Measured):
+        if isinstance(public, study.Measured):
             raise InputError("the tables of aurora are not drawn; name another machine, or leave --plot out")
-        picture = plots.measured(found, options.plot_collective, options.plot_y)
+        picture = plots.measured(public, options.plot_collective, options.plot_y)
         note(f"drawn: {plots.save(picture, options.plot, force=options.force)}")
-    if isinstance(found, study.Measured):
-        preset = found.cells[-1]
+    if isinstance(public, study.Measured):
+        preset = public.cells[-1]
         size = format_size(preset.size).replace(" ", "")
         again = (
-            f"project {found.machine} allreduce {size} --nodes {preset.nodes} "
+            f"project {public.machine} allreduce {size} --nodes {preset.nodes} "
             f"--ranks-per-node {preset.ranks_per_node} --model {preset.preset}"
         )
     else:
-        job = found.cells[-1].cell
+        job = public.cells[-1].cell
         nodes = f" --nodes {job.nodes}" if job.nodes > 1 else ""
-        model = " --model nccl-tuner" if found.cells[-1].predicted_s is not None else ""
-        again = f"compare {found.machine} {job.collective}{nodes}{model}"
-    answer("measured", found.to_dict, lambda: click.echo(f"{found.text()}\nnext: blinksim {again}"), found.rows)
+        model = " --model nccl-tuner" if public.cells[-1].predicted_s is not None else ""
+        again = f"compare {public.machine} {job.collective}{nodes}{model}"
+    answer("measured", public.to_dict, lambda: click.echo(f"{public.text()}\nnext: blinksim {again}"), public.rows)
 
 
 def _list() -> None:
@@ -421,7 +421,7 @@ def _list() -> None:
             continue
         cells = public_tables.cells(name)
         used = {cell.set for cell in cells}
-        letters = "".join(sorted({one.quality for one in used}))
+        letters = "".join(sorted({entry.quality for entry in used}))
         rows.append({"machine": name, "cells": len(cells), "sets": len(used), "quality": letters})
     lines = [tuple(str(value) for value in row.values()) for row in rows]
     shown = table(("machine", "cells", "sets", "quality"), lines, left=(0, 3))
@@ -433,5 +433,5 @@ def reproduce(options: Reproduce) -> None:
     """The tables of a document, beside what comes out here."""
     from blinksim.papers.tables import reproduce as reproduced
 
-    found = reproduced(options.document)
-    answer("reproduce", found.to_dict, lambda: click.echo(found.text()), found.rows)
+    result = reproduced(options.document)
+    answer("reproduce", result.to_dict, lambda: click.echo(result.text()), result.rows)

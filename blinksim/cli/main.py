@@ -15,7 +15,7 @@ import click
 from blinksim._version import __version__
 from blinksim.cli.commands import COMMANDS
 from blinksim.cli.options import built
-from blinksim.cli.terminal import as_typed, doors, still_at_work
+from blinksim.cli.terminal import as_typed, escaped_output, still_at_work
 from blinksim.errors import BlinksimError, InputError
 
 _EPILOG = """\b
@@ -139,7 +139,7 @@ def run(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     words = [word for word in given if word != _DEBUG]
     quiet = bool({"-q", "--quiet"} & {*words})
-    with doors(), still_at_work(f"blinksim {words[0]}" if words else "blinksim", quiet=quiet):
+    with escaped_output(), still_at_work(f"blinksim {words[0]}" if words else "blinksim", quiet=quiet):
         try:
             return _run(words)
         except Exception as error:  # The last catch: whatever comes here was foreseen by nobody.

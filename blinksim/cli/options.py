@@ -292,10 +292,10 @@ def read_schedule(schedule: str, where: ScheduleMachineOptions) -> Schedule:
     for key, value in (("members", question.members), ("rates", question.rates)):
         if value is not None:
             raise InputError(f"--{key} says what --machine is; give --machine too")
-    found = read(schedule)
+    loaded = read(schedule)
     if not question.edits:
-        return found
-    moved = moved_to(found, question)
+        return loaded
+    moved = moved_to(loaded, question)
     if isinstance(moved, tuple):
         raise InfeasibleError(f"{schedule} does not run after this edit: {moved[0]}")
     return moved

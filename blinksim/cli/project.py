@@ -35,13 +35,13 @@ def program_settings(given: ModelOptions, name: str, takes: Collection[str]) -> 
 
     Raises `InputError` if the model has no such setting.
     """
-    found = {key: value for key in ("protocol", "calls") if (value := getattr(given, key)) is not None}
-    for key in found:
+    settings = {key: value for key in ("protocol", "calls") if (value := getattr(given, key)) is not None}
+    for key in settings:
         if key not in takes:
             raise InputError(
                 f"--{key} is about programs on GPUs; take --model execution instead of {name}, or leave it out"
             )
-    return found
+    return settings
 
 
 def nccl_settings(given: ModelOptions, takes: Collection[str], cure: str) -> dict[str, object]:
@@ -79,8 +79,8 @@ def project(options: Project) -> None:
     was: Projection | None = None
     changes: tuple[Change, ...] = ()
     with Working(f"reading {options.machine}") as say:
-        found = rank(asked, wanted, size, model, options.algorithm, say)
-        best = found.best
+        ranking = rank(asked, wanted, size, model, options.algorithm, say)
+        best = ranking.best
         if options.before:
             # By the model of the answer after the edits: the times of two models do not compare.
             earlier = replace(asked, edits=())
@@ -91,24 +91,24 @@ def project(options: Project) -> None:
         changes = bottlenecks(best.model, best.size, question.nodes, len(best.members) // question.nodes)
 
     def said() -> dict[str, object]:
-        said = {"source": options.machine, "nodes": question.nodes, "edits": list(question.edits), **found.to_dict()}
+        said = {"source": options.machine, "nodes": question.nodes, "edits": list(question.edits), **ranking.to_dict()}
         if was is not None:
             said["before"] = was.to_dict() | {"ratio": best.algbw / was.algbw}
         if options.reduction_rate:
             said["reduction_GBps"] = in_GBps(parse_rate(options.reduction_rate))
         keys = ("change", "settings", "time_s", "ratio")
-        return said | ({"what_if": [{key: getattr(one, key) for key in keys} for one in changes]} if changes else {})
+        return said | ({"what_if": [{key: getattr(case, key) for key in keys} for case in changes]} if changes else {})
 
     def text() -> None:
-        click.echo(as_typed(found.text()))
+        click.echo(as_typed(ranking.text()))
         if was is not None:
             detail = f", {format_time(was.time_s)} ({was.algorithm})"
             click.echo(f"  before      {left(was.algbw, best.algbw, detail)}")
         _show_changes(changes, question)
-        if found.chosen is None:
+        if ranking.chosen is None:
             click.echo(f"next: blinksim {_next(best, question, options)}")
 
-    answer("project", said, text, found.rows)
+    answer("project", said, text, ranking.rows)
 
 
 def _model(options: Project, name: str) -> TimingModel:
@@ -197,11 +197,11 @@ def compare(options: Compare) -> None:
     model = registry.schedule_model(timing, **program_settings(given, timing, registry.settings(timing)))
     with Working(f"reading {options.machine}") as say:
         part, made = question.part(collective=wanted), {}
-        found = study.compare(part, wanted, sizes, listed, say, others, model, options.search)
+        result = study.compare(part, wanted, sizes, listed, say, others, model, options.search)
         if options.plot and options.search is None and timing == registry.DEFAULT and not (listed or others):
             made = quicker_made(part, wanted, some_sizes(part, sizes), _SECONDS_A_SIZE, say)
-    _print(found, question)
-    shown = replace(found, made=found.made | made)
+    _print(result, question)
+    shown = replace(result, made=result.made | made)
     drawn(options.plot, options.force, "compare", shown, y=options.plot_y)
 
 
@@ -215,11 +215,11 @@ def _chosen_by_libraries(
     if not choosers:
         nccl_settings(given, (), "name nccl in --algorithms")
         return {}, listed
-    found: dict[str, Answer] = {}
+    answers: dict[str, Answer] = {}
     for name, chooser in choosers.items():
         own = registry.model(chooser, **nccl_settings(given, registry.settings(chooser), ""))
-        found[name] = _answer(*own.at(own.at_its_rates(question)), wanted, name)
-    return found, [name for name in listed or () if name not in choosers]
+        answers[name] = _answer(*own.at(own.at_its_rates(question)), wanted, name)
+    return answers, [name for name in listed or () if name not in choosers]
 
 
 def _timed_without_schedules(

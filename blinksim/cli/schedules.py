@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from blinksim.cli.commands import Export, Run, Schedules, Simulate, Verify
-    from blinksim.gpu.execution.gpu_pairs import Way
+    from blinksim.gpu.execution.gpu_pairs import CopyRate
     from blinksim.gpu.execution.run import Execution
     from blinksim.textio.whole_files import Exported
     from blinksim.timing.timeline import Timeline
@@ -70,11 +70,11 @@ def verify(options: Verify) -> None:
     if options.rates is not None and options.machine is None:
         raise InputError("--rates says at which rates --machine is loaded; give --machine too")
     given, asked = ({name: getattr(options, name) for name in names} for names in (_PART, _ASKED))
-    found = verify_file(options.file, Question(options.machine or "", **given), **asked)
-    said = {"file": options.file, **found.to_dict()}
-    answer("verify", lambda: said, lambda: click.echo(f"{options.file}: {found.text()}"))
-    if not found.proved:
-        click.get_current_context().exit(5 if found.ok else 1)
+    verdict = verify_file(options.file, Question(options.machine or "", **given), **asked)
+    said = {"file": options.file, **verdict.to_dict()}
+    answer("verify", lambda: said, lambda: click.echo(f"{options.file}: {verdict.text()}"))
+    if not verdict.proved:
+        click.get_current_context().exit(5 if verdict.ok else 1)
 
 
 def export(options: Export) -> None:
@@ -102,49 +102,49 @@ def export(options: Export) -> None:
     if output is not None:
         (check_folder if folder else check_target)(output, options.force)
     if form is None:
-        found = _rules(path, options)
+        exported = _rules(path, options)
     else:
         plan = read_schedule(path)
         verdict = verify(plan)
         if not verdict.ok:
             raise InputError(f"{path} is wrong and is not exported: {verdict.reasons[0]}")
         try:
-            found = form.export(plan, options.channels)
+            exported = form.export(plan, options.channels)
         except InfeasibleError as error:
             raise exports.elsewhere(plan, form, error) from None
     if output is not None:
-        exports.write(found, output, options.force)
+        exports.write(exported, output, options.force)
     target = output or "FILE"
     said = {
         "schedule": path,
         "format": exports.TUNER if form is None else form.name,
         "output": output,
-        "summary": found.summary,
-        "facts": list(found.facts),
-        "environment": found.variables(target),
-        "proof": [_named(line, target) for line in found.proof],
-        "notes": list(found.notes),
-        "caution": found.caution,
-        "files": dict(found.files) if output is None else sorted(found.files),
+        "summary": exported.summary,
+        "facts": list(exported.facts),
+        "environment": exported.variables(target),
+        "proof": [_named(line, target) for line in exported.proof],
+        "notes": list(exported.notes),
+        "caution": exported.caution,
+        "files": dict(exported.files) if output is None else sorted(exported.files),
     }
 
     def text() -> None:
         if output is None:
-            click.echo(found.files[""], nl=False)
+            click.echo(exported.files[""], nl=False)
         else:
-            facts = "".join(f"  {fact}\n" for fact in found.facts)
-            click.echo(f"{output}: {found.summary}\n{facts}")
+            facts = "".join(f"  {fact}\n" for fact in exported.facts)
+            click.echo(f"{output}: {exported.summary}\n{facts}")
         say = note if output is None else click.echo
-        if found.environment:
+        if exported.environment:
             say("  set, for one command:")
-            for key, value in found.variables(target).items():
+            for key, value in exported.variables(target).items():
                 say(f"    export {key}={shlex.quote(value)}")
-        for line in proof_lines(found, target):
+        for line in proof_lines(exported, target):
             say(line)
-        for line in found.notes:
+        for line in exported.notes:
             say(f"  note     {line}")
-        if found.caution:
-            say(f"  caution  {found.caution}")
+        if exported.caution:
+            say(f"  caution  {exported.caution}")
 
     answer("export", lambda: said, text)
 
@@ -157,23 +157,23 @@ def _rules(times: str, options: Export) -> Exported:
         raise InputError("rules for a tuner are for one machine: name it with --machine")
     if options.channels is not None:
         raise InputError("--channels: for schedules; --least-channels is NCCL_MIN_NCHANNELS of the measured times")
-    found = tuned(options.machine, times, options.job).export(options.job.dialect)
-    plugin = found.environment.get("NCCL_TUNER_PLUGIN")
+    exported = tuned(options.machine, times, options.job).export(options.job.dialect)
+    plugin = exported.environment.get("NCCL_TUNER_PLUGIN")
     if plugin is None:
-        return found
+        return exported
     hints = (
         f"build the plugin: blinksim tune --plugin {typed(plugin)}",
         "every rank needs the variables; the log has the line with NCCL_DEBUG_SUBSYS=TUNING",
     )
-    return replace(found, notes=(*hints, *found.notes))
+    return replace(exported, notes=(*hints, *exported.notes))
 
 
-def proof_lines(found: Exported, output: str) -> list[str]:
+def proof_lines(exported: Exported, output: str) -> list[str]:
     """What shows that a runtime uses the file that went to `output`; nothing where nothing is known to."""
-    if not found.proof:
+    if not exported.proof:
         return []
-    head = "in force if the log (NCCL_DEBUG=INFO) of rank 0 says:" if found.environment else "try it:"
-    return [f"  {head}", *(f"    {_named(line, output)}" for line in found.proof)]
+    head = "in force if the log (NCCL_DEBUG=INFO) of rank 0 says:" if exported.environment else "try it:"
+    return [f"  {head}", *(f"    {_named(line, output)}" for line in exported.proof)]
 
 
 def _named(line: str, output: str) -> str:
@@ -223,9 +223,9 @@ def _show_timeline(timeline: Timeline) -> None:
 
     click.echo(timeline.sentence())
     over = 100 * (timeline.time_s / timeline.bound_s - 1) if timeline.bound_s else 0.0
-    found = " (the best found)" if timeline.tried else ""
+    best = " (the best found)" if timeline.tried else ""
     most = format_size(float(f"{timeline.piece_bytes:.3g}"))
-    click.echo(f"  {count(timeline.pieces, 'piece')} a chunk, up to {most}{found}; links {timeline.discipline}")
+    click.echo(f"  {count(timeline.pieces, 'piece')} a chunk, up to {most}{best}; links {timeline.discipline}")
     click.echo(f"  all at {timeline.schedule.topology.rates} rates")
     more = f"{over:.3g} % more than" if over < 900 else f"{1 + over / 100:,.0f} times what"
     click.echo(f"  {more} the loads of its links need ({format_time(timeline.bound_s)})")
@@ -267,31 +267,31 @@ def run(options: Run) -> None:
         idle = [f"--{name}" for name in ("warmup", "iterations") if name in given]
         if idle:
             note(f"{' and '.join(idle)}: no effect without --executor cupy; NumPy runs once and takes no time")
-    found = execute(read_schedule(options.schedule, options.where), options.size, **vars(options.how))
-    answer("run", lambda: {"schedule": options.schedule, **found.to_dict()}, lambda: _show_run(found))
-    if not found.ok:
+    execution = execute(read_schedule(options.schedule, options.where), options.size, **vars(options.how))
+    answer("run", lambda: {"schedule": options.schedule, **execution.to_dict()}, lambda: _show_run(execution))
+    if not execution.ok:
         context.exit(1)
 
 
-def _show_run(found: Execution) -> None:
-    what = f"{found.algorithm} {found.collective} of {format_size(found.used_bytes)} on {len(found.members)} ranks"
-    if found.wrong is None:
+def _show_run(ran: Execution) -> None:
+    what = f"{ran.algorithm} {ran.collective} of {format_size(ran.used_bytes)} on {len(ran.members)} ranks"
+    if ran.wrong is None:
         state = "not checked"
     else:
-        state = "correct" if found.ok else f"WRONG: {found.wrong} elements differ"
-    click.echo(f"{what}, {found.executor}, {found.dtype}{' ' + found.op if found.collective.reduces else ''}: {state}")
-    if found.rounding:
-        click.echo(f"  {found.rounding}")
-    if found.wrong is not None:
-        click.echo(f"  largest error {found.max_error:g} (tolerance: {found.tolerance})")
-    if found.time_s is not None and found.algbw is not None and found.busbw is not None:
+        state = "correct" if ran.ok else f"WRONG: {ran.wrong} elements differ"
+    click.echo(f"{what}, {ran.executor}, {ran.dtype}{' ' + ran.op if ran.collective.reduces else ''}: {state}")
+    if ran.rounding:
+        click.echo(f"  {ran.rounding}")
+    if ran.wrong is not None:
+        click.echo(f"  largest error {ran.max_error:g} (tolerance: {ran.tolerance})")
+    if ran.time_s is not None and ran.algbw is not None and ran.busbw is not None:
         click.echo(
-            f"  median of {len(found.times_s)}: {format_time(found.time_s)}, algbw {format_rate(found.algbw)}, "
-            f"busbw {format_rate(found.busbw)}; {format_time(min(found.times_s))} to {format_time(max(found.times_s))}"
+            f"  median of {len(ran.times_s)}: {format_time(ran.time_s)}, algbw {format_rate(ran.algbw)}, "
+            f"busbw {format_rate(ran.busbw)}; {format_time(min(ran.times_s))} to {format_time(max(ran.times_s))}"
         )
-        cut = f"{found.slices} slices, pieces of {format_size_about(found.piece_bytes)}"
-        how = f"protocol {found.protocol}" + (", staged" if found.staged else "")
-        click.echo(f"  on {', '.join(dict.fromkeys(found.hardware))}; {how}, {cut}")
+        cut = f"{ran.slices} slices, pieces of {format_size_about(ran.piece_bytes)}"
+        how = f"protocol {ran.protocol}" + (", staged" if ran.staged else "")
+        click.echo(f"  on {', '.join(dict.fromkeys(ran.hardware))}; {how}, {cut}")
 
 
 def _pairs(options: Run, given: Sequence[str]) -> None:
@@ -307,34 +307,34 @@ def _pairs(options: Run, given: Sequence[str]) -> None:
     if options.schedule is not None:
         raise InputError("--pairs measures the links between GPUs; leave the schedule out")
     from blinksim.gpu.execution.gpu_devices import measure_pairs
-    from blinksim.gpu.execution.gpu_pairs import measure_ways
+    from blinksim.gpu.execution.gpu_pairs import measure_copies
 
-    ways = measure_ways()
-    found = measure_pairs()
+    rates = measure_copies()
+    pairs = measure_pairs()
 
     def text() -> None:
-        header = ("", *(f"gpu{i}" for i in range(len(found["gpus"]))))
+        header = ("", *(f"gpu{i}" for i in range(len(pairs["gpus"]))))
         for title, values, scale in (
-            (f"copies of {format_size(found['size_bytes'])}, GB/s", found["GBps"], 1.0),
-            ("small copies, us", found["latency_s"], 1e6),
+            (f"copies of {format_size(pairs['size_bytes'])}, GB/s", pairs["GBps"], 1.0),
+            ("small copies, us", pairs["latency_s"], 1e6),
         ):
             cells = [["-" if value is None else f"{value * scale:.4g}" for value in row] for row in values]
             click.echo(f"{title}\n{table(header, [(f'gpu{i}', *row) for i, row in enumerate(cells)])}\n")
-        click.echo(f"{_ways(ways)}\n")
-        click.echo(f"on {', '.join(dict.fromkeys(found['gpus']))}")
+        click.echo(f"{_copies(rates)}\n")
+        click.echo(f"on {', '.join(dict.fromkeys(pairs['gpus']))}")
 
-    answer("run", lambda: {**found, "ways": [way.to_dict() for way in ways]}, text)
+    answer("run", lambda: {**pairs, "ways": [rate.to_dict() for rate in rates]}, text)
 
 
-def _ways(ways: Sequence[Way]) -> str:
-    """One row for each way and number of blocks, over all GPUs: the slowest and the fastest."""
-    groups: dict[tuple[str, int], list[Way]] = {}
-    for way in ways:
-        groups.setdefault((way.way, way.blocks), []).append(way)
+def _copies(measured: Sequence[CopyRate]) -> str:
+    """One row for each kind of copy and number of blocks, over all GPUs: the slowest and the fastest."""
+    groups: dict[tuple[str, int], list[CopyRate]] = {}
+    for rate in measured:
+        groups.setdefault((rate.kind, rate.blocks), []).append(rate)
     rows = []
     for (name, blocks), group in groups.items():
-        rates = [way.rate / 1e9 for way in group]
-        alphas = [way.alpha_s * 1e6 for way in group]
+        rates = [rate.rate / 1e9 for rate in group]
+        alphas = [rate.alpha_s * 1e6 for rate in group]
         spread = (f"{min(rates):.4g}", f"{max(rates):.4g}", f"{min(alphas):.3g}", f"{max(alphas):.3g}")
         rows.append((name, str(blocks or "-"), str(len(group)), *spread))
     header = ("way", "blocks a peer", "measured", "GB/s least", "most", "alpha us least", "most")

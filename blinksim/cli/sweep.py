@@ -52,7 +52,7 @@ def sweep(options: Sweep) -> None:
             say(f"{done} of {of} pieces of work are done{left}")
 
         try:
-            found = study.sweep(
+            swept = study.sweep(
                 machine,
                 wanted,
                 parse_sizes(options.sizes),
@@ -69,11 +69,11 @@ def sweep(options: Sweep) -> None:
             if journal and os.path.exists(journal):
                 note(f"what is finished is kept in {journal}; the same command goes on from there")
             raise
-    if found.resumed:
-        note(f"{found.resumed} of {total} pieces of work were taken from {journal}")
-    for line in found.damaged:
+    if swept.resumed:
+        note(f"{swept.resumed} of {total} pieces of work were taken from {journal}")
+    for line in swept.damaged:
         note(f"{journal}:{line}: is damaged; its work was done again")
-    rows = found.rows()
+    rows = swept.rows()
 
     def keep(target: str) -> None:
         """Writes the rows; once they are on disk the journal has no use."""
@@ -81,24 +81,24 @@ def sweep(options: Sweep) -> None:
         Path(f"{target}.journal").unlink(missing_ok=True)
 
     with written(options.output, keep) as output:
-        asked = {"source": machine, "collective": found.collective.name, "model": options.model}
+        asked = {"source": machine, "collective": swept.collective.name, "model": options.model}
         edited = {"edits": list(question.edits), "vary": list(options.vary)}
-        said = {"machine": found.machine, **asked, **edited, "rows": rows}
-        answer("sweep", lambda: said, lambda: _show(found, output), lambda: rows)
-    drawn(options.plot, options.force, "sweep", found, options.plot_y)
-    if not (options.plot or form.csv or form.json) and 1 <= len(found.varying()) <= 3:
+        said = {"machine": swept.machine, **asked, **edited, "rows": rows}
+        answer("sweep", lambda: said, lambda: _show(swept, output), lambda: rows)
+    drawn(options.plot, options.force, "sweep", swept, options.plot_y)
+    if not (options.plot or form.csv or form.json) and 1 <= len(swept.varying()) <= 3:
         again = command_line(question, options.collective, options.root, options.traffic)
         again += typed_options(options, "sizes", "algorithms", "model", "vary", "bounds")
         click.echo(f"next: blinksim sweep {again} --plot sweep.png")
-    if len(found.failed) == len(rows):
-        raise InfeasibleError(f"no point has an answer: {found.failed[0]['reason']}")
+    if len(swept.failed) == len(rows):
+        raise InfeasibleError(f"no point has an answer: {swept.failed[0]['reason']}")
 
 
-def _show(found: Study, output: str | None) -> None:
-    rows, varying = found.rows(), found.varying()
+def _show(swept: Study, output: str | None) -> None:
+    rows, varying = swept.rows(), swept.varying()
     answered = [row for row in rows if not row["reason"]]
     if answered:
-        click.echo(f"{_sentence(found, answered)}\n")
+        click.echo(f"{_sentence(swept, answered)}\n")
     several = len({row["rates"] for row in rows}) > 1 and "rates" not in varying
     # What was asked for says it all, unless that is a choice.
     asked = "asked" in varying
@@ -108,28 +108,28 @@ def _show(found: Study, output: str | None) -> None:
     words = {_title(column) for column in varying if any(isinstance(row[column], str) for row in rows)}
     left = [place for place, name in enumerate(header) if name in words | {"takes", "algorithm", "rates"}]
     click.echo(table(header, [list(line.values()) for line in lines], left=left))
-    for text in [*_notes(found, several), *(f"edited {edit}" for edit in found.base.edits)]:
+    for text in [*_notes(swept, several), *(f"edited {edit}" for edit in swept.base.edits)]:
         click.echo(f"  {text}")
     if len(rows) > _SHOWN:
         click.echo(f"  … {len(rows) - _SHOWN} more (--csv has all, -o FILE keeps them)")
-    for reason in dict.fromkeys(row["reason"] for row in found.failed):
-        times = sum(row["reason"] == reason for row in found.failed)
+    for reason in dict.fromkeys(row["reason"] for row in swept.failed):
+        times = sum(row["reason"] == reason for row in swept.failed)
         click.echo(f"\n  no answer for {times}: {reason}", nl=False)
-    click.echo("\n" if found.failed else "", nl=bool(not found.failed))
+    click.echo("\n" if swept.failed else "", nl=bool(not swept.failed))
     if output:
         click.echo(f"written: {output}")
 
 
-def _sentence(found: Study, answered: Rows) -> str:
+def _sentence(swept: Study, answered: Rows) -> str:
     """From which rate to which, and where it is best."""
     best = max(answered, key=lambda row: row["algbw_GBps"])
     slow = min(answered, key=lambda row: row["algbw_GBps"])
     low, high = (f"{row['algbw_GBps']:.4g}" for row in (slow, best))
     # Where all points are alike, none is best.
-    at = ", ".join(f"{_title(column)} {_cell(column, best[column])}" for column in found.varying() if low != high)
-    lost = f"; {len(found.failed)} without an answer" if found.failed else ""
-    span = f"{low if low == high else f'{low} to {high}'} GB/s algbw over {count(len(found.rows()), 'point')}"
-    return f"{found.collective} on {found.machine}: {span}{f', best at {at}' if at else ''}{lost}"
+    at = ", ".join(f"{_title(column)} {_cell(column, best[column])}" for column in swept.varying() if low != high)
+    lost = f"; {len(swept.failed)} without an answer" if swept.failed else ""
+    span = f"{low if low == high else f'{low} to {high}'} GB/s algbw over {count(len(swept.rows()), 'point')}"
+    return f"{swept.collective} on {swept.machine}: {span}{f', best at {at}' if at else ''}{lost}"
 
 
 def _lines(rows: Rows, varying: Sequence[str], *, chosen: bool, several: bool) -> list[dict[str, str]]:
@@ -153,9 +153,9 @@ def _lines(rows: Rows, varying: Sequence[str], *, chosen: bool, several: bool) -
     return lines
 
 
-def _notes(found: Study, several: bool) -> list[str]:
+def _notes(swept: Study, several: bool) -> list[str]:
     """At which rates the rows are, and what their bounds assume."""
-    rows = found.rows()
+    rows = swept.rows()
     tables = list(dict.fromkeys(row["rates"] for row in rows))
     if several:
         notes = ["what NCCL chooses is at its own rates; --rates takes one table for all"]

@@ -38,8 +38,8 @@ def synth(options: Synth) -> None:
         from blinksim.algorithms.registry import REGISTRY
 
         rows = [
-            (one.name, one.summary, " ".join(one.collectives) if len(one.collectives) < 8 else "all collectives")
-            for one in REGISTRY.values()
+            (algo.name, algo.summary, " ".join(algo.collectives) if len(algo.collectives) < 8 else "all collectives")
+            for algo in REGISTRY.values()
         ]
         click.echo(table(("algorithm", "what it is", "for"), rows, left=(0, 1, 2)))
         return
@@ -87,15 +87,15 @@ def synth(options: Synth) -> None:
 
     with working:
         limit = None if options.time_limit is None else options.time_limit + (options.polish or 0)
-        found = within(limit, "schedule", work)
-    topology = found.compact.topology
-    with written(options.output, lambda target: write_schedule(found, target, options.force)) as output:
-        said = {**question.described(topology), **found.to_dict()}
-        answer("synth", lambda: said, lambda: _show(found, options, question, output))
-    drawn(options.plot, options.force, "loads" if found.compact.collective.exchanges else "trees", found)
-    if not found.verdict.ok:
+        result = within(limit, "schedule", work)
+    topology = result.compact.topology
+    with written(options.output, lambda target: write_schedule(result, target, options.force)) as output:
+        said = {**question.described(topology), **result.to_dict()}
+        answer("synth", lambda: said, lambda: _show(result, options, question, output))
+    drawn(options.plot, options.force, "loads" if result.compact.collective.exchanges else "trees", result)
+    if not result.verdict.ok:
         click.get_current_context().exit(1)
-    if found.interrupted:
+    if result.interrupted:
         click.get_current_context().exit(130)
 
 
@@ -136,10 +136,10 @@ def _pareto(question: Question, collective: Collective, options: Synth) -> None:
     seconds = SECONDS if options.time_limit is None else options.time_limit
     with Working(f"searching schedules of {collective}") as say:
         part = question.part(collective=collective)
-        found = pareto(part, collective, seed=options.seed or 0, report=say, seconds=seconds)
-    rows = found.rows()
+        front = pareto(part, collective, seed=options.seed or 0, report=say, seconds=seconds)
+    rows = front.rows()
     if folder is not None:
-        for point in found.points:
+        for point in front.points:
             verdict = verify(point.schedule)
             if not verdict.ok:
                 raise BlinksimError(f"{point.name} is wrong: {verdict.reasons[0]}; this is a fault of blinksim")
@@ -147,12 +147,12 @@ def _pareto(question: Question, collective: Collective, options: Synth) -> None:
             Path(folder).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"{folder}: the folder cannot be made: {error.strerror}") from None
-        for number, (point, row) in enumerate(zip(found.points, rows, strict=True), start=1):
+        for number, (point, row) in enumerate(zip(front.points, rows, strict=True), start=1):
             row["file"] = str(Path(folder) / f"{number}-{point.schedule.algorithm}.json")
             exports.write(point.schedule, row["file"], options.force)
 
     def text() -> None:
-        click.echo(as_typed(found.text()))
+        click.echo(as_typed(front.text()))
         for edit in question.edits:
             click.echo(f"  edited      {edit}")
         if folder is not None:
@@ -163,9 +163,9 @@ def _pareto(question: Question, collective: Collective, options: Synth) -> None:
             again = command_line(question, collective.name, options.root)
             click.echo(f"next: blinksim synth {again} --pareto{typed_options(options, 'time_limit')} -o front")
 
-    answer("synth", lambda: {**question.described(found.topology), **found.to_dict(), "rows": rows}, text)
-    drawn(options.plot, options.force, "pareto", found)
-    if found.interrupted:
+    answer("synth", lambda: {**question.described(front.topology), **front.to_dict(), "rows": rows}, text)
+    drawn(options.plot, options.force, "pareto", front)
+    if front.interrupted:
         click.get_current_context().exit(130)
 
 

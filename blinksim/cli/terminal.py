@@ -43,7 +43,7 @@ _doing: list[str] = []
 _moving: list[object] = []
 
 
-class Door:
+class EscapedStream:
     """A stream that everything printed passes: no text of a file or of a user controls the terminal.
 
     What the terminal's encoding lacks is escaped instead of refused.
@@ -55,7 +55,7 @@ class Door:
 
     @property
     def encoding(self) -> str:
-        """One that click finds able; it would go around this door if it did not."""
+        """One that click finds able; it would go around this stream if it did not."""
         return "utf-8"
 
     def write(self, text: str) -> int:
@@ -68,10 +68,10 @@ class Door:
 
 
 @contextmanager
-def doors() -> Iterator[None]:
-    """Everything printed within goes through a `Door`."""
+def escaped_output() -> Iterator[None]:
+    """Everything printed within goes through an `EscapedStream`."""
     out, err = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = Door(out), Door(err)
+    sys.stdout, sys.stderr = EscapedStream(out), EscapedStream(err)
     try:
         yield
     finally:

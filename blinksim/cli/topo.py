@@ -90,12 +90,12 @@ def show(options: TopoShow) -> None:
         if question.edits:
             whole = _part(replace(question, edits=()))
             before = whole if question.links else whole.select(connected=False)
-        found = None
+        limit = None
         if options.bottleneck:
             from blinksim.bounds import bound
 
-            found = bound(part, options.bottleneck)
-        note(f"drawn: {plots.save(plots.topology(part, found, before), options.plot, force=options.force)}")
+            limit = bound(part, options.bottleneck)
+        note(f"drawn: {plots.save(plots.topology(part, limit, before), options.plot, force=options.force)}")
     assumed = machines.assumptions(options.machine)
     said = {
         "machine": topology.name,
@@ -239,16 +239,16 @@ def export(options: TopoExport) -> None:
     question = Question(options.machine, members=options.members, rates=options.rates, edits=options.edits)
     whole = question.whole()
     topology = whole if question.members is None else whole.subset(question.part(whole).members)
-    found = formats.export(topology, name, bus_ids=options.bus_ids and options.bus_ids.split(","))
-    advice = [*(f"  note     {line}" for line in found.notes), f"  caution  {found.caution}"]
+    exported = formats.export(topology, name, bus_ids=options.bus_ids and options.bus_ids.split(","))
+    advice = [*(f"  note     {line}" for line in exported.notes), f"  caution  {exported.caution}"]
     if output is None:
-        click.echo(found.files[""], nl=False)
+        click.echo(exported.files[""], nl=False)
         for line in advice:
             note(line)
         return
-    write_text(output, found.files[""], force=options.force)
-    click.echo(f"{output}: {found.summary}\n\n  set, for one command:")
-    exports(found.variables(output))
-    click.echo(f"  in force if {found.proof[0]}")
+    write_text(output, exported.files[""], force=options.force)
+    click.echo(f"{output}: {exported.summary}\n\n  set, for one command:")
+    exports(exported.variables(output))
+    click.echo(f"  in force if {exported.proof[0]}")
     for line in advice:
         click.echo(line)

@@ -27,19 +27,19 @@ def traffic(options: Traffic) -> None:
         if given or ranks is not None:
             name = next(iter(given), "ranks").replace("_", "-")
             raise InputError(f"--{name} makes a matrix, and {file} holds one; leave one of them out")
-        found = read_traffic(file)
+        flows = read_traffic(file)
     elif ranks is None:
         raise InputError("name a file, or say how many ranks have experts, as in: blinksim traffic --ranks 64")
     else:
-        found = expert_traffic(ranks, **given)
+        flows = expert_traffic(ranks, **given)
     if options.combine:
-        found = found.transposed()
-    facts = found.to_dict()
-    with written(options.output, lambda target: write_traffic(found, target, options.force)) as output:
+        flows = flows.transposed()
+    facts = flows.to_dict()
+    with written(options.output, lambda target: write_traffic(flows, target, options.force)) as output:
 
         def text() -> None:
-            pairs = f"{facts['pairs']:,} of {found.ranks * (found.ranks - 1):,} pairs"
-            click.echo(f"traffic of {found.ranks} ranks: {format_size_about(found.total)} between {pairs}\n")
+            pairs = f"{facts['pairs']:,} of {flows.ranks * (flows.ranks - 1):,} pairs"
+            click.echo(f"traffic of {flows.ranks} ranks: {format_size_about(flows.total)} between {pairs}\n")
             for what, key in (("sends", "sent"), ("receives", "received")):
                 most, rank, mean = facts[f"most_{key}_bytes"], facts[f"most_{key}_rank"], facts["mean_bytes"]
                 times = f"{most / mean:.3g} times the average of {format_size_about(mean)}"
@@ -50,4 +50,4 @@ def traffic(options: Traffic) -> None:
                 click.echo(f"next: blinksim bound MACHINE alltoallv --traffic {typed(output)}")
 
         answer("traffic", lambda: facts, text)
-    drawn(options.plot, options.force, "traffic", found)
+    drawn(options.plot, options.force, "traffic", flows)

@@ -56,19 +56,19 @@ def tune(options: Tune) -> None:
     if (times is None) == (options.gpus is None):
         raise InputError("give measured times (TIMES) or --gpus to take them here, one of the two")
     options.check_files()
-    found = tuned(machine, times, options.job) if times is not None else _on_gpus(machine, options)
-    exported = found.export(options.job.dialect)
+    tuning = tuned(machine, times, options.job) if times is not None else _on_gpus(machine, options)
+    exported = tuning.export(options.job.dialect)
     if options.times_to is not None:
-        write_text(options.times_to, times_text(found.measured, found.least_channels, found.job), force)
+        write_text(options.times_to, times_text(tuning.measured, tuning.least_channels, tuning.job), force)
     if output is not None:
         write_text(output, exported.files[""], force)
     if plugin is not None:
         tuner_files.build(plugin, force=force)
     variables = exported.variables(output or "FILE")
-    said = {**found.to_dict(), "dialect": options.job.dialect, "output": output, "environment": variables}
+    said = {**tuning.to_dict(), "dialect": options.job.dialect, "output": output, "environment": variables}
 
     def text() -> None:
-        _show(found)
+        _show(tuning)
         if output is None:
             click.echo("next: the same with -o tuner.csv")
             return
@@ -102,7 +102,7 @@ def _on_gpus(machine: str, options: Tune) -> Tuning:
             say(f"{collective} of {format_size(size)} by {' '.join(map(str, choice[:2]))}")
             return clock.measure(collective, size, choice)
 
-        found = tune_here(
+        tuning = tune_here(
             machine,
             measure,
             members=tuple(range(clock.gpus)),
@@ -112,17 +112,17 @@ def _on_gpus(machine: str, options: Tune) -> Tuning:
             gpus=clock.kind,
             **({} if job.version is None else {"version": job.version}),
         )
-    found = replace(found, version=clock.version)
+    tuning = replace(tuning, version=clock.version)
     clock.close()
-    return found
+    return tuning
 
 
-def _show(found: Tuning) -> None:
+def _show(tuning: Tuning) -> None:
     """The sentence, and the sizes at which NCCL's choice changes, neighbours of one change in a row."""
-    click.echo(f"{found.sentence()}\n")
+    click.echo(f"{tuning.sentence()}\n")
     cells = []
     for (collective, before, choice), group in groupby(
-        found.cells, lambda cell: (cell.collective, cell.before, cell.choice)
+        tuning.cells, lambda cell: (cell.collective, cell.before, cell.choice)
     ):
         run = list(group)
         if choice == before:
@@ -136,7 +136,7 @@ def _show(found: Tuning) -> None:
         click.echo(table(heading, cells, left=(0, 1, 2, 3)))
     else:
         click.echo("NCCL's own choices are the quickest everywhere, as far as the model can tell")
-    click.echo(f"\ncaution: {found.caution}\n" if found.caution else "")
+    click.echo(f"\ncaution: {tuning.caution}\n" if tuning.caution else "")
 
 
 def _words(choice: tuple[str, str, int]) -> str:

@@ -32,12 +32,12 @@ def events(timeline: Timeline, most: int = MOST_EVENTS) -> list[Event]:
     threads = {row: number for number, row in enumerate(rows, 1)}
     owners = sorted({_owner(resource) for resource in rows}, key=_natural)
     processes = {owner: number for number, owner in enumerate(owners, 1)}
-    found = [event for owner, number in processes.items() for event in _named("process", owner, number, 0)]
+    listed = [event for owner, number in processes.items() for event in _named("process", owner, number, 0)]
     for resource, number in threads.items():
-        found += _named("thread", resource, processes[_owner(resource)], number)
+        listed += _named("thread", resource, processes[_owner(resource)], number)
     for transfer in transfers:
         place = {"pid": processes[_owner(transfer.resource)], "tid": threads[transfer.resource]}
-        found.append(
+        listed.append(
             {
                 "name": f"chunk {transfer.chunk}" + (f" piece {transfer.piece}" if (timeline.pieces > 1) else ""),
                 "cat": transfer.kind,
@@ -54,7 +54,7 @@ def events(timeline: Timeline, most: int = MOST_EVENTS) -> list[Event]:
             }
             | place
         )
-    return found
+    return listed
 
 
 def _owner(resource: str) -> str:

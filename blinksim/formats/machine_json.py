@@ -193,9 +193,9 @@ def from_columns(entry: Entry) -> Topology:
     )
     of = {key: unpacked(fields[key], "int64").tolist() for key in columns}
     names = unpacked_text(fields["device_names"]).decode("ascii", errors="replace").split("\n")
-    for one in names:
-        if not _DEVICE_NAME.fullmatch(one):
-            raise fields["device_names"].wrong(f"has {one[:80]!r}, which cannot name a device")
+    for name in names:
+        if not _DEVICE_NAME.fullmatch(name):
+            raise fields["device_names"].wrong(f"has {name[:80]!r}, which cannot name a device")
     devices = [read_device(item, "device") for item in fields["device_sorts"].items()]
     links = [read_link(item, "a", "b") for item in fields["link_sorts"].items()]
     buses = [item.text() for item in fields["bus_names"].items()]

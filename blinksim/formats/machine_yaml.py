@@ -37,13 +37,13 @@ def write(topology: Topology) -> str:
     Names in `collective_links` and `inter_node_links` of which no link is left select nothing and are left out. Raises
     `InputError` for attributes that are not numbers, truth values or text.
     """
-    found: dict[str, Counter[_Numbers]] = {}
+    counts: dict[str, Counter[_Numbers]] = {}
     for link in topology.links:
-        found.setdefault(link.kind, Counter())[link.lane_bandwidth, link.latency, link.overhead] += 1
+        counts.setdefault(link.kind, Counter())[link.lane_bandwidth, link.latency, link.overhead] += 1
     fabric = topology.fabric
     if fabric:
-        found.setdefault(fabric.kind, Counter([(fabric.lane_bandwidth, fabric.latency, fabric.overhead)]))
-    classes = {kind: numbers.most_common(1)[0][0] for kind, numbers in found.items()}
+        counts.setdefault(fabric.kind, Counter([(fabric.lane_bandwidth, fabric.latency, fabric.overhead)]))
+    classes = {kind: numbers.most_common(1)[0][0] for kind, numbers in counts.items()}
     head: dict[str, Any] = {"name": topology.name}
     if topology.source.strip():
         head["source"] = topology.source
@@ -155,8 +155,8 @@ def _own(numbers: _Numbers, usual: _Numbers) -> dict[str, str]:
 
 MAX_DEVICES = name_ranges.MOST_NAMES
 MAX_LINKS = 200_000
-# Machines that are kept as they were read last.
-_KEPT = 32
+# Machines that are cached as they were read last.
+_MOST_CACHED = 32
 # Links that are compared when symmetries are checked, over all of them.
 _MOST_COMPARED = 2_000_000
 KEYS = (
@@ -197,7 +197,7 @@ def outline(path: str | os.PathLike[str]) -> Outline:
 
 
 # Questions name the same machine again and again, and a topology never changes.
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_MOST_CACHED)
 def _at(text: str, path: str, rates: str) -> Topology:
     return _machine(text, path, rates)
 
@@ -208,7 +208,7 @@ def _machine(text: str, path: str, rates: str | RateTable) -> Topology:
     return _Body(keys, classes).topology(outline, label)
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_MOST_CACHED)
 def _head(text: str, path: str) -> tuple[dict[str, Entry], Outline]:
     root = yaml_nodes.load(path, text, "machine file")
     keys = root.mapping(KEYS, ("name", "devices", "link_classes", "links"), example=f"name: box, devices: [{_DEVICE}]")
@@ -393,12 +393,12 @@ class _Body:
 
     def _device_list(self, entry: Entry | None) -> tuple[str, ...]:
         """The devices that a list names, ranges expanded; none if there is no list."""
-        found: list[str] = []
+        names: list[str] = []
         for item in entry.items(example='[gpu0, "gpu[2-5]"]') if entry else []:
-            found += self._known_devices(item)
-            if len(found) > MAX_DEVICES:
+            names += self._known_devices(item)
+            if len(names) > MAX_DEVICES:
                 raise item.error(f"more than {MAX_DEVICES} names in one list")
-        return tuple(found)
+        return tuple(names)
 
     def _class_list(self, key: str) -> tuple[str, ...]:
         items = self.keys[key].items(example="[nvlink]") if key in self.keys else []

@@ -51,18 +51,18 @@ def units(schedule: Schedule) -> Units:
     exact = schedule.share_den // part
     if exact <= MOST_UNITS:
         return Units(exact, tuple(int(share) // part for share in schedule.share_num))
-    found, least = None, cost(schedule, _LARGE).time_s
+    best, least = None, cost(schedule, _LARGE).time_s
     for count, lengths in _rounded(schedule):
         shares = replace(schedule, share_num=np.array(lengths, dtype=np.int64), share_den=count)
-        found = Units(count, tuple(lengths), cost(shares, _LARGE).time_s / least - 1)
-        if found.slower is not None and found.slower <= _SLOWER:
+        best = Units(count, tuple(lengths), cost(shares, _LARGE).time_s / least - 1)
+        if best.slower is not None and best.slower <= _SLOWER:
             break
-    if found is None:
+    if best is None:
         raise InfeasibleError(
             f"the shares cut the vector into {exact} equal parts; plans hold {MOST_UNITS}. Build it with "
             "algorithm=chains or algorithm=rings, whose shares are simple"
         )
-    return found
+    return best
 
 
 def _rounded(schedule: Schedule) -> Iterator[tuple[int, list[int]]]:
@@ -214,7 +214,7 @@ def moves(schedule: Schedule) -> Moves:
     _, where, times = np.unique(place * max(1, schedule.steps) + schedule.step, return_inverse=True, return_counts=True)
     joined = schedule.form == "steps" and not bool((times[where][schedule.op == COPY] > 1).any())
     buffers = _Buffers(schedule, cut)
-    found: list[Move] = []
+    listed: list[Move] = []
     first_round = 0
     bounds = np.searchsorted(schedule.step, np.arange(schedule.steps + 1)).tolist()
     ends = list(zip(schedule.src.tolist(), schedule.dst.tolist(), schedule.route.tolist(), strict=True))
@@ -229,7 +229,7 @@ def moves(schedule: Schedule) -> Moves:
             keys = tuple(table[first:last] for table in (schedule.channel, schedule.src, schedule.dst))
             sends = (first + np.lexsort(keys)).tolist()
         stops = {send: by_ends[ends[send]] for send in sends}
-        found += _step(schedule, stops, buffers, first_round)
+        listed += _step(schedule, stops, buffers, first_round)
         first_round += max((len(passed) - 1 for passed in stops.values()), default=0)
     notes = []
     if cut.slower is not None:
@@ -244,7 +244,7 @@ def moves(schedule: Schedule) -> Moves:
         inputs=inputs,
         outputs=outputs,
         scratch=tuple(buffers.scratch),
-        moves=tuple(move for move in found if move.units),
+        moves=tuple(move for move in listed if move.units),
         copies=tuple(buffers.copies()),
         aliased=collective.name != "alltoall",
         joined=joined,

@@ -141,14 +141,14 @@ class SmiTable:
         if not gpus or not most:
             return []
         generation = _GENERATIONS[self.capability(gpus[0])]
-        found = [] if self.lane is not None else [f"assumed: NVLinks of {generation} GPUs"]
+        notes = [] if self.lane is not None else [f"assumed: NVLinks of {generation} GPUs"]
         if self.switch_lanes():
-            found.append(f"assumed: NV{most} leads to NVSwitches, as on an HGX or a DGX-2, and is not the pair's own")
+            notes.append(f"assumed: NV{most} leads to NVSwitches, as on an HGX or a DGX-2, and is not the pair's own")
         elif len(self.gpus) > 2:
-            found.append("assumed: NV# counts the NVLinks of a pair, and there is no NVSwitch")
+            notes.append("assumed: NV# counts the NVLinks of a pair, and there is no NVSwitch")
         named = next((self.models[number] for number in sorted(self.models)), "")
         why = f"the model {named!r} is not known here" if named else "the text names no model"
-        return [*found, f"{why}: put what nvidia-smi -L prints above the table"] if found else []
+        return [*notes, f"{why}: put what nvidia-smi -L prints above the table"] if notes else []
 
 
 def gpu_number(label: str) -> int | None:
@@ -343,12 +343,12 @@ class _Builder:
 
 def _groups(labels: list[str], together: Callable[[str, str], bool]) -> list[list[str]]:
     """The labels by what is together, directly or through others, in their order."""
-    left, found = list(labels), []
+    left, groups = list(labels), []
     while left:
         group = [left.pop(0)]
         for member in group:
             joined = [label for label in left if together(member, label)]
             group += joined
             left = [label for label in left if label not in joined]
-        found.append(sorted(group, key=labels.index))
-    return found
+        groups.append(sorted(group, key=labels.index))
+    return groups

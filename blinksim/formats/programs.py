@@ -198,8 +198,8 @@ class Machine(ABC, Generic[V, S]):
 
     def read(self, rank: int, buffer: str, start: int, count: int, whose: str = "") -> list[V]:
         """Units of a buffer; raises `WrongStepError` where nothing is."""
-        found = [self.memory.get(self.place(rank, buffer, start + k)) for k in range(count)]
-        present = [value for value in found if value is not None]
+        values = [self.memory.get(self.place(rank, buffer, start + k)) for k in range(count)]
+        present = [value for value in values if value is not None]
         if len(present) < count:
             raise WrongStepError(f"reads {buffer}[{start}]{whose}, where nothing is")
         return present
@@ -221,12 +221,12 @@ def outcome(machine: Machine[Value, Any], seed: int) -> str:
     for rank, unit, contents in promised(machine.collective, machine.ranks, machine.units):
         expected = Counter(dict.fromkeys(contents, 1))
         machine.effort.spend(len(expected))
-        found = machine.memory.get(machine.place(rank, "o", unit), Counter())
-        if found != expected:
+        actual = machine.memory.get(machine.place(rank, "o", unit), Counter())
+        if actual != expected:
             # The first contributions, each as often as it is there.
             missing, extra = (
                 list(islice((place for place, times in sorted(some.items()) for _ in range(min(times, 4))), 3))
-                for some in (expected - found, found - expected)
+                for some in (expected - actual, actual - expected)
             )
             what = f"lacks {missing}" if missing else f"has {extra} too much"
             return f"GPU {rank} ends with the wrong o[{unit}]: it {what} (rank, chunk)"
@@ -308,17 +308,17 @@ class Trace:
         return Held(first.unit, first.parts | second.parts)
 
     def sent(self, src: int, dst: int, channel: int, values: list[Held], more: bool) -> list[Held]:
-        found, connection = [], (src, dst, channel)
+        held, connection = [], (src, dst, channel)
         if connection not in self._open:
             self._open[connection] = self.messages
             self.messages += 1
         message = self._open[connection]
         for value in values:
-            found.append(Held(value.unit, frozenset((len(self.arrivals),))))
+            held.append(Held(value.unit, frozenset((len(self.arrivals),))))
             self.arrivals.append(Arrival(message, src, dst, channel, value.unit, value.parts))
         if not more:
             del self._open[connection]
-        return found
+        return held
 
     def effort(self, values: list[Held]) -> int:
         return sum(len(value.parts) for value in values)
@@ -342,7 +342,7 @@ class State:
     reads: tuple[int, ...]
 
 
-def sends(trace: Trace, kept: dict[tuple[int, Unit], Parts]) -> dict[int, Send]:
+def sends(trace: Trace, needed: dict[tuple[int, Unit], Parts]) -> dict[int, Send]:
     """All sends, by the number of their last arrival.
 
     What a rank passes on once, unchanged, while it has another value of the same unit, is one send over that rank.
@@ -355,33 +355,33 @@ def sends(trace: Trace, kept: dict[tuple[int, Unit], Parts]) -> dict[int, Send]:
     for number, arrival in enumerate(trace.arrivals):
         place = arrival.dst, arrival.unit
         known = readers.get(place, {})
-        uses = [parts for parts in {*known, *([kept[place]] if place in kept else [])} if number in parts]
-        others = len(known) > 1 or kept.get(place) not in (None, *known)
-        alone = uses == [frozenset((number,))] and kept.get(place) != uses[0]
+        uses = [parts for parts in {*known, *([needed[place]] if place in needed else [])} if number in parts]
+        others = len(known) > 1 or needed.get(place) not in (None, *known)
+        alone = uses == [frozenset((number,))] and needed.get(place) != uses[0]
         if alone and others and len(known[uses[0]]) == 1:
             passed[number] = known.pop(uses[0])[0]
-    found = {number: Send((a.src, a.dst), (number,), a.parts) for number, a in enumerate(trace.arrivals)}
+    sent = {number: Send((a.src, a.dst), (number,), a.parts) for number, a in enumerate(trace.arrivals)}
     for number, following in passed.items():
-        first, second = found.pop(number), found[following]
-        found[following] = Send((*first.stops, *second.stops[1:]), (*first.arrivals, *second.arrivals), first.reads)
-    return found
+        first, second = sent.pop(number), sent[following]
+        sent[following] = Send((*first.stops, *second.stops[1:]), (*first.arrivals, *second.arrivals), first.reads)
+    return sent
 
 
 def stories(
-    found: dict[int, Send], trace: Trace, kept: dict[tuple[int, Unit], Parts], starts: set[tuple[int, Unit]]
+    sent: dict[int, Send], trace: Trace, needed: dict[tuple[int, Unit], Parts], starts: set[tuple[int, Unit]]
 ) -> Iterator[list[State]]:
     """For every rank and unit the values that there are one after another.
 
     starts: where there is data at first. Raises `InfeasibleError` where no order serves all that was sent on.
     """
     readers: dict[tuple[int, Unit], dict[Parts, list[int]]] = {}
-    for number, send in sorted(found.items()):
+    for number, send in sorted(sent.items()):
         place = send.stops[0], trace.arrivals[number].unit
         readers.setdefault(place, {}).setdefault(send.reads, []).append(number)
-    for place, parts in kept.items():
+    for place, parts in needed.items():
         readers.setdefault(place, {}).setdefault(parts, [])
     arrived = {number for known in readers.values() for parts in known for number in parts if number != OWN_DATA}
-    lost = found.keys() - arrived
+    lost = sent.keys() - arrived
     if lost:
         arrival = trace.arrivals[min(lost)]
         raise InfeasibleError(f"GPU {arrival.dst} makes no use of what it receives from GPU {arrival.src}")
@@ -389,7 +389,7 @@ def stories(
         now: Parts | None = frozenset((OWN_DATA,)) if (rank, unit) in starts else None
         applied: set[int] = set()
         states = []
-        for parts in _ordered(known, kept.get((rank, unit))):
+        for parts in _ordered(known, needed.get((rank, unit))):
             if now is not None and now <= parts:
                 new = [(number, REDUCE) for number in sorted(parts - now)]
             elif OWN_DATA in parts:
@@ -408,14 +408,14 @@ def stories(
 def _ordered(known: Iterable[Parts], last: Parts | None) -> list[Parts]:
     """Sums after what they are made of, what has the rank's own data in it first, and otherwise as they came."""
     left = sorted(known, key=lambda parts: parts == last)
-    found = []
+    order = []
     while left:
         least = [parts for parts in left if not any(other < parts for other in left)]
         # A sum with the rank's own data waits for nothing but smaller sums of this kind.
         chosen = next((parts for parts in (*least, *left) if OWN_DATA in parts), least[0])
         left.remove(chosen)
-        found.append(chosen)
-    return found
+        order.append(chosen)
+    return order
 
 
 # Bytes for which the steps are to be the best.
@@ -458,18 +458,18 @@ def to_schedule(
     try:
         machine.run()
         # What must be there in the end; sums are of no rank in particular.
-        kept: dict[tuple[int, Unit], Parts] = {}
+        needed: dict[tuple[int, Unit], Parts] = {}
         for rank, place, ((source, unit), *_) in promised(collective, ranks, units):
             parts = machine.memory[machine.place(rank, "o", place)].parts
-            kept[rank, (-1 if collective.reduces else source, unit)] = parts
-        return _schedule(trace, kept, topology, collective, program.name, units)
+            needed[rank, (-1 if collective.reduces else source, unit)] = parts
+        return _schedule(trace, needed, topology, collective, program.name, units)
     except InfeasibleError as error:
         raise InfeasibleError(f"{path}: right for its runtime, but no schedule here: {error}") from None
 
 
 def _schedule(
     trace: Trace,
-    kept: dict[tuple[int, Unit], Parts],
+    needed: dict[tuple[int, Unit], Parts],
     topology: Topology,
     collective: Collective,
     name: str,
@@ -480,19 +480,19 @@ def _schedule(
     sources = range(ranks) if collective.starts == OWN else [-1 if collective.reduces else collective.root]
     everything = list(product(sources, range(collective.buffers(units, ranks)[0])))
     starts = {(rank, unit) for unit in everything for rank in (range(ranks) if unit[0] < 0 else [unit[0]])}
-    found = sends(trace, kept)
-    states = list(stories(found, trace, kept, starts))
+    sent = sends(trace, needed)
+    states = list(stories(sent, trace, needed, starts))
     ops = {number: op for story in states for state in story for number, op in state.writes}
     block = max(1, units // ranks)
     labels = {unit: collective.labels(unit[0], unit[1] // block) for unit in everything}
-    waits = _waits(trace, found, states)
-    levels = _levels(trace, found, waits)
+    waits = _waits(trace, sent, states)
+    levels = _levels(trace, sent, waits)
     if levels is None:
         raise InfeasibleError("its ranks wait for each other in a way that steps cannot say")
 
     def built(levels: Levels) -> Schedule:
         travels: dict[Unit, list[Travel]] = defaultdict(list)
-        for number, send in sorted(found.items()):
+        for number, send in sorted(sent.items()):
             first, messages = trace.arrivals[send.arrivals[0]], _messages(trace, send)
             travels[first.unit].append((levels[messages], messages[-1], send.stops, ops[number], first.channel))
         # Units that always travel together are one chunk.
@@ -513,14 +513,14 @@ def _schedule(
     candidates = [built(levels)]
     # One message of a connection after another.
     last: dict[tuple[int, int, int], Messages] = {}
-    turns: Waits = set()
-    for _, send in sorted(found.items()):
+    following: Waits = set()
+    for _, send in sorted(sent.items()):
         arrival, these = trace.arrivals[send.arrivals[0]], _messages(trace, send)
         connection = arrival.src, arrival.dst, arrival.channel
         before = last.get(connection, these)
-        turns |= {(before, these, 1)} if before != these else set()
+        following |= {(before, these, 1)} if before != these else set()
         last[connection] = these
-    one_by_one = _levels(trace, found, waits | turns)
+    one_by_one = _levels(trace, sent, waits | following)
     candidates += [] if one_by_one is None else [built(one_by_one)]
     candidates += [replace(candidates[0], form="forest")] if is_forest(candidates[0]) else []
     return min(
@@ -536,9 +536,9 @@ def _messages(trace: Trace, send: Send) -> Messages:
     return tuple(trace.arrivals[number].message for number in send.arrivals)
 
 
-def _waits(trace: Trace, found: Sends, states: Iterable[list[State]]) -> Waits:
+def _waits(trace: Trace, sent: Sends, states: Iterable[list[State]]) -> Waits:
     """What the values of ranks demand."""
-    of = {number: _messages(trace, send) for number, send in found.items()}
+    of = {number: _messages(trace, send) for number, send in sent.items()}
     waits: Waits = set()
     for story in states:
         earlier: State | None = None
@@ -555,12 +555,12 @@ def _waits(trace: Trace, found: Sends, states: Iterable[list[State]]) -> Waits:
     return {wait for wait in waits if wait[0] != wait[1] or wait[2]}
 
 
-def _levels(trace: Trace, found: Sends, waits: Waits) -> Levels | None:
+def _levels(trace: Trace, sent: Sends, waits: Waits) -> Levels | None:
     """The earliest step of every send; None if one waits for a later one."""
     import networkx as nx
 
     graph: nx.DiGraph[Messages] = nx.DiGraph()
-    graph.add_nodes_from(_messages(trace, send) for send in found.values())
+    graph.add_nodes_from(_messages(trace, send) for send in sent.values())
     graph.add_edges_from((before, after) for before, after, _ in waits)
     rooms = nx.condensation(graph)
     room: dict[Messages, int] = rooms.graph["mapping"]
@@ -589,8 +589,8 @@ def is_forest(schedule: Schedule) -> bool:
         known[own] = other
     tops: dict[int, set[int]] = {}
     for (chunk, _), edges in ends.items():
-        found = {other for other in edges.values() if other not in edges}
-        tops.setdefault(chunk, set()).update(found)
-        if not found:
+        roots = {other for other in edges.values() if other not in edges}
+        tops.setdefault(chunk, set()).update(roots)
+        if not roots:
             return False
-    return all(len(found) == 1 for found in tops.values())
+    return all(len(roots) == 1 for roots in tops.values())

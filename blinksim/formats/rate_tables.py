@@ -58,8 +58,8 @@ class RateTable:
 
     def measured(self, topology: Topology) -> Topology:
         """`topology` with what the table has of measured collectives."""
-        found = {"execution": self.execution, "nccl_rates": self.nccl_rates}
-        return replace(topology, **{key: rates for key, rates in found.items() if rates is not None})  # type: ignore[arg-type]
+        tables = {"execution": self.execution, "nccl_rates": self.nccl_rates}
+        return replace(topology, **{key: rates for key, rates in tables.items() if rates is not None})  # type: ignore[arg-type]
 
     def check_machine(self, name: str) -> None:
         """Raises `InputError` if the table is for another machine than the one called `name`."""
@@ -175,7 +175,7 @@ class Outline:
 
     def assumptions(self) -> list[str]:
         """What no document prints: of the structure, then of each class."""
-        classes = (f"{name}: {', '.join(found.assumed)}" for name, found in self.link_classes.items() if found.assumed)
+        classes = (f"{name}: {', '.join(rates.assumed)}" for name, rates in self.link_classes.items() if rates.assumed)
         return [*self.structure, *classes]
 
     def rate_names(self) -> list[str]:

@@ -83,8 +83,8 @@ class _Formats(Mapping[str, Format]):
     def __getitem__(self, name: str) -> Format:
         if name not in list(self):
             raise KeyError(name)
-        found: Format = import_module(f"{runtimes.__name__}.{name.replace('-', '_')}").FORMAT
-        return found
+        entry: Format = import_module(f"{runtimes.__name__}.{name.replace('-', '_')}").FORMAT
+        return entry
 
 
 FORMATS = _Formats()

@@ -92,11 +92,11 @@ def _from_npy(name: str, data: bytes) -> Traffic:
         if prod(shape) * dtype.itemsize != len(data) - file.tell():
             raise ValueError("it is cut off, or has more behind its numbers")
         file.seek(0)
-        found = np.load(file, allow_pickle=False)
+        matrix = np.load(file, allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise FileError(name, f"cannot be read as a file of NumPy: {str(error)[:200]}") from None
     try:
-        return Traffic(found)
+        return Traffic(matrix)
     except InputError as error:
         raise FileError(name, str(error)) from None
 
@@ -109,16 +109,16 @@ def _row(name: str, number: int, text: str) -> list[int]:
     # Nearly all files hold digits; int() takes underscores and signs too, which no bytes have.
     if _DIGITS.fullmatch(text) and all(entries):
         return list(map(int, entries))
-    found = []
+    sizes = []
     for place, entry in enumerate(map(str.strip, entries), 1):
         try:
-            found.append(0 if entry == "0" else parse_size(entry))
+            sizes.append(0 if entry == "0" else parse_size(entry))
         except InputError:
             hint = ""
             if number == 1:
                 hint = "; leave a header out, or begin its line with #: line i holds the bytes of rank i for every rank"
             raise FileError(name, f"entry {place}, {entry[:40]!r}, is no number of bytes{hint}", number) from None
-    return found
+    return sizes
 
 
 def write_traffic(traffic: Traffic, path: str | os.PathLike[str], force: bool = False) -> None:

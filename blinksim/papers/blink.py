@@ -88,13 +88,13 @@ def tables() -> Iterator[Table]:
         topology = part(row["machine"], row["subset"])
         lane = topology.links[0].lane_bandwidth
         name = f"{row['machine']} {row['subset']}"
-        found = {column: float(bound(topology, what).rate / lane) for column, what in _BOUNDS.items()}
-        found["ring_allreduce"] = 0.0
+        values = {column: float(bound(topology, what).rate / lane) for column, what in _BOUNDS.items()}
+        values["ring_allreduce"] = 0.0
         with suppress(InfeasibleError):
-            found["ring_allreduce"] = _in_lanes(rings.build(topology, _ALLREDUCE))
-        rows += [Figure(f"{name}: {what}", float(Fraction(row[what])), ours, "links") for what, ours in found.items()]
-        if found["ring_allreduce"]:
-            gain = found["allreduce_tree_bound"] / found["ring_allreduce"]
+            values["ring_allreduce"] = _in_lanes(rings.build(topology, _ALLREDUCE))
+        rows += [Figure(f"{name}: {what}", float(Fraction(row[what])), ours, "links") for what, ours in values.items()]
+        if values["ring_allreduce"]:
+            gain = values["allreduce_tree_bound"] / values["ring_allreduce"]
             key = row["machine"], int(row["n"])
             gains[key] = max(gains.get(key, (0.0, "")), (gain, row["subset"]))
     yield Table(

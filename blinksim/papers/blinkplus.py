@@ -51,11 +51,11 @@ def fitted_cap(rates: Iterable[float]) -> Fraction:
 @cache
 def logs() -> dict[tuple[str, str, int], dict[int, float]]:
     """Seconds by bytes, for each operation, tenant and number of channels (section 4.2, raw logs)."""
-    found: dict[tuple[str, str, int], dict[int, float]] = {}
+    times: dict[tuple[str, str, int], dict[int, float]] = {}
     for row in published_rows("blinkplus_measured.csv"):
         key = row["operation"], row["tenant"], OWN[row["tenant"]] + int(row["n_side_channels"])
-        found.setdefault(key, {})[int(row["size_MiB"]) * _MIB] = float(row["time_us"]) / 1e6
-    return found
+        times.setdefault(key, {})[int(row["size_MiB"]) * _MIB] = float(row["time_us"]) / 1e6
+    return times
 
 
 @cache
@@ -79,7 +79,7 @@ def side_channels(operation: str, tenant: str, channels: int) -> Schedule:
 def speedup(operation: str, tenant: str, channels: int, size: int, cap: Fraction | None) -> float:
     """How much quicker `size` bytes are over so many channels than over the tenant's own links."""
     few, many = (side_channels(operation, tenant, number) for number in (OWN[tenant], channels))
-    times = [simulate(with_cap(one, cap), size, most_events=200_000).time_s for one in (few, many)]
+    times = [simulate(with_cap(machine, cap), size, most_events=200_000).time_s for machine in (few, many)]
     return times[0] / times[1]
 
 
@@ -98,7 +98,7 @@ def tables() -> Iterator[Table]:
     for (operation, tenant, channels), claim in _CLAIMS.items():
         name = f"{operation} {tenant}, {channels} channels"
         few, many = (side_channels(operation, tenant, number) for number in (OWN[tenant], channels))
-        rates = [float(rate(one) or 0) for one in (few, many)]
+        rates = [float(rate(box) or 0) for box in (few, many)]
         theory.append(Figure(name, claim, rates[1] / rates[0], "times"))
         alone, times = logs()[operation, tenant, OWN[tenant]], logs()[operation, tenant, channels]
         ours = speedup(operation, tenant, channels, 2**30, fitted()[1])

@@ -57,18 +57,18 @@ def push_pulls(
     """
     if not sizes or before_wait < 1:
         raise InputError("give at least one key, and at least one push-pull before a wait")
-    turns = [schedules] if isinstance(schedules, Schedule) else list(schedules)
+    order = [schedules] if isinstance(schedules, Schedule) else list(schedules)
     total = 0.0
     known: dict[tuple[int, int], float] = {}
     for first in range(0, len(sizes), before_wait):
         batch = range(first, min(first + before_wait, len(sizes)))
-        jobs = [Job(turns[k % len(turns)], sizes[k], pieces, start_s=(k - first + 1) * launch) for k in batch]
-        key = (first % len(turns), sizes[first])
+        jobs = [Job(order[k % len(order)], sizes[k], pieces, start_s=(k - first + 1) * launch) for k in batch]
+        key = (first % len(order), sizes[first])
         if before_wait == 1 and key in known:
             total += known[key]
             continue
-        found = together(jobs, alone=False)
-        spent = max(end + job.start_s for end, job in zip(found.finish_s, jobs, strict=True))
+        run = together(jobs, alone=False)
+        spent = max(end + job.start_s for end, job in zip(run.finish_s, jobs, strict=True))
         known[key] = spent
         total += spent
     return total
@@ -121,8 +121,8 @@ class KeyValueStore:
 
     def times(self, elements: Sequence[int], before_wait: int = 1) -> dict[str, float]:
         """`time` by every way, quickest first."""
-        found = {way: self.time(way, elements, before_wait) for way in WAYS}
-        return dict(sorted(found.items(), key=lambda item: item[1]))
+        times = {way: self.time(way, elements, before_wait) for way in WAYS}
+        return dict(sorted(times.items(), key=lambda item: item[1]))
 
     def crossover(
         self, low: str = "single_tree", high: str = "multi_tree", *, keys: int = 1, before_wait: int = 1
@@ -208,9 +208,9 @@ def tables() -> Iterator[Table]:
     )
     gains = []
     for row in published_rows("mxnet_speedups.csv"):
-        found = times.get(row["network"])
-        note = "communication alone, by links alone" if found else "not modelled layer by layer"
+        values = times.get(row["network"])
+        note = "communication alone, by links alone" if values else "not modelled layer by layer"
         for way, column, words in (("parameter_server", "vs_parameter_server", "server"), ("ring", "vs_nccl", "NCCL")):
-            ours = None if found is None else found[way] / found["multi_tree"]
+            ours = None if values is None else values[way] / values["multi_tree"]
             gains.append(Figure(f"{row['network']}, over {words}", float(row[column]), ours, "times", note))
     yield Table("Speedup of training by trees", "whole steps on synthetic data", tuple(gains))

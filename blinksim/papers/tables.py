@@ -82,7 +82,7 @@ class Reproduction(Result):
         """One row per figure; a range is a list, its upper end None where it has none."""
         return [
             {
-                "table": one.name,
+                "table": part.name,
                 "what": row.what,
                 "unit": row.unit,
                 "published": list(row.published) if isinstance(row.published, tuple) else row.published,
@@ -90,8 +90,8 @@ class Reproduction(Result):
                 "difference_pct": row.difference_pct,
                 "note": row.note,
             }
-            for one in self.tables
-            for row in one.rows
+            for part in self.tables
+            for row in part.rows
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -99,31 +99,31 @@ class Reproduction(Result):
         return {
             "document": self.document,
             "title": self.title,
-            "sources": {one.name: one.source for one in self.tables},
+            "sources": {part.name: part.source for part in self.tables},
             "rows": self.rows(),
             "slips": list(self.slips),
         }
 
     def sentence(self) -> str:
         """The answer in one line."""
-        told = [
-            (abs(row.difference_pct), f"{one.name}, {row.what}")
-            for one in self.tables
-            for row in one.rows
+        gaps = [
+            (abs(row.difference_pct), f"{part.name}, {row.what}")
+            for part in self.tables
+            for row in part.rows
             if row.difference_pct is not None
         ]
-        near, (far, what) = sum(difference <= 1 for difference, _ in told), max(told)
-        return f"{self.title}: {near} of {len(told)} figures within 1 %; farthest off by {far:.3g} %: {what}"
+        near, (far, what) = sum(difference <= 1 for difference, _ in gaps), max(gaps)
+        return f"{self.title}: {near} of {len(gaps)} figures within 1 %; farthest off by {far:.3g} %: {what}"
 
     def text(self) -> str:
         """The sentence, every table, and the slips; of long tables the rows that differ."""
         lines = [self.sentence()]
-        for one in self.tables:
-            odd = [row for row in one.rows if abs(row.difference_pct or 0) > _AGREE_PCT]
-            shown = odd if len(one.rows) > _MANY_ROWS else one.rows
-            lines += [f"\n{one.name}", f"  {one.source}"]
-            if len(shown) < len(one.rows):
-                lines.append(f"  {len(one.rows) - len(shown)} of {len(one.rows)} rows agree and are left out")
+        for part in self.tables:
+            odd = [row for row in part.rows if abs(row.difference_pct or 0) > _AGREE_PCT]
+            shown = odd if len(part.rows) > _MANY_ROWS else part.rows
+            lines += [f"\n{part.name}", f"  {part.source}"]
+            if len(shown) < len(part.rows):
+                lines.append(f"  {len(part.rows) - len(shown)} of {len(part.rows)} rows agree and are left out")
             cells = []
             for row in shown:
                 off = row.difference_pct

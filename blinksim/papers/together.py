@@ -89,11 +89,11 @@ def together(
     options = Options(protocol=protocol, gamma=gamma)
     parts = _parts(jobs, options)
     work, numbers = _merged(jobs, parts, options)
-    turns = [graph.schedule.form == "forest" for graph, _ in parts for _ in range(graph.count)]
+    in_turn = [graph.schedule.form == "forest" for graph, _ in parts for _ in range(graph.count)]
     amounts = np.array([pieces for graph, pieces in parts for _ in range(graph.count)], dtype=np.int64)
     if int(amounts.sum()) > MOST_TRANSFERS:
         raise InputError(f"{int(amounts.sum()):,} transfers are too many to simulate at once; take fewer pieces")
-    run = first_come(work, amounts.tolist(), turns=turns)
+    run = first_come(work, amounts.tolist(), turns=in_turn)
     load = np.zeros(len(work.load), dtype=np.int64)
     np.add.at(load, work.graph.resource, work.hold * amounts)
     busiest = int(np.argmax(load))
@@ -110,8 +110,8 @@ def together(
     _check(jobs, finish, options)
     by_itself = finish
     if alone:
-        one = [Job(job.schedule, job.size, pieces) for job, (_, pieces) in zip(jobs, parts, strict=True)]
-        by_itself = [together([job], protocol=protocol, gamma=gamma, alone=False).finish_s[0] for job in one]
+        own = [Job(job.schedule, job.size, pieces) for job, (_, pieces) in zip(jobs, parts, strict=True)]
+        by_itself = [together([job], protocol=protocol, gamma=gamma, alone=False).finish_s[0] for job in own]
     elapsed = tuple(end - job.start_s for job, end in zip(jobs, finish, strict=True))
     name = next(name for (_, name), number in numbers.items() if number == busiest)
     return Together(elapsed, tuple(by_itself), name, float(load[busiest]) / max(1, run.finish))

@@ -59,22 +59,22 @@ def compare(comparison: Comparison, most: int = COLUMNS, y: str = "algbw") -> Fi
     topology, sizes = comparison.topology, comparison.sizes
     factor = float(busbw_factor(comparison.collective.name, topology.ranks))
     shown, _ = columns(comparison.projections, most)
-    listed = [projection for found in comparison.projections for projection in found]
-    best = {one.size: one.size / float(one.algbw) for one in comparison.best()}
+    listed = [projection for entries in comparison.projections for projection in entries]
+    best = {entry.size: entry.size / float(entry.algbw) for entry in comparison.best()}
     broad = {"color": _ENVELOPE, "linewidth": 6, "solid_capstyle": "round", "zorder": 0.5}
     shown_as.curve(axes, best, factor, label="quickest", **broad)
     values: list[float] = []
     for place, name in enumerate(shown):
-        mine = {one.size: one.size / float(one.algbw) for one in listed if one.algorithm == name}
+        mine = {entry.size: entry.size / float(entry.algbw) for entry in listed if entry.algorithm == name}
         seen = style.look(place) | {"markersize": 4, "linewidth": 1.6, "label": style.plain(name)}
         values += shown_as.curve(axes, mine, factor, **seen)
     values += _measured(axes, comparison, shown, shown_as)
     # Schedules that were made for one size, where nothing else is quicker.
-    quickest = {one.size: one.time_s for one in comparison.best()}
-    made = {size: one for size, one in comparison.made.items() if one.time_s <= quickest[size]}
+    quickest = {entry.size: entry.time_s for entry in comparison.best()}
+    made = {size: entry for size, entry in comparison.made.items() if entry.time_s <= quickest[size]}
     star = {"linestyle": "none", "marker": "*", "markersize": 60**0.5, "markeredgewidth": 1.5, "color": _SEARCHED}
-    label = f"{', '.join(dict.fromkeys(one.algorithm for one in made.values()))} for one size (simulated)"
-    searched = {size: one.time_s for size, one in made.items()}
+    label = f"{', '.join(dict.fromkeys(entry.algorithm for entry in made.values()))} for one size (simulated)"
+    searched = {size: entry.time_s for size, entry in made.items()}
     values += shown_as.curve(axes, searched, factor, zorder=3, label=label, **star)
     values += _bounds(axes, comparison, listed, shown, shown_as)
     axes.set(xlabel="size", ylabel=shown_as.label)
@@ -121,10 +121,10 @@ def _bounds(
     """
     factor = float(busbw_factor(comparison.collective.name, comparison.topology.ranks))
     line = {"color": "#000000", "linewidth": 1.0}
-    least = {one.size: one.least.time_s for one in listed if one.least and one.least.time_s}
+    least = {entry.size: entry.least.time_s for entry in listed if entry.least and entry.least.time_s}
     values = shown_as.curve(axes, least, factor, linestyle="-.", label="bound at this size", **line)
-    top = max((one.bound for one in listed if one.bound is not None), key=lambda bound: bound.rate, default=None)
-    fastest = max(float(one.algbw) for one in listed if one.algorithm in shown)
+    top = max((entry.bound for entry in listed if entry.bound is not None), key=lambda bound: bound.rate, default=None)
+    fastest = max(float(entry.algbw) for entry in listed if entry.algorithm in shown)
     if top is None or fastest > 1.001 * float(top.rate):
         return values
     bounds = [(top.rate, "bound on the rate", "--")]

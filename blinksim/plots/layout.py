@@ -186,8 +186,8 @@ def node_places(devices: Sequence[Device], links: Sequence[Link]) -> dict[str, P
 
 
 def _circle(names: Sequence[str], radius: float) -> dict[str, Point]:
-    turn = 2 * math.pi / max(1, len(names))
-    angles = [math.pi / 2 + turn / 2 - i * turn for i in range(len(names))]
+    angle = 2 * math.pi / max(1, len(names))
+    angles = [math.pi / 2 + angle / 2 - i * angle for i in range(len(names))]
     return {name: (radius * math.cos(a), radius * math.sin(a)) for name, a in zip(names, angles, strict=True)}
 
 
@@ -249,16 +249,16 @@ def _fabric_places(fabric: Sequence[Device], links: Sequence[Link], places: Mapp
         return {}
     levels = _levels(fabric, links, {device.name for device in fabric} | set(places))
     (left, right), (_, top) = span(places, 0), span(places, 1)
-    found: dict[str, Point] = dict(places)
+    points: dict[str, Point] = dict(places)
     for level in sorted(set(levels.values())):
         row = [device for device in fabric if levels[device.name] == level]
         # Links from the ends of a wide picture should not lie flat on it.
         height = top + max(1.3 * _ROW, 0.09 * (right - left)) + level * 1.1 * _ROW
         if len(row) == 1:
-            found[row[0].name] = ((left + right) / 2, height)
+            points[row[0].name] = ((left + right) / 2, height)
         else:
-            found |= spread(row, links, found, (left - 0.5, right + 0.5), height)
-    return {device.name: found[device.name] for device in fabric}
+            points |= spread(row, links, points, (left - 0.5, right + 0.5), height)
+    return {device.name: points[device.name] for device in fabric}
 
 
 def _levels(switches: Sequence[Device], links: Sequence[Link], inside: set[str]) -> dict[str, int]:

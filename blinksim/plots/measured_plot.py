@@ -57,14 +57,14 @@ def measured(found: PublicMeasurements, collective: str = "", y: str = "busbw", 
     >>> picture = bs.plot.measured(bs.measured("nd-h200-v5"))
     """
     shown_as = style.measure(y)
-    known = list(dict.fromkeys(one.cell.collective for one in found.cells))
+    known = list(dict.fromkeys(row.cell.collective for row in found.cells))
     name = collective or ("allreduce" if "allreduce" in known else known[0])
     if name not in known:
         raise InputError(f"no {name} of {found.machine} was published; there are {', '.join(known)}")
     curves: dict[tuple[Any, ...], Job] = {}
-    for one in sorted(found.cells, key=lambda one: one.cell.size):
-        if one.cell.collective == name:
-            curves.setdefault((*job_of(one.cell), one.cell.dtype), []).append(one)
+    for row in sorted(found.cells, key=lambda row: row.cell.size):
+        if row.cell.collective == name:
+            curves.setdefault((*job_of(row.cell), row.cell.dtype), []).append(row)
     shown = sorted(curves.values(), key=lambda job: -job[0].cell.gpus)[:most]
     drawn = style.canvas(_WIDTH, _HEIGHT)
     above, below = drawn.subplots(2, 1, sharex=True, height_ratios=(3, 1))
@@ -73,7 +73,7 @@ def measured(found: PublicMeasurements, collective: str = "", y: str = "busbw", 
         values += _curves(above, below, shown_as, job, style.look(place))
     for axes in (above, below):
         style.lighten(axes)
-    style.number_axis(above, sorted({one.cell.size for job in shown for one in job}), sizes=True)
+    style.number_axis(above, sorted({row.cell.size for job in shown for row in job}), sizes=True)
     style.value_axis(above, values, times=y == "time")
     above.set_ylabel(shown_as.label)
     below.axhspan(-_BAND, _BAND, color="#eeeeee", zorder=0)
@@ -95,17 +95,17 @@ def _curves(above: Axes, below: Axes, shown_as: style.Measure, job: Job, look: d
     values: list[float] = []
     for fitted, face in ((False, look["color"]), (True, "white")):
         points = look | {"linestyle": "none", "zorder": 3, "markerfacecolor": face}
-        cells = [one for one in job if one.fitted == fitted]
-        times = {one.cell.size: one.cell.time_s for one in cells}
+        cells = [row for row in job if row.fitted == fitted]
+        times = {row.cell.size: row.cell.time_s for row in cells}
         values += shown_as.curve(above, times, factor, markersize=4.5, **points)
-        errors = {one.cell.size: one.best_error_pct for one in cells if one.best_error_pct is not None}
+        errors = {row.cell.size: row.best_error_pct for row in cells if row.best_error_pct is not None}
         within = [max(-_MOST_ERROR, min(_MOST_ERROR, error)) for error in errors.values()]
         below.plot([*errors], within, markersize=3.5, **points)
     for what, width in (("expected_s", 1.4), ("predicted_s", 0.9)):
-        times = {one.cell.size: getattr(one, what) for one in job if getattr(one, what) is not None}
+        times = {row.cell.size: getattr(row, what) for row in job if getattr(row, what) is not None}
         values += shown_as.curve(above, times, factor, color=look["color"], linestyle=_STYLES[what], linewidth=width)
     if job[0].bound is not None:
-        times = {one.cell.size: one.cell.size / float(job[0].bound.rate) for one in job}
+        times = {row.cell.size: row.cell.size / float(job[0].bound.rate) for row in job}
         dotted = {"color": look["color"], "linestyle": _STYLES["bound"], "linewidth": 1.2}
         limit = shown_as.curve(above, times, factor, **dotted)
         values += limit if shown_as.name != "time" else []
@@ -118,14 +118,14 @@ def _legend(drawn: Figure, shown: list[Job]) -> None:
 
     jobs = [Line2D([], [], label=_label(job, shown), **style.look(place)) for place, job in enumerate(shown)]
     entries = []
-    cells = [one for job in shown for one in job]
+    cells = [row for job in shown for row in job]
     grey: dict[str, Any] = {"color": _GREY, "linestyle": "none", "marker": "o", "markersize": 4.5}
-    if any(not one.fitted for one in cells):
+    if any(not row.fitted for row in cells):
         entries.append(Line2D([], [], label="measured", **grey))
-    if any(one.fitted for one in cells):
+    if any(row.fitted for row in cells):
         entries.append(Line2D([], [], label="measured, constants fitted to it", markerfacecolor="white", **grey))
     for key, words in _WORDS.items():
-        if any(getattr(one, key) is not None for one in cells):
+        if any(getattr(row, key) is not None for row in cells):
             entries.append(Line2D([], [], color=_GREY, linestyle=_STYLES[key], label=words))
     # A column each: a legend fills them one after the other.
     for column in (jobs, entries):
@@ -139,7 +139,7 @@ def _label(job: Job, shown: list[Job]) -> str:
     words = [f"{cell.gpus} GPUs" if cell.gpus > 1 else "1 GPU"]
     words += [f"{cell.nodes} nodes"] if cell.nodes > 1 else []
     alike = [other[0].cell for other in shown if other[0].cell.set is cell.set and other[0].cell.gpus == cell.gpus]
-    words += [f"NVLS {cell.nvls}"] if len({one.nvls for one in alike}) > 1 else []
-    words += [f"{cell.placement} of place"] if len({one.placement for one in alike}) > 1 else []
-    words += [cell.dtype] if len({one.dtype for one in alike}) > 1 else []
+    words += [f"NVLS {cell.nvls}"] if len({like.nvls for like in alike}) > 1 else []
+    words += [f"{cell.placement} of place"] if len({like.placement for like in alike}) > 1 else []
+    words += [cell.dtype] if len({like.dtype for like in alike}) > 1 else []
     return style.plain(f"{cell.set.name}: {', '.join(words)}")

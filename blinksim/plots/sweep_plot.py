@@ -48,8 +48,8 @@ class Table:
 
     def values(self, column: str) -> list[Any]:
         """What stands in a column, each once: numbers ascending, texts in the order of the rows."""
-        found = list(dict.fromkeys(row[column] for row in self.rows))
-        return sorted(found) if self.numeric(column) else found
+        values = list(dict.fromkeys(row[column] for row in self.rows))
+        return sorted(values) if self.numeric(column) else values
 
     def numeric(self, column: str) -> bool:
         """True if everything in the column is a number."""
@@ -232,7 +232,7 @@ def _lines(table: Table, across: str, down: str | None, panel: str | None, title
         table, panel, lambda wide, tall: (8.5, 5.0) if wide == 1 else (4.2 * wide + 1.8, 3.4 * tall + 0.6)
     )
     series = table.values(down) if down else [None]
-    found: dict[str, Artist] = {}
+    handles: dict[str, Artist] = {}
     for axes, part in parts:
         style.lighten(axes)
         _panel(axes, part, across, down, series)
@@ -240,13 +240,13 @@ def _lines(table: Table, across: str, down: str | None, panel: str | None, title
         style.value_axis(axes, table.reach(), times=table.value == "time_s")
         axes.set(xlabel=label(across), ylabel=label(table.value))
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
-            found.setdefault(name, handle)
+            handles.setdefault(name, handle)
     # Each name once, bounds at the end.
-    names = sorted(found, key=lambda name: name.startswith(_BOUND))
+    names = sorted(handles, key=lambda name: name.startswith(_BOUND))
     if len(names) > 1:
         corner = drawn.axes[min(3, len(parts)) - 1]
         kind = label(down) if down else None
-        style.legend(corner, [found[name] for name in names], names, title=kind, title_fontsize=8, alignment="left")
+        style.legend(corner, [handles[name] for name in names], names, title=kind, title_fontsize=8, alignment="left")
     lost = sum(row[table.value] is None for row in table.rows)
     words = f"{title}; {lost} of {len(table.rows)} points without an answer" if lost else title
     style.title(drawn, words, drawn.get_figwidth())

@@ -150,7 +150,7 @@ def busy_shares(spans: Spans, rows: int, whole: float, bins: int) -> Real:
         before = np.searchsorted(since, edges)
         return np.asarray(before * edges - np.concatenate(([0.0], np.cumsum(since)))[before])
 
-    found = np.zeros((rows, bins))
+    shares = np.zeros((rows, bins))
     for row in range(rows):
         mine = np.flatnonzero(spans.row == row)
         order = mine[np.argsort(spans.start[mine])]
@@ -159,8 +159,8 @@ def busy_shares(spans: Spans, rows: int, whole: float, bins: int) -> Real:
         apart = start[1:] > last[:-1]
         start, end = start[np.append(True, apart)], last[np.append(apart, True)]
         # Busy until a time: what has passed since every beginning, less what has passed since every end.
-        found[row] = np.diff(passed(start) - passed(end)) * bins / whole
-    return found.clip(0, 1)
+        shares[row] = np.diff(passed(start) - passed(end)) * bins / whole
+    return shares.clip(0, 1)
 
 
 def utilisation(timeline: Timeline, most_links: int = MOST_LINKS) -> Figure:

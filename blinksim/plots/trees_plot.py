@@ -102,14 +102,14 @@ def _alike(schedule: Schedule, times: Sequence[int], most: int) -> dict[int, int
         return {chunk: times[chunk] for chunk in order}
     lengths = np.array([len(schedule.links_of(route)) for route in range(int(schedule.route.max()) + 1)])
     shapes: dict[tuple[object, ...], int] = {}
-    found: dict[int, int] = {}
+    counts: dict[int, int] = {}
     for chunk in order:
         mine = schedule.chunk == chunk
         degrees = np.sort(np.bincount(schedule.src[mine])).tobytes()
         shape = (schedule.share(chunk), degrees.lstrip(b"\0"), np.sort(lengths[schedule.route[mine]]).tobytes())
         first = shapes.setdefault(shape, chunk)
-        found[first] = found.get(first, 0) + times[chunk]
-    return dict(list(found.items())[:most])
+        counts[first] = counts.get(first, 0) + times[chunk]
+    return dict(list(counts.items())[:most])
 
 
 def _arrows(axes: Axes, shown: View, schedule: Schedule, chunk: int, colour: str) -> None:
@@ -138,8 +138,8 @@ def _title(given: Schedule | SymmetricSchedule, schedule: Schedule, alike: dict[
     else:
         kinds = ", all of one shape" if shapes == 1 else f", one of each of {shapes} shapes"
         hidden = kinds if stood_for > shapes else ""
-    both_ways = schedule.collective.name == "allreduce" and schedule.form == "forest"
-    reduced = "; data is reduced up the same trees first" if both_ways else ""
+    both = schedule.collective.name == "allreduce" and schedule.form == "forest"
+    reduced = "; data is reduced up the same trees first" if both else ""
     machine = schedule.topology
     return (
         f"{schedule.algorithm} {schedule.collective} on {style.drawn_machine(machine)}, {machine.rates} rates: "

@@ -16,7 +16,7 @@ import pytest
 
 import blinksim as bs
 from blinksim.cli.main import BUG, run
-from blinksim.cli.terminal import Door
+from blinksim.cli.terminal import EscapedStream
 from blinksim.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -132,7 +132,7 @@ def test_answers_in_every_encoding(encoding: str, answers: list[str]) -> None:
     for text in answers:
         printed = io.BytesIO()
         stream = io.TextIOWrapper(printed, encoding)
-        Door(stream).write(text)
+        EscapedStream(stream).write(text)
         stream.flush()
         assert "dgx1-v100" in printed.getvalue().decode(encoding)
         assert printed.getvalue().count(b"\n") == text.count("\n")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from blinksim.cli.main import run
 from blinksim.errors import InputError, MissingError
 from blinksim.gpu.execution import gpu_pairs
-from blinksim.gpu.execution.gpu_pairs import WAYS, Way, measure_ways
+from blinksim.gpu.execution.gpu_pairs import COPIES, CopyRate, measure_copies
 from blinksim.timing.constants import fit_line
 
 needs_compiler = pytest.mark.skipif(fake_cupy.COMPILER is None, reason="no C++ compiler to build kernels.cu with")
@@ -56,22 +56,22 @@ def fake(built: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.slow
 @needs_compiler
 def test_every_way_of_every_gpu_is_measured(fake: None) -> None:
-    found = measure_ways(blocks=(1, 3), sizes=(4096, 20_000), repeats=2)
-    counts = Counter(way.way for way in found)
+    found = measure_copies(blocks=(1, 3), sizes=(4096, 20_000), repeats=2)
+    counts = Counter(way.kind for way in found)
     assert counts == {"copy engine": 6, "push": 12, "pull": 12, "reduce": 12, "fan-out": 6, "fan-in": 6}
-    assert {(way.gpu, way.peers) for way in found if way.way == "push"} == {
+    assert {(way.gpu, way.peers) for way in found if way.kind == "push"} == {
         (a, (b,)) for a in range(3) for b in range(3) if a != b
     }
-    assert {(way.gpu, way.peers) for way in found if way.way == "fan-in"} == {(0, (1, 2)), (1, (0, 2)), (2, (0, 1))}
+    assert {(way.gpu, way.peers) for way in found if way.kind == "fan-in"} == {(0, (1, 2)), (1, (0, 2)), (2, (0, 1))}
     for way in found:
         assert way.rate > 0
         assert [size for size, _ in way.samples] == [4096, 20_000]
         assert all(len(times) == 2 for _, times in way.samples)
-    assert {way.blocks for way in found if way.way == "copy engine"} == {0}
+    assert {way.blocks for way in found if way.kind == "copy engine"} == {0}
 
 
 @needs_compiler
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", COPIES)
 def test_the_right_bytes_arrive(fake: None, way: str) -> None:
     """GPU 0 sends (or, pulling and fanning in, receives) 5,000 floats; with several blocks no part is left out."""
     bench = gpu_pairs._Bench(None, 40_000)
@@ -104,16 +104,16 @@ def test_one_gpu_is_not_enough(
 ) -> None:
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy.module(built, gpus=1))
     with pytest.raises(MissingError, match=r"pairs need two GPUs, and this machine has 1; .* with executor=numpy"):
-        measure_ways()
+        measure_copies()
     assert run(["run", "--pairs"]) == 4
     assert "pairs need two GPUs" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy.module(built, gpus=2, peers=False))
     with pytest.raises(MissingError, match="no GPU here can access the memory of another"):
-        measure_ways()
+        measure_copies()
 
 
 def test_ways_say_their_units() -> None:
-    way = Way("push", 0, (1,), 4, 5e-6, 42e9, 0.02, ((1024, (1e-6, 2e-6)),))
+    way = CopyRate("push", 0, (1,), 4, 5e-6, 42e9, 0.02, ((1024, (1e-6, 2e-6)),))
     assert json.loads(json.dumps(way.to_dict())) == {
         "way": "push",
         "gpu": 0,

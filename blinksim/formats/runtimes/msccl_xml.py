@@ -350,15 +350,15 @@ class _Block:
     def add(self, kind: str, source: Place, target: Place, count: int, waits: list[_Step]) -> _Step:
         """A step behind the others, with those of the waits that tell something new."""
         known = Counter(self.steps[-1].known if self.steps else ())
-        kept = []
+        needed = []
         # The last step that was added tells most.
         for other in sorted(waits, key=lambda step: -step.known.total()):
             if known[id(other.block)] <= other.place:
-                kept.append(other)
+                needed.append(other)
                 known |= other.known
         place = len(self.steps)
         known[id(self)] = place + 1
-        self.steps.append(_Step(kind, source, target, count, self, place, kept, known))
+        self.steps.append(_Step(kind, source, target, count, self, place, needed, known))
         return self.steps[-1]
 
 

@@ -196,7 +196,7 @@ def _operation(
         raise fields["name"].wrong(f"must be one of {', '.join(_KINDS)}")
 
     def spans(key: str) -> tuple[Span, ...]:
-        found = []
+        spans = []
         for item in fields[key].items():
             part = item.fields(("index", "size"), {"type": None, "buffer_id": None})
             if part["buffer_id"].value is None:
@@ -204,8 +204,8 @@ def _operation(
             else:
                 where = remotes[part["buffer_id"].whole(0, len(remotes) - 1)]
             size = part["size"].whole(1, 2**20)
-            found.append((*where, part["index"].whole(0, sizes[where[0]][where[1]] - size), size))
-        return tuple(found)
+            spans.append((*where, part["index"].whole(0, sizes[where[0]][where[1]] - size), size))
+        return tuple(spans)
 
     sources, targets = spans("src_buff"), spans("dst_buff")
     needed = {"put": (1, 1), "copy": (1, 1), "re": (2, 1)}.get(kind, (0, 0))
@@ -466,17 +466,17 @@ def _gpu(plan: Moves, rank: int, mine: list[Connection], staging: dict[int, Plac
 
 def _rounds(moves: list[Numbered]) -> Iterator[list[Numbered]]:
     """The moves of each round, one round after the other."""
-    for _, now in groupby(moves, key=lambda one: one[1].round):
+    for _, now in groupby(moves, key=lambda entry: entry[1].round):
         yield list(now)
 
 
 def _messages(moves: list[Numbered], *, joined: bool) -> list[tuple[Connection, list[Numbered]]]:
     """The moves of a round that are signalled together, with their connection: all of it, or each by itself."""
-    found: dict[tuple[Connection, int], list[Numbered]] = {}
+    messages: dict[tuple[Connection, int], list[Numbered]] = {}
     for number, move in moves:
         connection = (move.src, move.dst, move.channel)
-        found.setdefault((connection, -1 if joined else number), []).append((number, move))
-    return [(connection, message) for (connection, _), message in found.items()]
+        messages.setdefault((connection, -1 if joined else number), []).append((number, move))
+    return [(connection, message) for (connection, _), message in messages.items()]
 
 
 # --- operations ---------------------------------------------------------------------------------------------------
@@ -495,8 +495,8 @@ def _buffer(place: Place, units: int) -> dict[str, Any]:
 
 
 def _local(name: str, sources: list[Place], target: Place, units: int) -> dict[str, Any]:
-    found = [_buffer(source, units) for source in sources]
-    return {"name": name, "src_buff": found, "dst_buff": [_buffer(target, units)]}
+    buffers = [_buffer(source, units) for source in sources]
+    return {"name": name, "src_buff": buffers, "dst_buff": [_buffer(target, units)]}
 
 
 class _Barriers:

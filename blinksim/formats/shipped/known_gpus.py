@@ -56,8 +56,8 @@ def execution_rates(model: str) -> ExecutionRates | None:
     132
     """
     gpu = named(model)
-    found = None if gpu is None else machine_yaml.read(catalogue_file(gpu.machine)).execution
-    return found if found is not None and found.measured.band is None else None
+    rates = None if gpu is None else machine_yaml.read(catalogue_file(gpu.machine)).execution
+    return rates if rates is not None and rates.measured.band is None else None
 
 
 def with_constants(recorded: Topology, rates: str) -> Topology:
@@ -76,9 +76,9 @@ def with_constants(recorded: Topology, rates: str) -> Topology:
     recorded = replace(recorded, execution=twin.execution, nccl_rates=twin.nccl_rates)
     if rates != MEASURED:
         return recorded
-    found, row = measured_rates(gpu.machine), None
-    if found is not None:
-        row = found.classes.get(_OWN)
+    measured, row = measured_rates(gpu.machine), None
+    if measured is not None:
+        row = measured.classes.get(_OWN)
     elif MEASURED in outline(gpu.machine).rate_names():
         own = machine_yaml.read(catalogue_file(gpu.machine), MEASURED)
         row = ClassRates(next(link.lane_bandwidth for link in own.links if link.kind == _OWN))

@@ -68,7 +68,7 @@ def rate_names(name: str) -> list[str]:
     head = outline(name)
     own = head.rate_names()
     own += [MEASURED] if MEASURED not in own and measured_rates(head.name) is not None else []
-    shared = [table for table, found in shared_rates().items() if found.machine in ("", head.name)]
+    shared = [table for table, rates in shared_rates().items() if rates.machine in ("", head.name)]
     return own + [table for table in shared if table not in own]
 
 

@@ -25,9 +25,9 @@ def located(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
     text = os.fspath(path)
     if os.path.exists(text) or text != os.path.basename(text):
         return path
-    found = data_files.folder("schedules") / f"{text.removesuffix('.json')}.json"
-    if os.path.isfile(found):
-        return found
+    file = data_files.folder("schedules") / f"{text.removesuffix('.json')}.json"
+    if os.path.isfile(file):
+        return file
     if Path(text).suffix or not text or text == "-":
         return path
     raise unknown("schedule", text, names(), hint="(blinksim schedules lists them; a file ends in .json)")

@@ -1,6 +1,6 @@
 """Rates between two GPUs by kind of copy: alpha and beta against the number of thread blocks.
 
-Ways: the copy engine; a kernel that pushes (stores to the peer), pulls (loads from it), or adds two local
+Kinds: the copy engine; a kernel that pushes (stores to the peer), pulls (loads from it), or adds two local
 vectors on the way to it (reduce); one GPU pushing the same data to all others at once (fan-out), and all
 others pushing to one (fan-in). Each is timed for several sizes, and time = alpha + beta * size is fitted to
 the medians (Hockney 1994), with every point weighted by its own time, so that small sizes settle alpha and
@@ -24,21 +24,21 @@ from blinksim.gpu.execution.tables import kernel_source
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.timing.constants import fit_line
 
-WAYS = ("copy engine", "push", "pull", "reduce", "fan-out", "fan-in")
+COPIES = ("copy engine", "push", "pull", "reduce", "fan-out", "fan-in")
 BLOCKS = (1, 2, 4, 8, 16, 32, 64)
 SIZES = (64 << 10, 1 << 20, 16 << 20, 64 << 20)
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """One measured way: bytes take alpha_s + bytes / rate seconds.
+class CopyRate:
+    """One measured kind of copy: bytes take alpha_s + bytes / rate seconds.
 
     gpu: the sender (for fan-in, the receiver). peers: the others. blocks: thread blocks per peer, 0 for a copy engine.
     rate: bytes/s, of all peers together. worst: largest deviation of the line from a median, as a share of it.
     samples: (bytes per peer, seconds of each repetition).
     """
 
-    way: str
+    kind: str
     gpu: int
     peers: tuple[int, ...]
     blocks: int
@@ -50,7 +50,7 @@ class Way:
     def to_dict(self) -> dict[str, Any]:
         """Keys carry their units."""
         return {
-            "way": self.way,
+            "way": self.kind,
             "gpu": self.gpu,
             "peers": list(self.peers),
             "blocks": self.blocks,
@@ -61,33 +61,33 @@ class Way:
         }
 
 
-def measure_ways(
+def measure_copies(
     gpus: Sequence[int] | None = None,
     *,
-    ways: Sequence[str] = WAYS,
+    kinds: Sequence[str] = COPIES,
     blocks: Sequence[int] = BLOCKS,
     sizes: Sequence[int] = SIZES,
     repeats: int = 8,
-) -> list[Way]:
-    """Every way between every ordered pair of GPUs that can access each other, and every GPU's fan-out and fan-in.
+) -> list[CopyRate]:
+    """Every kind of copy between every ordered pair of GPUs with peer access, and every fan-out and fan-in.
 
     sizes: bytes. Fans need three GPUs. Raises `MissingError` where there are fewer than two GPUs with peer access.
     """
     bench = _Bench(gpus, max(sizes))
-    found: list[Way] = []
-    for way in ways:
+    rates: list[CopyRate] = []
+    for kind in kinds:
         for gpu in bench.gpus:
             peers = bench.reachable(gpu)
-            fan = way.startswith("fan")
+            fan = kind.startswith("fan")
             groups = [tuple(peers)] if fan and len(peers) > 1 else [] if fan else [(peer,) for peer in peers]
             for group in groups:
-                for count in (0,) if way == "copy engine" else blocks:
+                for count in (0,) if kind == "copy engine" else blocks:
                     if fan and count * len(group) > 128:
                         continue
-                    samples = [(size, tuple(bench.time(way, gpu, group, count, size, repeats))) for size in sizes]
+                    samples = [(size, tuple(bench.time(kind, gpu, group, count, size, repeats))) for size in sizes]
                     alpha, beta, worst = fit_line([(size * len(group), median(times)) for size, times in samples])
-                    found.append(Way(way, gpu, group, count, alpha, 1 / beta, worst, tuple(samples)))
-    return found
+                    rates.append(CopyRate(kind, gpu, group, count, alpha, 1 / beta, worst, tuple(samples)))
+    return rates
 
 
 class _Bench:
@@ -118,24 +118,24 @@ class _Bench:
         can = self.cupy.cuda.runtime.deviceCanAccessPeer
         return [peer for peer in self.gpus if peer != gpu and can(gpu, peer) and can(peer, gpu)]
 
-    def time(self, way: str, gpu: int, peers: tuple[int, ...], blocks: int, size: int, repeats: int) -> list[float]:
+    def time(self, kind: str, gpu: int, peers: tuple[int, ...], blocks: int, size: int, repeats: int) -> list[float]:
         """Seconds of each repetition; `size` bytes go to (or come from) each peer."""
         inbox = {peer: self.buffers[peer][2 + self.gpus.index(gpu)].ptr for peer in self.gpus}
         own = [memory.ptr for memory in self.buffers[gpu]]
         count = size // 4
         launches: list[Callable[[], None]]
         runners = [gpu]
-        if way == "copy engine":
+        if kind == "copy engine":
             target, source = self.buffers[peers[0]][2].ptr, own[0]
             copy = self.cupy.cuda.runtime.memcpyPeerAsync
             launches = [partial(copy, target, peers[0], source, gpu, size, self.streams[gpu].ptr)]
-        elif way == "push":
+        elif kind == "push":
             launches = [self._stream(gpu, own[:1], [inbox[peers[0]]], blocks, count)]
-        elif way == "reduce":
+        elif kind == "reduce":
             launches = [self._stream(gpu, own[:2], [inbox[peers[0]]], blocks, count)]
-        elif way == "pull":
+        elif kind == "pull":
             launches = [self._stream(gpu, [self.buffers[peers[0]][0].ptr], [own[1]], blocks, count)]
-        elif way == "fan-out":
+        elif kind == "fan-out":
             launches = [self._stream(gpu, own[:1], [inbox[peer] for peer in peers], blocks * len(peers), count)]
         else:
             runners = list(peers)
