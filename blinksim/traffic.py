@@ -66,20 +66,20 @@ class Traffic(Tabular):
     matrix: Matrix
 
     def __init__(self, matrix: npt.ArrayLike) -> None:
-        found = _whole(matrix)
-        if found.ndim != 2 or found.shape[0] != found.shape[1]:
-            shape = " x ".join(map(str, found.shape)) or "a single number"
+        whole = _whole(matrix)
+        if whole.ndim != 2 or whole.shape[0] != whole.shape[1]:
+            shape = " x ".join(map(str, whole.shape)) or "a single number"
             raise InputError(f"a traffic matrix has a row and a column for every rank; this is {shape}")
-        if not 2 <= len(found) <= MOST_RANKS:
-            raise InputError(f"a traffic matrix of {len(found)} ranks; give 2 to {MOST_RANKS:,}")
-        if int(found.min()) < 0:
-            i, j = (int(place) for place in np.argwhere(found < 0)[0])
-            raise InputError(f"rank {i} has {found[i, j]} bytes for rank {j}; bytes cannot be negative")
-        if float(found.sum(dtype=np.float64)) > _MOST_BYTES:
+        if not 2 <= len(whole) <= MOST_RANKS:
+            raise InputError(f"a traffic matrix of {len(whole)} ranks; give 2 to {MOST_RANKS:,}")
+        if int(whole.min()) < 0:
+            i, j = (int(place) for place in np.argwhere(whole < 0)[0])
+            raise InputError(f"rank {i} has {whole[i, j]} bytes for rank {j}; bytes cannot be negative")
+        if float(whole.sum(dtype=np.float64)) > _MOST_BYTES:
             raise InputError("a traffic matrix of more than 2^53 bytes; give the bytes of one call")
-        if not int(found.sum()) - int(np.trace(found)):
+        if not int(whole.sum()) - int(np.trace(whole)):
             raise InputError("no rank has anything for another in this traffic matrix")
-        self.matrix = found
+        self.matrix = whole
         self.matrix.setflags(write=False)
 
     @classmethod
@@ -221,14 +221,14 @@ def block_bounds(traffic: Traffic, count: int) -> tuple[tuple[int, ...], ...]:
 def _whole(matrix: npt.ArrayLike) -> Matrix:
     """The matrix in 64-bit integers; raises `InputError` for what is not whole numbers."""
     try:
-        found = np.asarray(matrix)
+        array = np.asarray(matrix)
     except ValueError:
         raise InputError("the rows of a traffic matrix must be equally long") from None
-    if found.dtype.kind == "f" and np.isfinite(found).all() and (found == np.rint(found)).all():
-        if float(np.abs(found).max(initial=0.0)) <= _MOST_BYTES:
-            return found.astype(np.int64)
-    elif found.dtype.kind == "i" or (found.dtype.kind == "u" and int(found.max(initial=0)) <= _MOST_BYTES):
-        return found.astype(np.int64)
+    if array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.rint(array)).all():
+        if float(np.abs(array).max(initial=0.0)) <= _MOST_BYTES:
+            return array.astype(np.int64)
+    elif array.dtype.kind == "i" or (array.dtype.kind == "u" and int(array.max(initial=0)) <= _MOST_BYTES):
+        return array.astype(np.int64)
     raise InputError("a traffic matrix holds whole numbers of bytes, at most 2^53 in all")
 
 

@@ -80,12 +80,12 @@ class Resources:
 
     def of_links(self, amounts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """What passes every resource, from what passes every link."""
-        found = np.zeros(len(self.names), dtype=np.int64)
+        passing = np.zeros(len(self.names), dtype=np.int64)
         if self.plain:
-            found[: len(amounts)] = amounts
-            return found
-        np.add.at(found, self.members, np.repeat(amounts, np.diff(self.starts)))
-        return found
+            passing[: len(amounts)] = amounts
+            return passing
+        np.add.at(passing, self.members, np.repeat(amounts, np.diff(self.starts)))
+        return passing
 
 
 @per_topology
@@ -122,10 +122,10 @@ def resources(topology: Topology) -> Resources:
     for link in topology.links:
         key, name = (f"bus {link.bus}", f"bus {link.bus}") if link.bus else (f"link {link.name}", link.name)
         members.append(resource(key, name, link.kind, link.bandwidth))
-        for end, way in ((link.src, "out of"), (link.dst, "into")):
+        for end, side in ((link.src, "out of"), (link.dst, "into")):
             device = topology.device(end)
             if device.capacity is not None:
-                members.append(resource(f"{way} {end}", f"{way} {end}", device.kind, device.capacity))
+                members.append(resource(f"{side} {end}", f"{side} {end}", device.kind, device.capacity))
         starts.append(len(members))
     for place, name, rate in zip(adders, sums, rates_of_sums, strict=True):
         resource(name, name, topology.devices[place].kind, rate)
@@ -156,8 +156,8 @@ class _Names(Sequence[str]):
 def _adders(topology: Topology) -> tuple[list[int], list[str], list[Fraction]]:
     """The devices whose adders have a rate, what their sums are called, and that rate."""
     stated = ((place, device) for place, device in enumerate(topology.devices) if "reduction_rate" in device.attributes)
-    found = [(place, device.name, device.reduction_rate) for place, device in stated]
-    known = [(place, f"sums at {name}", rate) for place, name, rate in found if rate is not None]
+    rated = [(place, device.name, device.reduction_rate) for place, device in stated]
+    known = [(place, f"sums at {name}", rate) for place, name, rate in rated if rate is not None]
     return [place for place, _, _ in known], [name for _, name, _ in known], [rate for _, _, rate in known]
 
 
@@ -184,7 +184,7 @@ def link_loads(schedule: Schedule) -> list[Fraction]:
     return [Fraction(int(value), schedule.share_den) for value in total]
 
 
-Ways = tuple[tuple[int, ...], ...]
+Routes = tuple[tuple[int, ...], ...]
 """The routes that share what one route of a schedule carries, each as indices into topology.links."""
 
 # A schedule with more sends than this is not written out.
@@ -196,9 +196,9 @@ Indices = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """The ways of every route of a schedule. count (R): how many; start (W + 1), links: way w uses links[start[w]:…].
+    """The equal routes of every route. count (R): how many; start (W + 1), links: path w uses links[start[w]:…].
 
-    first (R + 1): the ways of route r are first[r] to first[r + 1] - 1.
+    first (R + 1): the paths of route r are first[r] to first[r + 1] - 1.
     """
 
     count: npt.NDArray[np.int32]
@@ -207,56 +207,56 @@ class Spread:
     links: npt.NDArray[np.int32]
 
     @classmethod
-    def of(cls, ways: Sequence[Ways]) -> Spread:
-        """From the ways of every route."""
-        count = [len(alternatives) for alternatives in ways]
-        flat = [way for alternatives in ways for way in alternatives]
+    def of(cls, routes: Sequence[Routes]) -> Spread:
+        """From the equal routes of every route."""
+        count = [len(alternatives) for alternatives in routes]
+        flat = [route for alternatives in routes for route in alternatives]
         return cls(
             np.array(count, dtype=np.int32),
             np.cumsum([0, *count]).astype(np.int32),
             np.cumsum([0, *map(len, flat)]).astype(np.int32),
-            np.array([link for way in flat for link in way], dtype=np.int32),
+            np.array([link for route in flat for link in route], dtype=np.int32),
         )
 
 
 def equal_routes(schedule: Schedule) -> Spread | None:
-    """The ways of every route, None if no route has more than one."""
+    """The equal routes of every route, None if no route has more than one."""
     topology, start = schedule.topology, schedule.route_start.astype(np.int64)
     links = schedule.route_links.astype(np.int64)
-    turns = alike_nodes(topology) if len(start) > _MANY_ROUTES and topology.symmetries else None
-    if turns is None:
-        found = alternatives_of(topology, start, links)
-        return Spread.of(found) if any(len(alternatives) > 1 for alternatives in found) else None
+    group = alike_nodes(topology) if len(start) > _MANY_ROUTES and topology.symmetries else None
+    if group is None:
+        routes = alternatives_of(topology, start, links)
+        return Spread.of(routes) if any(len(alternatives) > 1 for alternatives in routes) else None
     # One route stands for all that symmetries take it to; those of data between switches stand for
     # themselves.
-    own, first, which, exponents = alike_routes(turns, start, links)
+    own, first, which, exponents = alike_routes(group, start, links)
     lengths = np.diff(start)[first]
-    found = alternatives_of(topology, np.concatenate([[0], np.cumsum(lengths)]), expand(start, own, first)[1])
-    if all(len(alternatives) == 1 for alternatives in found):
+    routes = alternatives_of(topology, np.concatenate([[0], np.cumsum(lengths)]), expand(start, own, first)[1])
+    if all(len(alternatives) == 1 for alternatives in routes):
         return None
-    few = Spread.of(found)
-    ways_start = few.start[few.first].astype(np.int64)
-    _, turned = turns.route_images(exponents, ways_start, few.links.astype(np.int64), which)
+    few = Spread.of(routes)
+    routes_start = few.start[few.first].astype(np.int64)
+    _, images = group.route_images(exponents, routes_start, few.links.astype(np.int64), which)
     count = few.count[which]
     _, sizes = expand(few.first, np.diff(few.start).astype(np.int32), which.astype(np.int32))
     return Spread(
         count,
         np.concatenate([[0], np.cumsum(count)]).astype(np.int32),
         np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32),
-        turned.astype(np.int32),
+        images.astype(np.int32),
     )
 
 
-def alternatives_of(topology: Topology, start: Indices, links: Indices) -> list[Ways]:
-    """The ways of routes, each as the router has them."""
+def alternatives_of(topology: Topology, start: Indices, links: Indices) -> list[Routes]:
+    """The equal routes of each route, as the router has them."""
     router, (tail, head) = topology.router, topology.ends
     ends = zip(tail[links[start[:-1]]].tolist(), head[links[start[1:] - 1]].tolist(), strict=True)
     listed = links.tolist()
-    ways = []
+    routes = []
     for (first, end), (src, dst) in zip(pairwise(start.tolist()), ends, strict=True):
         route, alternatives = tuple(listed[first:end]), router.routes(src, dst)
-        ways.append(alternatives if route in alternatives else router.along(route))
-    return ways
+        routes.append(alternatives if route in alternatives else router.along(route))
+    return routes
 
 
 def alike_routes(group: Group, start: Indices, links: Indices) -> tuple[Indices, ...]:
@@ -300,9 +300,9 @@ def single_routes(schedule: Schedule) -> Spread:
 
 @dataclass(frozen=True, eq=False)
 class RouteUses:
-    """What each route of a schedule occupies, all of its ways together.
+    """What each route of a schedule occupies, all of its paths together.
 
-    Entry i: `route` passes `resource` with `times` of its `count` ways. Route r has the entries from start[r]
+    Entry i: `route` passes `resource` with `times` of its `count` paths. Route r has the entries from start[r]
     on.
     """
 
@@ -325,11 +325,11 @@ class RouteUses:
     @classmethod
     def of(cls, spread: Spread, shared: Resources) -> RouteUses:
         routes, width = len(spread.count), len(shared.names)
-        ways = np.arange(len(spread.start) - 1, dtype=np.int32)
-        way, link = expand(spread.start, spread.links, ways)
+        numbers = np.arange(len(spread.start) - 1, dtype=np.int32)
+        path, link = expand(spread.start, spread.links, numbers)
         position, resource = expand(shared.starts, shared.members, link)
-        route_of_way = np.repeat(np.arange(routes), spread.count)
-        key, times = np.unique(route_of_way[way[position]] * width + resource, return_counts=True)
+        route_of_path = np.repeat(np.arange(routes), spread.count)
+        key, times = np.unique(route_of_path[path[position]] * width + resource, return_counts=True)
         route = key // width
         start = np.concatenate(([0], np.cumsum(np.bincount(route, minlength=routes))))
         return cls(start, route, key % width, times.astype(np.int64), spread.count.astype(np.int64))
@@ -365,9 +365,9 @@ def rate(schedule: Schedule, spread: Spread | None = None) -> Fraction | None:
 
 
 def divided(schedule: Schedule, spread: Spread) -> Schedule:
-    """The same schedule with every chunk cut into as many equal parts as the ways of its sends need.
+    """The same schedule with every chunk cut into as many equal parts as the paths of its sends need.
 
-    Part j takes way j of each route, counted round where a route has fewer.
+    Part j takes path j of each route, counted round where a route has fewer.
     """
     of_send = spread.count[schedule.route].astype(np.int64)
     parts = chunk_parts(schedule, spread)
@@ -376,8 +376,8 @@ def divided(schedule: Schedule, spread: Spread) -> Schedule:
     times = parts[schedule.chunk]
     send = np.repeat(np.arange(schedule.sends, dtype=np.int64), times)
     part = places(times)
-    way = spread.first[schedule.route[send]] + part % of_send[send]
-    used, route = np.unique(way, return_inverse=True)
+    path = spread.first[schedule.route[send]] + part % of_send[send]
+    used, route = np.unique(path, return_inverse=True)
     lengths = (spread.start[1:] - spread.start[:-1])[used]
     _, links = expand(spread.start, spread.links, used.astype(np.int32))
     most = int(parts.max(initial=1))

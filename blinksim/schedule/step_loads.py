@@ -128,7 +128,7 @@ class Outline:
 
     @property
     def sends(self) -> int:
-        """Sends of the schedule, before any is divided among parallel ways."""
+        """Sends of the schedule, before any is divided among parallel routes."""
         ranks = self.topology.ranks
         return sum(one.times * one.chunks * one.exchange.messages(ranks) for one in self.rounds)
 
@@ -139,15 +139,15 @@ class Outline:
 
     @cached_property
     def uses(self) -> tuple[LinkUse, ...]:
-        """What every round puts on links: on all equal ways, if the loads then allow at least the rate of one way."""
-        found: dict[Exchange, tuple[LinkUse, LinkUse]] = {}
+        """What every round puts on links: on all equal routes, if the loads then allow at least the rate of one."""
+        uses: dict[Exchange, tuple[LinkUse, LinkUse]] = {}
         devices = self.topology.member_places
         for ends in {one.exchange: None for one in self.rounds}:
             if ends.src is None or ends.dst is None:
-                found[ends] = uses_of_every_pair(self.topology)
+                uses[ends] = uses_of_every_pair(self.topology)
             else:
-                found[ends] = uses_of_messages(self.topology, devices[ends.src], devices[ends.dst])
-        every, single = (tuple(found[one.exchange][place] for one in self.rounds) for place in (0, 1))
+                uses[ends] = uses_of_messages(self.topology, devices[ends.src], devices[ends.dst])
+        every, single = (tuple(uses[one.exchange][place] for one in self.rounds) for place in (0, 1))
         if every == single or self._busiest(every) <= self._busiest(single):
             return every
         return single
@@ -193,8 +193,8 @@ class Outline:
                 # A ring that gathers what it has reduced goes on with the same step.
                 times[-1] += one.times
             else:
-                # A chunk is divided into as many parts as its most divided way needs. Chunks of an alltoall
-                # go one way only, all others go every sort of way.
+                # A chunk is divided into as many parts as its most divided route needs. Chunks of an alltoall
+                # take one route only, all others every sort of route.
                 messages = use.started if self.collective.name == "alltoall" else use.pieces * (parts // use.parts)
                 alpha, most, started = np.zeros(count), np.zeros(count), np.flatnonzero(messages)
                 np.maximum.at(alpha, shared.members, np.repeat(use.alpha, np.diff(shared.starts)))
@@ -257,9 +257,9 @@ class LinkUse:
 
 
 def uses_of_messages(topology: Topology, src: Ints, dst: Ints) -> tuple[LinkUse, LinkUse]:
-    """What messages between ranks put on links: divided among all equal ways, and on one way each.
+    """What messages between ranks put on links: divided among all equal routes, and on one route each.
 
-    src, dst: devices. Raises `InfeasibleError` if there is no way.
+    src, dst: devices. Raises `InfeasibleError` if there is no route.
     """
     count, width = len(topology.devices), len(topology.links)
     pair, times = np.unique(src * count + dst, return_counts=True)
@@ -279,8 +279,8 @@ def uses_of_messages(topology: Topology, src: Ints, dst: Ints) -> tuple[LinkUse,
         np.maximum.at(alpha, links, alphas[pairs.which[owner]])
         return LinkUse(units, _parts(spread), started, parted, alpha)
 
-    found = use(several)
-    return found, found if several is single else use(single)
+    divided = use(several)
+    return divided, divided if several is single else use(single)
 
 
 def uses_of_every_pair(topology: Topology) -> tuple[LinkUse, LinkUse]:
@@ -316,15 +316,15 @@ def uses_of_every_pair(topology: Topology) -> tuple[LinkUse, LinkUse]:
         def moved(amount: Amounts, *, most: bool = False) -> Amounts:
             """What all messages put on every link: the sum of what each does, or the most."""
             join = np.maximum if most else np.add
-            found = np.zeros(len(of), dtype=amount.dtype)
+            total = np.zeros(len(of), dtype=amount.dtype)
             inside, out, into = (np.zeros(own.shape[1], dtype=amount.dtype) for _ in range(3))
             for on, here in zip((inside, out, into), where, strict=False):
                 join.at(on, at[here], amount[here])
             earlier, later = ((times > 0 if most else times)[:, None] for times in (after, after[::-1]))
-            found[own] = join(join(inside, out * earlier), into * later)
+            total[own] = join(join(inside, out * earlier), into * later)
             times = 1 if most else np.where(far[where[3]], nodes * (nodes - 1) // 2, nodes)
-            join.at(found, spread.links[where[3]], amount[where[3]] * times)
-            return found
+            join.at(total, spread.links[where[3]], amount[where[3]] * times)
+            return total
 
         weight, begins, alphas = _weights(topology, spread)
         units, started, pieces = (
@@ -332,8 +332,8 @@ def uses_of_every_pair(topology: Topology) -> tuple[LinkUse, LinkUse]:
         )
         return LinkUse(units, _parts(spread), started, pieces, moved(alphas[pair], most=True))
 
-    found = use(several)
-    return found, found if several is single else use(single)
+    divided = use(several)
+    return divided, divided if several is single else use(single)
 
 
 def every_pair_is_quick(topology: Topology) -> bool:
@@ -348,10 +348,10 @@ def _grid(a: Ints, b: Ints) -> tuple[Ints, Ints]:
 
 
 def _spreads(topology: Topology, pairs: Pairs) -> tuple[Spread, Spread]:
-    """The ways of what stands for the pairs, and its single routes; the same object if there are no further ways."""
+    """The equal routes of what stands for the pairs, and its single ones; the same object if no others."""
     single = Spread.of([(route,) for route in searched("its messages", topology, pairs)])
-    ways = alternatives_of(topology, single.start.astype(np.int64), single.links.astype(np.int64))
-    return (Spread.of(ways) if any(len(several) > 1 for several in ways) else single), single
+    routes = alternatives_of(topology, single.start.astype(np.int64), single.links.astype(np.int64))
+    return (Spread.of(routes) if any(len(several) > 1 for several in routes) else single), single
 
 
 def searched(what: str, topology: Topology, pairs: Pairs) -> list[tuple[int, ...]]:
@@ -362,18 +362,18 @@ def searched(what: str, topology: Topology, pairs: Pairs) -> list[tuple[int, ...
 
 
 def _weights(topology: Topology, spread: Spread) -> tuple[Ints, npt.NDArray[np.bool_], Floats]:
-    """For every link of every way, the units that a message puts there, and whether the way starts with it.
+    """For every link of every path, the units that a message puts there, and whether the path starts with it.
 
-    And seconds of every route's slowest way: its latencies, and the overhead of its first link.
+    And seconds of every route's slowest path: its latencies, and the overhead of its first link.
     """
-    way = np.repeat(np.arange(len(spread.start) - 1), np.diff(spread.start))
-    of_way = np.repeat(_parts(spread) // spread.count.astype(np.int64), spread.count)
+    path = np.repeat(np.arange(len(spread.start) - 1), np.diff(spread.start))
+    of_path = np.repeat(_parts(spread) // spread.count.astype(np.int64), spread.count)
     first = spread.start[:-1]
     begins = np.zeros(len(spread.links), dtype=np.bool_)
     begins[first] = True
     latency, overhead = topology.link_columns.latency[spread.links], topology.link_columns.overhead[spread.links]
     alpha = np.add.reduceat(latency, first) + overhead[first]
-    return of_way[way], begins, np.asarray(np.maximum.reduceat(alpha, spread.first[:-1]))
+    return of_path[path], begins, np.asarray(np.maximum.reduceat(alpha, spread.first[:-1]))
 
 
 def _parts(spread: Spread) -> int:

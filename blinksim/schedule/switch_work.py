@@ -62,22 +62,22 @@ def abilities_used(schedule: Schedule) -> frozenset[str]:
         sort[device] = _READS if devices[device].reads else _IN_FLIGHT
     into, out = sort[schedule.dst], sort[schedule.src] == _IN_FLIGHT
     reduces = schedule.op == REDUCE
-    found = {word for one, word in _ADDS.items() if bool(reduces[into == one].any())}
+    abilities = {word for one, word in _ADDS.items() if bool(reduces[into == one].any())}
     sent = (schedule.src[out] * np.int64(schedule.chunks) + schedule.chunk[out]) * (schedule.steps + 1)
     sent += schedule.step[out]
     # What reads keeps nothing: all that it is given to copy is for a group.
     if bool((~reduces[into == _READS]).any()) or len(distinct(sent)) < len(sent):
-        found.add("multicast")
-    return frozenset(found)
+        abilities.add("multicast")
+    return frozenset(abilities)
 
 
 def refuse(schedule: Schedule, why: str) -> None:
     """Raises `InfeasibleError` with `why` if switches do more than to forward in a schedule."""
-    found = sorted(schedule.topology.devices[device].name for device in switches(schedule))
-    if found:
+    names = sorted(schedule.topology.devices[device].name for device in switches(schedule))
+    if names:
         what = " and ".join(words for ability, words in BRANCHING.items() if ability in abilities_used(schedule))
-        more = f" and {len(found) - 1} more switches" if len(found) > 1 else ""
-        raise InfeasibleError(f"{schedule.algorithm} has {found[0]}{more} {what or 'carry data on'}; {why}")
+        more = f" and {len(names) - 1} more switches" if len(names) > 1 else ""
+        raise InfeasibleError(f"{schedule.algorithm} has {names[0]}{more} {what or 'carry data on'}; {why}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -105,11 +105,11 @@ class SymmetricSchedule:
 
     def with_bound(self, bound: Mapping[str, Any]) -> SymmetricSchedule:
         """The same schedule, carrying a bound and its certificate."""
-        found = replace(self, base=self.base.with_bound(bound))
-        found.__dict__.update(
+        copy = replace(self, base=self.base.with_bound(bound))
+        copy.__dict__.update(
             {key: self.__dict__[key] for key in ("still", "times", "pooled", "rate") if key in self.__dict__}
         )
-        return found
+        return copy
 
     def named(self, algorithm: str) -> SymmetricSchedule:
         """The same schedule under the name of another algorithm."""
@@ -139,7 +139,7 @@ class SymmetricSchedule:
         """For every chunk of `base` and every generator, whether it takes the chunk's sends to the same ones."""
         parts, group = self.base, self.group
         device, rank = parts.device_of.astype(np.int64), parts.rank_of
-        found = np.zeros((parts.chunks, len(group.generators)), dtype=bool)
+        still = np.zeros((parts.chunks, len(group.generators)), dtype=bool)
         for number, (generator, links) in enumerate(zip(group.generators, group.links, strict=True)):
             # Chunks that start and end where they do under the generator as well.
             stays = np.ones(parts.chunks, dtype=bool)
@@ -149,8 +149,8 @@ class SymmetricSchedule:
             if self.collective.rooted:
                 stays &= bool(rank[generator[device[self.collective.root]]] == self.collective.root)
             for chunk in np.flatnonzero(stays).tolist():
-                found[chunk, number] = _same(parts, np.flatnonzero(parts.chunk == chunk), generator, links)
-        return found
+                still[chunk, number] = _same(parts, np.flatnonzero(parts.chunk == chunk), generator, links)
+        return still
 
     @cached_property
     def times(self) -> Ints:
@@ -260,8 +260,8 @@ class SymmetricSchedule:
     def rate(self) -> Fraction | None:
         """algbw in bytes/s that the loads allow: the least rate / load of any resource; None if nothing is sent."""
         shared = self.pooled.shared
-        found = zip(shared.rate, resource_loads(self.weighted, shared), strict=True)
-        return min((rate / load for rate, load in found if load), default=None)
+        pairs = zip(shared.rate, resource_loads(self.weighted, shared), strict=True)
+        return min((rate / load for rate, load in pairs if load), default=None)
 
 
 def carried(schedule: Schedule | SymmetricSchedule) -> tuple[Resources, list[Fraction], list[int]]:
@@ -341,13 +341,13 @@ def step_loads(whole: SymmetricSchedule) -> StepLoads:
     _, first, which, _ = alike_routes(group, start, table)
     channels = int(base.channel.max(initial=0)) + 1
     key = (base.step.astype(np.int64) * channels + base.channel) * len(first) + which[base.route]
-    found, where = np.unique(key, return_inverse=True)
-    total = np.zeros(len(found), dtype=np.int64)
+    keys, where = np.unique(key, return_inverse=True)
+    total = np.zeros(len(keys), dtype=np.int64)
     np.add.at(total, where, whole.weighted.share_num[base.chunk])
-    route = first[found % len(first)]
+    route = first[keys % len(first)]
     tail, head = base.topology.ends
     times = group.images(tail[table[start[route]]], head[table[start[route + 1] - 1]])
-    step = found // len(first) // channels
+    step = keys // len(first) // channels
     ends = np.concatenate([[0], np.cumsum(np.diff(start)[route])])
     routes = ends, expand(start, table, route)[1]
     return loads_of_messages(group, base.collective, whole.sends, step, routes, total, times, base.share_den)
