@@ -22,7 +22,7 @@ from blinksim.algorithms.packed import build as build_packed
 from blinksim.algorithms.registry import ON_TREES, Algorithm
 from blinksim.bounds import BoundResult
 from blinksim.bounds import bound as find_bound
-from blinksim.bounds.optimum import OUT, OWN, WAY, BranchingTrees, Hop, Way, abilities, best_ways
+from blinksim.bounds.optimum import OUT, OWN, PATH, BranchingTrees, Hop, TreeSet, abilities, best_trees
 from blinksim.bounds.quick import guessed_lengths
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
@@ -50,13 +50,13 @@ _MOST_TREES = 2000
 
 
 def shared_out(
-    topology: Topology, collective: Collective, ways: Iterable[Way]
+    topology: Topology, collective: Collective, sets: Iterable[TreeSet]
 ) -> tuple[Fraction, list[tuple[Fraction, BranchingTrees]]]:
     """The rate of the collective on such trees, and the bytes/s of each, as the links allow.
 
     Raises `InfeasibleError` if the solver finds no optimum.
     """
-    trees = [tree for way in ways for tree in way.trees]
+    trees = [tree for each in sets for tree in each.trees]
     # A symmetry may take the root to another device.
     trees = trees if collective.rooted else _images(topology, trees)
     trees = list({_key(tree): tree for tree in trees}.values())
@@ -140,7 +140,7 @@ def _moved(tree: BranchingTrees, goes: Sequence[int], image: Sequence[int]) -> B
 
 
 def _below(hops: Sequence[Hop]) -> dict[int, list[int]]:
-    """What each switch that works for GPUs by turns is joined with, its owner left out: GPUs, and further switches."""
+    """What each switch that works for an owner is joined with, without that: GPUs, and further switches."""
     below: dict[int, list[int]] = defaultdict(list)
     for hop in hops:
         if hop.sort == OUT:
@@ -163,8 +163,8 @@ def build(topology: Topology, collective: Collective, *, bound: BoundResult | No
     if known.in_network is None:
         return build_packed(topology, collective, bound=known)
     guess = guessed_lengths(topology, collective, abilities(topology))
-    _, ways, _ = best_ways(topology, collective, (), guess)
-    total, trees = shared_out(topology, collective, [way for _, way in ways])
+    _, sets, _ = best_trees(topology, collective, (), guess)
+    total, trees = shared_out(topology, collective, [trees for _, trees in sets])
     if not total:
         raise InfeasibleError("the trees of this bound carry nothing")
     plan = SwitchPlan(topology, collective, "packed_in_network")
@@ -173,13 +173,13 @@ def build(topology: Topology, collective: Collective, *, bound: BoundResult | No
         moves = Moves(plan)
         below = _below(tree.towards)
         for hop in reversed(tree.towards):
-            if hop.sort == WAY:
+            if hop.sort == PATH:
                 moves.send(hop.end, hop.start, REDUCE, hop.links)
             elif hop.sort == OWN:
                 moves.read(hop.end, hop.start, below)
         below = _below(tree.away)
         for hop in tree.away:
-            if hop.sort == WAY:
+            if hop.sort == PATH:
                 moves.send(hop.start, hop.end, COPY, hop.links)
             elif hop.sort == OWN:
                 moves.store(hop.end, hop.start, below)

@@ -501,7 +501,7 @@ def least_branching(
     place = {point: number for number, point in enumerate(outward.points)}
     if collective.name == "allreduce":
         roots = [place[metric.place[device]] for device in leader if metric.place[device] in place]
-        return Fraction(min(both for _, both in both_ways(outward, inward, roots)), common)
+        return Fraction(min(both for _, both in root_lengths(outward, inward, roots)), common)
     weights = [int(rank == collective.root) for rank in range(topology.ranks)] if collective.rooted else list(shares)
     way, at = inward if collective.collects else outward, Counter[int]()
     for name, weight in zip(topology.members, weights or [1] * topology.ranks, strict=True):
@@ -533,7 +533,7 @@ def interchangeable(topology: Topology, whole: Sequence[int], sums: Mapping[int,
     return [first.setdefault(joined.find(device), device) for device in range(len(kept))]
 
 
-def both_ways(outward: Branching, inward: Branching, tried: Sequence[int] = ()) -> Iterator[tuple[int, int]]:
+def root_lengths(outward: Branching, inward: Branching, tried: Sequence[int] = ()) -> Iterator[tuple[int, int]]:
     """For every root of an allreduce, up to those that are alike, the length of a tree in and one out.
 
     tried: the points that are considered. Default: all.

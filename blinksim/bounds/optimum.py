@@ -6,9 +6,9 @@ concurrent flow. `blinksim.graphs.programs` has both programs. Duals rounded to 
 lengths, so the bound recomputed from them is exact however the solver rounds (Neumaier and Shcherbina 2004,
 safe bounds in linear programming).
 
-Where switches multicast and reduce, trees branch in them. That program has a variable for every way to move
-an element (trees into a root and out of it) and a row for every link; its dual has a length for every link
-and a row for every way. The ways that count are found as they are needed, each the least by the lengths so
+Where switches multicast and reduce, trees branch in them. That program has a variable for every set of trees
+that moves an element (into a root and out of it) and a row for every link; its dual has a length for every link
+and a row for every set. The sets that count are found as they are needed, each the least by the lengths so
 far (column generation: Gilmore and Gomory 1961; Steiner trees: Jain, Mahdian and Salavatipour 2003).
 """
 
@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blinksim.bounds.certificate_sums import Metric
-from blinksim.bounds.lengths import SUMS, Lengths, both_ways, branching, interchangeable
+from blinksim.bounds.lengths import SUMS, Lengths, branching, interchangeable, root_lengths
 from blinksim.bounds.quick import guessed_lengths
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError
@@ -62,11 +62,11 @@ def best_flows(
     shares: weights of the ranks' blocks (scatter and gather; default: equal). orbits: equivalent arcs and ranks (for
     alltoall).
     """
-    members, traffic, way = net.members.tolist(), collective.traffic, net
+    members, traffic, directed = net.members.tolist(), collective.traffic, net
     weights = dict(zip(members, shares or [1] * len(members), strict=True))
     if collective.rooted:
         # A gather is a scatter in the reversed network.
-        way = net.reversed() if collective.collects else net
+        directed = net.reversed() if collective.collects else net
         rows, total = [Commodity(members[collective.root], weights)], sum(weights.values())
     elif traffic is not None:
         # It tells ranks apart that the machine does not.
@@ -77,7 +77,7 @@ def best_flows(
     if not collective.rooted and flow_variables(net, sources) > MOST_FLOWS:
         return None
     plain = not collective.rooted and traffic is None
-    solution = solve_flows(way, shared, rows, orbits=orbits if plain else None)
+    solution = solve_flows(directed, shared, rows, orbits=orbits if plain else None)
     return Solution(solution.rate * total, solution.duals)
 
 
@@ -118,31 +118,31 @@ def shortest_lengths(
             continue
         tried.append(rounded)
         with suppress(InputError):
-            found = proved(rounded)
-            best = found if best is None or found.rate < best.rate else best
+            proof = proved(rounded)
+            best = proof if best is None or proof.rate < best.rate else best
         if best is not None and agree(best.rate, target):
             return best, True
     return (best, False) if best else None
 
 
-# Ways that are tried, ranks up to which they are (on several hosts fewer), and whole units of the greatest length.
-_MOST_WAYS = 400
+# Sets of trees that are tried, ranks up to which they are (on several hosts fewer), and units of the greatest length.
+_MOST_SETS = 400
 _MOST_RANKS, _MOST_RANKS_OF_HOSTS = 256, 128
-# Ranks on several hosts from which on few ways are tried.
-_FEW_RANKS, _FEW_WAYS = 64, 6
+# Ranks on several hosts from which on few sets are tried.
+_FEW_RANKS, _FEW_SETS = 64, 6
 _UNITS = 2**40
 # As in `certificates.branching`: for one of many trees, and for all of them.
 _MOST_WORK, _MOST_WORK_IN_ALL = 10**6, 4 * 10**6
 Floats = NDArray[np.float64]
 # The sorts of hops.
-WAY, OWN, OUT = range(3)
+PATH, OWN, OUT = range(3)
 
 
 @dataclass(frozen=True, slots=True)
 class Hop:
     """An edge of a tree, away from the root: from a device to another one over links.
 
-    sort: `WAY`, over any devices that forward; `OWN`, from the owner of the work of a switch to that switch, with the
+    sort: `PATH`, over any devices that forward; `OWN`, from the owner of the work of a switch to that switch, with the
     owner's own copy; `OUT`, from such a switch. In a tree towards the root, the links lead from `end` to `start`.
     """
 
@@ -165,13 +165,13 @@ class BranchingTrees:
         """The switches that add: those where hops towards the root meet, and those that read for another device."""
         joined = Counter(hop.start for hop in self.towards)
         devices = topology.devices
-        reading = [hop.end for hop in self.towards if hop.sort != WAY and devices[hop.end].reads]
+        reading = [hop.end for hop in self.towards if hop.sort != PATH and devices[hop.end].reads]
         return [*reading, *(v for v, hops in joined.items() if hops > 1 and "reduce" in devices[v].in_network)]
 
 
 @dataclass(frozen=True)
-class Way:
-    """How an element moves: for every rank that holds a part of the data, or the one root that is chosen, its trees.
+class TreeSet:
+    """How an element moves: the trees of every rank that holds a part of the data, or of the one root chosen.
 
     links: how often each link is used, in sizes of the vector, own copies included. sums: how much each switch adds.
     """
@@ -197,7 +197,7 @@ def best_bound(
     if guess is not None and guess.rate <= least:
         return guess, True
     try:
-        lengths, _, exact = best_ways(topology, collective, shares, guess)
+        lengths, _, exact = best_trees(topology, collective, shares, guess)
     except (InputError, InfeasibleError):
         # Too many switches differ, or the solver gave up; obvious lengths stand, as an upper bound.
         return (guess, False) if guess else None
@@ -205,41 +205,41 @@ def best_bound(
     return (guess, exact) if guess and guess.rate <= lengths.rate else (lengths, exact)
 
 
-def best_ways(
+def best_trees(
     topology: Topology, collective: Collective, shares: Sequence[int] = (), guess: Lengths | None = None
-) -> tuple[Lengths, list[tuple[float, Way]], bool]:
-    """Lengths that no schedule beats, the ways that attain their rate, with the bytes/s of each, and if they do.
+) -> tuple[Lengths, list[tuple[float, TreeSet]], bool]:
+    """Lengths that no schedule beats, the trees that attain their rate, with their bytes/s, and if they do.
 
-    guess: lengths that may be the best, which saves the search once ways attain them. Raises `InputError` where too
+    guess: lengths that may be the best, which saves the search once trees attain them. Raises `InputError` where too
     many switches differ, and `InfeasibleError` if the solver finds no optimum.
     """
     hosts = {topology.device(name).node for name in topology.members}
     if topology.ranks > (_MOST_RANKS if len(hosts) == 1 else _MOST_RANKS_OF_HOSTS):
         raise InfeasibleError(f"the best trees that branch in switches are not sought on {topology.ranks} ranks")
     # One step costs half a second there; where the first ones do not attain a guess, hundreds would not soon.
-    most_ways = _FEW_WAYS if len(hosts) > 1 and topology.ranks > _FEW_RANKS else _MOST_WAYS
+    most_sets = _FEW_SETS if len(hosts) > 1 and topology.ranks > _FEW_RANKS else _MOST_SETS
     net, plain = network(topology), not collective.rooted and not shares
-    # Where one way stands for those that symmetries make of it, its loads are those of orbits.
+    # Where one set stands for its images under symmetries, its loads are those of orbits.
     part = with_name_rotations(topology) if plain else topology
     capacities = _Capacities(part, net, plain)
     scale = float(net.capacity.max())
-    # The dual: lengths of least price at which every way has a length of 1.
+    # The dual: lengths of least price at which every set has a length of 1.
     program = Program()
     variables = program.variables(len(capacities.cost))
     objective = [(variable, -cost / scale) for variable, cost in zip(variables, capacities.cost, strict=True)]
     lengths = scale / np.array(capacities.cost) if guess is None else capacities.lengths_like(guess)
-    ways, spent, value, whole, grants = list[Way](), 0, 0.0, False, abilities(topology)
-    while not whole and most_ways:
-        most_ways -= 1
-        found, work = least_ways(part, collective, capacities.by_name(lengths), shares, grants, capacities.first)
+    sets, spent, value, whole, grants = list[TreeSet](), 0, 0.0, False, abilities(topology)
+    while not whole and most_sets:
+        most_sets -= 1
+        added, work = least_trees(part, collective, capacities.by_name(lengths), shares, grants, capacities.first)
         spent += work
         if spent > _MOST_WORK_IN_ALL:
             raise InfeasibleError("the best trees that branch in switches take too long to find")
-        loads = [capacities.loads(way) for way in found]
-        # Ways no shorter than 1 change nothing: the lengths are the best.
-        whole = bool(ways) and min(float(used @ lengths) for used in loads) >= 1 - 1e-9
+        loads = [capacities.loads(trees) for trees in added]
+        # Sets no shorter than 1 change nothing: the lengths are the best.
+        whole = bool(sets) and min(float(used @ lengths) for used in loads) >= 1 - 1e-9
         if not whole:
-            ways += found
+            sets += added
             for used in loads:
                 terms = [(variable, load) for variable, load in zip(variables, used.tolist(), strict=True) if load]
                 program.row(terms, at_least=1.0, at_most=np.inf)
@@ -247,19 +247,19 @@ def best_ways(
             lengths = np.maximum(program.values, 0)
             whole = guess is not None and agree(guess.rate, value)
     duals = (-program.duals * scale * float(net.unit)).tolist()
-    used_ways = [(amount, way) for amount, way in zip(duals, ways, strict=True) if amount > 1e-12 * value]
+    chosen = [(amount, trees) for amount, trees in zip(duals, sets, strict=True) if amount > 1e-12 * value]
     if guess is not None and agree(guess.rate, value):
-        return guess, used_ways, whole
+        return guess, chosen, whole
     proof = shortest_lengths(
         capacities.by_name(lengths), value, lambda short: Lengths.of(part, collective, short, shares, grants)
     )
     if proof is None:
         raise InfeasibleError("no lengths of links prove a bound where switches multicast or reduce")
-    return proof[0], used_ways, whole and proof[1]
+    return proof[0], chosen, whole and proof[1]
 
 
 class _Capacities:
-    """What ways use up: links, capacities of devices and adders, in groups of those that symmetries make alike.
+    """What trees use up: links, capacities of devices and adders, in groups of those that symmetries make alike.
 
     cost: the capacity of each group, all of it. first: for every device the first one that symmetries map onto it.
     """
@@ -287,7 +287,7 @@ class _Capacities:
         self.cost = [own[number] * count[number] for number in range(len(numbers))]
 
     def lengths_like(self, guess: Lengths) -> Floats:
-        """Those of each group as in a guess, all others small, not 0, so that the first ways make no detour."""
+        """Those of each group as in a guess, all others small, not 0, so that first trees make no detour."""
         known = dict(guess.lengths)
         most = float(max(known.values()))
         own = (max(float(known.get(self.names[arc], 0)) for arc in arcs) / most for arcs in self._leading)
@@ -296,32 +296,32 @@ class _Capacities:
     def by_name(self, lengths: Floats) -> dict[str, float]:
         return dict(zip(self.names, (lengths[self._group] * self._part).tolist(), strict=True))
 
-    def loads(self, way: Way) -> Floats:
-        """How much of each group a way takes."""
+    def loads(self, trees: TreeSet) -> Floats:
+        """How much of each group these trees take."""
         used = np.zeros(len(self.names))
-        for number, times in way.links.items():
+        for number, times in trees.links.items():
             link = self.topology.links[number]
             used[number] += float(times)
             for name in (f"{link.src} out", f"{link.dst} in"):
                 if name in self._place:
                     used[self._place[name]] += float(times)
-        for device, times in way.sums.items():
+        for device, times in trees.sums.items():
             used[self._place[f"{self.topology.devices[device].name} {SUMS}"]] += float(times)
         return np.asarray(np.bincount(self._group, used * self._part, len(self.cost)), dtype=np.float64)
 
 
-def least_ways(
+def least_trees(
     topology: Topology,
     collective: Collective,
     lengths: Mapping[str, float],
     shares: Sequence[int],
     grants: Sequence[str],
     first: Mapping[int, int],
-) -> tuple[list[Way], int]:
-    """The way of least length, for an allreduce one for every root that is as good, and the work to find it.
+) -> tuple[list[TreeSet], int]:
+    """The trees of least length, for an allreduce of every root that is as good, and the work to find them.
 
     first: for every device the one whose tree stands for its own, as symmetries map them onto each other. Of several
-    ways, one with few links.
+    sets, one with few links.
     """
     far = [
         sum(lengths.get(name, 0.0) for name in (link.name, f"{link.src} out", f"{link.dst} in"))
@@ -337,7 +337,7 @@ def least_ways(
     whole = [int(length / most * _UNITS) + 1024 for length in far]
     sums = {place: int(length / most * _UNITS) for place, length in adders.items()}
     trees = _Trees(topology, whole, grants, sums)
-    points = trees.ways[0].points
+    points = trees.sides[0].points
 
     def moved(v: int, part: Fraction = Fraction(1)) -> BranchingTrees:
         away = trees.tree(0, v) if collective.ends == EVERY else ()
@@ -347,22 +347,22 @@ def least_ways(
         # Any root will do, so lengths that are alike suffice; machines need not be.
         leader = interchangeable(topology, whole, sums)
         tried = [*dict.fromkeys(trees.place[device] for device in leader if device in trees.place)]
-        found = list(both_ways(*trees.ways, tried))
-        best = min(both for _, both in found)
-        kinds = {tuple(way.alike[root] for way in trees.ways) for root, both in found if both == best}
-        roots = [v for v in tried if tuple(way.alike[v] for way in trees.ways) in kinds]
-        ways = [_way(topology, [moved(v)]) for v in roots]
+        both_lengths = list(root_lengths(*trees.sides, tried))
+        best = min(both for _, both in both_lengths)
+        kinds = {tuple(side.alike[root] for side in trees.sides) for root, both in both_lengths if both == best}
+        roots = [v for v in tried if tuple(side.alike[v] for side in trees.sides) in kinds]
+        sets = [_tree_set(topology, [moved(v)]) for v in roots]
     else:
         held = [int(rank == collective.root) for rank in range(topology.ranks)] if collective.rooted else list(shares)
         weights, parts = held or [1] * topology.ranks, Counter[int]()
         for name, weight in zip(topology.members, weights, strict=True):
             parts[trees.place[first[topology.index[name]]]] += weight
         each = [moved(v, Fraction(weight, sum(weights))) for v, weight in parts.items() if weight]
-        ways = [_way(topology, each)]
-    return ways, sum(way.spent for way in trees.ways)
+        sets = [_tree_set(topology, each)]
+    return sets, sum(side.spent for side in trees.sides)
 
 
-def _way(topology: Topology, trees: list[BranchingTrees]) -> Way:
+def _tree_set(topology: Topology, trees: list[BranchingTrees]) -> TreeSet:
     total, sums = defaultdict[int, Fraction](Fraction), defaultdict[int, Fraction](Fraction)
     for tree in trees:
         for switch in tree.sums(topology):
@@ -370,11 +370,11 @@ def _way(topology: Topology, trees: list[BranchingTrees]) -> Way:
                 sums[switch] += tree.part
         for link, times in Counter(link for hop in (*tree.away, *tree.towards) for link in hop.links).items():
             total[link] += tree.part * times
-    return Way(total, sums, tuple(trees))
+    return TreeSet(total, sums, tuple(trees))
 
 
 class _Trees:
-    """Least trees as links, for links that all have a length: out-trees (way 0) and in-trees (way 1)."""
+    """Least trees as links, for links that all have a length: out-trees (side 0) and in-trees (side 1)."""
 
     def __init__(
         self, topology: Topology, whole: Sequence[int], grants: Sequence[str], sums: Mapping[int, int]
@@ -382,8 +382,8 @@ class _Trees:
         import networkx as nx
 
         metric = Metric(topology, whole)
-        self.ways = branching(topology, metric, grants, sums, _MOST_WORK)
-        self.place = {device: number for number, device in enumerate(self.ways[0].points)}
+        self.sides = branching(topology, metric, grants, sums, _MOST_WORK)
+        self.place = {device: number for number, device in enumerate(self.sides[0].points)}
         least: dict[tuple[int, int], int] = {}
         for number, link in enumerate(topology.links):
             ends = topology.index[link.src], topology.index[link.dst]
@@ -397,37 +397,37 @@ class _Trees:
             self._graphs[0].add_edge(a, b, weight=whole[number])
             self._graphs[1].add_edge(b, a, weight=whole[number])
 
-    def tree(self, turned: int, root: int) -> tuple[Hop, ...]:
-        """The hops of the least tree from a point (turned: to it)."""
-        way = self.ways[turned]
-        leader = way.alike[root]
-        if (turned, leader) not in self._edges:
-            found = way.least(leader)
-            assert found is not None
-            choice = found[1]
-            rows, _, at = way.matrix(choice, leader)
-            vertices, points = way.vertices(choice, leader), len(rows) - len(choice.switches)
+    def tree(self, inward: int, root: int) -> tuple[Hop, ...]:
+        """The hops of the least tree from a point (inward: to it)."""
+        side = self.sides[inward]
+        leader = side.alike[root]
+        if (inward, leader) not in self._edges:
+            least = side.least(leader)
+            assert least is not None
+            choice = least[1]
+            rows, _, at = side.matrix(choice, leader)
+            vertices, points = side.vertices(choice, leader), len(rows) - len(choice.switches)
             parents = cheapest_parents(np.array(rows), at)
-            self._edges[turned, leader] = [
-                (WAY if max(i, j) < points else OWN if i < points else OUT, vertices[i], vertices[j])
+            self._edges[inward, leader] = [
+                (PATH if max(i, j) < points else OWN if i < points else OUT, vertices[i], vertices[j])
                 for i, j in from_parents({j: i for j, i in enumerate(parents) if j != at}, at)
             ]
         # A root that is like another has its tree, with both in each other's place.
-        swapped = {way.points[leader]: way.points[root], way.points[root]: way.points[leader]}
+        swapped = {side.points[leader]: side.points[root], side.points[root]: side.points[leader]}
         hops = []
-        for sort, *ends in self._edges[turned, leader]:
+        for sort, *ends in self._edges[inward, leader]:
             a, b = (swapped.get(end, end) for end in ends)
             # Where the owner begins, its own copy passes as well.
-            steps = list(pairwise(self._path(turned, a, b))) if sort == WAY else [(a, b)]
+            steps = list(pairwise(self._path(inward, a, b))) if sort == PATH else [(a, b)]
             steps += [(b, a)] if sort == OWN else []
-            links = [self._least[(y, x) if turned else (x, y)] for x, y in steps]
-            # A way to the root is walked from its other end.
-            hops.append(Hop(sort, a, b, tuple(reversed(links) if turned and sort == WAY else links)))
+            links = [self._least[(y, x) if inward else (x, y)] for x, y in steps]
+            # A path to the root is walked from its other end.
+            hops.append(Hop(sort, a, b, tuple(reversed(links) if inward and sort == PATH else links)))
         return tuple(hops)
 
-    def _path(self, turned: int, a: int, b: int) -> list[int]:
+    def _path(self, inward: int, a: int, b: int) -> list[int]:
         import networkx as nx
 
-        if (turned, a, b) not in self._paths:
-            self._paths[turned, a, b] = nx.dijkstra_path(self._graphs[turned], a, b)
-        return self._paths[turned, a, b]
+        if (inward, a, b) not in self._paths:
+            self._paths[inward, a, b] = nx.dijkstra_path(self._graphs[inward], a, b)
+        return self._paths[inward, a, b]

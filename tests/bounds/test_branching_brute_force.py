@@ -14,7 +14,7 @@ from strategies import topologies
 
 from blinksim.algorithms.packed_in_network import shared_out
 from blinksim.bounds import bound
-from blinksim.bounds.optimum import abilities, best_ways
+from blinksim.bounds.optimum import abilities, best_trees
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.topology.graph import Device, Link, Topology
@@ -48,12 +48,12 @@ def able(topology: Topology, kinds: dict[str, tuple[tuple[str, ...], str | None]
 def assert_exact(topology: Topology, collective: Collective) -> None:
     grants = abilities(topology)
     expected = best_rate(topology, collective.name, collective.root, frozenset(grants))
-    lengths, ways, attained = best_ways(topology, collective)
+    lengths, sets, attained = best_trees(topology, collective)
     assert attained
     assert float(lengths.rate) == pytest.approx(expected, rel=1e-6)
-    # What symmetries make of the ways keeps within the links, and moves what the bound says.
+    # What symmetries make of the trees keeps within the links, and moves what the bound says.
     used, sums = [0.0] * len(topology.links), [0.0] * len(topology.devices)
-    total, trees = shared_out(topology, collective, [way for _, way in ways])
+    total, trees = shared_out(topology, collective, [trees for _, trees in sets])
     for amount, tree in trees:
         for hop in (*tree.away, *tree.towards):
             for link in hop.links:
