@@ -71,7 +71,7 @@ def build(
     if topology.ranks == 1:
         plan.add_trees([Tree(topology.index[topology.members[0]], Fraction(1))])
         return plan.finish(rounded=True)
-    found = bound or find_bound(machine, collective)
+    known = bound or find_bound(machine, collective)
     hops = find_hops(machine, helpers)
     use = use_of(collective)
     root = hops.vertices[collective.root if collective.rooted else 0]
@@ -94,7 +94,7 @@ def build(
         tree = as_tree(hops, top, value / total, arcs, use)
         through = replace(tree, down=_merged(machine, tree.down, up=False), up=_merged(machine, tree.up, up=True))
         plan.add_trees([through])
-    return with_gap(plan.finish(rounded=True), found)
+    return with_gap(plan.finish(rounded=True), known)
 
 
 def idle_helpers(topology: Topology) -> tuple[str, ...]:
@@ -147,5 +147,5 @@ def lanes(schedule: Schedule, hops: Hops | None = None) -> Fraction:
     """The rate of a schedule in lanes of the machine's thinnest hop: the report's number of channels."""
     from blinksim.schedule.loads import rate
 
-    found = hops or find_hops(schedule.topology, idle_helpers(schedule.topology))
-    return (rate(schedule) or Fraction(0)) / found.lane
+    joined = hops or find_hops(schedule.topology, idle_helpers(schedule.topology))
+    return (rate(schedule) or Fraction(0)) / joined.lane

@@ -24,7 +24,7 @@ ENTRY = Algorithm(
     sends=per_pair,
     source="Bruck et al., IEEE TPDS 1997",
     routes=True,
-    turned=True,
+    symmetric=True,
 )
 
 

@@ -29,7 +29,7 @@ ENTRY = Algorithm(
     order=130,
     sends=per_channel,
     source="Blink+ report, section 2",
-    turned=True,
+    symmetric=True,
 )
 
 

@@ -33,7 +33,7 @@ ENTRY = Algorithm(
     source="PXN (NCCL 2.12); Rajbhandari et al. (DeepSpeed-MoE), ICML 2022",
     routes=True,
     traffic=True,
-    turned=True,
+    symmetric=True,
 )
 
 

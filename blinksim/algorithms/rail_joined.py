@@ -25,7 +25,7 @@ ENTRY = Algorithm(
     source="Tutel, MLSys 2023",
     routes=True,
     traffic=True,
-    turned=True,
+    symmetric=True,
 )
 
 

@@ -96,7 +96,7 @@ class Algorithm:
     too long. source: the publication that describes it. every_pair: every rank sends to every other. routes: it
     chooses the route of every send, which then is not divided among equals. in_network: it needs switches that
     multicast or reduce, and runs only when named. traffic: it has alltoallv, for any traffic matrix. outlined: its
-    module tells the `rounds` of a schedule besides, for `blinksim.schedule.step_loads`. turned: it tells the
+    module tells the `rounds` of a schedule besides, for `blinksim.schedule.step_loads`. symmetric: it has the
     `symmetric` form. hops: how many steps one after another it has, 0 if that is not known before it is built. fill:
     what fills the plan of an algorithm from outside. form: of schedules that a `fill` makes. home: the file that
     registered it. order: its place in lists.
@@ -115,7 +115,7 @@ class Algorithm:
     traffic: bool = False
     outlined: bool = False
     hops: Sends = unknown_hops
-    turned: bool = False
+    symmetric: bool = False
     fill: Callable[..., None] | None = None
     form: str = "steps"
     home: str = ""
@@ -190,8 +190,8 @@ class Algorithm:
         from blinksim.schedule.step_loads import Outline
 
         rounds = import_module(f"blinksim.algorithms.{self.name}").rounds(topology, collective)
-        found = Outline(topology, collective, self.name, rounds)
-        return Candidate(found, build=lambda: self._parallel(topology, collective))
+        outline = Outline(topology, collective, self.name, rounds)
+        return Candidate(outline, build=lambda: self._parallel(topology, collective))
 
     def _parallel(self, topology: Topology, collective: Collective, **options: Any) -> Candidate:
         from blinksim.algorithms.building.plan import Plan, filled

@@ -52,35 +52,35 @@ def pack(graph: Digraph, pool: CutPool, progress: Callable[[int, int], None] | N
     with trees done, fewer than before if some were taken back, and wanted.
     """
     wanted = graph.trees
-    found: list[RootedTree] = []
+    grown: list[RootedTree] = []
     low = {root: _depth(graph, root) for root in graph.roots}
     batch, sure = wanted, 0
     pool.measure(graph)
     while True:
-        end = _fill(graph, pool, found, low, len(found) + batch)
+        end = _fill(graph, pool, grown, low, len(grown) + batch)
         if end is None and not graph.roots:
-            return found
+            return grown
         sets = _short(graph, end)
         if end is None and not sets:
-            batch, sure = 2 * batch, len(found)
+            batch, sure = 2 * batch, len(grown)
         else:
             # Growing respects every known set, so what is short now is new, unless it was short from the start.
             if not pool.add(sets):
                 raise InfeasibleError("these capacities do not hold the requested trees")
-            # Give the last trees of `found` back to `graph` until none of `sets` is short.
+            # Give the last trees of `grown` back to `graph` until none of `sets` is short.
             rows = np.array(sets)
             slack = graph.slack(rows)
             while (slack < 0).any():
-                if not found:
+                if not grown:
                     raise InfeasibleError("these capacities do not hold the requested trees")
-                tree = found.pop()
+                tree = grown.pop()
                 graph.roots[tree.root] = graph.roots.get(tree.root, 0) + tree.amount
                 for a, b in tree.edges:
                     graph.give(a, b, tree.amount)
                 ends = np.array(tree.edges)
                 enters = (rows[:, ends[:, 1]] & ~rows[:, ends[:, 0]]).sum(axis=1)
                 slack += tree.amount * (enters - ~rows[:, tree.root])
-            batch, sure = max(_BATCH, (len(found) - sure) // 2), min(sure, len(found))
+            batch, sure = max(_BATCH, (len(grown) - sure) // 2), min(sure, len(grown))
             pool.measure(graph)
         if progress:
             progress(wanted - graph.trees, wanted)
@@ -96,11 +96,11 @@ def _depth(graph: Digraph, root: int) -> int:
     return depth
 
 
-def _fill(graph: Digraph, pool: CutPool, found: list[RootedTree], low: Mapping[int, int], most: int) -> _Growth | None:
-    """Grow trees, the roots taking turns, until there are `most`; the tree that meets a dead end if one does."""
+def _fill(graph: Digraph, pool: CutPool, grown: list[RootedTree], low: Mapping[int, int], most: int) -> _Growth | None:
+    """Grow trees, the roots round-robin, until there are `most`; the tree that meets a dead end if one does."""
     while graph.roots:
         for root in list(graph.roots):
-            if len(found) == most:
+            if len(grown) == most:
                 return None
             # The lowest of the trees that halving the copies asked for finds; of equally low ones the first, which
             # has the most copies, so that few trees suffice.
@@ -113,7 +113,7 @@ def _fill(graph: Digraph, pool: CutPool, found: list[RootedTree], low: Mapping[i
                     best = growth
             if best.missing:
                 return best
-            found.append(_taken(graph, pool, best))
+            grown.append(_taken(graph, pool, best))
     return None
 
 

@@ -178,7 +178,7 @@ def _best(weights: Matrix, root: int) -> list[int] | None:
     states = np.full((1, 1), root, dtype=np.int64)
     linked = (weights > 0) | np.eye(count, dtype=np.bool_)
     for place in range(1, length):
-        # All ways to fill one more place, in lexicographic order.
+        # All choices for one more place, in lexicographic order.
         states = np.column_stack([np.repeat(states, count, axis=0), np.tile(np.arange(count), len(states))])
         states = states[linked[states[:, place], states[:, place & (place - 1)]]]
         missing = count - np.bitwise_count(np.bitwise_or.reduce(1 << states, axis=1)).astype(np.int64)

@@ -36,8 +36,8 @@ def listed(hops: Hops, *, closed: bool, both: bool, most_ranks: int) -> list[Col
     rank = {vertex: number for number, vertex in enumerate(members)}
     joined = hops.both if both else hops.next_to
     next_to = [[rank[b] for b in joined[a] if b in rank] for a in members]
-    found = list(islice(hamiltonian(next_to, closed=closed, both=both), MOST_LISTED + 1))
-    return [column(hops, order, closed=closed, both=both) for order in found] if len(found) <= MOST_LISTED else None
+    orders = list(islice(hamiltonian(next_to, closed=closed, both=both), MOST_LISTED + 1))
+    return [column(hops, order, closed=closed, both=both) for order in orders] if len(orders) <= MOST_LISTED else None
 
 
 def column(hops: Hops, order: Order, *, closed: bool, both: bool) -> Column:
@@ -75,7 +75,7 @@ def by_rail(groups: Sequence[Sequence[int]], *, closed: bool) -> list[Order]:
     count, size = len(groups), len(groups[0])
     if count < 2 or size < 2 or len(set(map(len, groups))) > 1 or (closed and count % 2 and size < 3):
         return []
-    found = []
+    orders = []
     for start in range(size):
         places = [(start + node % 2) % size for node in range(count)]
         if closed and count % 2:
@@ -87,8 +87,8 @@ def by_rail(groups: Sequence[Sequence[int]], *, closed: bool) -> list[Order]:
             inner = [(enter + step) % size for step in range(1, size)]
             inner.remove(leave)
             order += [groups[node][place] for place in (enter, *inner, leave)]
-        found.append(tuple(order))
-    return found
+        orders.append(tuple(order))
+    return orders
 
 
 def priced(
@@ -105,8 +105,8 @@ def priced(
         cost = hops.cost(prices)
         costs = [cost[a, b] + (cost[b, a] if both else 0.0) for a, b in arcs]
         order = cheapest_order(ends, costs, hops.members, closed=closed, limits=replace(limits, effort=_PRICE_EFFORT))
-        found = [] if order is None else [column(hops, order, closed=closed, both=both)]
-        return [c for c in found if sum(prices[r] * times for r, times in c.load) < worth[0] - 1e-6]
+        columns = [] if order is None else [column(hops, order, closed=closed, both=both)]
+        return [c for c in columns if sum(prices[r] * times for r, times in c.load) < worth[0] - 1e-6]
 
     pool = list(start) or price([1.0] * len(capacity), [float("inf")])
     # Each answer takes longer on a larger machine.

@@ -173,8 +173,8 @@ def best_mix(
     known = {(c.arcs, c.group) for c in pool}
     for last in range(rounds, 0, -1):
         optimum, weights, prices, worth = _solve(pool, capacity, groups)
-        found = [] if price is None or last == 1 else price(prices, worth)
-        new = [c for c in found if (c.arcs, c.group) not in known]
+        priced = [] if price is None or last == 1 else price(prices, worth)
+        new = [c for c in priced if (c.arcs, c.group) not in known]
         if not new:
             break
         known |= {(c.arcs, c.group) for c in new}
@@ -330,7 +330,7 @@ def hop_symmetries(hops: Hops) -> list[Symmetry]:
         for resource, times in load:
             users.setdefault(resource, set()).add((arc, times))
     shared = {(frozenset(use), hops.capacity[resource]) for resource, use in users.items()}
-    found: list[Symmetry] = []
+    known: list[Symmetry] = []
     steps = 0
 
     def alike(here: int, other: int, image: list[int]) -> bool:
@@ -342,13 +342,13 @@ def hop_symmetries(hops: Hops) -> list[Symmetry]:
     def extend(image: list[int]) -> None:
         nonlocal steps
         steps += 1
-        if len(found) == 4 * _SYMMETRIES or steps > _STEPS:
+        if len(known) == 4 * _SYMMETRIES or steps > _STEPS:
             return
         if len(image) == len(members):
             moves = dict(zip(members, image, strict=True))
             moved = {(frozenset(((moves[a], moves[b]), times) for (a, b), times in use), own) for use, own in shared}
             if moved == shared and image != list(members):
-                found.append(moves)
+                known.append(moves)
             return
         here = members[len(image)]
         for other in members:
@@ -356,7 +356,7 @@ def hop_symmetries(hops: Hops) -> list[Symmetry]:
                 extend([*image, other])
 
     extend([])
-    return sorted(found, key=lambda moves: sum(a == b for a, b in moves.items()))[:_SYMMETRIES]
+    return sorted(known, key=lambda moves: sum(a == b for a, b in moves.items()))[:_SYMMETRIES]
 
 
 def images(
@@ -372,14 +372,14 @@ def images(
         return frozenset(frozenset(arc) if both else arc for arc in arcs)
 
     place = {(shape(column.arcs), column.group): number for number, column in enumerate(columns)}
-    found = []
+    numbers = []
     for column in columns:
         arcs = shape((symmetry[a], symmetry[b]) for a, b in column.arcs)
         number = place.get((arcs, column.group if both else group.get(symmetry[roots[column.group]], -1)))
         if number is None:
             return None
-        found.append(number)
-    return found
+        numbers.append(number)
+    return numbers
 
 
 def column_orbits(image: Sequence[int]) -> list[int]:

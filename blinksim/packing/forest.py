@@ -185,7 +185,7 @@ def pack_forest(
 ) -> Forest:
     """Out-trees from every root v that carry rates[v] together and reach all members.
 
-    Raises `InfeasibleError` if there are none. seed: in which order the roots take turns (0: as given). progress:
+    Raises `InfeasibleError` if there are none. seed: the order of the roots in rotation (0: as given). progress:
     called with trees done and wanted.
     """
     arcs = clipped(arcs, rates)

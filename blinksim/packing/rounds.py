@@ -44,7 +44,7 @@ _AT_ONCE = 24
 
 @dataclass(frozen=True)
 class Column:
-    """A way to do one item. sends: (round, wire, does the receiver add it up)."""
+    """The sends of one item. sends: (round, wire, does the receiver add it up)."""
 
     item: int
     sends: tuple[tuple[int, int, bool], ...]
@@ -429,8 +429,8 @@ class _Master:
             sent[message] = values[load]
         chosen = [(one, float(values[share])) for one, share in zip(self.columns, self.shares, strict=True)]
         worth = np.maximum(duals[self.items], 0.0)
-        found = Solved(float(values[0]) * self.unit, tuple(entry for entry in chosen if entry[1] > _NOTHING))
-        return found, sent, np.maximum(prices, 0.0), worth
+        solved = Solved(float(values[0]) * self.unit, tuple(entry for entry in chosen if entry[1] > _NOTHING))
+        return solved, sent, np.maximum(prices, 0.0), worth
 
 
 def round_robin(wires: Wires, every: bool, rounds: int) -> Bools:

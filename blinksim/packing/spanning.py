@@ -245,14 +245,14 @@ def undirected_trees(
         if x < y:
             once[arc] = int(c * net.unit / unit * scale) * (1 if topology.links[arc].bus else 2)
     routes = Routes(tail, head, once, ())
-    found: list[Tree] = []
+    packed: list[Tree] = []
     for tree in trees:
         plain = RootedTree(tree.root, tree.amount, tuple((min(e), max(e)) for e in tree.edges))
         for routed in routes.route([plain]):
             down, up = [], []
             for (parent, child), (_, _, (arc,)) in zip(tree.edges, routed.edges, strict=True):
-                ways = (arc, pairs[arc]) if tail[arc] == parent else (pairs[arc], arc)
-                down.append((parent, child, ways[:1]))
-                up.append((parent, child, ways[1:]))
-            found.append(Tree(tree.root, routed.amount / (strength * scale), tuple(down), tuple(up)))
-    return strength * unit / 2, found
+                ends = (arc, pairs[arc]) if tail[arc] == parent else (pairs[arc], arc)
+                down.append((parent, child, ends[:1]))
+                up.append((parent, child, ends[1:]))
+            packed.append(Tree(tree.root, routed.amount / (strength * scale), tuple(down), tuple(up)))
+    return strength * unit / 2, packed

@@ -146,7 +146,7 @@ def _split(
             excess -= amount
             graph.take(start, via, amount)
             log.append(Split(start, via, -1, amount))
-    # First an equal part from each to each, then what is left in any way, and only then arcs back to their start.
+    # First an equal part from each to each, then what is left to anyone, and only then arcs back to their start.
     for group, parts in groups:
         if not ends:
             break
@@ -216,16 +216,16 @@ def _pairs(
             (a, i), (b, j) = spots[start], spots[end]
             same = a == b
             key = (same, 0 if same else (j - i) % widest)
-            turn = (order[end] - order[start]) % len(around) if same else (number[b] - number[a]) % len(hosts)
-            groups.setdefault(key, []).append((turn, order[start], (start, end)))
-    found = []
+            distance = (order[end] - order[start]) % len(around) if same else (number[b] - number[a]) % len(hosts)
+            groups.setdefault(key, []).append((distance, order[start], (start, end)))
+    grouped = []
     for key in sorted(groups):
         pairs = [pair for _, _, pair in sorted(groups[key])]
         fan: dict[int, int] = {}
         for start, _ in pairs:
             fan[start] = fan.get(start, 0) + 1
-        found.append((pairs, max(fan.values())))
-    return found
+        grouped.append((pairs, max(fan.values())))
+    return grouped
 
 
 Path = tuple[int, ...]
@@ -298,12 +298,12 @@ class Routes:
 
     def route(self, trees: Iterable[RootedTree]) -> list[RoutedTree]:
         """The trees with paths, those that need several paths on an edge cut up."""
-        found = []
+        routed = []
         for tree in trees:
             parts = [self._take(edge, tree.amount) for edge in tree.edges]
             if all(len(pieces) == 1 for pieces in parts):
                 whole = tuple((a, b, pieces[0][0]) for (a, b), pieces in zip(tree.edges, parts, strict=True))
-                found.append(RoutedTree(tree.root, tree.amount, whole))
+                routed.append(RoutedTree(tree.root, tree.amount, whole))
                 continue
             # Where any edge's path ends, a new tree begins.
             places = [0] * len(parts)
@@ -316,9 +316,9 @@ class Routes:
                     edges.append((*edge, pieces[places[number]][0]))
                     if lefts[number][places[number]] == end:
                         places[number] += 1
-                found.append(RoutedTree(tree.root, end - start, tuple(edges)))
+                routed.append(RoutedTree(tree.root, end - start, tuple(edges)))
                 start = end
-        return found
+        return routed
 
 
 def _joined(first: Pieces, second: Pieces) -> Iterable[tuple[Path, int]]:

@@ -105,7 +105,7 @@ class Wires:
         )
 
     def reversed(self) -> Wires:
-        """The same the other way round: what comes last comes first."""
+        """The same in reverse: what comes last comes first."""
         uses = []
         for wire, before in enumerate(self.uses):
             fixed, whole = float(self.overhead[wire] + self.latency[wire]), float(self.whole[wire])
@@ -204,7 +204,7 @@ class Growth:
 
     def sends(self, have: int, start: int) -> list[tuple[int, int]]:
         """The sends of a cheapest tree: (round, wire). have: the set that has the data before round `start`."""
-        found, sets = list[tuple[int, int]](), self.sets
+        sent, sets = list[tuple[int, int]](), self.sets
         for now in range(start, len(self.pair)):
             if have == sets.full:
                 break
@@ -212,15 +212,15 @@ class Growth:
                 continue
             first = int(sets.first[have - 1])
             last = int(sets.first[have]) if have < len(sets.first) else len(sets.before)
-            ways = slice(first, last)
-            best = first + int(np.argmin(self._costs[now][ways] + self.left[now + 1, have | sets.new[ways]]))
+            steps = slice(first, last)
+            best = first + int(np.argmin(self._costs[now][steps] + self.left[now + 1, have | sets.new[steps]]))
             holders = [rank for rank in range(sets.n) if have >> rank & 1]
             for rank in range(sets.n):
                 if sets.new[best] >> rank & 1:
-                    source = min(holders, key=lambda one: self.pair[now, one, rank])
-                    found.append((now, int(self.which[now, source, rank])))
+                    source = min(holders, key=lambda holder: self.pair[now, holder, rank])
+                    sent.append((now, int(self.which[now, source, rank])))
             have |= int(sets.new[best])
-        return found
+        return sent
 
 
 Clique = tuple[int, ...]
@@ -233,12 +233,12 @@ def cliques(wires: Wires, most: int) -> list[Clique]:
     """All sets of 1 to `most` ranks of which each has a link to each."""
     joined = np.zeros((wires.ranks, wires.ranks), dtype=bool)
     joined[wires.src, wires.dst] = True
-    found: list[Clique] = [(rank,) for rank in range(wires.ranks)]
+    joined_groups: list[Clique] = [(rank,) for rank in range(wires.ranks)]
     for count in range(2, most + 1):
         for group in combinations(range(wires.ranks), count):
             if all(joined[a, b] and joined[b, a] for a, b in combinations(group, 2)):
-                found.append(group)
-    return found
+                joined_groups.append(group)
+    return joined_groups
 
 
 def sequences(wires: Wires) -> list[tuple[Partition, ...]]:
@@ -248,13 +248,13 @@ def sequences(wires: Wires) -> list[tuple[Partition, ...]]:
     by_size = {
         size: tuple(_partitions(n, [c for c in every if len(c) == size])) for size in range(2, n + 1) if n % size == 0
     }
-    found: list[tuple[Partition, ...]] = []
+    shortest: list[tuple[Partition, ...]] = []
 
     def extend(before: tuple[Partition, ...], known: tuple[int, ...], count: int) -> None:
-        if len(found) >= _MOST_SEQUENCES:
+        if len(shortest) >= _MOST_SEQUENCES:
             return
         if count == n:
-            found.append(before)
+            shortest.append(before)
             return
         for size, partitions in by_size.items():
             if n % (count * size) == 0:
@@ -264,7 +264,7 @@ def sequences(wires: Wires) -> list[tuple[Partition, ...]]:
                         extend((*before, partition), after, count * size)
 
     extend((), tuple(1 << rank for rank in range(n)), 1)
-    return sorted(found, key=len)
+    return sorted(shortest, key=len)
 
 
 def _exchanged(known: tuple[int, ...], partition: Partition) -> tuple[int, ...] | None:
@@ -282,7 +282,7 @@ def _exchanged(known: tuple[int, ...], partition: Partition) -> tuple[int, ...] 
 
 
 def _partitions(n: int, groups: list[Clique], taken: frozenset[int] = frozenset()) -> list[Partition]:
-    """All ways to divide the ranks among the groups."""
+    """All divisions of the ranks among the groups."""
     free = next((rank for rank in range(n) if rank not in taken), None)
     if free is None:
         return [()]

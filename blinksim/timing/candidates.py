@@ -168,7 +168,7 @@ def said_once(entry: Algorithm, part: Topology, collective: Collective, few: int
     from blinksim.schedule.candidate import Candidate, cached
     from blinksim.schedule.symmetric import SymmetricSchedule
 
-    if not entry.turned or entry.sends_on(part, collective.name) < few:
+    if not entry.symmetric or entry.sends_on(part, collective.name) < few:
         return None
 
     def build() -> Candidate:

@@ -55,7 +55,7 @@ def _claimed(schedule: Schedule, achieved: Fraction | None, bound: BoundResult) 
 def in_two_phases(topology: Topology, collective: Collective, bound: BoundResult) -> bool:
     """Whether the first trees that are packed for an allreduce are those of an allgather: one root for every rank.
 
-    How long these take can be told before the network of thousands of ranks is cut.
+    How long these take can be stated before the network of thousands of ranks is cut.
     """
     plain = not topology.link_columns.shared and all(device.capacity is None for device in topology.devices)
     switched = len(topology.devices) > len(topology.members) + len(topology.relays)

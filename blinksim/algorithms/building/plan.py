@@ -342,7 +342,7 @@ class Moves:
         self._links: dict[int, Route] = {}
 
     def send(self, src: int, dst: int, op: int, links: Route | None = None) -> None:
-        """One send between devices, over the given links or the shortest way."""
+        """One send between devices, over the given links or the shortest route."""
         step = max(self._ready[src], self._read.get(dst, 0) if op == REDUCE else 0)
         if links is not None:
             self._links[len(self._sends)] = links
@@ -453,7 +453,7 @@ class SwitchPlan(Plan):
             self._switches[src].add(dst)
 
     def switches_of(self, group: Sequence[int], abilities: Iterable[str]) -> dict[int, Fraction]:
-        """The switches with these abilities that every GPU of a group is linked to both ways, by the narrowest link."""
+        """The switches with these abilities that all GPUs of a group are linked to and from, by the narrowest link."""
         wanted, rates = set(abilities), {}
         for switch in sorted(self._switches[group[0]]):
             if wanted <= self.topology.devices[switch].in_network:
