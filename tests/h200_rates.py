@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from blinksim.timing.constants import ExecutionRates, FlagRates, Origin, PacketRates, PortRates
+from blinksim.timing.measured_constants import ExecutionRates, FlagRates, Origin, PacketRates, PortRates
 
 US = 1e-6
 H200 = ExecutionRates(

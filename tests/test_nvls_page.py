@@ -6,7 +6,7 @@ from statistics import median
 
 import pytest
 
-from blinksim.timing.constants import NVLS
+from blinksim.timing.measured_constants import NVLS
 from validate.recipes import nvls_page
 from validate.recipes.nvls_times import LARGE, Line, every
 

@@ -32,7 +32,7 @@ ROWS = (
     ("bounds",),
     ("packing",),
     ("algorithms",),
-    ("timing.constants", "timing.alpha_beta"),
+    ("timing.measured_constants", "timing.alpha_beta"),
     ("timing.execution_section", "nccl", "gpu.programs"),
     ("gpu.program_time",),
     ("formats",),

@@ -1,5 +1,6 @@
 """Registry of all algorithms by name: each module beside it has its own entry and is imported when used.
 
+To add one, write a module in this folder with `ENTRY` and `build` (CONTRIBUTING.md shows one).
 `register_algorithm` adds one from outside the package, which a file with Python code may do as well:
 ``pairs.py`` is the name of the algorithm that the file registers, ``pairs.py:swap`` that of one among
 several.

@@ -26,8 +26,8 @@ from blinksim.results import Result, keyed
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.loads import MOST_SENDS, rate
 from blinksim.schedule.verify import verify
-from blinksim.timing.constants import NVLS
 from blinksim.timing.contest import ON_LINKS, with_least_time
+from blinksim.timing.measured_constants import NVLS
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName, schedule_model
 from blinksim.timing.projection_result import OF_RUNS
 from blinksim.topology.cluster import nodes_of

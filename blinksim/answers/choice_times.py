@@ -22,7 +22,7 @@ from blinksim.errors import FileError, InputError
 from blinksim.nccl.tuner.prediction import Prediction
 from blinksim.nccl.tuner.tuner_files import DEFAULT, Choice, runs
 from blinksim.textio.text_files import MIB, read_text, shown
-from blinksim.timing.constants import NcclRates
+from blinksim.timing.measured_constants import NcclRates
 
 # Octaves around a measured size in which channels that NCCL would not take by itself keep their factor: how
 # many channels are best depends on the size.

@@ -21,8 +21,8 @@ from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count, names, refused_words, table
 from blinksim.timing import model_registry
 from blinksim.timing.candidates import CandidateLike, each
-from blinksim.timing.constants import NVLS
 from blinksim.timing.contest import Answer, Contest
+from blinksim.timing.measured_constants import NVLS
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName
 from blinksim.timing.projection_result import Projection, left_out_words, rates_words
 from blinksim.timing.timing_model import ScheduleModel, TimingModel

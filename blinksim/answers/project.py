@@ -336,7 +336,7 @@ def rank(
 
 def _launched(rivals: Contest, best: Projection) -> str:
     """How long the same schedule takes as a program; empty where nobody knows."""
-    from blinksim.timing.constants import uncovered
+    from blinksim.timing.measured_constants import uncovered
 
     part = rivals.topology
     if part.execution is None or uncovered(part):

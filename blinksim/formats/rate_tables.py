@@ -21,7 +21,7 @@ from blinksim.errors import InputError, unknown
 from blinksim.textio import text_files, yaml_nodes
 from blinksim.textio.yaml_nodes import Entry, dump, rate_text, time_text
 from blinksim.timing import execution_section
-from blinksim.timing.constants import ExecutionRates, NcclRates
+from blinksim.timing.measured_constants import ExecutionRates, NcclRates
 from blinksim.topology.graph import Link, Topology
 
 _NUMBERS = ("bandwidth", "latency", "overhead")

@@ -19,7 +19,7 @@ from blinksim.papers.contention import with_cap
 from blinksim.papers.tables import Figure, Table, published_rows
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
-from blinksim.timing.constants import fit_line
+from blinksim.timing.measured_constants import fit_line
 from blinksim.timing.simulator import simulate
 
 TITLE = "Blink+, 2022"

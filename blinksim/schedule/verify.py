@@ -28,11 +28,11 @@ import numpy.typing as npt
 from blinksim.errors import InputError
 from blinksim.results import Result
 from blinksim.schedule import chunk_ends
-from blinksim.schedule.contents import crowd, deadlock, describe, passes_on, place, wrong_contents
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.pipeline import Scratch, scratch
 from blinksim.schedule.switch_work import wrong_operations
 from blinksim.schedule.symmetric import SymmetricSchedule, carried
+from blinksim.schedule.verify_contents import crowd, deadlock, describe, passes_on, place, wrong_contents
 from blinksim.units import exact_GBps, format_rate, in_GBps
 
 MOST_REASONS = 20

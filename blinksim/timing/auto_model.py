@@ -9,10 +9,10 @@ from blinksim.timing.alpha_beta_model import AlphaBeta
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
 
 if TYPE_CHECKING:
-    from blinksim.gpu.program_time.run_time import CallsName
+    from blinksim.gpu.program_time.simulate_blocks import CallsName
     from blinksim.gpu.programs.program import ProtocolName
     from blinksim.schedule.model import Schedule
-    from blinksim.timing.constants import ExecutionRates
+    from blinksim.timing.measured_constants import ExecutionRates
     from blinksim.topology.graph import Topology
 
 ENTRIES = ({"name": "auto", "class": "Auto", "schedules": True, "place": 0},)
@@ -45,7 +45,7 @@ class Auto(ScheduleModel):
 
     def on(self, part: Topology) -> ScheduleModel:
         if part.execution is not None and not self.gamma and _at_measured_rates(part, part.execution):
-            from blinksim.timing.constants import uncovered
+            from blinksim.timing.measured_constants import uncovered
 
             if not uncovered(part):
                 from blinksim.timing.execution_model import Executed

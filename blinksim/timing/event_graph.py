@@ -31,9 +31,9 @@ import numpy.typing as npt
 
 from blinksim.errors import InputError
 from blinksim.graphs.arrays import distinct, expand, fronts
-from blinksim.schedule.contents import connections
 from blinksim.schedule.loads import Resources, resources, sums_formed
 from blinksim.schedule.model import COPY, REDUCE, Schedule
+from blinksim.schedule.verify_contents import connections
 from blinksim.timing.simulation_options import Options
 
 Ticks = npt.NDArray[np.int64]

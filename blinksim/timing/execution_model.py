@@ -15,19 +15,19 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.results import Term, total
 from blinksim.schedule.switch_work import refuse
-from blinksim.timing.constants import NVLS, uncovered
+from blinksim.timing.measured_constants import NVLS, uncovered
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
 from blinksim.units import format_rate, format_size, format_size_about
 
 if TYPE_CHECKING:
     from blinksim.gpu.program_time.closed_form import Run, ScheduleTimes
-    from blinksim.gpu.program_time.run_time import CallsName, RunTime
+    from blinksim.gpu.program_time.simulate_blocks import CallsName, RunTime
     from blinksim.gpu.programs.program import ProtocolName
     from blinksim.schedule.candidate import Candidate
     from blinksim.schedule.model import Schedule
-    from blinksim.timing.constants import ExecutionRates
     from blinksim.timing.contest import Contest
+    from blinksim.timing.measured_constants import ExecutionRates
     from blinksim.topology.graph import Topology
 
 ENTRIES = (
@@ -69,7 +69,7 @@ class Executed(ScheduleModel):
     crossover_precision: ClassVar[int | None] = 50
 
     def __init__(self, protocol: ProtocolName | None = None, calls: CallsName = "successive") -> None:
-        from blinksim.gpu.program_time.run_time import CALLS
+        from blinksim.gpu.program_time.simulate_blocks import CALLS
         from blinksim.gpu.programs.program import PROTOCOLS
 
         super().__init__()

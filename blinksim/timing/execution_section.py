@@ -1,10 +1,17 @@
 """The section `execution` of machine files and rates files, read and written.
 
 execution:
-  hardware: NVIDIA H200 measured: {source: nccl-tests, date: 2026-11-20, driver: 580.159.04}      # band: 35 %
-  for what was only derived gpus: [2, 4, 8] blocks: 132 launch: 7.6us announce: 0.5us visit: 0.6us ports:
-  {out: 368GB/s, into: 400GB/s, fan: 2.6 %, queue: 50us} protocols: {simple: {…}, ll128: {…}} error: {median:
-  2.9 %, p90: 12.5 %, points: 1223} nccl:
+  hardware: NVIDIA H200
+  measured: {source: nccl-tests, date: 2026-11-20, driver: 580.159.04}      # band: 35 % for what was only derived
+  gpus: [2, 4, 8]
+  blocks: 132
+  launch: 7.6us
+  announce: 0.5us
+  visit: 0.6us
+  ports: {out: 368GB/s, into: 400GB/s, fan: 2.6 %, queue: 50us}
+  protocols: {simple: {…}, ll128: {…}}
+  error: {median: 2.9 %, p90: 12.5 %, points: 1223}
+  nccl:
     version: 2.28.9
     ll: {start: 8.4us, hop: 0.67us, rate: 180GB/s, channel: 6.9GB/s}
     ll128: {start: 17us, hop: 0.73us, rate: 312GB/s}
@@ -16,8 +23,7 @@ execution:
     error: {median: 2.7 %, p90: 8.4 %, points: 183}
 
 Constants of our programs (from `blocks` to `error`), those of NCCL, or both; `nccl` may name an origin of its
-own. The keys are the fields of `blinksim.timing.constants` and `blinksim.timing.constants` without their
-units.
+own. The keys are the fields of `blinksim.timing.measured_constants`, without their units.
 """
 
 from __future__ import annotations
@@ -30,7 +36,7 @@ from fractions import Fraction
 from typing import Any, TypeVar
 
 from blinksim.textio.yaml_nodes import Entry, rate_text, time_text
-from blinksim.timing.constants import (
+from blinksim.timing.measured_constants import (
     LINES,
     ExecutionRates,
     FitError,

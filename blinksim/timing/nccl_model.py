@@ -2,7 +2,7 @@
 
 The time is the one that NCCL's tuner predicts for itself (`blinksim.nccl.tuner.tuner`): a model that NCCL
 chooses by, with measured times within a few per cent of it for large sizes. Where constants were measured
-(`blinksim.timing.constants`), the time that they give for NCCL's choice stands beside it.
+(`blinksim.timing.measured_constants`), the time that they give for NCCL's choice stands beside it.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import Timing
 from blinksim.results import Term
 from blinksim.textio.text_table import count
-from blinksim.timing.constants import NVLS
 from blinksim.timing.contest import ceiling_of
 from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, library_time, nccl_time
+from blinksim.timing.measured_constants import NVLS
 from blinksim.timing.projection_result import Ceiling, NcclProjection, Projection, reduces_in_switches
 from blinksim.timing.timing_model import TimingModel
 from blinksim.topology.elements import BRANCHING

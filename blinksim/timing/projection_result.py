@@ -11,7 +11,7 @@ from blinksim.bounds.bound_result import BY_SUMS
 from blinksim.collective import Collective, busbw_factor
 from blinksim.results import Rates, Result, Term, keyed, paragraph
 from blinksim.textio.text_table import count, names, table
-from blinksim.timing.constants import FitError
+from blinksim.timing.measured_constants import FitError
 from blinksim.units import exact_GBps, format_rate, format_size, format_time, in_GBps
 
 

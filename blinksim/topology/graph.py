@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from blinksim.collective import Collective
-    from blinksim.timing.constants import ExecutionRates, NcclRates
+    from blinksim.timing.measured_constants import ExecutionRates, NcclRates
     from blinksim.topology.fabric import Fabric
     from blinksim.topology.link_columns import LinkColumns
     from blinksim.topology.routes import Router

@@ -31,7 +31,7 @@ from blinksim.answers.measurements.execution_fit import (
 from blinksim.cli.main import run
 from blinksim.errors import InputError
 from blinksim.formats import rate_tables
-from blinksim.gpu.program_time.run_time import run_time
+from blinksim.gpu.program_time.simulate_blocks import run_time
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, worth_staging

@@ -18,7 +18,7 @@ from blinksim.cli.main import run
 from blinksim.errors import InputError, MissingError
 from blinksim.gpu.execution import gpu_pairs
 from blinksim.gpu.execution.gpu_pairs import COPIES, CopyRate, measure_copies
-from blinksim.timing.constants import fit_line
+from blinksim.timing.measured_constants import fit_line
 
 needs_compiler = pytest.mark.skipif(fake_cupy.COMPILER is None, reason="no C++ compiler to build kernels.cu with")
 

@@ -15,9 +15,9 @@ from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import BlinksimError
 from blinksim.machines import load
-from blinksim.schedule.contents import deadlock
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.verify import verify
+from blinksim.schedule.verify_contents import deadlock
 from blinksim.topology.routes import Router
 
 COLUMNS = ("chunk", "src", "dst", "op", "step", "route", "channel")

@@ -26,9 +26,9 @@ from small_schedules import (
 )
 
 from blinksim.errors import InputError
-from blinksim.schedule.contents import deadlock
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.verify import MOST_REASONS, overwritten_in_place, verify
+from blinksim.schedule.verify_contents import deadlock
 from blinksim.topology.graph import Device, Link, Topology
 
 

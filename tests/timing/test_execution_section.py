@@ -17,7 +17,7 @@ from blinksim.formats.rate_tables import RateTable
 from blinksim.textio import yaml_nodes
 from blinksim.textio.yaml_nodes import dump
 from blinksim.timing import execution_section
-from blinksim.timing.constants import (
+from blinksim.timing.measured_constants import (
     ExecutionRates,
     FitError,
     FlagRates,

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blinksim.timing.constants import FitError
 from blinksim.timing.measured.library_rates import (
     CHOICE,
     STEPS,
@@ -18,6 +17,7 @@ from blinksim.timing.measured.library_rates import (
     scope_of,
     step_counts,
 )
+from blinksim.timing.measured_constants import FitError
 
 ERROR = FitError(0.05, 0.1, 20)
 

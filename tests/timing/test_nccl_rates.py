@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from validated_nccl import H200, points, prediction
 
-from blinksim.timing.constants import addends
+from blinksim.timing.measured_constants import addends
 
 SPACE = Path(__file__).resolve().parents[1] / "data" / "captures" / "h200x8" / "nccl_space.json"
 RATES = H200.nccl_rates

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blinksim.machines import load
-from blinksim.timing.constants import NvlsLine, chunk_bytes
 from blinksim.timing.measured.public_tables import Cell, cells
+from blinksim.timing.measured_constants import NvlsLine, chunk_bytes
 
 MIB = 2**20
 

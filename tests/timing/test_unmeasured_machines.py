@@ -14,7 +14,7 @@ from blinksim.answers.measurements.calibrate_gpus import derived
 from blinksim.cli.main import run
 from blinksim.machines import load
 from blinksim.nccl.tuner.prediction import Prediction, predict
-from blinksim.timing.constants import LINES, NcclLine, NcclRates
+from blinksim.timing.measured_constants import LINES, NcclLine, NcclRates
 
 TABLE = Path(__file__).resolve().parents[1] / "golden" / "nccl_switched_nodes.csv"
 # Machine, source in the table, whether its switches reduce; ports against H200's, and how much longer a block takes.

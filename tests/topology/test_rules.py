@@ -15,7 +15,7 @@ from blinksim import machines
 from blinksim.cli.main import run
 from blinksim.formats.shipped.machine_names import catalogue_file
 from blinksim.machines import load
-from blinksim.timing.constants import FitError
+from blinksim.timing.measured_constants import FitError
 from blinksim.topology import shapes
 from blinksim.topology.fabric import Fabric
 from blinksim.topology.graph import Device, Link, Topology

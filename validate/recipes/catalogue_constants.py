@@ -18,7 +18,7 @@ from pathlib import Path
 from blinksim import machines
 from blinksim.answers.measurements.calibrate_gpus import derived
 from blinksim.answers.measurements.execution_fit import CONSTANTS, MIB, Case, fit_execution, processes
-from blinksim.timing.constants import ExecutionRates
+from blinksim.timing.measured_constants import ExecutionRates
 from validate.recipes.arguments import arguments, script
 from validate.recipes.execution_times import points
 from validate.recipes.time_predictions import MACHINE, RESULTS, case_of, fit_few, runs

@@ -25,14 +25,14 @@ from blinksim import machines
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.gpu.program_time.run_time import run_time
+from blinksim.gpu.program_time.simulate_blocks import run_time
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, worth_staging
 from blinksim.gpu.programs.program import Program
 from blinksim.schedule.model import Schedule
 from blinksim.textio.text_table import table
-from blinksim.timing.constants import ExecutionRates
+from blinksim.timing.measured_constants import ExecutionRates
 from blinksim.topology.shapes import fully_connected, one_switch
 from validate.recipes.arguments import arguments, script
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from blinksim.answers.measurements.execution_fit import GIB, KIB, MIB, Case
-from blinksim.timing.constants import ExecutionRates, FlagRates, Origin, PacketRates, PortRates
+from blinksim.timing.measured_constants import ExecutionRates, FlagRates, Origin, PacketRates, PortRates
 
 US = 1e-6
 GUESSES = ExecutionRates(

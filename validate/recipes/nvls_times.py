@@ -24,9 +24,9 @@ from blinksim.machines import load
 from blinksim.nccl.tuner.constants import nearest
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.textio.text_table import table
-from blinksim.timing.constants import NVLS, NcclRates
 from blinksim.timing.measured import public_tables
 from blinksim.timing.measured.library_time import relative_of
+from blinksim.timing.measured_constants import NVLS, NcclRates
 from blinksim.units import format_size, format_time, size_of
 from validate.recipes.arguments import arguments, script
 

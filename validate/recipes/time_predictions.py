@@ -24,10 +24,10 @@ from blinksim.answers.logs.nccl_fit import fit_nccl
 from blinksim.answers.logs.series import Sample, Series
 from blinksim.answers.measurements.execution_fit import Case, Map, fit_execution, processes
 from blinksim.collective import Collective
-from blinksim.gpu.program_time.run_time import run_time
+from blinksim.gpu.program_time.simulate_blocks import run_time
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.timing import execution_section
-from blinksim.timing.constants import ExecutionRates, NcclRates
+from blinksim.timing.measured_constants import ExecutionRates, NcclRates
 from validate.recipes import few_points
 from validate.recipes.arguments import arguments, script
 from validate.recipes.execution_times import Point, odd_sizes, points

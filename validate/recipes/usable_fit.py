@@ -14,11 +14,11 @@ import numpy as np
 from blinksim.answers.logs.fit import Fit, Timed, fit_sums
 from blinksim.answers.measurements.public import Jobs, grouped, with_places
 from blinksim.nccl.tuner.tuner import Timing
-from blinksim.timing.constants import FitError
 from blinksim.timing.measured import public_tables
 from blinksim.timing.measured.library_rates import CHOICE, STEPS, Constant, LibraryRates, scope_of, step_counts
 from blinksim.timing.measured.library_time import LibraryJob, counts_of
 from blinksim.timing.measured.public_tables import Cell
+from blinksim.timing.measured_constants import FitError
 
 # Where a fit begins, by what a constant is; factors begin at 1, and are 1 where the times say nothing.
 _START = {"start": 1e-5, "hop": 1e-6, "across": 1e-6, "turn": 1e-11}

@@ -37,7 +37,7 @@ from blinksim.question import Question, preferring
 from blinksim.schedule.loads import Resources, RouteUses, resource_loads, resources, single_routes
 from blinksim.schedule.model import Schedule
 from blinksim.timing.alpha_beta import Counts, Floats, Ints, Starts, crossed, route_alphas, step_kinds
-from blinksim.timing.constants import NVLS
+from blinksim.timing.measured_constants import NVLS
 from blinksim.timing.nccl_model import choice, measured_details, projections
 from blinksim.topology.elements import NCCL, RCCL
 from blinksim.topology.graph import Topology
@@ -50,7 +50,7 @@ _NEAR = 1.1
 RATES = "nccl"
 # What reaches less of the rate of NVLS is no more like it than like rings.
 _REACHED = 0.8
-# The constants of NCCL's measured time that are about bytes (`blinksim.timing.constants`).
+# The constants of NCCL's measured time that are about bytes (`blinksim.timing.measured_constants`).
 _BANDWIDTH = (".byte", ".turn")
 
 

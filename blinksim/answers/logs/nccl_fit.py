@@ -1,4 +1,4 @@
-"""Fit of NCCL's constants (`blinksim.timing.constants`) from measured times, as far as they are identifiable.
+"""Fit of NCCL's constants (`blinksim.timing.measured_constants`) from measured times, as far as they are identifiable.
 
 The model of NCCL says which algorithm and protocol ran at each size; the times are then linear in the
 constants. Rings have no part in logs of NVLS, where switches add, so that these say nothing about the
@@ -19,8 +19,8 @@ from blinksim.answers.logs.series import Series
 from blinksim.errors import InputError
 from blinksim.nccl.tuner.prediction import Prediction
 from blinksim.results import keyed
-from blinksim.timing.constants import LINES, NVLS, FitError, NcclLine, NcclRates, Origin, addends
 from blinksim.timing.measured.library_time import catalogued, relative_of
+from blinksim.timing.measured_constants import LINES, NVLS, FitError, NcclLine, NcclRates, Origin, addends
 from blinksim.topology.graph import Topology
 
 # Links carry what their file says, but for so much.

@@ -19,7 +19,7 @@ from blinksim.formats.rate_tables import RateTable
 from blinksim.machines import load
 from blinksim.results import Result, keyed
 from blinksim.schedule.model import Schedule
-from blinksim.timing.constants import ExecutionRates, FlagRates, Origin, PacketRates
+from blinksim.timing.measured_constants import ExecutionRates, FlagRates, Origin, PacketRates
 from blinksim.topology.graph import Topology
 from blinksim.units import format_size, format_time
 

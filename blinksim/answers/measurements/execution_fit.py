@@ -1,4 +1,4 @@
-"""Fit of the model of running programs (`blinksim.timing.constants`), and the runs that it needs.
+"""Fit of the model of running programs (`blinksim.timing.measured_constants`), and the runs that it needs.
 
 Least squares on the logarithms of times with Cauchy's weights (a point that is 3 % off counts half), solved
 in a trust region on the logarithms of the constants. Some constants can hardly be told apart by few runs, so
@@ -24,13 +24,13 @@ from blinksim.algorithms.registry import REGISTRY
 from blinksim.answers.logs.fit import Fitted, Floats, student_quantile
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.gpu.program_time.run_time import run_time
+from blinksim.gpu.program_time.simulate_blocks import run_time
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, worth_staging
 from blinksim.gpu.programs.program import Program
 from blinksim.schedule.model import Schedule
-from blinksim.timing.constants import ExecutionRates, FitError
+from blinksim.timing.measured_constants import ExecutionRates, FitError
 from blinksim.topology.shapes import one_switch
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30

@@ -20,7 +20,7 @@ from blinksim.topology.elements import Device
 from blinksim.topology.graph import Topology
 
 if TYPE_CHECKING:
-    from blinksim.timing.constants import ExecutionRates
+    from blinksim.timing.measured_constants import ExecutionRates
 
 _NVIDIA, _OWN = "10de", "nvlink"
 _OTHERS = "take nominal or nccl, or a rates file"

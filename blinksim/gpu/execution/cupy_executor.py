@@ -26,8 +26,8 @@ from blinksim.gpu.programs.fit import fit, quicker_protocol, worth_staging
 from blinksim.gpu.programs.program import INBOX, ExecutionError, Program
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.switch_work import refuse
-from blinksim.timing.constants import uncovered
 from blinksim.timing.execution_model import MOST_SENDS, Executed
+from blinksim.timing.measured_constants import uncovered
 from blinksim.units import format_size
 
 _NO_MEMORY = 2

@@ -22,7 +22,7 @@ from blinksim.errors import MissingError
 from blinksim.gpu.execution.gpu_devices import THREADS, Stopwatch, enable_peer, load_kernel, require_cupy
 from blinksim.gpu.execution.tables import kernel_source
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
-from blinksim.timing.constants import fit_line
+from blinksim.timing.measured_constants import fit_line
 
 COPIES = ("copy engine", "push", "pull", "reduce", "fan-out", "fan-in")
 BLOCKS = (1, 2, 4, 8, 16, 32, 64)

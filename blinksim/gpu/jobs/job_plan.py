@@ -16,8 +16,8 @@ from blinksim.gpu.programs.program import PROTOCOLS
 from blinksim.schedule.model import Schedule
 from blinksim.textio import text_files
 from blinksim.textio.strict_json import Entry, parse
-from blinksim.timing.constants import uncovered
 from blinksim.timing.execution_model import Executed
+from blinksim.timing.measured_constants import uncovered
 from blinksim.timing.model_registry import DEFAULT
 from blinksim.topology.graph import Topology
 from blinksim.topology.shapes import one_switch

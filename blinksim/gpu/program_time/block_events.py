@@ -20,7 +20,7 @@ from typing import Any
 from blinksim.gpu.program_time.block_rounds import Blocks, Round
 from blinksim.gpu.program_time.program_shape import HERE, NONE
 from blinksim.gpu.programs.program import ExecutionError
-from blinksim.timing.constants import ExecutionRates
+from blinksim.timing.measured_constants import ExecutionRates
 
 # Launches that differ less, as a share, go on alike.
 _ALIKE = 1e-4

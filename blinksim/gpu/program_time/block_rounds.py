@@ -15,7 +15,7 @@ from typing import NamedTuple
 from blinksim.errors import InputError
 from blinksim.gpu.program_time import program_shape
 from blinksim.gpu.programs.program import END, READY, Program
-from blinksim.timing.constants import ExecutionRates
+from blinksim.timing.measured_constants import ExecutionRates
 
 
 class Round(NamedTuple):

@@ -25,7 +25,7 @@ from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, merge_queues, usual_piece, usual_slices, worth_staging
 from blinksim.gpu.programs.program import Program, ProtocolName
 from blinksim.schedule.model import Schedule
-from blinksim.timing.constants import ExecutionRates
+from blinksim.timing.measured_constants import ExecutionRates
 
 # Launches that differ less, as a share, go on alike.
 _ALIKE = 1e-4
@@ -379,7 +379,7 @@ class ScheduleTimes:
     rates : ExecutionRates
         Of the machine.
     calls : {"successive", "apart"}
-        As `blinksim.gpu.program_time.run_time.run_time` takes it.
+        As `blinksim.gpu.program_time.simulate_blocks.run_time` takes it.
     """
 
     def __init__(self, rates: ExecutionRates, calls: timing.CallsName = "successive") -> None:

@@ -23,7 +23,7 @@ from blinksim.gpu.programs.program import (
     by_flag,
     receivers,
 )
-from blinksim.timing.constants import ExecutionRates, FlagRates, PacketRates
+from blinksim.timing.measured_constants import ExecutionRates, FlagRates, PacketRates
 
 # Bytes of data that the threads of a block move at once, a cell of a packet or a line of 16 bytes each; without packets
 # a warp of the sixteen moves none.

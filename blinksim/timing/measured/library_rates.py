@@ -24,8 +24,8 @@ from typing import TypeVar
 from blinksim import data_files
 from blinksim.results import Term, total
 from blinksim.textio.text_files import read_rows
-from blinksim.timing.constants import FitError
 from blinksim.timing.measured.public_tables import Cell
+from blinksim.timing.measured_constants import FitError
 
 Made = TypeVar("Made")
 

@@ -1,6 +1,6 @@
 """The real time of a collective by a library, and the interval around a prediction where measurements lie.
 
-In this order: NCCL's constants of one node in the machine's file (`blinksim.timing.constants`), constants
+In this order: NCCL's constants of one node in the machine's file (`blinksim.timing.measured_constants`), constants
 fitted to published tables of the machine (`blinksim.timing.measured.library_rates`), and the same two of its
 nearest relative.
 """
@@ -16,7 +16,6 @@ from blinksim.formats.shipped.machine_names import catalogue_file
 from blinksim.machines import NOMINAL, load
 from blinksim.nccl.tuner.tuner import Timing
 from blinksim.results import Term, total
-from blinksim.timing.constants import NVLS, FitError, NcclRates
 from blinksim.timing.measured import library_rates
 from blinksim.timing.measured.library_rates import (
     CHOICE,
@@ -28,6 +27,7 @@ from blinksim.timing.measured.library_rates import (
     scope_of,
     step_counts,
 )
+from blinksim.timing.measured_constants import NVLS, FitError, NcclRates
 from blinksim.timing.projection_result import Projection
 from blinksim.topology.graph import Topology
 from blinksim.units import format_time

@@ -20,7 +20,7 @@ from blinksim.gpu.program_time.block_events import Launches
 from blinksim.gpu.program_time.block_rounds import blocks_of
 from blinksim.gpu.program_time.program_shape import cached_share, wire
 from blinksim.gpu.programs.program import BY_KEY, INBOX, WAVES, Longs, Program, receivers
-from blinksim.timing.constants import ExecutionRates
+from blinksim.timing.measured_constants import ExecutionRates
 
 CallsName = Literal["successive", "apart"]
 CALLS: tuple[CallsName, ...] = get_args(CallsName)
