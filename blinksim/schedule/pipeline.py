@@ -3,7 +3,8 @@
 In the wave form a send of step s moves piece p in step s + p, so each piece is one step behind the one before
 it and a tree of height h with P pieces takes h + P - 1 steps (pipelining of a vector along a tree: S. L.
 Johnsson and C.-T. Ho, "Optimum broadcasting and personalized communication in hypercubes", 1989, section 3).
-`timing.alpha_beta` and `timing.simulator` choose the number of pieces with `best_pieces` and `climbed` of this module.
+The best number of pieces is chosen by `best_pieces` and `climbed`, for `timing.alpha_beta` and
+`timing.simulator`.
 A device that only passes pieces on needs room for as many as are between their arrival and their departure,
 not for the whole chunk: a circular buffer.
 """

@@ -2,7 +2,7 @@
 
 execution:
   hardware: NVIDIA H200
-  measured: {source: nccl-tests, date: 2026-11-20, driver: 580.159.04}      # band: 35 % for what was only derived
+  measured: {source: nccl-tests, date: 2026-11-20, driver: 580.159.04}  # band: 35 % for what was derived
   gpus: [2, 4, 8]
   blocks: 132
   launch: 7.6us

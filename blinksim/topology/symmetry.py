@@ -3,8 +3,8 @@
 Whatever is computed for one device or link holds for its whole orbit under such permutations, which is what
 makes thousands of GPUs tractable (orbits of a permutation group: D. F. Holt, Handbook of Computational Group
 Theory, 2005, section 4.1). A permutation p is a sequence: device i goes to device p[i]. Besides those that a
-cluster is built with (`blinksim.topology.cluster`), some are suggested: by what an edit has left alike in a cluster, and by names (gpu0 to
-gpu1, nic0 to nic1, and so on round). Whoever uses them checks them.
+cluster is built with (`blinksim.topology.cluster`), some are suggested: by what an edit has left alike in a
+cluster, and by names (gpu0 to gpu1, nic0 to nic1, and so on round). Whoever uses them checks them.
 """
 
 from __future__ import annotations

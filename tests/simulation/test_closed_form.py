@@ -12,7 +12,7 @@ import pytest
 from h200_rates import H200
 
 import blinksim as bs
-from blinksim.gpu.program_time import run_time as simulated
+from blinksim.gpu.program_time import simulate_blocks as simulated
 from blinksim.gpu.program_time.closed_form import ScheduleTimes
 from blinksim.gpu.programs.program import Program, ProtocolName
 from blinksim.schedule.model import Schedule
