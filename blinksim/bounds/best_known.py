@@ -26,11 +26,11 @@ _CUTS, _TREES, _PHASES = 10_000, 3_000, 60_000
 _EXCHANGE, _FLOWS = 1_500, 25_000
 # Pairs of ranks in the same node up to which flows spread over rails are known within a second.
 _SPREAD = 70_000
-_KEPT = 64
+_CACHED = 64
 
 
 # A topology never changes: an edited one is another key.
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_CACHED)
 def best_known(topology: Topology, collective: Collective, grants: tuple[str, ...] = ()) -> BoundResult:
     """The tightest bounds that are found within some tenths of a second; `searched` is False for sums alone.
 
@@ -77,14 +77,14 @@ def _attains_every_cut(topology: Topology, collective: Collective) -> bool:
 
 def _two_phases(topology: Topology) -> Fraction | None:
     """The algbw of a reduce-scatter and then an allgather, which schedules attain; None if it is not known."""
-    ways = [Collective(name) for name in ("reducescatter", "allgather")]
-    if _attains_every_cut(topology, ways[0]):
-        return 1 / sum((1 / quick_bound(topology, way).rate for way in ways), Fraction(0))
+    phases = [Collective(name) for name in ("reducescatter", "allgather")]
+    if _attains_every_cut(topology, phases[0]):
+        return 1 / sum((1 / quick_bound(topology, phase).rate for phase in phases), Fraction(0))
     if len(topology.links) > _PHASES:
         return None
     with suppress(InfeasibleError):
-        found = two_phases(topology)
-        return found.rate if found.exact else None
+        both = two_phases(topology)
+        return both.rate if both.exact else None
     return None
 
 

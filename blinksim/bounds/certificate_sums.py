@@ -165,7 +165,7 @@ def least_length(
         count[place] += 1
         weight[place] += share
     back = [list(column) for column in zip(*cost, strict=True)]
-    way, root = back if collective.collects else cost, row[collective.root] if collective.rooted else 0
+    side, root = back if collective.collects else cost, row[collective.root] if collective.rooted else 0
     if collective.traffic is not None:
         there = collective.traffic.matrix.tolist()
         total = sum(sum(map(mul, amounts, [cost[a][b] for b in row])) for amounts, a in zip(there, row, strict=True))
@@ -173,12 +173,12 @@ def least_length(
     elif collective.name == "alltoall":
         value = Fraction(sum(count[a] * count[b] * cost[a][b] for a in groups for b in groups), ranks)
     elif collective.personalized:
-        value = Fraction(sum(weight[b] * way[root][b] for b in groups), sum(weight))
+        value = Fraction(sum(weight[b] * side[root][b] for b in groups), sum(weight))
     elif collective.name == "allreduce":
         value = Fraction(min(arborescence(cost, v) + arborescence(back, v) for v in groups))
     else:
         weight = [int(v == root) for v in groups] if collective.rooted else weight
-        value = Fraction(sum(weight[v] * arborescence(way, v) for v in groups if weight[v]), sum(weight))
+        value = Fraction(sum(weight[v] * arborescence(side, v) for v in groups if weight[v]), sum(weight))
     return value / common
 
 
@@ -301,10 +301,10 @@ def arborescence(cost: Matrix, root: int) -> int:
             column[vertex] = big
         least = [min(column) for column in into]
         total += sum(least) - least[root]
-        found = cycles([column.index(low) for column, low in zip(into, least, strict=True)], root)
-        if not found:
+        loops = cycles([column.index(low) for column, low in zip(into, least, strict=True)], root)
+        if not loops:
             return total
-        into, root = _contracted(into, least, root, found, big), 0
+        into, root = _contracted(into, least, root, loops, big), 0
     return total
 
 
@@ -320,6 +320,6 @@ def _contracted(into: Matrix, least: Sequence[int], root: int, loops: Sequence[S
     for group in groups[1:]:
         columns = [[entry - least[vertex] for entry in into[vertex]] for vertex in group]
         column = list(map(min, *columns)) if len(columns) > 1 else columns[0]
-        ways = [column[root], *(min([column[vertex] for vertex in cycle]) for cycle in loops)]
-        merged.append([*ways, *(column[vertex] for vertex in alone)])
+        entries = [column[root], *(min([column[vertex] for vertex in cycle]) for cycle in loops)]
+        merged.append([*entries, *(column[vertex] for vertex in alone)])
     return merged

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from blinksim.graphs.network import Array, Network, NetworkOrbits
     from blinksim.graphs.programs import SharedCapacity, Solution, TreeSolution
 
-# Questions whose bounds are kept in the process.
-_KEPT = 64
+# Questions whose bounds are cached in the process.
+_CACHED = 64
 _PHASES = ("reducescatter", "allgather")
 # Searches of an allreduce, each as long as one for a tightest cut: cuts both ways, and partitions.
 _SEARCHES = 3
@@ -110,7 +110,7 @@ def _seconds(topology: Topology, collective: Collective) -> float:
 
 
 # A topology never changes: an edited one is another key.
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_CACHED)
 def _bounds(topology: Topology, collective: Collective, shares: tuple[int, ...]) -> tuple[Bound, ...]:
     question = _Question(topology, collective, shares)
     if collective.name == "allreduce":
@@ -118,7 +118,7 @@ def _bounds(topology: Topology, collective: Collective, shares: tuple[int, ...])
     return tuple(question.exchange() if collective.exchanges else question.one_way())
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_CACHED)
 def _in_network(topology: Topology, collective: Collective, shares: tuple[int, ...]) -> Bound | None:
     """The bound that grants what switches can do beyond forwarding, if it says more than the cuts."""
     if collective.personalized or not any(device.in_network for device in topology.devices):
@@ -186,11 +186,11 @@ class _Question:
         from blinksim.bounds.cuts import tightest
         from blinksim.topology.symmetry import orbits
 
-        turned = _is_reversed(collective)
-        name = collective.dual.name if turned else collective.name
+        transposed = _is_reversed(collective)
+        name = collective.dual.name if transposed else collective.name
         net = self.net
         # A network that is its own reverse gives the same cut, read from the other side.
-        work = net.reversed() if turned else net
+        work = net.reversed() if transposed else net
         weight = np.zeros(net.vertices, dtype=np.int64)
         if name == "broadcast":
             weight[net.members[collective.root]] = 1
@@ -241,10 +241,10 @@ class _Question:
     def allreduce(self) -> list[Bound]:
         """The cut and the partition bound, the best of all trees, and reduce-scatter then allgather."""
         phases = self.two_phases()
-        ways = [self.cut(Collective("broadcast"))]
+        cuts = [self.cut(Collective("broadcast"))]
         if not self.net.symmetric:
-            ways.append(self.cut(Collective("reduce")))
-        least = min(ways, key=lambda cut: cut.rate)
+            cuts.append(self.cut(Collective("reduce")))
+        least = min(cuts, key=lambda cut: cut.rate)
         cut = Cut.of(self.topology, self.collective, least.side, least.limits)
         partition, searched = self.partition()
         direct = self.net.symmetric and not len(self.net.forwarders) and self.paired_buses and searched

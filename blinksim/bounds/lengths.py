@@ -409,7 +409,7 @@ class Branching:
 def branching(
     topology: Topology, metric: Metric, grants: Sequence[str], sums: Mapping[int, int], most_work: int = MOST_WORK
 ) -> tuple[Branching, Branching]:
-    """Trees outwards, which multicast, and inwards, which reduce: these are trees outwards on links turned round.
+    """Trees outwards, which multicast, and inwards, which reduce: these are trees outwards on reversed links.
 
     sums: the lengths of adders, by device.
     """
@@ -419,7 +419,7 @@ def branching(
         for number, device in enumerate(topology.devices)
         if device.in_network & set(grants) and metric.place[number] not in held
     ]
-    by_turns = [number for _, number, device in able if device.reads]
+    readers = [number for _, number, device in able if device.reads]
     free = [
         sorted({point for point, _, device in able if ability in device.in_network & set(grants) and not device.reads})
         for ability in ("multicast", "reduce")
@@ -427,48 +427,48 @@ def branching(
     every = [*metric.ends, *sorted({*free[0], *free[1]})]
     place = {point: number for number, point in enumerate(every)}
     far = metric.rows(every)
-    ways = []
-    for turned, grant in enumerate(("multicast", "reduce_into_reader")):
-        switches = [Groups() for _ in by_turns]
+    sides = []
+    for inward, grant in enumerate(("multicast", "reduce_into_reader")):
+        switches = [Groups() for _ in readers]
         if grant in grants:
-            switches = _groups(topology, metric, place, by_turns, sums if turned else {}, turned=bool(turned))
+            switches = _groups(topology, metric, place, readers, sums if inward else {}, inward=bool(inward))
             switches = [
                 groups if grant in topology.devices[number].can else Groups()
-                for number, groups in zip(by_turns, switches, strict=True)
+                for number, groups in zip(readers, switches, strict=True)
             ]
-        cost = [list(column) for column in zip(*far, strict=True)] if turned else far
-        others = tuple(place[point] for point in free[turned])
+        cost = [list(column) for column in zip(*far, strict=True)] if inward else far
+        others = tuple(place[point] for point in free[inward])
         added = {
             place[metric.place[number]]: length for number, length in sums.items() if metric.place[number] in place
         }
-        added = {point: length for point, length in added.items() if turned and point in others}
-        ways.append(Branching(every, cost, len(metric.ends), others, switches, by_turns, added, most_work))
-    return ways[0], ways[1]
+        added = {point: length for point, length in added.items() if inward and point in others}
+        sides.append(Branching(every, cost, len(metric.ends), others, switches, readers, added, most_work))
+    return sides[0], sides[1]
 
 
 def _groups(
     topology: Topology,
     metric: Metric,
     place: Mapping[int, int],
-    by_turns: Sequence[int],
+    readers: Sequence[int],
     sums: Mapping[int, int],
     *,
-    turned: bool,
+    inward: bool,
 ) -> list[Groups]:
-    """The lengths around switches that work for GPUs by turns; turned: of links turned round.
+    """The lengths around switches that work for an owner; inward: on reversed links.
 
     sums: what each of these costs when it adds.
     """
     members = {topology.index[name] for name in topology.members}
-    turn = {device: number for number, device in enumerate(by_turns)}
-    direct = {(b, a) if turned else (a, b): length for (a, b), length in metric.direct.items()}
-    found = [Groups() for _ in by_turns]
+    number_of = {device: number for number, device in enumerate(readers)}
+    direct = {(b, a) if inward else (a, b): length for (a, b), length in metric.direct.items()}
+    groups = [Groups() for _ in readers]
     for (a, b), length in direct.items():
-        if a not in turn:
+        if a not in number_of:
             continue
-        switch = found[turn[a]]
-        if b in turn:
-            switch.near[turn[b]] = length + sums.get(b, 0)
+        switch = groups[number_of[a]]
+        if b in number_of:
+            switch.near[number_of[b]] = length + sums.get(b, 0)
         elif b in members:
             point = place[metric.place[b]]
             switch.far[point] = min(length, switch.far.get(point, length))
@@ -476,7 +476,7 @@ def _groups(
                 # Out and in at one port: the owner's own copy.
                 both = length + direct[b, a] + sums.get(a, 0)
                 switch.own[point] = min(both, switch.own.get(point, both))
-    return found
+    return groups
 
 
 def least_branching(
@@ -503,10 +503,10 @@ def least_branching(
         roots = [place[metric.place[device]] for device in leader if metric.place[device] in place]
         return Fraction(min(both for _, both in root_lengths(outward, inward, roots)), common)
     weights = [int(rank == collective.root) for rank in range(topology.ranks)] if collective.rooted else list(shares)
-    way, at = inward if collective.collects else outward, Counter[int]()
+    side, at = inward if collective.collects else outward, Counter[int]()
     for name, weight in zip(topology.members, weights or [1] * topology.ranks, strict=True):
-        at[way.alike[place[metric.place[leader[topology.index[name]]]]]] += weight
-    return Fraction(sum(w * _least(way, v) for v, w in at.items() if w), at.total() * common)
+        at[side.alike[place[metric.place[leader[topology.index[name]]]]]] += weight
+    return Fraction(sum(w * _least(side, v) for v, w in at.items() if w), at.total() * common)
 
 
 def interchangeable(topology: Topology, whole: Sequence[int], sums: Mapping[int, int]) -> list[int]:
@@ -521,16 +521,16 @@ def interchangeable(topology: Topology, whole: Sequence[int], sums: Mapping[int,
     length: dict[tuple[int, int, str], int] = {}
     for link, own in zip(topology.links, whole, strict=True):
         length[index[link.src], index[link.dst], link.kind] = own
-    kept = [(x.in_network, x.name in members, sums.get(place)) for place, x in enumerate(topology.devices)]
-    joined = UnionFind(range(len(kept)))
+    traits = [(x.in_network, x.name in members, sums.get(place)) for place, x in enumerate(topology.devices)]
+    joined = UnionFind(range(len(traits)))
     for goes in map(list, (*candidates(topology), *name_rotations(topology))):
-        if sorted(goes) == list(range(len(kept))) and all(
+        if sorted(goes) == list(range(len(traits))) and all(
             length.get((goes[a], goes[b], kind)) == own for (a, b, kind), own in length.items()
-        ) and all(kept[device] == kept[image] for device, image in enumerate(goes)):  # fmt: skip
+        ) and all(traits[device] == traits[image] for device, image in enumerate(goes)):  # fmt: skip
             for device, image in enumerate(goes):
                 joined.join(device, image)
     first: dict[int, int] = {}
-    return [first.setdefault(joined.find(device), device) for device in range(len(kept))]
+    return [first.setdefault(joined.find(device), device) for device in range(len(traits))]
 
 
 def root_lengths(outward: Branching, inward: Branching, tried: Sequence[int] = ()) -> Iterator[tuple[int, int]]:
@@ -548,8 +548,8 @@ def root_lengths(outward: Branching, inward: Branching, tried: Sequence[int] = (
             yield root, _least(outward, root) + _least(inward, root)
 
 
-def _least(way: Branching, root: int) -> int:
-    found = way.least(root)
-    if found is None:
+def _least(side: Branching, root: int) -> int:
+    least = side.least(root)
+    if least is None:
         raise InputError("no tree reaches all members")
-    return found[0]
+    return least[0]
