@@ -15,10 +15,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from itertools import permutations
+from itertools import combinations, permutations
 from pathlib import Path
 
 from blinksim.errors import FileError
+from blinksim.graphs.connectivity import UnionFind
 from blinksim.textio import link_rates
 from blinksim.textio.text_files import MIB
 from blinksim.textio.text_files import read_text as text_of
@@ -28,13 +29,12 @@ from blinksim.topology.graph import Device, Link, Topology
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _HEADER = re.compile(r"^\s*GPU0(?:\s|$)")
 _LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,40}")
-_WHOLE = re.compile(r"[0-9]{1,6}")
 _GPU = re.compile(r"GPU([0-9]{1,4})")
 _NVLINKS = re.compile(r"NV([0-9]{1,3})")
 _LEGEND = re.compile(r"^\s*(NIC[0-9]{1,4}):\s+(\S{1,60})\s*$")
 _MODEL = re.compile(r"^GPU ([0-9]{1,4}): (.{1,80}?) \(UUID:")
-_LANE = re.compile(r"^\s*Link ([0-9]{1,3}): ([0-9]{1,4}(?:\.[0-9]{1,6})?) GB/s")
-_FAR = {"PIX": "PIX", "PXB": "PXB", "PHB": "PHB", "NODE": "NODE", "SYS": "SYS", "SOC": "SYS", "PSB": "PXB"}
+_LANE = re.compile(r"^\s*Link ([0-9]{1,3}): (?:([0-9]{1,4}(?:\.[0-9]{1,6})?) GB/s|<inactive>)", re.IGNORECASE)
+_FAR = frozenset({"PIX", "PXB", "PHB", "NODE", "SYS", "SOC", "PSB"})
 _PEER = frozenset({"OK", "CNS", "GNS", "TNS", "NS", "DR", "U"})
 _MOST = 300
 
@@ -75,6 +75,7 @@ class SmiTable:
     labels: of the columns, in order. line: of the heading. cells: by pair of labels.
     affinity: NUMA node (or CPU list) of each GPU. grace: True if a GPU has a NUMA node of its own.
     names: of the network devices, by label. models: names of GPU models, by number. lane: bytes/s of one NVLink.
+    links: whether each NVLink is active, by its number and that of its GPU.
     """
 
     labels: list[str]
@@ -85,6 +86,7 @@ class SmiTable:
     names: dict[str, str] = field(default_factory=dict)
     models: dict[int, str] = field(default_factory=dict)
     lane: Fraction | None = None
+    links: dict[int, dict[int, bool]] = field(default_factory=dict)
 
     @property
     def gpus(self) -> list[str]:
@@ -108,12 +110,11 @@ class SmiTable:
 
     def capability(self, gpu: str) -> int:
         """The compute capability of a GPU times ten: of its model, or of the generation that has such NVLinks."""
-        known = self.known(gpu)
-        if known:
+        if known := self.known(gpu):
             return known[0]
         if self.lane is not None and self.lane > _BLACKWELL_LANE:
             return 100
-        most = max((self.lanes(gpu, other) for other in self.gpus if other != gpu), default=0)
+        most = max((self.lanes(*pair) for pair in combinations(self.gpus, 2)), default=0)
         # A Grace CPU has one Hopper GPU, or two Blackwell GPUs.
         if most > _MOST_AMPERE and self.grace and len(set(self.affinity.values())) < len(self.affinity):
             return 100
@@ -121,23 +122,25 @@ class SmiTable:
             return 90
         return 80 if most > _MOST_VOLTA else 70
 
-    def switch_lanes(self) -> int:
-        """NVLinks of a GPU to the NVSwitches, 0 if NV# counts those of a pair."""
-        gpus = self.gpus
-        counts = {self.lanes(a, b) for a, b in permutations(gpus, 2)}
-        if len(counts) != 1 or len(gpus) < 3:
-            return 0
-        (count,) = counts
-        most = min((known[1] for gpu in gpus if (known := self.known(gpu))), default=_MOST_NVLINKS)
-        # No GPU has that many NVLinks to its peers one by one. Four GPUs with 6 each are a Grace Hopper board, whose
-        # links are the pairs' own, or part of a DGX-2.
-        part_of_switched = len(gpus) > 3 and count >= 6 and not self.models and not self.grace
-        return count if (len(gpus) - 1) * count > most or part_of_switched else 0
+    def working(self, gpu: str, count: int) -> int:
+        """How many of the `count` NVLinks that the table shows of a GPU are active, by the list of its links."""
+        links = self.links.get(int(gpu[3:]), {})
+        return min(count, max(count, len(links)) - sum(not active for active in links.values()))
+
+    def switch_lanes(self) -> dict[str, int]:
+        """NVLinks of every GPU to the NVSwitches that work; empty if NV# counts those of a pair."""
+        rows = {gpu: [self.lanes(gpu, other) for other in self.gpus if other != gpu] for gpu in self.gpus}
+        counts = {count for row in rows.values() for count in row}
+        # No GPU has more NVLinks to its peers one by one than it has at all. Four GPUs with 6 each are a Grace Hopper
+        # board, whose links are the pairs' own, or part of a DGX-2.
+        switched = any(sum(row) > (self.known(gpu) or (0, _MOST_NVLINKS))[1] for gpu, row in rows.items())
+        alike = len(counts) == 1 and min(counts) >= 6 and len(rows) > 3 and not self.models and not self.grace
+        return {gpu: self.working(gpu, max(row)) for gpu, row in rows.items()} if switched or alike else {}
 
     def assumed(self) -> list[str]:
         """What was taken for granted because the text names no models, in words."""
         gpus = [gpu for gpu in self.gpus if self.known(gpu) is None]
-        most = max((self.lanes(a, b) for a, b in permutations(gpus, 2)), default=0)
+        most = max((self.lanes(*pair) for pair in combinations(gpus, 2)), default=0)
         if not gpus or not most:
             return []
         generation = _GENERATIONS[self.capability(gpus[0])]
@@ -159,7 +162,7 @@ def gpu_number(label: str) -> int | None:
 
 def parse(text: str, path: str | Path) -> SmiTable:
     """The table in `text`; `path` stands in messages. Raises `FileError` for anything that is no such table."""
-    lines = [_ANSI.sub("", line) for line in text.splitlines()]
+    lines, listed = [_ANSI.sub("", line) for line in text.splitlines()], 0
     start = next((number for number, line in enumerate(lines) if _HEADER.match(line)), None)
     tool = next((tool for words, tool in _VENDORS if words.search(text[:100_000])), "")
     if tool:
@@ -184,7 +187,24 @@ def parse(text: str, path: str | Path) -> SmiTable:
             if table.cells:
                 break
             continue
-        _row(table, path, number, row, gpu_numa)
+        label, cells, tail = row[0], row[1 : 1 + len(labels)], row[1 + len(labels) :]
+        if label not in labels:
+            raise FileError(path, f"row {label[:40]!r} is not among the columns {' '.join(labels[:8])} …", number)
+        if (label, label) in table.cells:
+            raise FileError(path, f"a second row for {label}", number)
+        if len(cells) < len(labels):
+            raise FileError(path, f"row {label} has {len(cells)} cells for {len(labels)} columns", number)
+        for column, cell in zip(labels, cells, strict=True):
+            if cell in _PEER:
+                raise FileError(path, f"{cell} in row {label}: this is `nvidia-smi topo -p2p`; use `topo -m`", number)
+            right = cell == "X" if column == label else cell in _FAR or _NVLINKS.fullmatch(cell) is not None
+            if not right or cell == "NV0":
+                wrong = f"row {label}, column {column}: {cell[:20]!r} is no connection (X, NV#, PIX … SYS)"
+                raise FileError(path, wrong, number)
+            table.cells[label, column] = cell
+        if tail and _GPU.fullmatch(label):
+            table.affinity[label] = tail[1] if len(tail) > 1 and tail[1] != "N/A" else tail[0]
+            table.grace |= gpu_numa and len(tail) > 2 and tail[2].isdecimal()
     for label in table.labels:
         if (label, label) not in table.cells:
             raise FileError(path, f"there is no row for {label}; the table is cut short", table.line)
@@ -197,32 +217,13 @@ def parse(text: str, path: str | Path) -> SmiTable:
         if (legend := _LEGEND.match(line)) and legend[1] in labels:
             table.names[legend[1]] = legend[2]
         elif model := _MODEL.match(line):
-            table.models[int(model[1])] = model[2]
-        elif (lane := _LANE.match(line)) and table.lane is None and Fraction(lane[2]) > 0:
-            table.lane = Fraction(lane[2]) * 10**9
+            listed = int(model[1])
+            table.models[listed] = model[2]
+        elif lane := _LANE.match(line):
+            rate = Fraction(lane[2] or 0) * 10**9
+            table.links.setdefault(listed, {})[int(lane[1])] = rate > 0
+            table.lane = table.lane or rate or None
     return table
-
-
-def _row(table: SmiTable, path: str | Path, number: int, row: list[str], gpu_numa: bool) -> None:
-    label, cells, tail = row[0], row[1 : 1 + len(table.labels)], row[1 + len(table.labels) :]
-    if label not in table.labels:
-        raise FileError(path, f"row {label[:40]!r} is not among the columns {' '.join(table.labels[:8])} …", number)
-    if (label, label) in table.cells:
-        raise FileError(path, f"a second row for {label}", number)
-    if len(cells) < len(table.labels):
-        raise FileError(path, f"row {label} has {len(cells)} cells for {len(table.labels)} columns", number)
-    for column, cell in zip(table.labels, cells, strict=True):
-        if cell in _PEER:
-            raise FileError(path, f"{cell} in row {label}: this is `nvidia-smi topo -p2p`; use `topo -m`", number)
-        right = cell == "X" if column == label else cell in _FAR or _NVLINKS.fullmatch(cell) is not None
-        if not right or cell == "NV0":
-            raise FileError(
-                path, f"row {label}, column {column}: {cell[:20]!r} is no connection (X, NV#, PIX … SYS)", number
-            )
-        table.cells[label, column] = cell
-    if tail and _GPU.fullmatch(label):
-        table.affinity[label] = tail[1] if len(tail) > 1 and tail[1] != "N/A" else tail[0]
-        table.grace |= gpu_numa and len(tail) > 2 and _WHOLE.fullmatch(tail[2]) is not None
 
 
 def read(path: str | Path, rates: str = "nominal") -> Topology:
@@ -263,9 +264,8 @@ class _Builder:
             facts = {"dev": int(gpu[3:]), "sm": table.capability(gpu)} | ({"model": text} if text else {})
             self.devices.append(Device(self.name[gpu], "gpu", attributes=facts))
         for nic in (label for label in table.labels if label not in table.gpus):
-            name = table.names.get(nic, nic)
-            number = int(self.name[nic][3:])
-            self.devices.append(Device(self.name[nic], "nic", attributes={"dev": number, "name": name}))
+            facts = {"dev": int(self.name[nic][3:]), "name": table.names.get(nic, nic)}
+            self.devices.append(Device(self.name[nic], "nic", attributes=facts))
         self._nvlinks()
         self._pcie()
         machine = Topology(
@@ -286,27 +286,34 @@ class _Builder:
         self.links.append(Link(src, dst, kind, lane, lanes, latency, overhead))
 
     def _nvlinks(self) -> None:
-        gpus, count = self.table.gpus, self.table.switch_lanes()
-        if count:
+        gpus, ports = self.table.gpus, self.table.switch_lanes()
+        if ports:
             self.devices.append(nvswitch(min(self.table.capability(gpu) for gpu in gpus)))
         for a in gpus:
             lane = self.rates.nvlink_lane(self.table.capability(a))
             assert lane is not None
-            if count:
-                self.add(self.name[a], "nvswitch", "nvlink", lane, count, "nvlink_to_switch")
-                self.add("nvswitch", self.name[a], "nvlink", lane, count, "nvlink_from_switch")
-                continue
-            for b in gpus:
-                if a != b and self.table.lanes(a, b):
-                    self.add(self.name[a], self.name[b], "nvlink", lane, self.table.lanes(a, b))
+            if ports.get(a):
+                self.add(self.name[a], "nvswitch", "nvlink", lane, ports[a], "nvlink_to_switch")
+                self.add("nvswitch", self.name[a], "nvlink", lane, ports[a], "nvlink_from_switch")
+            pairs = {b: self.table.lanes(a, b) for b in gpus if a != b and not ports}
+            count = sum(pairs.values())
+            if (working := self.table.working(a, count)) < count:
+                wrong = f"row {a} counts {count} NVLinks, but {working} are active in the list of its links"
+                cure = "which pair has lost some, the list does not say: lower its NV#"
+                raise FileError(self.path, f"{wrong}; {cure}", self.table.line)
+            for b, lanes in pairs.items():
+                if lanes:
+                    self.add(self.name[a], self.name[b], "nvlink", lane, lanes)
 
     # --- the PCIe tree ------------------------------------------------------------------------------------------------
 
     def _pcie(self) -> None:
         """Switches and CPUs from the distances between devices; NVLinks hide that of their pairs."""
         labels, cells = self.table.labels, self.table.cells
-        port = self.rates.pcie[self.rates.pcie_unknown_rate], self.rates.pcie_unknown_lanes
-        affinity = self.table.affinity
+        port, affinity = (
+            (self.rates.pcie[self.rates.pcie_unknown_rate], self.rates.pcie_unknown_lanes),
+            self.table.affinity,
+        )
 
         def same_node(a: str, b: str) -> bool:
             near = cells[a, b] in ("PIX", "PXB", "PHB", "NODE")
@@ -317,17 +324,16 @@ class _Builder:
             self.add(name, above, "pcie", *port)
 
         def switch(above: str) -> str:
-            name = f"pcie{sum(device.kind == 'pcie' for device in made)}"
-            made.append(Device(name, "pcie"))
+            name = f"pcie{sum(device.kind == 'pcie' for device in self.devices)}"
+            self.devices.append(Device(name, "pcie"))
             pair(above, name)
             return name
 
         cpus = _groups(labels, same_node)
         near = _groups(labels, lambda a, b: cells[a, b] == "PIX")
         wide = _groups(labels, lambda a, b: cells[a, b] in ("PIX", "PXB"))
-        made: list[Device] = []
         for number, group in enumerate(cpus):
-            made.append(Device(f"cpu{number}", "cpu"))
+            self.devices.append(Device(f"cpu{number}", "cpu"))
             for outer in (part for part in wide if part[0] in group):
                 inner = [part for part in near if part[0] in outer]
                 top = switch(f"cpu{number}") if len(inner) > 1 else f"cpu{number}"
@@ -338,17 +344,12 @@ class _Builder:
         between = self.rates.cpu_link("x86_64", "GenuineIntel", None, None).rate
         for a, b in permutations(range(len(cpus)), 2):
             self.add(f"cpu{a}", f"cpu{b}", "cpu", between)
-        self.devices += made
 
 
 def _groups(labels: list[str], together: Callable[[str, str], bool]) -> list[list[str]]:
     """The labels by what is together, directly or through others, in their order."""
-    left, groups = list(labels), []
-    while left:
-        group = [left.pop(0)]
-        for member in group:
-            joined = [label for label in left if together(member, label)]
-            group += joined
-            left = [label for label in left if label not in joined]
-        groups.append(sorted(group, key=labels.index))
-    return groups
+    groups = UnionFind(labels)
+    for a, b in combinations(labels, 2):
+        if together(a, b):
+            groups.join(b, a)
+    return groups.sets()

@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blinksim import machines
+from blinksim.bounds import bound
 from blinksim.errors import FileError, InputError
 from blinksim.formats.nvidia_smi import looks_like, read, read_text
 from blinksim.topology.graph import Topology
 
 CAPTURE = Path(__file__).resolve().parents[1] / "data" / "captures" / "h200x8" / "smi_topo.txt"
+NAMED_H200 = "".join(f"GPU {number}: NVIDIA H200 (UUID: GPU-{number})\n" for number in range(8))
 GB = 10**9
 # A DGX-1 with V100 as a driver of the 470 series prints it: adapters under their own names, no aliases.
 LANES = {
@@ -127,6 +129,99 @@ def test_links_of_a_switch_and_links_of_a_pair_are_told_apart(text: str, switch:
     assert set(nvlinks(found).values()) == {lanes}
 
 
+def behind_switches(ports: dict[int, int], extra: str = "") -> str:
+    """The table of GPUs with so many NVLinks each to NVSwitches: a pair has as many as the lesser of both."""
+    rows = [" ".join(["", *(f"GPU{gpu}" for gpu in ports), "CPU Affinity"])]
+    for a in ports:
+        cells = ["X" if a == b else f"NV{few}" if (few := min(ports[a], ports[b])) else "SYS" for b in ports]
+        rows.append(" ".join([f"GPU{a}", *cells, "0-71"]))
+    return extra + "\n".join(rows) + "\n\n"
+
+
+@pytest.mark.parametrize(
+    ("whole", "gpus", "damage"),
+    [
+        (18, 8, {5: 12}),
+        (18, 8, {5: 17}),
+        (18, 8, {1: 4, 6: 17, 7: 9}),
+        (18, 4, {2: 1}),
+        (18, 8, {5: 0}),
+        (12, 8, {3: 8}),
+        (12, 8, {0: 11, 1: 11}),
+        (6, 16, {15: 5}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("model", ["", "NVIDIA H200", "NVIDIA A100-SXM4-80GB", "Tesla V100-SXM3-32GB"])
+def test_gpus_that_lost_nvlinks_keep_the_others_to_the_switches(
+    whole: int, gpus: int, damage: dict[int, int], model: str
+) -> None:
+    ports = dict.fromkeys(range(gpus), whole) | damage
+    named = "".join(f"GPU {number}: {model} (UUID: GPU-1)\n" for number in ports) if model else ""
+    found = read_text(behind_switches(ports, named), "x.txt")
+    expected = {("nvswitch", f"gpu{gpu}"): lanes for gpu, lanes in ports.items() if lanes}
+    assert nvlinks(found) == expected | {(gpu, switch): lanes for (switch, gpu), lanes in expected.items()}
+    alone = [f"gpu{gpu}" for gpu, lanes in ports.items() if not lanes]
+    assert ("pcie" in found.default_links()) == bool(alone)
+    assert len({found.device(name).attributes["sm"] for name in found.members}) == 1
+
+
+def test_a_broken_hgx_reads_as_from_its_topology_file(tmp_path: Path) -> None:
+    # All ports together carry (7 · 450 + 300) GB/s, and every byte of an allreduce passes them 14 times.
+    broken = read_text(behind_switches(dict.fromkeys(range(8), 18) | {5: 12}, NAMED_H200), "x.txt")
+    text = CAPTURE.with_name("topo.xml").read_text()
+    place = text.index('count="18"', text.index('dev="5"'))
+    path = tmp_path / "topo.xml"
+    path.write_text(text[:place] + text[place:].replace("18", "12", 1))
+    recorded = machines.load(path)
+    assert nvlinks(recorded) == nvlinks(broken)
+    assert broken.links_between("gpu5", "nvswitch")[0].bandwidth == 300 * GB
+    for machine in (broken, recorded):
+        assert float(bound(machine, "allreduce").algbw) == pytest.approx(3450 * GB / 14)
+
+
+def listing(links: dict[int, str], model: str = "NVIDIA H200") -> str:
+    """What `nvidia-smi nvlink -s` prints: a letter for each link, + for an active one."""
+    return "".join(
+        f"GPU {gpu}: {model} (UUID: GPU-1)\n"
+        + "".join(f"\t Link {at}: {'26.562 GB/s' if up == '+' else '<inactive>'}\n" for at, up in enumerate(letters))
+        for gpu, letters in links.items()
+    )
+
+
+@pytest.mark.parametrize(
+    ("letters", "shown", "lanes"),
+    [
+        ("+" * 18, 18, 18),
+        ("-" * 6 + "+" * 12, 18, 12),
+        ("-" * 6 + "+" * 12, 12, 12),  # the table counts them already
+        ("+" * 17 + "-", 18, 17),
+        ("-" * 18, 18, 0),
+        ("+" * 8 + "-" * 10, 8, 8),  # an H800 never had the others
+        ("+++-", 18, 17),  # a list cut short
+        ("", 18, 18),
+    ],
+)
+def test_inactive_nvlinks_are_lost(letters: str, shown: int, lanes: int) -> None:
+    table = behind_switches(dict.fromkeys(range(8), 18) | {0: shown})
+    found = nvlinks(read_text(table + listing({0: letters, 1: "+" * 18}), "x.txt"))
+    assert [found.get((f"gpu{gpu}", "nvswitch"), 0) for gpu in range(8)] == [lanes] + [18] * 7
+
+
+def test_inactive_nvlinks_of_pairs_must_be_counted_in_the_table() -> None:
+    model = "Tesla V100-SXM2-32GB"
+    whole = dict.fromkeys(range(8), "++++++")
+    assert nvlinks(read_text(dgx1() + listing(whole, model), "x.txt")) == nvlinks(machines.load("dgx1-v100"))
+    lost = whole | {4: "+++++-", 7: "-+++++"}
+    cells = [line.split("\t") for line in dgx1().splitlines()]
+    cells[5][8] = cells[8][5] = "NV1"
+    degraded = machines.load("dgx1-v100", edits="degrade gpu4-gpu7 lanes=1")
+    text = "\n".join("\t".join(row) for row in cells) + "\n\n"
+    assert nvlinks(read_text(text + listing(lost, model), "x.txt")) == nvlinks(degraded)
+    with pytest.raises(FileError, match="row GPU4 counts 6 NVLinks, but 5 are active in the list"):
+        read_text(dgx1() + listing(lost, model), "x.txt")
+
+
 def trays(owners: tuple[int, ...]) -> str:
     """A table of GPUs behind NVSwitches, each a NUMA node of its own near the Grace CPU that is named."""
     rows = quad("NV18", len(owners), tail="").splitlines()
@@ -209,7 +304,8 @@ def test_damaged_text_is_a_machine_or_a_file_error(start: int, length: int, text
         assert found.ranks >= 1
 
 
-@given(st.integers(2, 8).flatmap(lambda n: st.lists(st.integers(0, 3), min_size=n * n, max_size=n * n)))
+# Seven peers with two NVLinks each are no more than a GPU has, so no switch can be meant.
+@given(st.integers(2, 8).flatmap(lambda n: st.lists(st.integers(0, 2), min_size=n * n, max_size=n * n)))
 def test_any_numbers_of_links_come_back(cells: list[int]) -> None:
     n = int(len(cells) ** 0.5)
     lanes = {(a, b): cells[min(a, b) * n + max(a, b)] for a in range(n) for b in range(n) if a != b}
