@@ -72,7 +72,7 @@ _MACHINES = _Completed(lambda _: _data("topologies"), files=True)
 _SCHEDULES = _Completed(lambda _: _data("schedules", "*.json"), files=True)
 _COLLECTIVES = _Completed(lambda _: COLLECTIVES)
 _FILES = _Completed(lambda _: (), files=True)
-_PUBLISHED = _Completed(lambda _: {"aurora", *_data("models/measured", "*.csv")} - {"sets"})
+_PUBLISHED = _Completed(lambda _: set(_data("models/measured", "*.csv")) - {"sets"})
 _RELEASES = _Completed(lambda _: [name.removeprefix("nccl-tuner-") for name in _data("models", "nccl-tuner-*.yaml")])
 # By the name of the parameter; those of a sub-command go first.
 TYPES = {

@@ -411,14 +411,10 @@ def measured(options: Measured) -> None:
 
 def _list() -> None:
     """Prints the machines with tables, and how many cells each has."""
-    from blinksim.answers.measurements.measured import SOURCES, measured_machines, projected_cells
     from blinksim.timing.measured import public_tables
 
     rows: list[dict[str, object]] = []
-    for name in measured_machines():
-        if name in SOURCES:
-            rows.append({"machine": name, "cells": len(projected_cells()), "sets": 1, "quality": "A"})
-            continue
+    for name in public_tables.machines():
         cells = public_tables.cells(name)
         used = {cell.set for cell in cells}
         letters = "".join(sorted({entry.quality for entry in used}))

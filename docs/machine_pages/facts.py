@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import blinksim as bs
 from blinksim import machines
-from blinksim.answers.measurements.public import Jobs
+from blinksim.answers.measurements.public import Jobs, public_measurements
 from blinksim.collective import COLLECTIVES, Collective, busbw_factor
 from blinksim.errors import BlinksimError, InputError
 from blinksim.formats.shipped import machine_names
@@ -211,8 +211,7 @@ def _measured(name: str) -> Facts:
     if name not in public_tables.machines():
         near = library_rates.relatives().get(name)
         return {"jobs": [], "cells": [], "count": 0, "relative": near and near[0]}
-    found = bs.measured(name)
-    assert isinstance(found, bs.PublicMeasurements)
+    found = public_measurements(name)
     jobs: dict[tuple[Any, ...], list[Facts]] = {}
     for row in found.rows():
         jobs.setdefault((row["set"], row["collective"], row["nodes"], row["gpus"]), []).append(row)

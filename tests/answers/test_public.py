@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import blinksim as bs
-from blinksim.answers.measurements.measured import measured_machines
 from blinksim.answers.measurements.public import public_measurements
 from blinksim.cli.main import run
 from blinksim.errors import InputError
+from blinksim.timing.measured import public_tables
 
 
 def measured(machine: str, quality: str = "ABC") -> bs.PublicMeasurements:
@@ -91,10 +91,10 @@ def test_the_command_prints_every_set_with_its_source(capsys: pytest.CaptureFixt
 def test_without_a_machine_those_with_tables_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["measured"]) == 0
     out = capsys.readouterr().out
-    assert [line.split()[0] for line in out.splitlines()[1:-2]] == measured_machines()
+    assert [line.split()[0] for line in out.splitlines()[1:-2]] == public_tables.machines()
     assert run(["measured", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
-    assert [row["machine"] for row in rows] == measured_machines()
+    assert [row["machine"] for row in rows] == public_tables.machines()
 
 
 def test_a_machine_without_tables_is_told_apart_from_no_machine(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import csv
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from blinksim import machines
 from blinksim.answers.measurements.measured import ProjectedCell, projected_cells
+from blinksim.answers.measurements.public import question_of
 from blinksim.errors import FileError
 from blinksim.results import total
 from blinksim.textio.text_files import read_rows
 from blinksim.timing import projection
+from blinksim.timing.measured import public_tables
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 GB = 10**9
@@ -55,6 +58,22 @@ def test_model_file_has_the_golden_cells() -> None:
         assert recomputed == pytest.approx(float(golden["efficiency_recomputed_pct"]), abs=0.0051)
 
 
+def test_each_measured_time_stands_once_among_the_published_tables() -> None:
+    golden = dict[tuple[int, int, int], float]()
+    for row in CELLS:
+        nodes, ranks, size = int(row["nodes"]), int(row["ranks_per_node"]), round(float(row["message_GB"]) * GB)
+        golden[nodes, nodes * ranks, size] = float(row["experiment_ms"])
+    found = public_tables.cells("aurora")
+    assert len(found) == len(golden) == 15
+    for cell in found:
+        assert 1e3 * cell.time_s == pytest.approx(golden[cell.nodes, cell.gpus, cell.size], rel=1e-12)
+    # The projection of one node times two ranks over Xe, which joins cards.
+    alone = next(cell for cell in found if cell.set.members)
+    assert (alone.nodes, alone.gpus) == (1, 2)
+    part = question_of("aurora", alone).part()
+    assert {link.kind for link in part.links if {link.src, link.dst} == set(part.members)} == {"xe"}
+
+
 def test_flags_are_what_the_numbers_say() -> None:
     for cell in projected_cells():
         recomputed = 100 * cell.model_ms / cell.measured_ms
@@ -88,10 +107,14 @@ def test_model_is_monotone_in_ranks_only_with_pcie() -> None:
 
 def test_a_broken_row_of_measurements_is_named(tmp_path: Path) -> None:
     path = tmp_path / "measured.csv"
-    header = "table,equation,preset,nodes,ranks_per_node,size,model_ms,measured_ms,efficiency_pct,flags,note\n"
-    path.write_text("# a comment\n" + header + "t,4,p,2,1,2GB,1,2,50,,\nt,4,p,two,1,2GB,1,2,50,,\n")
+    header = "table,equation,preset,nodes,ranks_per_node,size,model_ms,efficiency_pct,flags,note\n"
+    cell = partial(ProjectedCell.of, {(2, 2, 2 * GB): 2.0})
+    path.write_text("# a comment\n" + header + "t,4,p,2,1,2GB,1,50,,\nt,4,p,two,1,2GB,1,50,,\n")
     with pytest.raises(FileError, match=r"measured.csv:4: .*two"):
-        read_rows(path, ProjectedCell.of, "cell")
-    path.write_text(header.replace("size,", "") + "t,4,p,2,1,1,2,50,,\n")
+        read_rows(path, cell, "cell")
+    path.write_text(header + "t,4,p,2,1,2GB,1,50,,\nt,4,p,4,1,2GB,1,50,,\n")
+    with pytest.raises(FileError, match=r"measured.csv:3: "):
+        read_rows(path, cell, "cell")
+    path.write_text(header.replace("size,", "") + "t,4,p,2,1,1,50,,\n")
     with pytest.raises(FileError, match="'size'"):
-        read_rows(path, ProjectedCell.of, "cell")
+        read_rows(path, cell, "cell")

@@ -23,7 +23,7 @@ SMALL, LARGE = 2**13, 2**30
 # As titles of machines say them; the first that is found counts.
 GENERATIONS = (
     "GB300", "GB200", "B300", "B200", "GH200", "H200", "H100", "A100", "V100", "P100", "MI355X", "MI325X", "MI300X",
-    "Gaudi 3", "Gaudi 2", "RTX PRO 6000", "DGX Spark",
+    "Gaudi 3", "Gaudi 2", "Data Center GPU Max", "RTX PRO 6000", "DGX Spark",
 )  # fmt: skip
 Row = Sequence[str]
 Cells = Sequence[tuple[str, MeasuredCell]]
@@ -42,9 +42,8 @@ by `PYTHONPATH=. python3 validate/recipes/usable_rates.py`, which fits the const
 TAIL = """## What is not predicted
 
 Of {names}
-there are one or two times of a kind, which any constants fit. Those of Gaudi reach 97 to 100 % of the bound. No table
-of times by size was found for TPU, Trainium and oneCCL; Aurora's, of few sizes and many nodes, stand
-[beside its own projection](measured.md).
+there are one or two sizes of a kind, which any constants fit. Those of Gaudi reach 97 to 100 % of the bound; Aurora's
+stand [beside its own projection](measured.md). No table of times by size was found for TPU, Trainium and oneCCL.
 """
 
 

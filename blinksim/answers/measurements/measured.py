@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from blinksim import data_files
@@ -19,8 +19,8 @@ from blinksim.units import format_size, parse_size
 if TYPE_CHECKING:
     from blinksim.answers.measurements.public import PublicMeasurements
 
-# Machines of which tables with measurements are published, and where.
-SOURCES = {"aurora": "Aurora allreduce projection, 2025; models/aurora-measured.csv"}
+# The machine whose published times stand beside a projection, and where both are published.
+PROJECTED, SOURCE = "aurora", "Aurora allreduce projection, 2025; models/aurora-projected.csv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +54,25 @@ class ProjectedCell:
         return 100 * self.time_ms / self.measured_ms
 
     @classmethod
-    def of(cls, row: dict[str, str]) -> ProjectedCell:
-        """The cell of a row of ``models/aurora-measured.csv``."""
-        numbers: dict[str, Any] = {key: int(row[key]) for key in ("nodes", "ranks_per_node")}
-        numbers |= {key: float(row[key]) for key in ("model_ms", "measured_ms")}
-        return cls(**row | numbers | {"size": parse_size(row["size"]), "flags": tuple(row["flags"].split())})
+    def of(cls, times: dict[tuple[int, int, int], float], row: dict[str, str]) -> ProjectedCell:
+        """The cell of a row of ``models/aurora-projected.csv``.
+
+        times: measured ms by nodes, ranks and bytes.
+        """
+        nodes, ranks, size = int(row["nodes"]), int(row["ranks_per_node"]), parse_size(row["size"])
+        found: Any = dict(row, nodes=nodes, ranks_per_node=ranks, size=size, flags=tuple(row["flags"].split()))
+        model_ms, measured_ms = float(row["model_ms"]), times[nodes, nodes * ranks, size]
+        return cls(**found | {"model_ms": model_ms, "measured_ms": measured_ms})
 
 
 @cache
 def projected_cells() -> tuple[ProjectedCell, ...]:
     """The published cells of the Aurora projection, in the order of its tables."""
-    path = data_files.folder("models") / "aurora-measured.csv"
-    return tuple(read_rows(path, ProjectedCell.of, "cell of a projection"))
+    path = data_files.folder("models") / "aurora-projected.csv"
+    # To six digits: as they were printed.
+    known = public_tables.cells(PROJECTED)
+    times = {(one.nodes, one.gpus, one.size): float(f"{1e3 * one.time_s:.6g}") for one in known}
+    return tuple(read_rows(path, partial(ProjectedCell.of, times), "cell of a projection"))
 
 
 @dataclass(frozen=True, repr=False)
@@ -98,15 +105,13 @@ class Measured(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The rows and their source."""
-        return {"machine": self.machine, "source": SOURCES[self.machine], "rows": self.rows()}
+        return {"machine": self.machine, "source": SOURCE, "rows": self.rows()}
 
     def sentence(self) -> str:
         """The answer in one line."""
-        shares = [row["efficiency_pct"] for row in self.rows()]
-        return (
-            f"{self.machine}: {len(self.cells)} published measurements reach {min(shares):.3g} to {max(shares):.3g} % "
-            "of what the model allows"
-        )
+        shares = [cell.reached_pct for cell in self.cells]
+        reach = f"{min(shares):.3g} to {max(shares):.3g} % of what the model allows"
+        return f"{self.machine}: {len(self.cells)} published measurements reach {reach}"
 
     def text(self) -> str:
         """The sentence, a table for each published table, and the source."""
@@ -118,7 +123,7 @@ class Measured(Result):
                 cells.append([*row, f"{one.measured_ms:.4g}", f"{one.reached_pct:.3g} %", one.note])
             heading = ("nodes", "ranks a node", "size", "model ms", "measured ms", "efficiency", "note")
             lines += [f"\n{name}", table(heading, cells, left=(6,))]
-        return "\n".join([*lines, f"\n  source: {SOURCES[self.machine]}"])
+        return "\n".join([*lines, f"\n  source: {SOURCE}"])
 
     def __repr__(self) -> str:
         return f"<Measured: {self.sentence()}>"
@@ -130,8 +135,8 @@ def measured(machine: str, quality: str = "ABC") -> Measured | PublicMeasurement
     Parameters
     ----------
     machine : str
-        A machine of the catalogue of which there are tables, by any of its names; `measured_machines` lists
-        them.
+        A machine of the catalogue of which there are tables, by any of its names; `public_tables.machines`
+        lists them.
     quality : str
         Which tables to take: A, whole ones with machine and number of GPUs; B, with something derived; C,
         excerpts.
@@ -156,7 +161,7 @@ def measured(machine: str, quality: str = "ABC") -> Measured | PublicMeasurement
     >>> row["collective"], row["gpus"], round(row["busbw_GBps"])
     ('allreduce', 8, 682)
     """
-    known = measured_machines()
+    known = public_tables.machines()
     name = next((one for one in known if one == machine.lower()), None)
     if name is None:
         try:
@@ -167,13 +172,8 @@ def measured(machine: str, quality: str = "ABC") -> Measured | PublicMeasurement
             near = library_rates.relatives().get(name)
             cure = f"the nearest machine with some is {near[0]}; " if near else ""
             raise InputError(f"no measurements of {name} are known; {cure}there are those of {', '.join(known)}")
-    if name in SOURCES:
+    if name == PROJECTED:
         return Measured(name, projected_cells())
     from blinksim.answers.measurements.public import public_measurements
 
     return public_measurements(name, quality)
-
-
-def measured_machines() -> list[str]:
-    """The machines of which there are published measurements, sorted."""
-    return sorted([*SOURCES, *public_tables.machines()])
