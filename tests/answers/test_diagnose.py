@@ -228,5 +228,14 @@ def test_gpus_of_another_model_are_named(tmp_path: Path) -> None:
     assert other_gpus(replace(run, places=places), load("a3-ultragpu-8g")) == ""
     assert other_gpus(replace(run, places=()), load("hgx-h100")) == ""
     assert other_gpus(replace(run, places=places), load("switch:8")) == ""
+    recorded = TESTS / "data" / "captures" / "h200x8"
+    for file in ("smi_topo.txt", "topo.xml"):
+        assert other_gpus(replace(run, places=places), load(recorded / file)) == ""
+    v100 = tuple(RankPlace(rank, "here", rank, "", "Tesla V100-SXM2-32GB") for rank in range(8))
+    assert other_gpus(replace(run, places=v100), load("dgx1-v100")) == ""
+    for file in ("smi_topo.txt", "topo.xml"):
+        words = other_gpus(replace(run, places=v100), load(recorded / file))
+        assert "ran on Tesla V100-SXM2-32GB, and the GPUs of " in words
+        assert words.endswith(" are H200")
     words = other_gpus(replace(run, places=places), load("hgx-h100"))
     assert words.endswith("ran on NVIDIA H200, and the GPUs of hgx-h100 are H100")

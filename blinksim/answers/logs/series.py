@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InputError
 from blinksim.formats import machine_yaml
-from blinksim.formats.shipped.known_gpus import named
+from blinksim.formats.shipped.known_gpus import known_gpu, named
 from blinksim.formats.shipped.machine_names import catalogue_file
 from blinksim.machines import MachineLike, as_topology
 from blinksim.nccl.logs import tests_log
+from blinksim.topology.elements import Device
 
 if TYPE_CHECKING:
     from blinksim.nccl.logs.log_rows import Run
@@ -150,21 +151,19 @@ def members_of(run: Run, machine: Topology) -> tuple[str, ...]:
 
 def other_gpus(run: Run, machine: Topology) -> str:
     """What to say if the log names GPUs of another model than the machine's; empty if it does not, or none is known."""
+    own = {_model(machine.device(name)) for name in machine.members} - {""}
     for name in dict.fromkeys(place.name for place in run.places):
-        known = named(name)
-        twin = None if known is None else machine_yaml.read(catalogue_file(known.machine))
-        logged, own = (_models(one) for one in (twin, machine))
-        if logged and own and logged.isdisjoint(own):
+        if own and named(name) and _model(Device("gpu", "gpu", attributes={"model": name})) not in own:
             return f"{run.path}: ran on {name}, and the GPUs of {machine.name} are {', '.join(sorted(own))}"
     return ""
 
 
-def _models(machine: Topology | None) -> set[str]:
-    """The models of a machine's GPUs, without their form and memory: ``H100`` of ``H100-SXM5-80GB``."""
-    if machine is None:
-        return set()
-    models = (machine.device(name).attributes.get("model") for name in machine.members)
-    return {str(model).partition("-")[0] for model in models if model}
+def _model(device: Device) -> str:
+    """The model of a GPU as the catalogue has it, without form and memory: ``H100`` of ``NVIDIA H100 80GB HBM3``."""
+    known = known_gpu(device)
+    twin = None if known is None else machine_yaml.read(catalogue_file(known.machine))
+    device = device if twin is None else twin.device(twin.members[0])
+    return str(device.attributes.get("model", "")).partition("-")[0]
 
 
 def check_members(run: Run, topology: Topology) -> None:

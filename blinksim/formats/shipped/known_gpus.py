@@ -66,7 +66,7 @@ def with_constants(recorded: Topology, rates: str) -> Topology:
     rates: ``measured`` gives its NVLinks the twin's measured rates as well. Raises `InputError` for these without a
     twin that has them.
     """
-    models = {_known(recorded.device(name)) for name in recorded.members}
+    models = {known_gpu(recorded.device(name)) for name in recorded.members}
     gpu = models.pop() if len(models) == 1 else None
     twin = None if gpu is None else machine_yaml.read(catalogue_file(gpu.machine))
     if gpu is None or twin is None or _ports(recorded) != _ports(twin):
@@ -87,7 +87,8 @@ def with_constants(recorded: Topology, rates: str) -> Topology:
     return rate_tables.apply(recorded, RateTable(MEASURED, {_OWN: row}))
 
 
-def _known(device: Device) -> KnownGpu | None:
+def known_gpu(device: Device) -> KnownGpu | None:
+    """The GPU that a recorded device is, by its model or its PCI number; None if it is not in the table."""
     given = device.attributes
     if "model" in given:
         return named(str(given["model"]))
