@@ -42,12 +42,12 @@ def test_every_command_and_option_is_on_the_page_of_commands() -> None:
 
     text = (ROOT / "docs" / "commands.md").read_text()
     sections = dict(re.findall(r"^###? (.+)\n+((?:(?!^##).*\n)*)", text, re.MULTILINE))
-    shared = sections["Options that most commands share"]
+    shared = sections["Options that choose a machine and its GPUs"]
     found = {name: built(name) for name in COMMANDS}
     for name, command in found.items():
         assert " " in name or f"| [`{name}`](#{name}) | {command.short_help} |" in text
     for name, command in found.items():
-        assert f"$ blinksim {name} --help\n" in sections[name], name
+        assert f"$ blinksim help {name}\n" in sections[name], name
         for parameter in command.params:
             for option in parameter.opts:
                 shown = not option.startswith("-") or option in sections[name] or option in shared

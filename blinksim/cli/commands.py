@@ -15,23 +15,8 @@ if TYPE_CHECKING:
     from blinksim.timing.simulation_options import MessagesName, OfferName, ProtocolName, ServiceName, SwitchingName
 
 
-def file_option() -> str | None:
-    """An option that names a file."""
-    return option(metavar="FILE")
-
-
-def output_option() -> str | None:
-    """-o, which names a file to write."""
-    return option(flags="-o --output", metavar="FILE")
-
-
-def sizes_option(default: str) -> str:
-    """--sizes, as `blinksim.units.parse_sizes` reads them."""
-    text = "Doubling from one size to another, with a factor as in 1KiB:1GiB:x4, or a list 1MiB,64MiB; 64M is 64MiB."
-    return option(default, text=text)
-
-
 BEFORE: bool = option(text="With --edit: also the answer for the machine before the edits, and what is left of it.")
+FILE: str | None = option(metavar="FILE")
 FORCE: bool = option(text="Replace FILE if it exists.")
 FORCE_ALL: bool = option(text="Replace files that exist.")
 JSON: bool = option(text="Print one JSON object.")
@@ -39,13 +24,16 @@ LOG_COLLECTIVE: str | None = option(
     text="Which test of LOG; its collective, if LOG does not name it.  [default: what LOG says]", metavar="NAME"
 )
 NO_NVLS: bool = option(text="NCCL ran with NCCL_NVLS_ENABLE=0.")
+OUTPUT: str | None = option(flags="-o --output", metavar="FILE")
 PlotY = Literal["algbw", "busbw", "time"]
-PLOT_Y: PlotY = choice("algbw busbw time", "algbw", text="What the picture shows upwards.")
+PLOT_Y: PlotY = choice("algbw busbw time", "algbw", text="What the picture shows upwards.", rare=True)
 QUIET: bool = option(text="No notes on stderr.", flags="-q --quiet")
-ROOT: int | None = option(text="Root rank of broadcast, reduce, gather, scatter.  [default: 0]")
+ROOT: int | None = option(text="Root rank of broadcast, reduce, gather, scatter.  [default: 0]", rare=True)
+SIZES = "Doubling from one size to another, by a factor as in 1KiB:1GiB:x4, or a list 1MiB,64MiB."
 TRAFFIC: str | None = option(
     text="For alltoallv: the bytes from every rank to every other, as CSV or .npy, a row per rank (blinksim traffic).",
     metavar="FILE",
+    rare=True,
 )
 
 
@@ -105,20 +93,20 @@ class ScheduleMachineOptions(Options):
     """The machine that a schedule runs on.
 
     Options:
-      machine: The machine, instead of the one in the file; files of MSCCL and MSCCL++ name none.
+      machine: The machine, instead of the one in the file; files of NCCL, MSCCL and MSCCL++ name none.
       rates: Rates for --machine.  [default: nominal]
       edits: A what-if, such as 'without gpu0-gpu3'; may be repeated.
-      members: For files of MSCCL and MSCCL++: the GPUs of their ranks, in order.  [default: all]
-      nodes: For files of MSCCL and MSCCL++: nodes of the machine.
+      members: For files that name no machine: the GPUs of their ranks, in order.  [default: all]
+      nodes: For files that name no machine: its nodes.
       root: For files of MSCCL and MSCCL++, which do not name it: the root.
     """
 
     machine: str | None = option(metavar="MACHINE")
     rates: str | None = option(metavar="NAME|FILE")
     edits: tuple[str, ...] = option(flags="--edit", metavar="EDIT")
-    members: str | None = option(metavar="LIST")
-    nodes: int = option(1, kind=Whole(1))
-    root: int = option(0, kind=Whole(0))
+    members: str | None = option(metavar="LIST", rare=True)
+    nodes: int = option(1, kind=Whole(1), rare=True)
+    root: int = option(0, kind=Whole(0), rare=True)
 
 
 class WhereOptions(Options):
@@ -129,8 +117,8 @@ class WhereOptions(Options):
       cluster: A dask scheduler to work on instead, such as tcp://host:8786.
     """
 
-    workers: int = option(1, kind=Whole(1))
-    cluster: str | None = option(metavar="ADDRESS")
+    workers: int = option(1, kind=Whole(1), rare=True)
+    cluster: str | None = option(metavar="ADDRESS", rare=True)
 
     def check(self, machine: str) -> None:
         """Refuses processes that cannot read the machine's description."""
@@ -152,11 +140,11 @@ class ModelOptions(Options):
       no_nvls: With nccl: without NVLS, as NCCL_NVLS_ENABLE=0.
     """
 
-    protocol: Literal["simple", "ll128"] | None = choice("simple ll128")
-    calls: Literal["successive", "apart"] | None = choice("successive apart")
-    channels: int | None = option(kind=Whole(1, 64), metavar="N")
-    nccl_version: str | None = option()
-    nccl_graph: str | None = file_option()
+    protocol: Literal["simple", "ll128"] | None = choice("simple ll128", rare=True)
+    calls: Literal["successive", "apart"] | None = choice("successive apart", rare=True)
+    channels: int | None = option(kind=Whole(1, 64), metavar="N", rare=True)
+    nccl_version: str | None = option(rare=True)
+    nccl_graph: str | None = option(metavar="FILE", rare=True)
     no_nvls: bool = option()
 
 
@@ -173,19 +161,19 @@ class RulesOptions(Options):
       dialect: Who reads the file.
     """
 
-    least_channels: int | None = option(kind=Whole(1, 64), metavar="N")
+    least_channels: int | None = option(kind=Whole(1, 64), metavar="N", rare=True)
     members: str | None = option(metavar="LIST")
     nodes: int = option(1, kind=Whole(1))
     no_nvls: bool = option()
-    version: str | None = option(flags="--nccl", metavar="VERSION")
-    dialect: Literal["nccl", "rccl", "ncclx"] = choice("nccl rccl ncclx", "nccl")
+    version: str | None = option(flags="--nccl", metavar="VERSION", rare=True)
+    dialect: Literal["nccl", "rccl", "ncclx"] = choice("nccl rccl ncclx", "nccl", rare=True)
 
 
 class Topo(Options, run=""):
     """List, show, check, import and export machines.
 
     Example:
-      blinksim topo show dgx1-v100
+      blinksim topo show hgx-h100
     """
 
 
@@ -215,7 +203,7 @@ class TopoShow(Options, run="blinksim.cli.topo:show"):
 
     machine: str = argument()
     where: MachineOptions = group(MachineOptions, "nominal")
-    plot: str | None = file_option()
+    plot: str | None = FILE
     bottleneck: str | None = option(metavar="COLLECTIVE")
     force: bool = FORCE
     json: bool = JSON
@@ -253,7 +241,7 @@ class TopoImport(Options, run="blinksim.cli.topo:import_machine"):
     """
 
     file: str = argument()
-    output: str | None = output_option()
+    output: str | None = OUTPUT
     force: bool = FORCE
     rates: str = option("nominal")
     like: str | None = option(metavar="MACHINE")
@@ -279,7 +267,7 @@ class TopoExport(Options, run="blinksim.cli.topo:export"):
 
     machine: str = argument()
     name: str = option(flags="--format", metavar="NAME", required=True)
-    output: str | None = output_option()
+    output: str | None = OUTPUT
     members: str | None = option(metavar="LIST")
     bus_ids: str | None = option(metavar="LIST")
     rates: str = option("nominal")
@@ -309,7 +297,8 @@ class Project(Options, run="blinksim.cli.project:project"):
       what_if: With a preset: what each change that its source discusses would do.
 
     Examples:
-      blinksim project dgx1-v100 allreduce 256MiB
+      blinksim project hgx-h100 allreduce 256MiB
+      blinksim project hgx-h100 allreduce 256MiB --nodes 4 --algorithm nccl
       blinksim project dgx1-v100 allreduce 256MiB --members 0,1,2,3,4,7 --algorithm all
       blinksim project aurora allreduce 2GB --nodes 16 --ranks-per-node 12 --model aurora-projection
     """
@@ -322,8 +311,8 @@ class Project(Options, run="blinksim.cli.project:project"):
     traffic: str | None = TRAFFIC
     algorithm: str = option("best")
     model: str = option("auto")
-    reduction_rate: str | None = option(metavar="RATE")
-    what_if: bool = option()
+    reduction_rate: str | None = option(metavar="RATE", rare=True)
+    what_if: bool = option(rare=True)
     before: bool = BEFORE
     timing: ModelOptions = group(ModelOptions)
     form: TableOptions = group(TableOptions)
@@ -348,7 +337,7 @@ class Compare(Options, run="blinksim.cli.project:compare"):
       plot: Draw algbw against size as PNG, SVG or PDF, with the bounds and what was measured there.
 
     Examples:
-      blinksim compare dgx1-v100 allreduce
+      blinksim compare hgx-h100 allreduce
       blinksim compare hgx-h200 allreduce --sizes 1KiB:1GiB:x4 --algorithms ring,two_shot,direct --plot sizes.png
       blinksim compare dgx1-v100 allreduce --members 1,4,5,7 --algorithms nccl,chains,packed
       blinksim compare p5.48xlarge allreduce --nodes 64 --model nccl-tuner --sizes 1MiB:2GiB --plot ring-or-tree.png
@@ -361,12 +350,12 @@ class Compare(Options, run="blinksim.cli.project:compare"):
     where: MachineOptions = group(MachineOptions, "nominal; nccl for what NCCL chooses")
     root: int | None = ROOT
     traffic: str | None = TRAFFIC
-    sizes: str = sizes_option("1KiB:1GiB")
+    sizes: str = option("1KiB:1GiB", text=SIZES)
     algorithms: str | None = option()
     model: str = option("auto")
-    search: float | None = option(kind=Decimal(0, min_open=True), metavar="SECONDS")
+    search: float | None = option(kind=Decimal(0, min_open=True), metavar="SECONDS", rare=True)
     timing: ModelOptions = group(ModelOptions)
-    plot: str | None = file_option()
+    plot: str | None = FILE
     plot_y: PlotY = PLOT_Y
     force: bool = FORCE
     form: TableOptions = group(TableOptions)
@@ -389,6 +378,7 @@ class Bound(Options, run="blinksim.cli.bound:bound"):
       size: Also the least time for SIZE: latency, overhead and bandwidth together.
 
     Examples:
+      blinksim bound hgx-h100 allreduce
       blinksim bound dgx1-v100 allreduce --members 0,1,2,3,4,7
       blinksim bound dgx-a100 allgather --nodes 4 --json > bound.json
       blinksim bound p3.16xlarge allreduce --losses
@@ -468,20 +458,20 @@ class Synth(Options, run="blinksim.cli.synth:synth"):
     traffic: str | None = TRAFFIC
     algorithm: str | None = option()
     size: str | None = option(metavar="SIZE")
-    messages: MessagesName | None = choice("joined single")
+    messages: MessagesName | None = choice("joined single", rare=True)
     time_limit: float | None = option(kind=Decimal(0, min_open=True), metavar="S")
-    polish: float | None = option(kind=Decimal(0, min_open=True), metavar="SECONDS")
-    trees: int | None = option(kind=Whole(1), metavar="K")
-    channels: int | None = option(kind=Whole(1), metavar="K")
-    chunks: int | None = option(flags="--chunks-per-rank", kind=Whole(1), metavar="C")
-    steps: int | None = option(kind=Whole(1), metavar="S")
-    rounds: int | None = option(kind=Whole(1), metavar="R")
+    polish: float | None = option(kind=Decimal(0, min_open=True), metavar="SECONDS", rare=True)
+    trees: int | None = option(kind=Whole(1), metavar="K", rare=True)
+    channels: int | None = option(kind=Whole(1), metavar="K", rare=True)
+    chunks: int | None = option(flags="--chunks-per-rank", kind=Whole(1), metavar="C", rare=True)
+    steps: int | None = option(kind=Whole(1), metavar="S", rare=True)
+    rounds: int | None = option(kind=Whole(1), metavar="R", rare=True)
     pareto: bool = option()
-    alike: bool | None = option()
+    alike: bool | None = option(rare=True)
     listed: bool = option(flags="--list")
-    seed: int | None = option()
-    output: str | None = output_option()
-    plot: str | None = file_option()
+    seed: int | None = option(rare=True)
+    output: str | None = OUTPUT
+    plot: str | None = FILE
     force: bool = FORCE
     form: TextOptions = group(TextOptions)
 
@@ -500,14 +490,8 @@ class Verify(Options, run="blinksim.cli.schedules:verify"):
     used, ignored, refused, or a crash? MSCCL's XML and MSCCL++'s plans are carried out symbolically.
 
     Options:
-      machine: Check against this machine instead of the one in FILE.
-      rates: Rates for --machine.  [default: nominal]
-      edits: Check against the edited machine.
       in_place: Ask for a schedule whose input and output are one buffer.
       slots: Buffers of each connection.
-      members: For a graph.xml: the GPUs of the communicator.  [default: all]
-      nodes: For a graph.xml: nodes alike.
-      root: For a runtime's file: the root.
       release: For a graph.xml: NCCL.
 
     Examples:
@@ -519,15 +503,10 @@ class Verify(Options, run="blinksim.cli.schedules:verify"):
     """
 
     file: str = argument()
-    machine: str | None = option(metavar="MACHINE")
-    rates: str | None = option(metavar="NAME|FILE")
-    edits: tuple[str, ...] = option(flags="--edit", metavar="EDIT")
-    in_place: bool = option()
-    slots: int = option(1, kind=Whole(1))
-    members: str | None = option(metavar="LIST")
-    nodes: int = option(1, kind=Whole(1))
-    root: int = option(0, kind=Whole(0))
-    release: str = option("2.28.3", flags="--nccl", metavar="X.Y.Z")
+    where: ScheduleMachineOptions = group(ScheduleMachineOptions)
+    in_place: bool = option(rare=True)
+    slots: int = option(1, kind=Whole(1), rare=True)
+    release: str = option("2.28.3", flags="--nccl", metavar="X.Y.Z", rare=True)
     json: bool = JSON
 
 
@@ -555,7 +534,7 @@ class Export(Options, run="blinksim.cli.schedules:export"):
 
     schedule: str = argument()
     name: str = option(flags="--format", metavar="NAME", required=True)
-    output: str | None = output_option()
+    output: str | None = OUTPUT
     channels: int | None = option(metavar="N")
     machine: str | None = option(metavar="MACHINE")
     job: RulesOptions = group(RulesOptions)
@@ -579,10 +558,10 @@ class SimulateOptions(Options):
 
     chunk: str | None = option(metavar="SIZE")
     service: ServiceName = choice("fifo static ordered", "fifo")
-    offer: OfferName | None = choice("turns burst")
-    protocol: ProtocolName = choice("simple ll ll128", "simple")
-    switching: SwitchingName = choice("cut-through store-and-forward", "cut-through")
-    messages: MessagesName = choice("joined single", "joined")
+    offer: OfferName | None = choice("turns burst", rare=True)
+    protocol: ProtocolName = choice("simple ll ll128", "simple", rare=True)
+    switching: SwitchingName = choice("cut-through store-and-forward", "cut-through", rare=True)
+    messages: MessagesName = choice("joined single", "joined", rare=True)
 
 
 class Simulate(Options, run="blinksim.cli.schedules:simulate"):
@@ -611,9 +590,9 @@ class Simulate(Options, run="blinksim.cli.schedules:simulate"):
     size: str = argument()
     where: ScheduleMachineOptions = group(ScheduleMachineOptions)
     how: SimulateOptions = group(SimulateOptions)
-    launch: str = option("0us", metavar="TIME")
-    trace: str | None = file_option()
-    plot: str | None = file_option()
+    launch: str = option("0us", metavar="TIME", rare=True)
+    trace: str | None = FILE
+    plot: str | None = FILE
     force: bool = FORCE_ALL
     quiet: bool = QUIET
     json: bool = JSON
@@ -640,12 +619,12 @@ class RunOptions(Options):
     op: str = option("sum")
     dtype: str = option("float32")
     check: bool = option(True, flags="--check/--no-check")
-    in_place: bool = option()
-    protocol: Literal["simple", "ll128"] | None = choice("simple ll128")
-    warmup: int = option(5, kind=Whole(0))
-    iterations: int = option(20, kind=Whole(1))
-    seed: int | None = option(kind=Whole(0))
-    lane_blocks: int | None = option(kind=Whole(1), metavar="N")
+    in_place: bool = option(rare=True)
+    protocol: Literal["simple", "ll128"] | None = choice("simple ll128", rare=True)
+    warmup: int = option(5, kind=Whole(0), rare=True)
+    iterations: int = option(20, kind=Whole(1), rare=True)
+    seed: int | None = option(kind=Whole(0), rare=True)
+    lane_blocks: int | None = option(kind=Whole(1), metavar="N", rare=True)
 
 
 class Run(Options, run="blinksim.cli.schedules:run"):
@@ -692,6 +671,7 @@ class Advise(Options, run="blinksim.cli.advise:advise"):
 
     Examples:
       blinksim advise
+      blinksim advise hgx-h100 --nodes 2
       blinksim advise dgx1-v100 --members 0,1,2,3,4,7
       blinksim advise topo.xml --collective allgather -o graph.xml
     """
@@ -706,7 +686,7 @@ class Advise(Options, run="blinksim.cli.advise:advise"):
     traffic: str | None = TRAFFIC
     no_nvls: bool = option()
     before: bool = BEFORE
-    output: str | None = output_option()
+    output: str | None = OUTPUT
     force: bool = FORCE
     form: TextOptions = group(TextOptions)
 
@@ -740,10 +720,10 @@ class Diagnose(Options, run="blinksim.cli.logs:diagnose"):
     where: MachineOptions = group(MachineOptions, "nominal for the bound, nccl for NCCL's model")
     collective: str | None = LOG_COLLECTIVE
     threshold: float | None = option(kind=Decimal(0, 1000), metavar="PERCENT")
-    against: str = choice("bound model", "bound")
-    in_place: bool = option()
+    against: str = choice("bound model", "bound", rare=True)
+    in_place: bool = option(rare=True)
     no_nvls: bool = NO_NVLS
-    nccl_version: str | None = option(metavar="VERSION")
+    nccl_version: str | None = option(metavar="VERSION", rare=True)
     form: TableOptions = group(TableOptions)
 
 
@@ -808,11 +788,11 @@ class Tune(Options, run="blinksim.cli.tune:tune"):
     machine: str | None = argument()
     times: str | None = argument()
     gpus: int | None = option(kind=Whole(2, ALL_GPUS), metavar="[N]", bare=str(ALL_GPUS))
-    measurements: int = option(40, kind=Whole(5, 4000))
+    measurements: int = option(40, kind=Whole(5, 4000), rare=True)
     job: RulesOptions = group(RulesOptions)
-    output: str | None = output_option()
-    times_to: str | None = file_option()
-    plugin: str | None = file_option()
+    output: str | None = OUTPUT
+    times_to: str | None = FILE
+    plugin: str | None = FILE
     force: bool = FORCE_ALL
     json: bool = JSON
     quiet: bool = option(flags="-q --quiet")
@@ -838,7 +818,7 @@ class Measured(Options, run="blinksim.cli.logs:measured"):
 
     machine: str | None = argument()
     quality: str = option("ABC")
-    plot: str | None = file_option()
+    plot: str | None = FILE
     plot_collective: str = option("", metavar="NAME")
     plot_y: PlotY = PLOT_Y
     force: bool = FORCE
@@ -898,8 +878,8 @@ class Traffic(Options, run="blinksim.cli.traffic:traffic"):
     skew: float | None = option(kind=Decimal(0, 10))
     seed: int | None = option()
     combine: bool = option()
-    output: str | None = output_option()
-    plot: str | None = file_option()
+    output: str | None = OUTPUT
+    plot: str | None = FILE
     force: bool = FORCE_ALL
     form: TextOptions = group(TextOptions)
 
@@ -915,8 +895,9 @@ class Place(Options, run="blinksim.cli.bound:place"):
       collective: What the GPUs will run.
       top: Rows to print as text.
 
-    Example:
+    Examples:
       blinksim place dgx1-v100 4
+      blinksim place hgx-h100 4 --edit 'degrade gpu5-nvswitch lanes=12'
     """
 
     machine: str = argument()
@@ -963,14 +944,29 @@ class Sweep(Options, run="blinksim.cli.sweep:sweep"):
     where: MachineOptions = group(MachineOptions, "nominal; nccl for what NCCL chooses; what a model pins")
     root: int | None = ROOT
     traffic: str | None = TRAFFIC
-    sizes: str = sizes_option("1MiB:256MiB:x16")
+    sizes: str = option("1MiB:256MiB:x16", text=SIZES)
     vary: tuple[str, ...] = option(metavar="WHAT=VALUES")
     algorithms: str = option("best")
     model: str = option("alpha-beta")
     bounds: bool = option()
     work: WhereOptions = group(WhereOptions)
-    output: str | None = option(flags="-o --output", metavar="FILE")
-    plot: str | None = file_option()
+    output: str | None = OUTPUT
+    plot: str | None = FILE
     plot_y: PlotY = PLOT_Y
     force: bool = FORCE_ALL
     form: TableOptions = group(TableOptions)
+
+
+class Help(Options, run="blinksim.cli.options:explain"):
+    """What does this word mean? Words of the answers, and all options of a command.
+
+    What does WORD mean? It is a word of the answers, such as busbw or NVLS; the name of a command, for all of its
+    options; or machine, for the options that choose a machine and its GPUs.
+
+    Examples:
+      blinksim help busbw
+      blinksim help project
+      blinksim help machine
+    """
+
+    words: tuple[str, ...] = argument(metavar="[WORD]")

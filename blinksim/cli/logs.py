@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from blinksim.cli.options import ALL_GPUS, command_line, question_of
-from blinksim.cli.terminal import Working, answer, note, typed, written
+from blinksim.cli.terminal import Working, answer, drawn, note, typed, written
 from blinksim.errors import InputError
 from blinksim.textio.text_table import names, table
 from blinksim.units import exact_GBps, format_rate, format_size, format_time
@@ -387,14 +387,9 @@ def measured(options: Measured) -> None:
         return
     options.check_files()
     public = study.measured(options.machine, options.quality.upper())
-    if options.plot:
-        from blinksim import plots
-
-        if isinstance(public, study.Measured):
-            raise InputError("the tables of aurora are not drawn; name another machine, or leave --plot out")
-        picture = plots.measured(public, options.plot_collective, options.plot_y)
-        note(f"drawn: {plots.save(picture, options.plot, force=options.force)}")
     if isinstance(public, study.Measured):
+        if options.plot:
+            raise InputError("the tables of aurora are not drawn; name another machine, or leave --plot out")
         preset = public.cells[-1]
         size = format_size(preset.size).replace(" ", "")
         again = (
@@ -407,6 +402,7 @@ def measured(options: Measured) -> None:
         model = " --model nccl-tuner" if public.cells[-1].predicted_s is not None else ""
         again = f"compare {public.machine} {job.collective}{nodes}{model}"
     answer("measured", public.to_dict, lambda: click.echo(f"{public.text()}\nnext: blinksim {again}"), public.rows)
+    drawn(options.plot, options.force, "measured", public, options.plot_collective, options.plot_y)
 
 
 def _list() -> None:

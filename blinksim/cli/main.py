@@ -20,7 +20,10 @@ from blinksim.errors import BlinksimError, InputError
 
 _EPILOG = """\b
 A first answer:
-  blinksim project dgx1-v100 allreduce 256MiB
+  blinksim project hgx-h100 allreduce 256MiB
+All options of a command, or what a word of an answer means:
+  blinksim help project
+  blinksim help busbw
 Exit status: 0 ok, 1 the answer is "no", 2 usage or bad input, 3 not expressible or infeasible,
 4 a missing extra or missing hardware, 5 nothing wrong but not all proved, 70 a bug in blinksim.
 The answer goes to stdout, progress to stderr."""

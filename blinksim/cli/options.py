@@ -21,18 +21,20 @@ import click
 
 from blinksim.cli.completion import TYPES
 from blinksim.cli.terminal import FLAGS, OPTIONS, note, typed
-from blinksim.errors import InfeasibleError, InputError
+from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.units import format_rate
 
 if TYPE_CHECKING:
-    from blinksim.cli.commands import MachineOptions, ScheduleMachineOptions
+    from blinksim.cli.commands import Help, MachineOptions, ScheduleMachineOptions
     from blinksim.collective import Collective
     from blinksim.question import Question
     from blinksim.schedule.model import Schedule
 
-MACHINE_HELP = (
-    "MACHINE: a name from `blinksim topo list`, a YAML file, an NCCL topo.xml, text of `nvidia-smi topo -m`, a shape "
-    "such as torus:4x4, or - for standard input."
+_MACHINE = "MACHINE: a name from `blinksim topo list`, a file, or a shape such as ring:8."
+_MACHINES = (
+    "MACHINE is a name from `blinksim topo list`; a file, which is YAML, an NCCL topo.xml, or text of `nvidia-smi "
+    "topo -m`; a shape such as torus:4x4 or switch:8@50GB/s; or - for standard input. All of its GPUs take part "
+    "unless an option says otherwise."
 )
 ALL_GPUS = 64
 """What --gpus stands for without a number."""
@@ -77,8 +79,41 @@ def _plain(
     return value
 
 
+class Option(click.Option):
+    """An option. rare: --help leaves it out. rates: the default of --rates, for an option that chooses a machine."""
+
+    rare, rates = False, ""
+
+
+class Command(click.Command):
+    """A command whose --help shows the common options, and `blinksim help` the rare ones, too."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Lists the options: rare ones only if the context has an object, those of machines never."""
+        options = [option for option in self.params if isinstance(option, Option)]
+        machine = [option for option in options if option.rates]
+        rare = [option for option in options if option.rare and not ctx.obj]
+        common = [option for option in self.params if option not in [*machine, *rare]]
+        click.Command(self.name, params=common).format_options(ctx, formatter)
+        if machine or rare:
+            formatter.write_paragraph()
+        with formatter.indentation():
+            if machine:
+                formatter.write_text("Which machine and GPUs (--nodes, --members, --edit …): blinksim help machine")
+                if machine[0].rates != "nominal":
+                    formatter.write_text(f"Default of --rates: {machine[0].rates}")
+            if rare:
+                name = ctx.command_path.partition(" ")[2]
+                formatter.write_text(f"{len(rare)} more options: blinksim help {name}")
+
+
 class _Declared(NamedTuple):
-    """An option or an argument."""
+    """An option or an argument.
+
+    flags: as it is typed, if not by the attribute's name. kind: its values, if the type does not say which.
+    bare: what it stands for without a value. rare: --help leaves it out. text: its description, if several
+    classes have it; otherwise the docstring of the class describes it.
+    """
 
     default: object = None
     text: str | None = None
@@ -87,13 +122,14 @@ class _Declared(NamedTuple):
     metavar: str | None = None
     required: bool = False
     bare: str | None = None
+    rare: bool = False
     positional: bool = False
 
     def typed(self, name: str) -> list[str]:
         """The option as it is typed."""
         return self.flags.split() or [f"--{name.replace('_', '-')}"]
 
-    def parameter(self, name: str, annotation: str, command: str, text: str | None) -> click.Parameter:
+    def parameter(self, name: str, annotation: str, command: str, text: str | None, rates: str) -> click.Parameter:
         """The parameter for click; the annotation says if it is text, a whole number, a flag, or several values."""
         flag, several = annotation.startswith("bool"), annotation.startswith("tuple")
         kind = self.kind or (Integer() if annotation.startswith("int") else None)
@@ -107,9 +143,10 @@ class _Declared(NamedTuple):
         default = bool(self.default) if annotation == "bool" else self.default
         if default is not None or flag:
             more |= {"default": default, "show_default": default is not False and default != ""}
-        return click.Option(
-            [name, *self.typed(name)], help=self.text or text, metavar=self.metavar, required=self.required, **more
-        )
+        more |= {"help": self.text or text, "metavar": self.metavar, "required": self.required}
+        made = Option([name, *self.typed(name)], **more)
+        made.rare, made.rates = self.rare, rates
+        return made
 
 
 class _Group(NamedTuple):
@@ -119,38 +156,19 @@ class _Group(NamedTuple):
     rates: str
 
 
-def option(
-    default: T | None = None,
-    *,
-    text: str | None = None,
-    flags: str = "",
-    kind: click.ParamType[object] | None = None,
-    metavar: str | None = None,
-    required: bool = False,
-    bare: str | None = None,
-) -> T:
-    """Declares an option with the name and the type of the attribute; the docstring of the class describes it.
-
-    text: the description of one that several classes have. flags: as it is typed, if not by the attribute's name.
-    kind: its values, if the type does not say which. bare: what it stands for without a value.
-    """
-    return cast("T", _Declared(default, text, flags, kind, metavar, required, bare))
+def option(default: T | None = None, **more: Any) -> T:
+    """Declares an option with the name and the type of the attribute, and the fields of `_Declared`."""
+    return cast("T", _Declared(default, **more))
 
 
-def choice(values: str, default: T | None = None, *, text: str | None = None) -> T:
+def choice(values: str, default: T | None = None, **more: Any) -> T:
     """Declares an option with these values, which blanks part."""
-    return cast("T", _Declared(default, text, kind=click.Choice(values.split())))
+    return option(default, kind=click.Choice(values.split()), **more)
 
 
-def argument(
-    default: T | None = None,
-    *,
-    kind: click.ParamType[object] | None = None,
-    metavar: str | None = None,
-    required: bool = False,
-) -> T:
+def argument(**more: Any) -> Any:
     """Declares an argument, which may be left out if the attribute may be None."""
-    return cast("T", _Declared(default, kind=kind, metavar=metavar, required=required, positional=True))
+    return option(positional=True, **more)
 
 
 def group(kind: type[Given], rates: str = "") -> Given:
@@ -205,7 +223,7 @@ class Options:
             if isinstance(declared, _Group):
                 yield from declared.kind.parameters(command, declared.rates)
             elif isinstance(declared, _Declared):
-                yield declared.parameter(name, cls.__annotations__[name], command, texts.get(name))
+                yield declared.parameter(name, cls.__annotations__[name], command, texts.get(name), rates)
 
     @classmethod
     def part(cls, heading: str) -> str:
@@ -222,7 +240,7 @@ COMMANDS: dict[str, type[Options]] = {}
 def built(name: str) -> click.Command:
     """The command of this name for click, with those of its group."""
     options = COMMANDS[name]
-    summary, _, about = options.part("").replace("{machine}", MACHINE_HELP).partition("\n\n")
+    summary, _, about = options.part("").replace("{machine}", _MACHINE).partition("\n\n")
     examples = options.part("Example")
 
     def carry_out(**values: object) -> None:
@@ -238,7 +256,24 @@ def built(name: str) -> click.Command:
         subs = [built(sub) for sub in COMMANDS if sub.startswith(f"{name} ")]
         return click.Group(name, commands=subs, **texts)
     parameters = list(options.parameters(name))
-    return click.Command(name.split()[-1], callback=carry_out, params=parameters, **texts)
+    return Command(name.split()[-1], callback=carry_out, params=parameters, **texts)
+
+
+def explain(options: Help) -> None:
+    """Prints a command with all its options, or the options that choose a machine."""
+    word, root = " ".join(options.words), click.get_current_context().find_root()
+    if word == "machine":
+        given = [option for option in built("bound").params if isinstance(option, Option) and option.rates]
+        formatter = root.make_formatter()
+        formatter.write_text(_MACHINES)
+        click.Command(word, params=[*given], add_help_option=False).format_options(root, formatter)
+        click.echo(formatter.getvalue(), nl=False)
+    elif word in COMMANDS:
+        click.echo(built(word).get_help(click.Context(built(word), root, word, obj=True)))
+    elif word:
+        raise unknown("word", word, [*COMMANDS, "machine"])
+    else:
+        click.echo(root.get_help())
 
 
 def option_name(given: object, attribute: str) -> str:
@@ -278,20 +313,25 @@ def collective_of(name: str, root: int | None, traffic: str | None) -> Collectiv
     return Collective.parse(name, root, read_traffic(traffic))
 
 
+def schedule_question(where: ScheduleMachineOptions) -> Question:
+    """The machine that a schedule is to run on, without a name if the file has it."""
+    from blinksim.question import Question
+
+    given: dict[str, Any] = {"members": where.members, "rates": where.rates}
+    for key, value in given.items():
+        if value is not None and not where.machine:
+            raise InputError(f"--{key} says what --machine is; give --machine too")
+    return Question(where.machine or "", where.nodes, edits=where.edits, **given)
+
+
 def read_schedule(schedule: str, where: ScheduleMachineOptions) -> Schedule:
     """The schedule of a file or a name, on the machine that the options name."""
     from blinksim.answers.verify import moved_to
     from blinksim.answers.verify import read_schedule as read
-    from blinksim.question import Question
 
-    question = Question(
-        where.machine or "", nodes=where.nodes, members=where.members, rates=where.rates, edits=where.edits
-    )
+    question = schedule_question(where)
     if question.machine:
         return read(schedule, question, root=where.root)
-    for key, value in (("members", question.members), ("rates", question.rates)):
-        if value is not None:
-            raise InputError(f"--{key} says what --machine is; give --machine too")
     loaded = read(schedule)
     if not question.edits:
         return loaded

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from blinksim.cli.options import read_schedule
+from blinksim.cli.options import read_schedule, schedule_question
 from blinksim.cli.terminal import Working, answer, as_typed, note, print_json, typed, written
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.textio.text_table import count, table
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 # From which part on the sums of alpha and beta are said to differ.
 _OFF = 0.1
 _MOST_LEGS, _MOST_LINKS = 12, 8
-# Of the options of verify: those that name a part of the machine, and those that say what is asked of the file.
-_PART, _ASKED = ("nodes", "members", "rates", "edits"), ("in_place", "slots", "root", "release")
 
 
 def schedules(options: Schedules) -> None:
@@ -37,21 +35,13 @@ def schedules(options: Schedules) -> None:
     from blinksim.formats.schedule_json import read_schedule
     from blinksim.formats.shipped import ready_schedules
 
-    rows = []
+    rows: list[dict[str, object]] = []
     for name in ready_schedules.names():
         schedule = read_schedule(name)
-        rows.append(
-            {
-                "name": name,
-                "collective": str(schedule.collective),
-                "algorithm": schedule.algorithm,
-                "machine": schedule.topology.name,
-                "ranks": schedule.topology.ranks,
-                "chunks": schedule.chunks,
-                "sends": schedule.sends,
-                "bound_exact": schedule.bound.get("rate_exact"),
-            }
-        )
+        about = {"name": name, "collective": str(schedule.collective), "algorithm": schedule.algorithm}
+        on = {"machine": schedule.topology.name, "ranks": schedule.topology.ranks}
+        parts = {"chunks": schedule.chunks, "sends": schedule.sends}
+        rows.append({**about, **on, **parts, "bound_exact": schedule.bound.get("rate_exact")})
     if options.json:
         print_json({"command": "schedules", "rows": rows})
         return
@@ -65,12 +55,9 @@ def schedules(options: Schedules) -> None:
 def verify(options: Verify) -> None:
     """Whether a schedule, what `bound` printed, or a file for a runtime is right."""
     from blinksim.answers.verify_file import verify_file
-    from blinksim.question import Question
 
-    if options.rates is not None and options.machine is None:
-        raise InputError("--rates says at which rates --machine is loaded; give --machine too")
-    given, asked = ({name: getattr(options, name) for name in names} for names in (_PART, _ASKED))
-    verdict = verify_file(options.file, Question(options.machine or "", **given), **asked)
+    asked = {name: getattr(options, name) for name in ("in_place", "slots", "release")}
+    verdict = verify_file(options.file, schedule_question(options.where), root=options.where.root, **asked)
     said = {"file": options.file, **verdict.to_dict()}
     answer("verify", lambda: said, lambda: click.echo(f"{options.file}: {verdict.text()}"))
     if not verdict.proved:

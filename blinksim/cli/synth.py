@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +28,7 @@ _FEW_TIMES = 9
 # Options that algorithms take, by their names there.
 _GIVEN = ("time_limit", "seed", "trees", "channels", "alike", "chunks", "steps", "rounds")
 # What chooses or shapes a single schedule.
-_ONE = ("algorithm", "size", "polish", "trees", "channels", "alike", "chunks", "steps", "rounds")
+_ONE = ("algorithm", "size", "polish", *_GIVEN[2:])
 
 
 def synth(options: Synth) -> None:
@@ -118,17 +117,15 @@ def _pareto(question: Question, collective: Collective, options: Synth) -> None:
     from blinksim import exports
     from blinksim.answers.pareto import SECONDS, pareto
     from blinksim.schedule.verify import verify
+    from blinksim.textio.whole_files import check_folder
 
     for key in _ONE:
         if getattr(options, key) is not None:
             name = option_name(options, key)
             raise InputError(f"{name} is for one schedule, and --pareto asks for several; leave one of them out")
     folder = options.output
-    if folder is not None and os.path.exists(folder):
-        if not os.path.isdir(folder):
-            raise InputError(f"-o {folder} is a file; --pareto needs a folder")
-        if os.listdir(folder) and not options.force:
-            raise InputError(f"-o {folder} is a folder with files in it; add --force, or name a new one")
+    if folder is not None:
+        check_folder(folder, options.force)
     if options.plot:
         from blinksim import plots
 
@@ -143,10 +140,7 @@ def _pareto(question: Question, collective: Collective, options: Synth) -> None:
             verdict = verify(point.schedule)
             if not verdict.ok:
                 raise BlinksimError(f"{point.name} is wrong: {verdict.reasons[0]}; this is a fault of blinksim")
-        try:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"{folder}: the folder cannot be made: {error.strerror}") from None
+        Path(folder).mkdir(parents=True, exist_ok=True)
         for number, (point, row) in enumerate(zip(front.points, rows, strict=True), start=1):
             row["file"] = str(Path(folder) / f"{number}-{point.schedule.algorithm}.json")
             exports.write(point.schedule, row["file"], options.force)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from blinksim.cli.options import command_line, question_of
-from blinksim.cli.terminal import answer, exports, note, print_json, typed
+from blinksim.cli.terminal import answer, drawn, exports, note, print_json, typed
 from blinksim.errors import InputError, unknown
 from blinksim.textio.text_table import count, names, table
 from blinksim.topology.elements import BRANCHING, IN_NETWORK_FACTS
@@ -82,20 +82,6 @@ def show(options: TopoShow) -> None:
         raise InputError("--bottleneck is shaded in a picture; name its file with --plot")
     options.check_files()
     topology = _part(question)
-    if options.plot:
-        from blinksim import plots
-
-        # Without what no link of the default classes touches, and GPUs that are not selected.
-        part, before = topology if question.links else topology.select(connected=False), None
-        if question.edits:
-            whole = _part(replace(question, edits=()))
-            before = whole if question.links else whole.select(connected=False)
-        limit = None
-        if options.bottleneck:
-            from blinksim.bounds import bound
-
-            limit = bound(part, options.bottleneck)
-        note(f"drawn: {plots.save(plots.topology(part, limit, before), options.plot, force=options.force)}")
     assumed = machines.assumptions(options.machine)
     said = {
         "machine": topology.name,
@@ -114,6 +100,14 @@ def show(options: TopoShow) -> None:
         "assumed": assumed,
     }
     answer("topo show", lambda: said, lambda: _show(topology, question, assumed))
+    if options.plot:
+        from blinksim.bounds import bound
+
+        # Without what no link of the default classes touches, and GPUs that are not selected.
+        parts = [topology, *([_part(replace(question, edits=()))] if question.edits else [])]
+        part, *before = parts if question.links else [each.select(connected=False) for each in parts]
+        limit = bound(part, options.bottleneck) if options.bottleneck else None
+        drawn(options.plot, options.force, "topology", part, limit, *before)
 
 
 def _part(question: Question) -> Topology:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -14,10 +15,12 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import click
 import pytest
 
 from blinksim.cli.commands import COMMANDS
 from blinksim.cli.main import run
+from blinksim.cli.options import built
 
 CAPTURE = "tests/data/captures/h200x8/topo.xml"
 
@@ -46,6 +49,33 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 2
 def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[str], command: str) -> None:
     text = answer(capsys, *command.split(), "--help")
     assert f"blinksim {command} " in text.split("Example", 1)[1]
+
+
+def listed(text: str) -> list[str]:
+    """The options that a help text lists, in order."""
+    return re.findall(r"^  (?:-\w, )?(--[\w-]+)", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if COMMANDS[name].run])
+def test_help_shows_common_options_and_where_the_others_are(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    """Every option that the command takes is in one place of three, and none in two."""
+    short = listed(answer(capsys, *command.split(), "--help"))
+    whole = listed(answer(capsys, "help", *command.split()))
+    machine = listed(answer(capsys, "help", "machine"))
+    flags = [parameter.opts for parameter in built(command).params if isinstance(parameter, click.Option)]
+    takes = {next(flag for flag in each if flag.startswith("--")) for each in flags}
+    assert len(short) <= 14
+    assert set(short) <= set(whole)
+    assert {"--help", *takes} - set(whole) in (set(), set(machine))
+    text = answer(capsys, *command.split(), "--help")
+    assert ("…): blinksim help machine\n" in text) == (not takes <= set(whole))
+    more = f"{len(whole) - len(short)} more options: blinksim help {command}"
+    assert (more in text) == (len(whole) > len(short))
+
+
+def test_help_of_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(capsys, "help") == answer(capsys, "--help")
+    assert "did you mean 'project'?" in refusal(capsys, "help", "projet")
 
 
 def test_project_json_keys_are_the_contract(capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,7 +76,7 @@ def test_the_largest_jobs_are_drawn_and_the_others_counted() -> None:
 def test_the_command_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "h200.svg"
     assert run(["measured", "nd-h200-v5", "--plot", str(path), "--plot-y", "busbw"]) == 0
-    assert f"drawn: {path}" in capsys.readouterr().err
+    assert f"drawn: {path}" in capsys.readouterr().out
     assert "<svg" in path.read_text()
     assert run(["measured", "nd-h200-v5", "--plot", str(path)]) == 2
     assert "--force" in capsys.readouterr().err
