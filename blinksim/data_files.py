@@ -9,7 +9,10 @@ from blinksim.errors import MissingError
 
 
 def folder(name: str) -> Path:
-    """The folder ``topologies``, ``models`` or ``schedules``; raises `MissingError` if the installation lacks it."""
+    """The folder ``topologies``, ``models`` or ``schedules``, or ``docs``, of which an installation has the glossary.
+
+    Raises `MissingError` if the installation lacks it.
+    """
     package = Path(str(package_files("blinksim")))
     installed = package / "_data" / name
     if installed.is_dir():

@@ -92,6 +92,7 @@ def test_the_wheel_carries_code_and_data_as_they_are_here(wheel: Path) -> None:
         data = {path.relative_to(ROOT / name): path for path in files if path.suffix != ".py"}
         assert data, f"{name} is empty"
         expected |= {f"blinksim/_data/{name}/{inside}": path for inside, path in data.items()}
+    expected["blinksim/_data/docs/glossary.md"] = ROOT / "docs" / "glossary.md"
     with zipfile.ZipFile(wheel) as archive:
         packed = {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
         licences = [name for name in archive.namelist() if name.endswith(".dist-info/licenses/LICENSE")]
@@ -123,4 +124,5 @@ def test_an_installed_copy_answers(kind: str, wheel: Path, tmp_path: Path) -> No
     assert version in run([programs / "blinksim", "--version"], tmp_path)
     answer = json.loads(run([programs / "blinksim", "project", "dgx1-v100", "allreduce", "256MiB", "--json"], tmp_path))
     assert answer["size_bytes"] == 256 * 2**20
+    assert "2(n-1)/n" in run([programs / "blinksim", "help", "busbw"], tmp_path)
     assert answer["time_s"] > 0

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, SupportsIndex, Supp
 
 import click
 
+from blinksim import data_files
 from blinksim.cli.completion import TYPES
 from blinksim.cli.terminal import FLAGS, OPTIONS, note, typed
 from blinksim.errors import InfeasibleError, InputError, unknown
@@ -260,20 +261,30 @@ def built(name: str) -> click.Command:
 
 
 def explain(options: Help) -> None:
-    """Prints a command with all its options, or the options that choose a machine."""
+    """Prints a command with all its options, the options that choose a machine, or what a word means."""
+    from blinksim.algorithms.registry import REGISTRY
+
     word, root = " ".join(options.words), click.get_current_context().find_root()
-    if word == "machine":
+    formatter = root.make_formatter()
+    if word in COMMANDS or not word:
+        context = click.Context(built(word), root, word, obj=True) if word else root
+        context.command.format_help(context, formatter)
+    elif word == "machine":
         given = [option for option in built("bound").params if isinstance(option, Option) and option.rates]
-        formatter = root.make_formatter()
         formatter.write_text(_MACHINES)
         click.Command(word, params=[*given], add_help_option=False).format_options(root, formatter)
-        click.echo(formatter.getvalue(), nl=False)
-    elif word in COMMANDS:
-        click.echo(built(word).get_help(click.Context(built(word), root, word, obj=True)))
-    elif word:
-        raise unknown("word", word, [*COMMANDS, "machine"])
     else:
-        click.echo(root.get_help())
+        glossary = (data_files.folder("docs") / "glossary.md").read_text(encoding="utf-8")
+        meant = {name: f"the algorithm {name}: {entry.summary}" for name, entry in REGISTRY.items()}
+        for entry in re.findall(r"^- (.*(?:\n  .*)*)", glossary, re.MULTILINE):
+            meant |= dict.fromkeys(re.findall(r"\*\*(.+?)\*\*", entry), entry)
+        # As in all_reduce, all-reduce and links.
+        plain = {re.sub("[ _-]|s$", "", name.lower()): name for name in meant}
+        name = plain.get(re.sub("[ _-]|s$", "", word.lower()))
+        if name is None:
+            raise unknown("word", word, [*meant, *COMMANDS, "machine"])
+        formatter.write_text(" ".join(meant[name].replace("**", "").split()))
+    click.echo(formatter.getvalue(), nl=False)
 
 
 def option_name(given: object, attribute: str) -> str:

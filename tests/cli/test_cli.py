@@ -18,9 +18,11 @@ from xml.etree import ElementTree
 import click
 import pytest
 
+from blinksim.algorithms.registry import REGISTRY
 from blinksim.cli.commands import COMMANDS
 from blinksim.cli.main import run
 from blinksim.cli.options import built
+from blinksim.collective import COLLECTIVES
 
 CAPTURE = "tests/data/captures/h200x8/topo.xml"
 
@@ -75,7 +77,43 @@ def test_help_shows_common_options_and_where_the_others_are(capsys: pytest.Captu
 
 def test_help_of_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(capsys, "help") == answer(capsys, "--help")
-    assert "did you mean 'project'?" in refusal(capsys, "help", "projet")
+    assert "did you mean 'project'" in refusal(capsys, "help", "projet")
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("busbw", "2(n-1)/n for allreduce"),
+        ("buses", None),
+        ("nvls", "NVSwitches add what GPUs read"),
+        ("rails", "the NICs with the same number"),
+        ("link class", "nvlink"),
+        ("all_reduce", "every rank gets the sum"),
+        ("reduce-scatter", "only its 1/n of the sum"),
+        ("halving_doubling", "exchanges at halving"),
+    ],
+)
+def test_help_explains_words(capsys: pytest.CaptureFixture[str], word: str, says: str | None) -> None:
+    if says is None:
+        assert f"unknown word {word!r}" in refusal(capsys, "help", word)
+    else:
+        text = answer(capsys, "help", *word.split())
+        assert says in " ".join(text.split())
+        assert "**" not in text
+        assert max(map(len, text.splitlines())) <= 80
+
+
+WORDS = (
+    "algbw busbw bottleneck latency overhead bandwidth share ranks links rates nominal nccl channel Simple LL128 "
+    "scope exact upper tree-optimum cut partition gap step chunk tree chain ring relay NIC rail fabric in-network "
+    "multicast NVLS SHARP launch alpha-beta execution simulate nccl-tuner projection preset packed lane"
+)
+
+
+@pytest.mark.parametrize("word", [*COLLECTIVES, *REGISTRY, *WORDS.split()])
+def test_words_of_answers_are_explained(capsys: pytest.CaptureFixture[str], word: str) -> None:
+    text = answer(capsys, "help", word).replace("-\n", "-").replace("_", "-")
+    assert word.rstrip("s").replace("_", "-").lower() in text.lower()
 
 
 def test_project_json_keys_are_the_contract(capsys: pytest.CaptureFixture[str]) -> None:
