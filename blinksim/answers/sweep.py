@@ -545,6 +545,8 @@ def run(task: Task) -> Rows:
     try:
         return [_bound_of(task)] if task.algorithm == _BOUND_WORK else _timed(task)
     except BlinksimError as error:
+        if len(task.sizes) > 1 and task.algorithm != _BOUND_WORK:  # other sizes may have an answer
+            return [row for size in task.sizes for row in run(replace(task, sizes=(size,)))]
         return task.failed(str(error))
     except MemoryError:
         return task.failed("not enough memory")

@@ -166,7 +166,8 @@ def _next(best: Projection, question: Question, options: Project) -> str:
         return f"synth {again} --size {size} -o schedule.json"
     if best.bound is None:
         # A preset times itself only: other sizes of the same question, by the same model.
-        return f"sweep {again} --sizes 1MB:{size}:x4 --model {timed_by} --plot sizes.png"
+        least = format_size(best.details["holds_from_bytes"]).replace(" ", "")
+        return f"sweep {again} --sizes {least}:{size}:x4 --model {timed_by} --plot sizes.png"
     model = "" if options.model == models.DEFAULT else f" --model {timed_by}"
     return f"compare {again}{model} --plot {best.collective.name}-by-size.png"
 

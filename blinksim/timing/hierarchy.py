@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -158,10 +159,6 @@ class _Structure:
     passes: int
     last: str
 
-    def crossing(self, nodes: int) -> Fraction:
-        """Bytes through a node's ports in one direction, as a multiple of the size."""
-        return Fraction(self.passes * (nodes - 1), nodes) if self.passes else Fraction(1)
-
 
 _STRUCTURES = {
     "allreduce": _Structure("reduce-scatter", 2, "allgather"),
@@ -193,34 +190,29 @@ def hierarchical(
             f"the projection covers {', '.join(_STRUCTURES)}"
         )
     structure = _STRUCTURES[collective]
-    # The levels of the node that takes longest; all nodes wait for it.
-    per_node = [levels(topology, [members[rank] for rank in ranks]) for ranks in nodes_of(topology, members)]
 
-    def duration(chosen: tuple[Level, ...]) -> Fraction:
-        time, part = Fraction(0), Fraction(1)
-        for level in chosen:
-            time += part * Fraction(level.width - 1, level.width) / level.bandwidth
+    def timed(group: Sequence[str]) -> list[tuple[str, float]]:
+        steps, part = list[tuple[str, float]](), Fraction(size)
+        for level in levels(topology, group):
+            steps.append((level.kind, float(part * Fraction(level.width - 1, level.width) / level.bandwidth)))
             part /= level.width
-        return time
+        return steps
 
-    inside = max(per_node, key=duration)
-    steps = []
-    part = Fraction(size)
-    for level in inside:
-        steps.append((level, float(part * Fraction(level.width - 1, level.width) / level.bandwidth)))
-        part /= level.width
+    # The levels of the node that takes longest; all nodes wait for it.
+    groups = [[members[rank] for rank in ranks] for ranks in nodes_of(topology, members)]
+    steps = max(map(timed, groups), key=lambda steps: sum(time for _, time in steps))
     terms = []
     if structure.first:
-        terms += [Term(f"{structure.first} in the node", time, level.kind) for level, time in steps]
+        terms += [Term(f"{structure.first} in the node", time, kind) for kind, time in steps]
     if nodes > 1:
         out = ports(topology)
-        local = [members[rank] for rank in nodes_of(topology, members)[0]]
-        alone = min(out.count, len(local)) * out.bandwidth
-        together = min(out.count * out.bandwidth, _own_ports(topology, local, out.bandwidth))
-        time = float(size * structure.crossing(nodes) / (max(alone, together) * nic_efficiency))
+        alone = min(out.count, len(groups[0])) * out.bandwidth
+        together = min(out.count * out.bandwidth, _own_ports(topology, groups[0], out.bandwidth))
+        crossing = Fraction(structure.passes * (nodes - 1), nodes) if structure.passes else 1
+        time = float(size * crossing / (max(alone, together) * nic_efficiency))
         terms.append(Term(f"{collective} between nodes", time, out.kind))
     if structure.last:
-        terms += [Term(f"{structure.last} in the node", time, level.kind) for level, time in reversed(steps)]
+        terms += [Term(f"{structure.last} in the node", time, kind) for kind, time in reversed(steps)]
     return tuple(terms)
 
 
@@ -231,51 +223,26 @@ def _own_ports(topology: Topology, members: Sequence[str], bandwidth: Fraction) 
     the member get no more than the route there carries.
     """
     home = topology.device(members[0]).node
-    if topology.nodes == 1:
-        ports_of = topology.fabric.ports if topology.fabric is not None else ()
-    else:
-        inside = {device.name for device in topology.devices if device.node == home}
-        ports_of = tuple(dict.fromkeys(x.src for x in topology.links if x.src in inside and x.dst not in inside))
-    reached = {name: _reached(topology, name, home) for name in members}
-    wanted, carried = Counter[tuple[str, int]](), dict[tuple[str, int], Fraction]()
-    for port in ports_of:
-        steps = {name: found[port].steps for name, found in reached.items() if port in found}
-        nearest = [name for name, count in steps.items() if count == min(steps.values())]
-        if len(nearest) == 1:
-            route = reached[nearest[0]][port]
-            key = nearest[0], route.first
+    node = {device.name: device for device in topology.devices if device.node == home}
+    fabric = topology.fabric if topology.nodes == 1 else None
+    leaving = dict.fromkeys(link.src for link in topology.links if link.src in node and link.dst not in node)
+    past = {name for name, device in node.items() if not device.holds}
+    wanted, carried = Counter[tuple[str, str]](), dict[tuple[str, str], Fraction]()
+    for port in fabric.ports if fabric else leaving:
+        route = _nearest(topology, members, port, past)
+        if route:
+            key = route[0].src, route[0].dst
             wanted[key] += 1
-            carried[key] = max(carried.get(key, Fraction(0)), route.width)
+            carried[key] = max(carried.get(key, Fraction(0)), min(map(_share, route)))
     return sum((min(count * bandwidth, carried[key]) for key, count in wanted.items()), start=Fraction(0))
 
 
-@dataclass(frozen=True, slots=True)
-class _Route:
-    """The route from a member to a device: hops, number of its first link, bytes/s of its slowest link."""
-
-    steps: int
-    first: int
-    width: Fraction
-
-
-def _reached(topology: Topology, start: str, home: int) -> dict[str, _Route]:
-    """The nearest routes from a member to the devices of its node, past none that holds data."""
-    node = {device.name: device for device in topology.devices if device.node == home}
-    found: dict[str, _Route] = {}
-    level = [start]
-    while level:
-        further: dict[str, _Route] = {}
-        for name in level:
-            if name != start and node[name].holds:
-                continue
-            for number in topology.out_links[topology.index[name]]:
-                link, route = topology.links[number], found.get(name)
-                if link.dst not in node or link.dst in found or link.dst == start:
-                    continue
-                width = _share(link) if route is None else min(route.width, _share(link))
-                if link.dst not in further or width > further[link.dst].width:
-                    first = number if route is None else route.first
-                    further[link.dst] = _Route(1 if route is None else route.steps + 1, first, width)
-        found |= further
-        level = list(further)
-    return found
+def _nearest(topology: Topology, members: Sequence[str], port: str, past: set[str]) -> list[Link]:
+    """The route to a port, past devices of `past`, from the member that is nearest; empty if several are."""
+    routes = list[list[Link]]()
+    for name in {*members} - {port}:
+        with suppress(InfeasibleError):
+            route = topology.router.route(topology.index[name], topology.index[port])
+            routes.append([topology.links[number] for number in route])
+    near = sorted((route for route in routes if past.issuperset(link.src for link in route[1:])), key=len)
+    return near[0] if len(near) == 1 or (near and len(near[0]) < len(near[1])) else []

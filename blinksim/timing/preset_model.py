@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from blinksim.errors import InputError
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.results import total
 from blinksim.timing import projection
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import TimingModel
-from blinksim.topology.cluster import nodes_of, place
+from blinksim.topology.cluster import nodes_of
 from blinksim.topology.selection import NONE
+from blinksim.units import format_size, format_time
 
 if TYPE_CHECKING:
     from blinksim.collective import Collective
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
 CHAIN = "chain"
+# A size is refused if one message on each link class takes a tenth of what its bytes take, or more.
+_MOST_LEFT_OUT = 10
 
 
 class PresetModel(TimingModel):
@@ -76,21 +81,36 @@ class PresetModel(TimingModel):
             groups = nodes_of(topology, topology.members)
             nodes, ranks_per_node = len(groups), len(groups[0])
         terms = projection.project(topology, nodes, ranks_per_node, size, self.preset, collective.name)
-        members = place(topology, ranks_per_node)
+        fabric = (topology.fabric,) if topology.fabric else ()
+        latencies = {link.kind: link.latency + link.overhead for link in (*topology.links, *fabric)}
+        left_out_s, time_s = sum(latencies.get(term.limit, 0.0) for term in terms), total(terms)
+        # The next power of two, which is easier to say.
+        least = 1 << max(0, math.ceil(size * _MOST_LEFT_OUT * left_out_s / time_s) - 1).bit_length()
+        if size < least:
+            raise InfeasibleError(
+                f"{self.name} holds from {format_size(least)} on: it counts no latencies, and one message on "
+                f"each of its links takes {format_time(left_out_s)}; take a larger size"
+            )
+        members = projection.ranks_of(topology, nodes, ranks_per_node, self.preset)
         if topology.nodes == 1 and nodes > 1:
             members = tuple(f"n{i}.{name}" for i in range(nodes) for name in members)
-        slowest = max(terms, key=lambda term: term.time_s)
-        classes = {*topology.link_classes, *((topology.fabric.kind,) if topology.fabric else ())}
+        busy = {term.limit: total(one for one in terms if one.limit == term.limit) for term in terms}
+        slowest = max(busy, key=lambda kind: busy[kind])
         return Projection(
             machine=topology.name,
             collective=collective,
             members=members,
             relays=(),
-            links=tuple(dict.fromkeys(term.limit for term in terms if term.limit in classes)),
+            links=tuple(kind for kind in busy if kind in latencies),
             rates=topology.rates,
             size=size,
             model=self.name,
             algorithm=algorithm,
             terms=terms,
-            bottleneck=f"{slowest.limit}: {slowest.name}" if slowest.limit else slowest.name,
+            bottleneck=f"{slowest}: {', '.join(term.name for term in terms if term.limit == slowest)}",
+            details={
+                "bottleneck_busy": busy[slowest] / time_s,
+                "holds_from_bytes": least,
+                "links_left_out": sorted(latencies.keys() - busy.keys()),
+            },
         )

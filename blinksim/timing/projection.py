@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from blinksim import data_files
 from blinksim.errors import FileError, InfeasibleError, InputError, unknown
@@ -67,7 +67,7 @@ class WhatIf:
     """A change of some constants: what it stands for, the new values (bytes/s, or a share), where they come from."""
 
     title: str
-    changes: Mapping[str, Fraction]
+    changes: Mapping[str, Any]
     source: str
 
 
@@ -313,8 +313,7 @@ def _on_nodes(known: Constants, preset: Preset, size: int, nodes: int, ranks_per
 
 
 def _chain(constants: Constants, size: int, nodes: int, ranks_per_node: int) -> tuple[Term, ...]:
-    ranks = ranks_per_node if nodes == 1 else nodes * ranks_per_node
-    moved = size * Fraction(2 * (ranks - 1), constants.parallel_links)
+    moved = size * Fraction(2 * (nodes * ranks_per_node - 1), constants.parallel_links)
     hops = [("from card to card", "xe")]
     if nodes > 1:
         hops = [("device to host", "device_to_host"), ("host to switch", "host_to_switch")]
@@ -367,7 +366,7 @@ def project(
         raise InputError(f"{nodes} nodes; give at least 1")
     if topology.nodes not in (1, nodes):
         raise InputError(f"{topology.name} is a cluster of {topology.nodes} nodes, not of {nodes}")
-    members = place(topology, ranks_per_node)
+    members = ranks_of(topology, nodes, ranks_per_node, preset)
     counts = sorted({len(ranks) for ranks in nodes_of(topology, members)})
     if len(counts) > 1:
         raise InfeasibleError(
@@ -389,6 +388,22 @@ def project(
     return tuple(replace(term, limit=link_class(term.limit)) for term in terms)
 
 
+def ranks_of(topology: Topology, nodes: int, ranks_per_node: int | None, preset: Preset) -> tuple[str, ...]:
+    """The members that take part: the first ones of every node; two ranks on one node are on two cards.
+
+    Equations 7 and 10 have these exchange over Xe. Raises `InfeasibleError` if no such link leaves the first.
+    """
+    members = place(topology, ranks_per_node)
+    if nodes > 1 or len(members) != 2 or preset.reading not in ("chain", "exact"):
+        return members
+    kind = preset.classes.get("xe", "xe")
+    joined = {link.dst for link in topology.links if link.src == members[0] and link.kind == kind}
+    others = [name for name in topology.members if name in joined]
+    if not others:
+        raise InfeasibleError(f"{preset.name} is for two ranks on two cards, and {members[0]} has no {kind} link")
+    return members[0], others[0]
+
+
 def machine_constants(topology: Topology, members: Sequence[str], nodes: int, preset: Preset) -> Constants:
     """The preset's constants with the machine's bandwidths, bytes/s, where a link class stands for one.
 
@@ -396,7 +411,7 @@ def machine_constants(topology: Topology, members: Sequence[str], nodes: int, pr
     Raises `InfeasibleError` if the machine lacks such a class.
     """
     assert preset.constants is not None
-    changes: dict[str, Fraction] = {}
+    changes: dict[str, Any] = {}
     count = preset.constants.nics_per_node
     idle = {device.name for device in topology.devices if device.holds} - set(members)
     for role in preset.uses:
@@ -414,12 +429,7 @@ def machine_constants(topology: Topology, members: Sequence[str], nodes: int, pr
             links = [link for link in topology.links if link.kind == kind]
             used = [link for link in links if link.src not in idle and link.dst not in idle]
             changes[role] = min(link.bandwidth for link in used or links)
-    return replace(changed(preset.constants, changes), nics_per_node=count)
-
-
-def changed(constants: Constants, changes: Mapping[str, Fraction]) -> Constants:
-    """`constants` with other values for some of its bandwidths (bytes/s) or its NIC efficiency."""
-    return replace(constants, **changes)  # type: ignore[arg-type]
+    return replace(preset.constants, nics_per_node=count, **changes)
 
 
 # --- section 5 as a table -------------------------------------------------------------------------------------------
@@ -463,7 +473,7 @@ def bottlenecks(
     for entry in preset.what_if:
         if not {name for name in entry.changes if name in BANDWIDTHS} <= {*preset.uses}:
             continue
-        terms = equations(preset, size, nodes, ranks_per_node, changed(start, entry.changes))
+        terms = equations(preset, size, nodes, ranks_per_node, replace(start, **entry.changes))
         after = total(terms)
         settings = ", ".join(
             f"{name} {text(name, getattr(start, name))} -> {text(name, value)}" for name, value in entry.changes.items()

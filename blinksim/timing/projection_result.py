@@ -188,7 +188,8 @@ class Projection(Rates, Result):
         words, top = f"{self.bottleneck}, busy {100 * busy:.0f} % of the time", max(self.terms, key=lambda t: t.time_s)
         if top.limit == "alpha" and top.time_s > self.time_s / 2:
             return f"{top.name}, {100 * top.time_s / self.time_s:.0f} % of the time; of the links, {words}"
-        if busy > _TIED and top.limit not in ("alpha", "gamma", "") and f"({top.limit})" not in self.bottleneck:
+        own = self.bottleneck.partition(":")[0]
+        if busy > _TIED and top.limit not in ("alpha", "gamma", "", own) and f"({top.limit})" not in own:
             return f"{words}, and {top.limit} with its messages' overhead: both must be faster"
         return words
 
@@ -226,7 +227,9 @@ class Projection(Rates, Result):
         lines.append(("ranks", f"{len(self.members)}: {names(self.members)}"))
         lines += [("relays", names(self.relays))] if self.relays else []
         lines.append(("links", f"{', '.join(self.links)} at {self.rates} rates"))
-        lines += [("edited", edit) for edit in edits]
+        for edit in edits:
+            idle = [kind for kind in self.details.get("links_left_out", ()) if kind in edit.split()]
+            lines.append(("edited", f"{edit}; changes nothing: no term has {idle[0]}" if idle else edit))
         if rivals is not None and self.bound is not None:
             others = f", best of {rivals}; algorithm=all ranks them" if rivals > 1 else ""
             lines.append(("algorithm", f"{self.algorithm}{others}"))
@@ -234,8 +237,8 @@ class Projection(Rates, Result):
         if "loads_s" in self.details:
             alone = format_time(self.details["loads_s"])
             lines.append(("model", f"every piece at every link; the loads alone need {alone}"))
-        if self.bound is None:
-            lines.append(("model", "bandwidths only, no latencies: for large sizes"))
+        if least := self.details.get("holds_from_bytes"):
+            lines.append(("model", f"bandwidths only, no latencies: for {format_size(least)} and more"))
         if self.details.get("pieces", 1) > 1:
             pieces, steps = self.details["pieces"], self.details["steps"]
             lines.append(("pieces", f"{pieces} per chunk, {count(steps, 'hop')} deep"))

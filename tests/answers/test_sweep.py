@@ -142,6 +142,14 @@ def test_the_published_projection_at_every_point() -> None:
     assert list(published.to_numpy() - faster.to_numpy()) == pytest.approx(saved)
 
 
+def test_sizes_without_an_answer_cost_the_others_none() -> None:
+    found = sweep("aurora", "allreduce", ["1KiB", "1MiB", "2GB"], "nodes=2", model="aurora-projection").rows()
+    assert [bool(row["reason"]) for row in found] == [True, True, False]
+    assert [row["size_bytes"] for row in found] == [2**10, 2**20, 2 * 10**9]
+    assert "holds from 4 MiB on" in found[0]["reason"] == found[1]["reason"]
+    assert found[2]["time_s"] == pytest.approx(35.809e-3, rel=1e-4)
+
+
 def test_a_point_without_an_answer_is_a_row_with_its_reason() -> None:
     found = sweep(
         "dgx1-v100", "allreduce", [MIB], {"edit": ["none", "without gpu9"], "members": ["0-3", "0,5"]}, bounds=True

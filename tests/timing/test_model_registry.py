@@ -35,8 +35,8 @@ def test_every_model_knows_its_name_and_times_what_it_says(name: str) -> None:
     timing, topology = model.at(asked)
     own = timing.algorithms(topology, ALLREDUCE)
     assert own
-    found = timing.times(topology, ALLREDUCE, [2**20, 2**28], own[:1])
-    assert [projection.size for projection in found] == [2**20, 2**28]
+    found = timing.times(topology, ALLREDUCE, [2**24, 2**28], own[:1])
+    assert [projection.size for projection in found] == [2**24, 2**28]
     for projection in found:
         ranks = len(projection.members)
         assert projection.model == (name if name != "auto" else "alpha-beta")

@@ -11,12 +11,15 @@ from pathlib import Path
 import pytest
 
 from blinksim import machines
+from blinksim.answers.project import rank
 from blinksim.errors import FileError, InfeasibleError, InputError
+from blinksim.question import Question
 from blinksim.results import Term, total
 from blinksim.timing import hierarchy, projection
+from blinksim.timing.projection_result import Projection
 from blinksim.topology.fabric import Fabric
 from blinksim.topology.graph import Device, Link, Topology
-from blinksim.units import parse_rate
+from blinksim.units import format_size, parse_rate
 
 GB = 10**9
 
@@ -223,6 +226,82 @@ def test_bottleneck_of_two_tiles_is_mdfi_inside_the_node() -> None:
     assert time["mdfi 180 GB/s -> 196 GB/s"] == pytest.approx(64.55, abs=0.01)
     assert time["xe 15 GB/s -> 53 GB/s"] == time[""]
     assert not any(key.startswith("pcie") for key in time)
+
+
+# --- what the answers say --------------------------------------------------------------------------------------------
+
+
+def answer(
+    size: str, nodes: int, ranks: int, edits: tuple[str, ...] = (), model: str = "aurora-projection"
+) -> Projection:
+    question = Question("aurora", nodes=nodes, ranks_per_node=ranks, rates="seed", edits=edits)
+    return rank(question, "allreduce", size, model=model).best
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ranks", "edits", "bottleneck", "percent"),
+    [
+        # Twice 1 GB over six Xe links of 15 GB/s, and 2 GB over eight NICs at 0.8 of 23 GB/s: 22.2 and 13.6 ms.
+        (2, 12, (), "xe: reduce-scatter between cards, allgather between cards", 62.1),
+        (16, 12, (), "slingshot: allreduce between nodes", 53.4),
+        # 47.6 ms on Xe links at 7 GB/s, and 25.5 ms on NICs.
+        (16, 12, ("degrade card0.t0-card1.t0 bandwidth=7GB/s",), "xe: reduce-scatter", 65.1),
+        (4, 1, (), "slingshot: allreduce between nodes", 100),
+    ],
+)
+def test_the_bottleneck_is_the_class_that_takes_most(
+    nodes: int, ranks: int, edits: tuple[str, ...], bottleneck: str, percent: float
+) -> None:
+    found = answer("2GB", nodes, ranks, edits)
+    assert found.bottleneck.startswith(bottleneck)
+    assert 100 * found.details["bottleneck_busy"] == pytest.approx(percent, abs=0.05)
+    assert found.bottleneck_words == f"{found.bottleneck}, busy {percent:.0f} % of the time"
+
+
+@pytest.mark.parametrize("model", ["aurora-projection", "aurora-chain"])
+def test_two_ranks_of_one_node_sit_on_two_cards(model: str) -> None:
+    rates = projection.load_preset(model).rates
+    assert rates is not None
+    machine = machines.load("aurora", rates=rates)
+    found = rank(Question("aurora", ranks_per_node=2, rates=rates), "allreduce", "2GB", model=model).best
+    assert found.members == ("card0.t0", "card1.t0")
+    assert {link.kind for link in machine.links if {link.src, link.dst} == set(found.members)} == {"xe"}
+    assert {term.limit for term in found.terms} <= {"xe", "memory"}
+    assert answer("2GB", 2, 2).members == ("n0.card0.t0", "n0.card0.t1", "n1.card0.t0", "n1.card0.t1")
+    alone = machine.subset(["card0.t0", "card0.t1", "card1.t1"])
+    with pytest.raises(InfeasibleError, match=r"card0\.t0 has no xe link"):
+        projection.project(alone, 1, 2, 2 * GB, model)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ranks", "by_hand"),
+    [
+        # Latency and overhead of a message: 1.9 us on Xe and MDFI, 1.35 us on Slingshot; ten times that at the pace of
+        # the published tables, in bytes.
+        (16, 12, 10 * (2 * 1.9e-6 + 1.35e-6) / (47.7e-3 / 2e9)),
+        (2, 1, 10 * 1.35e-6 / (108.7e-3 / 2e9)),
+        (1, 12, 10 * 4 * 1.9e-6 / (10.5e-3 / 875e6)),
+    ],
+)
+def test_sizes_that_latencies_decide_are_refused(nodes: int, ranks: int, by_hand: float) -> None:
+    least = answer("2GB", nodes, ranks).details["holds_from_bytes"]
+    assert by_hand <= least < 2 * by_hand
+    assert least.bit_count() == 1
+    assert answer(str(least), nodes, ranks).time_s == pytest.approx(run(nodes, ranks, least / GB) / 1e3)
+    for size in (least - 1, 1024):
+        with pytest.raises(InfeasibleError, match=f"holds from {format_size(least)} on: "):
+            answer(str(size), nodes, ranks)
+
+
+def test_an_edit_of_links_that_no_term_has_says_so() -> None:
+    edits = ("replace mdfi bandwidth=50GB/s", "replace xe bandwidth=50GB/s")
+    hidden = "replace mdfi bandwidth=50GB/s; changes nothing: no term has mdfi"
+    for ranks, said in ((12, hidden), (2, edits[0])):
+        found = answer("2GB", 2, ranks, edits)
+        told = [text for label, text in found.facts(edits) if label == "edited"]
+        assert told[0] == said
+        assert (found.time_s == answer("2GB", 2, ranks, edits[1:]).time_s) is (said == hidden)
+        assert ("changes nothing" in told[1]) is (ranks == 2)
 
 
 # --- any machine ----------------------------------------------------------------------------------------------------
