@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
+from itertools import pairwise
 from pathlib import Path
 
 import yaml
@@ -104,3 +106,18 @@ def test_every_statement_of_the_sources_names_tests_that_exist() -> None:
     assert len(named) >= 67 - 10
     for file, test in named:
         assert re.search(rf"^def {test}\b", (ROOT / "tests" / file).read_text(), re.MULTILINE), f"{file}::{test}"
+
+
+def test_the_pictures_of_an_allreduce_end_with_the_sum_everywhere() -> None:
+    """In the ring every quarter of every GPU ends with what four GPUs added, and no step adds or copies twice."""
+    drawn = runpy.run_path(str(ROOT / "docs" / "pictures" / "allreduce.py"))
+    cells = [int(text.get_text()) for text in drawn["ring"]().axes[1].texts if text.get_text().isdigit()]
+    states = [cells[number : number + 16] for number in range(0, len(cells), 16)]
+    assert states[0] == [1] * 16
+    assert states[-1] == [4] * 16
+    # Each step changes one quarter of every GPU: 2(n-1) steps in all.
+    changed = [sum(a != b for a, b in zip(*pair, strict=True)) for pair in pairwise(states)]
+    assert changed == [4] * 6
+    # A tree of eight GPUs has seven edges, three steps from the lowest GPU to the root.
+    for axes in drawn["tree"]().axes:
+        assert sum(not text.get_text() for text in axes.texts) == 7
