@@ -107,7 +107,7 @@ def verify_file(
     question: Question | None = None,
     *,
     in_place: bool = False,
-    slots: int = 1,
+    slots: int | None = None,
     root: int = 0,
     release: str = "2.28.3",
 ) -> FileVerdict:
@@ -122,7 +122,8 @@ def verify_file(
         The machine to check against, its rates and edits; members and nodes for a graph file. Without a
         machine, the one in the file counts.
     in_place, slots
-        For a schedule, as `blinksim.verify` takes them; `slots` also for an algorithm of MSCCL.
+        For a schedule, as `blinksim.verify` takes them, 1 slot by default; `slots` also for an algorithm of
+        MSCCL, by default those of its protocol.
     root : int
         For the file of a runtime: the root's rank.
     release : str
@@ -169,7 +170,9 @@ def verify_file(
 
             counted = check_text(text, file, root=root, slots=slots)
             blocks, channels = count(counted.most_blocks, "thread block"), count(counted.channels, "channel")
-            more = [f"more steps than RCCL takes ({RCCL_STEPS})"] if counted.most_steps > RCCL_STEPS else []
+            more = [f"needs {count(counted.buffers, 'buffer')} a connection"]
+            more += [f"more steps than RCCL takes ({RCCL_STEPS})"] if counted.most_steps > RCCL_STEPS else []
+            more += [f"RCCL wants {', '.join(counted.lacks)} too"] if counted.lacks else []
             return [f"up to {blocks} a GPU, {count(counted.most_steps, 'step')} each, {channels}", *more]
 
         return _of_runtime(file, "an MSCCL algorithm", algorithm, asked, root)
@@ -186,7 +189,7 @@ def verify_file(
     if asked.members is not None or asked.nodes != 1:
         raise InputError("members= and nodes= are for files of runtimes; a schedule names its own members")
     if isinstance(document, dict) and document.get("format") == FORMAT:
-        return _judged(compact_from_document(file, document), asked, in_place, slots)
+        return _judged(compact_from_document(file, document), asked, in_place, slots or 1)
     if isinstance(document, dict) and "bounds" in document and "collective" in document:
         return _bounds(file, document, asked)
     raise FileError(file, "is neither a schedule file nor a bound in JSON")
@@ -298,13 +301,7 @@ def _bounds(file: str, document: dict[str, Any], question: Question) -> FileVerd
         # What the document must say of itself and of its machine; what only puts the question is as it stands
         # there.
         own |= {"schema_version": 1, "command": "bound", "machine": topology.name, "rates": topology.rates}
-        asked = [
-            "source",
-            "nodes",
-            "rates_source",
-            "relays_reduce",
-            *(["machine", "rates"] if question.machine else []),
-        ]
+        asked = ["source", "nodes", "rates_source", "relays_reduce", *["machine", "rates"] * bool(question.machine)]
         own |= {key: document[key] for key in asked if key in document}
         claimed = {key: value for key, value in document.items() if key not in ("bounds", "time_bounds", *_NAMES)}
         wrong, unproved = compare(claimed, {key: value for key, value in own.items() if key != "bounds"})

@@ -491,7 +491,7 @@ class Verify(Options, run="blinksim.cli.schedules:verify"):
 
     Options:
       in_place: Ask for a schedule whose input and output are one buffer.
-      slots: Buffers of each connection.
+      slots: Buffers of each connection.  [default: 1; for MSCCL's XML those of its protocol]
       release: For a graph.xml: NCCL.
 
     Examples:
@@ -505,7 +505,7 @@ class Verify(Options, run="blinksim.cli.schedules:verify"):
     file: str = argument()
     where: ScheduleMachineOptions = group(ScheduleMachineOptions)
     in_place: bool = option(rare=True)
-    slots: int = option(1, kind=Whole(1), rare=True)
+    slots: int | None = option(kind=Whole(1), rare=True)
     release: str = option("2.28.3", flags="--nccl", metavar="X.Y.Z", rare=True)
     json: bool = JSON
 

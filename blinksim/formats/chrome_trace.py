@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from blinksim.results import keyed
 from blinksim.textio.whole_files import write_text
 
 if TYPE_CHECKING:
@@ -37,23 +38,15 @@ def events(timeline: Timeline, most: int = MOST_EVENTS) -> list[Event]:
         listed += _named("thread", resource, processes[_owner(resource)], number)
     for transfer in transfers:
         place = {"pid": processes[_owner(transfer.resource)], "tid": threads[transfer.resource]}
-        listed.append(
-            {
-                "name": f"chunk {transfer.chunk}" + (f" piece {transfer.piece}" if (timeline.pieces > 1) else ""),
-                "cat": transfer.kind,
-                "ph": "X",
-                "ts": transfer.start_s * 1e6,
-                "dur": transfer.time_s * 1e6,
-                "args": {
-                    "chunk": transfer.chunk,
-                    "piece": transfer.piece,
-                    "from": transfer.src,
-                    "to": transfer.dst,
-                    "arrived_us": transfer.arrived_s * 1e6,
-                },
-            }
-            | place
-        )
+        event = {
+            "name": f"chunk {transfer.chunk}" + (f" piece {transfer.piece}" if (timeline.pieces > 1) else ""),
+            "cat": transfer.kind,
+            "ph": "X",
+            "ts": transfer.start_s * 1e6,
+            "dur": transfer.time_s * 1e6,
+            "args": keyed(transfer, "chunk piece from=src to=dst arrived_us", arrived_us=transfer.arrived_s * 1e6),
+        }
+        listed.append(event | place)
     return listed
 
 

@@ -25,7 +25,6 @@ _MOST = 2**31 - 1
 _TEXTS = ("name", "source", "rates")
 _LISTS = ("members", "relays", "collective_links", "inter_node_links")
 _MOST_LENGTH = 2**26
-_MOST_TEXT = 2**26
 _DEVICE_NAME = re.compile(r"[A-Za-z0-9_.:/]{1,80}")
 
 
@@ -168,8 +167,7 @@ def columns_of(topology: Topology) -> dict[str, Any]:
         "link_dst": packed(dst),
         "bus_names": list(buses),
         "link_bus": column([buses[link.bus] if link.bus else -1 for link in topology.links]),
-        "members": column([index[name] for name in topology.members]),
-        "relays": column([index[name] for name in topology.relays]),
+        **{key: column([index[name] for name in getattr(topology, key)]) for key in _LISTS[:2]},
     }
 
 
@@ -182,7 +180,7 @@ def packed_text(text: str) -> dict[str, Any]:
 def unpacked_text(entry: Entry) -> bytes:
     """The text of such an entry; raises `FileError`."""
     fields = entry.fields(("length", "text"))
-    return decompressed(fields["text"], fields["length"].whole(1, _MOST_TEXT))
+    return decompressed(fields["text"], fields["length"].whole(1, _MOST_LENGTH))
 
 
 def from_columns(entry: Entry) -> Topology:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_schedules import full, ring_allreduce, steps, whole
 
+import blinksim as bs
 from blinksim import machines
 from blinksim.algorithms.registry import REGISTRY, algorithm
 from blinksim.answers.verify_file import verify_file
@@ -20,7 +21,7 @@ from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import FileError, InfeasibleError
 from blinksim.formats.moves import moves
 from blinksim.formats.programs import Contributions, Effort, outcome
-from blinksim.formats.runtimes.msccl_xml import Algorithm, Buffers, check_text, export, read_text, to_text
+from blinksim.formats.runtimes.msccl_xml import BUFFERS, Algorithm, Buffers, check_text, export, read_text, to_text
 from blinksim.schedule.model import COPY, REDUCE
 
 QUAD = machines.load("dgx1-v100").select([f"gpu{i}" for i in range(4)])
@@ -188,8 +189,10 @@ def test_a_missing_wait_is_caught_in_some_order() -> None:
 def test_a_circle_of_waits_is_caught() -> None:
     circle = HAND.replace('type="s" srcbuf', 'type="X" srcbuf').replace('type="r" srcbuf', 'type="s" srcbuf')
     circle = circle.replace('type="X" srcbuf', 'type="r" srcbuf')
-    with pytest.raises(FileError, match="waits forever"):
-        check_text(circle, "x.xml")
+    # Nobody sends before it has received, so no number of buffers helps.
+    for slots in (None, 1, 100):
+        with pytest.raises(FileError, match="line 5: thread block 0 of GPU 0 waits forever, whatever connections hold"):
+            check_text(circle, "x.xml", slots=slots)
 
 
 @pytest.mark.parametrize(
@@ -199,8 +202,8 @@ def test_a_circle_of_waits_is_caught() -> None:
         (('coll="allgather"', 'coll="all_gather"'), "coll='all_gather' is not one of"),
         (('ngpus="2"', 'ngpus="3"'), "2 <gpu> for ngpus=3"),
         (('nchannels="1"', 'nchannels="2"'), "highest channel"),
-        (('outofplace="1"', ""), "attribute outofplace is missing"),
-        (('minBytes="0"', ""), "attribute minBytes is missing"),
+        (('inplace="0"', ""), "attribute inplace is missing"),
+        (('minBytes="0" maxBytes="1073741824"', 'minBytes="2" maxBytes="1"'), "minBytes is more than maxBytes"),
         (('cnt="1"', 'cnt="72"'), "must lie between 1 and 71"),
         (('dstoff="1"', 'dstoff="2"'), "leave the 2 chunks of o"),
         (('type="r"', 'type="rr"'), "is not one of s, r"),
@@ -233,11 +236,14 @@ def test_odd_shares_are_rounded() -> None:
 
 
 def test_long_chunks_that_two_exchange_go_part_by_part() -> None:
-    """Neither could take the first part while it waited until the last one of its own is gone."""
+    """Neither could take the first part while it waited until the last one of its own is gone.
+
+    Nor can a part have more chunks than the buffers of a connection hold, which are two of large messages.
+    """
     sends = [[(chunk, f"gpu{a}", f"gpu{1 - a}", REDUCE) for a in (0, 1) for chunk in (0, 1)]]
     shares = [(Fraction(199, 200), -1, -1), (Fraction(1, 200), -1, -1)]
     exported = export(steps(full(2), "allreduce", shares, sends))
-    assert exported.files[""].count('type="rrc"') == 2 * (3 + 1)
+    assert exported.files[""].count('type="rrc"') == 2 * (100 + 1)
 
 
 # --- what is refused ----------------------------------------------------------------------------------------------
@@ -257,12 +263,12 @@ def test_too_many_steps_are_refused() -> None:
         export(steps(full(2), "broadcast", whole(count), sends))
 
 
-def ring_in_place(name: str, buffer: str, kinds: list[str], ahead: int) -> str:
-    """A ring of four GPUs that works on one buffer, the other one having no chunks: msccl-tools' ``inplace``.
+def ring_in_place(name: str, buffer: str, kinds: list[str], ahead: int, count: int = 4) -> str:
+    """A ring of GPUs that works on one buffer, the other one having no chunks: msccl-tools' ``inplace``.
 
     kinds: of the steps. ahead: how far before its own block a GPU sends first; every step is one block earlier.
     """
-    count, lines = 4, []
+    lines = []
     for gpu in range(count):
         steps = []
         for number, kind in enumerate(kinds):
@@ -303,3 +309,131 @@ def test_in_place_a_buffer_without_chunks_is_part_of_the_other(name: str, tmp_pa
     for wrong in (less, outside):
         with pytest.raises(FileError):
             check_text(wrong, "f.xml", slots=2)
+
+
+@pytest.mark.parametrize("count", [8, 16])
+def test_the_rings_that_azure_runs_need_two_buffers(count: int, tmp_path: Path) -> None:
+    """One block a GPU with s, rcs, ..., r, as the allgathers of 32 MiB to 1 GiB of Azure's msccl-scheduler."""
+    file = tmp_path / "ring.xml"
+    file.write_text(ring_in_place("allgather", "o", ["s", *["rcs"] * (count - 2), "r"], 0, count))
+    found = verify_file(file)
+    assert found.ok
+    assert "needs 2 buffers a connection" in found.facts
+    assert verify_file(file, slots=1).reasons == (
+        f"{file}: line 1: thread block 0 of GPU 0 waits forever: needs connections of 2 buffers, and these have 1",
+    )
+
+
+def exchange(orders: tuple[str, str], proto: str, count: int = 1, most_bytes: int = 2**40) -> str:
+    """An alltoall of two GPUs, each with a block of sends and receives in this order, of `count` chunks each."""
+    sends = orders[0].count("s")
+    half, gpus = sends * count, []
+    for gpu, order in enumerate(orders):
+        steps, other = "", half * (1 - gpu)
+        for number, kind in enumerate(order):
+            start = other + count * order[:number].count(kind)
+            steps += (
+                f'<step s="{number}" type="{kind}" srcbuf="i" srcoff="{start}" dstbuf="o" dstoff="{start}" '
+                f'cnt="{count}" depid="-1" deps="-1" hasdep="0"/>'
+            )
+        own = (
+            f'<step s="0" type="cpy" srcbuf="i" srcoff="{half * gpu}" dstbuf="o" dstoff="{half * gpu}" cnt="{half}" '
+            f'depid="-1" deps="-1" hasdep="0"/>'
+        )
+        gpus.append(
+            f'<gpu id="{gpu}" i_chunks="{2 * half}" o_chunks="{2 * half}" s_chunks="0">'
+            f'<tb id="0" send="{1 - gpu}" recv="{1 - gpu}" chan="0">{steps}</tb>'
+            f'<tb id="1" send="-1" recv="-1" chan="0">{own}</tb></gpu>\n'
+        )
+    return (
+        f'<algo name="x" proto="{proto}" coll="alltoall" nchannels="1" nchunksperloop="{2 * half}" ngpus="2" '
+        f'inplace="0" outofplace="1" minBytes="0" maxBytes="{most_bytes}">\n{"".join(gpus)}</algo>'
+    )
+
+
+def both_end(orders: tuple[str, str], slots: int) -> bool:
+    """Whether two that send and receive in these orders come to the end, a chunk at a time."""
+    left, held = [list(order) for order in orders], [0, 0]
+    while any(left):
+        for me, queue in enumerate(left):
+            if queue and (held[me] < slots if queue[0] == "s" else held[1 - me]):
+                held[me if queue[0] == "s" else 1 - me] += 1 if queue.pop(0) == "s" else -1
+                break
+        else:
+            return False
+    return True
+
+
+@given(
+    st.permutations("ssssssssssrrrrrrrrrr"), st.permutations("ssssssssssrrrrrrrrrr"), st.sampled_from(sorted(BUFFERS))
+)
+def test_the_buffers_needed_are_the_fewest_with_which_all_end(first: list[str], second: list[str], proto: str) -> None:
+    orders = "".join(first), "".join(second)
+    fewest = next((slots for slots in range(1, 11) if both_end(orders, slots)), None)
+    text, has = exchange(orders, proto), BUFFERS[proto][0]
+    if fewest is None:
+        with pytest.raises(FileError, match="waits forever, whatever connections hold"):
+            check_text(text, "x.xml")
+    elif fewest > has:
+        with pytest.raises(FileError, match=f"needs connections of {fewest} buffers, and these have {has}"):
+            check_text(text, "x.xml")
+        assert check_text(text, "x.xml", slots=fewest).buffers == fewest
+    else:
+        assert check_text(text, "x.xml").buffers == fewest
+
+
+def test_more_buffers_than_there_are_is_a_deadlock() -> None:
+    text = exchange(("sssrrr", "sssrrr"), "Simple")
+    wrong = "line 2: thread block 0 of GPU 0 waits forever: needs connections of 3 buffers, and these have 2"
+    with pytest.raises(FileError, match=wrong):
+        check_text(text, "x.xml")
+    assert check_text(text.replace("Simple", "LL128"), "x.xml").buffers == 3
+
+
+@pytest.mark.parametrize(("mib", "needed"), [(2, 1), (4, 1), (8, 2), (16, 4), (32, 8), (1024, 8)])
+def test_chunks_go_together_as_far_as_they_fit_into_a_buffer(mib: int, needed: int) -> None:
+    """Eight of 16 chunks that each of two GPUs sends before it receives; a buffer of Simple holds 2 MiB."""
+    text = exchange(("sr", "sr"), "Simple", 8, mib << 20)
+    assert check_text(text, "x.xml", slots=8).buffers == needed
+    if needed > 2:
+        with pytest.raises(FileError, match=f"needs connections of {needed} buffers"):
+            check_text(text, "x.xml")
+
+
+# What TACCL and SCCL write before the first <gpu>, without outofplace, minBytes and maxBytes.
+HEADS = {
+    "TACCL": '<algo name="taccl" nchannels="1" nchunksperloop="2" proto="Simple" coll="allgather" inplace="1" '
+    'redop="nop" ngpus="2">',
+    "SCCL": '<algo name="Allgather(n=2)-DGX1-steps=1" proto="Simple" nchannels="1" ngpus="2" nchunksperloop="2" '
+    'inplace="1" coll="allgather">',
+}
+
+
+@pytest.mark.parametrize("writer", HEADS)
+def test_heads_of_taccl_and_sccl_are_read_as_their_runtime_does(writer: str, tmp_path: Path) -> None:
+    foreign, own = tmp_path / "foreign.xml", tmp_path / "own.xml"
+    own.write_text(IN_PLACE)
+    foreign.write_text(re.sub(r"<algo .*?>", HEADS[writer], IN_PLACE, flags=re.DOTALL))
+    read = read_text(foreign.read_text(), foreign)
+    assert (read.in_place, read.out_of_place) == (True, False)
+    found = verify_file(foreign)
+    assert found.ok
+    assert found.facts[-1] == "RCCL wants outofplace, minBytes, maxBytes too"
+    assert "RCCL" not in verify_file(own).text()
+    # Simulated, projected and compared like the same program with a full head.
+    pair = machines.load("dgx1-v100").select(["gpu0", "gpu1"])
+    times = []
+    for file in (foreign, own):
+        simulated = bs.simulate(bs.read_schedule(file, pair), "1MiB").time_s
+        projected = bs.project(pair, "allgather", "1MiB", algorithm=str(file)).time_s
+        compared = bs.compare(pair, "allgather", ["1MiB"], [file]).to_dict()["rows"][0]
+        times.append((simulated, projected, [value for value in compared.values() if isinstance(value, float)]))
+    assert times[0] == times[1]
+    # The same file out of place copies nothing from its input, and so is wrong there.
+    foreign.write_text(foreign.read_text().replace('inplace="1"', 'inplace="0"'))
+    assert "where nothing is (out of place)" in verify_file(foreign).reasons[0]
+
+
+def test_reduce_scatter_is_spelled_as_by_taccl_too() -> None:
+    text = ring_in_place("reducescatter", "i", ["s", "rrs", "rrs", "rrc"], 1)
+    assert read_text(text.replace("reducescatter", "reduce_scatter"), "x.xml") == read_text(text, "x.xml")

@@ -18,8 +18,9 @@ from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats.moves import moves
 from blinksim.formats.programs import Contributions, Effort, outcome
-from blinksim.formats.runtimes.mscclpp_json import Memory, Plan, check_text, export, read_text, to_text
+from blinksim.formats.runtimes.mscclpp_json import Memory, Plan, check, export, read, to_text
 from blinksim.schedule.model import COPY, REDUCE, Schedule
+from blinksim.textio.strict_json import parse
 
 QUAD = machines.load("dgx1-v100").select([f"gpu{i}" for i in range(4)])
 # On one node there is no hierarchy to build.
@@ -38,7 +39,7 @@ def run(plan: Plan, seed: int, root: int = 0) -> str:
 def test_every_algorithm_ends_as_promised(name: str, collective: str) -> None:
     wanted = Collective(collective, 2) if Collective(collective).rooted else Collective(collective)
     schedule = algorithm(name).build(QUAD, wanted)
-    plan = read_text(export(schedule).files[""], "plan.json")
+    plan = read(json.loads(export(schedule).files[""]), "plan.json")
     for seed in range(6):
         assert run(plan, root=wanted.root, seed=seed) == ""
 
@@ -57,7 +58,7 @@ def one_by_one(count: int) -> Schedule:
 def test_what_one_block_cannot_do_others_go_on_with() -> None:
     exported = export(one_by_one(40))
     assert "3 thread blocks on the busiest GPU, up to 62 operations each" in exported.summary
-    plan = read_text(exported.files[""], "plan.json")
+    plan = read(json.loads(exported.files[""]), "plan.json")
     assert [run(plan, seed=seed) for seed in range(6)] == [""] * 6
     with pytest.raises(InfeasibleError, match=r"MSCCL\+\+ takes 64 in each of 80"):
         export(one_by_one(2000))
@@ -126,7 +127,7 @@ def changed(text: str, place: tuple[int, int, int], op: dict[str, Any] | None) -
 
 def caught(text: str) -> bool:
     try:
-        plan = read_text(text, "x.json")
+        plan = read(json.loads(text), "x.json")
     except FileError:
         return True
     return any(run(plan, seed=seed) for seed in range(25))
@@ -183,13 +184,14 @@ def test_what_the_executor_refuses(key: tuple[Any, ...], value: Any, message: st
         inside = inside[part]
     inside[key[-1]] = value
     with pytest.raises(FileError, match=message):
-        check_text(json.dumps(plan), "x.json")
+        check(plan, "x.json")
 
 
 @given(st.integers(0, len(PAIR)), st.integers(0, 30), st.text(alphabet='{}[]",:0129 \n', max_size=6))
 def test_damaged_plans_are_plans_or_file_errors(start: int, length: int, text: str) -> None:
     with suppress(FileError):
-        check_text(PAIR[:start] + text + PAIR[start + length :], "x.json")
+        damaged = PAIR[:start] + text + PAIR[start + length :]
+        check(parse("x.json", damaged.encode(), "plan"), "x.json")
 
 
 def test_channels_are_not_a_choice() -> None:

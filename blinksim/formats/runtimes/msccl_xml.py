@@ -6,12 +6,14 @@ those of the runtimes' parsers: RCCL (src/misc/msccl), Microsoft's MSCCL and its
 (msccl-tools language/ir.py). MSCCL: Cowan et al., "MSCCLang", ASPLOS 2023.
 
 The symbolic run holds for every unit of data the set of contributions in it, and moves thread blocks step by
-step over bounded connections. In the end every rank must have what the collective promises: out of place, in
-place where the file allows that, and in any order of the thread blocks.
+step. In the end every rank must have what the collective promises: out of place, in place where the file
+allows that, and in any order of the thread blocks. No block may wait forever: a step puts its chunks, as many
+at a time as fit, into the buffers of a connection, and goes on as these get free.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -34,12 +36,17 @@ from blinksim.topology.elements import RCCL
 from blinksim.topology.graph import Topology
 
 MOST_CHANNELS, MOST_BLOCKS, MOST_STEPS, RCCL_STEPS, MOST_COUNT = 32, 32, 256, 64, 71
-PROTOCOLS = ("Simple", "LL", "LL128")
+BUFFERS = {"Simple": (2, 2 << 20), "LL": (8, 32 << 10), "LL128": (8, 576_000)}
+"""Buffers of a connection, and bytes in each: one of NCCL's 8 slots (NCCL_STEPS), in Simple two slices of 2."""
 KINDS = ("s", "r", "rcs", "rrs", "rrc", "rrcs", "cpy", "re", "nop")
 _SENDS, _RECEIVES, _ADDS = ("s", "rcs", "rrs", "rrcs"), ("r", "rcs", "rrs", "rrc", "rrcs"), ("rrs", "rrc", "rrcs")
 _WRITES = ("r", "rcs", "rrc", "rrcs", "cpy", "re")
 _PARENTS = {"gpu": ("algo",), "tb": ("gpu",), "step": ("tb",)}
-_MOST_GPUS, _MOST_UNITS = 1024, 32767
+_MOST_GPUS, _MOST_UNITS, _LARGEST = 1024, 32767, 2**59
+
+
+Connection = tuple[int, int, int]
+"""(sender, receiver, channel)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,35 +63,89 @@ class Step:
     def where(self) -> str:
         return f"line {self.line}"
 
+    def waits(self, rank: int, done: Counter[BlockId]) -> bool:
+        """True if a block of GPU `rank` that it waits for has done too few steps."""
+        return self.wait is not None and done[rank, self.wait[0]] <= self.wait[1]
+
 
 @dataclass(frozen=True)
 class Algorithm(Program[Step]):
-    """A file's content. units: ``nchunksperloop``. ends: of every thread block (to, from, channel)."""
+    """A file's content. units: ``nchunksperloop``. ends: of every thread block (to, from, channel).
 
+    lacks: attributes that RCCL demands. fits: chunks that a buffer holds at the largest size of the file.
+    buffers: that a connection must have, once `check_text` knows.
+    """
+
+    protocol: str
     in_place: bool
     out_of_place: bool
     ends: dict[BlockId, tuple[int, int, int]]
+    lacks: tuple[str, ...]
+    fits: int
+    buffers: int = 1
 
     @property
     def channels(self) -> int:
         return 1 + max((channel for _, _, channel in self.ends.values()), default=0)
 
+    def connections(self, block: BlockId) -> tuple[Connection, Connection]:
+        """Those that a block sends and receives on."""
+        send, receive, channel = self.ends[block]
+        return (block[0], send, channel), (receive, block[0], channel)
 
-def check_text(text: str, path: str | Path, *, root: int = 0, slots: int = 1) -> Algorithm:
+
+def check_text(text: str, path: str | Path, *, root: int = 0, slots: int | None = None) -> Algorithm:
     """Reads and carries out an algorithm file.
 
-    root: of rooted collectives, since the format does not name it. slots: sends that a connection holds. Raises
-    `FileError` for anything that the runtimes refuse, that waits forever, or that does not end as promised, and
-    `InfeasibleError` for a file too large to follow.
+    root: of rooted collectives, since the format does not name it. slots: buffers of a connection, by default
+    those of the protocol. Raises `FileError` for what the runtimes refuse, what waits forever or ends otherwise
+    than promised, and `InfeasibleError` for a file too large to follow.
     """
     algorithm, effort = read_text(text, path), Effort(path)
     for inside in [False] * algorithm.out_of_place + [True] * algorithm.in_place or [False]:
 
         def buffers(contents: Contents[programs.Value], inside: bool = inside) -> Buffers[programs.Value]:
-            return Buffers(algorithm, contents, effort, root=root, slots=slots, in_place=inside)
+            return Buffers(algorithm, contents, effort, root=root, in_place=inside)
 
         programs.check(path, buffers, f" ({'in' if inside else 'out of'} place)")
-    return algorithm
+    most = max((sum(step.count for step in steps) for steps in algorithm.steps.values()), default=1)
+    needed = 1 + bisect_left(range(1, most), True, key=lambda held: not _waiting(algorithm, held, effort))
+    held = slots or BUFFERS[algorithm.protocol][0]
+    if needed > held:
+        waiting = _waiting(algorithm, held, effort)
+        raise FileError(path, f"{waiting}: needs connections of {needed} buffers, and these have {held}")
+    return replace(algorithm, buffers=needed)
+
+
+def _waiting(algorithm: Algorithm, buffers: int, effort: Effort) -> str:
+    """The first thread block that waits forever where a connection has so many buffers, empty if all end.
+
+    What a block can do, it can do until it does: the order of the blocks changes nothing.
+    """
+    # Steps that a block has done, buffers that it moved in the next, and those in use on a connection.
+    done, moved, held = Counter[BlockId](), Counter[BlockId](), Counter[Connection]()
+    moving = True
+    while moving:
+        moving = False
+        for block, steps in algorithm.steps.items():
+            out, into = algorithm.connections(block)
+            while done[block] < len(steps) and not (step := steps[done[block]]).waits(block[0], done):
+                effort.spend(1)
+                sends, receives = step.kind in _SENDS, step.kind in _RECEIVES
+                left = -(-step.count // algorithm.fits) - moved[block]
+                now = min(left, buffers - held[out] if sends else left, held[into] if receives else left)
+                held[out] += now * sends
+                held[into] -= now * receives
+                moved[block] += now
+                moving = moving or now > 0 or not left
+                if now < left:
+                    break
+                done[block] += 1
+                moved[block] = 0
+    for block, steps in sorted(algorithm.steps.items()):
+        if done[block] < len(steps):
+            return f"{steps[done[block]].where}: thread block {block[1]} of GPU {block[0]} waits forever"
+    return ""
 
 
 def read_schedule(text: str, path: str | Path, topology: Topology, root: int = 0) -> Candidate:
@@ -107,96 +168,83 @@ def read_text(text: str, path: str | Path) -> Algorithm:
     """The algorithm in a file; raises `FileError` with the line for what a runtime's parser does not take."""
     root = safe_xml.parse(text, path, root="algo")
     safe_xml.check_places(path, root, _PARENTS)
-    for name in ("name", "proto", "coll", "nchannels", "inplace", "outofplace", "minBytes", "maxBytes"):
-        word(path, root, name)
-    if word(path, root, "proto") not in PROTOCOLS:
-        raise fault(path, root, f"proto must be one of {', '.join(PROTOCOLS)}")
-    collective = word(path, root, "coll")
+    name, protocol = word(path, root, "name"), word(path, root, "proto")
+    if protocol not in BUFFERS:
+        raise fault(path, root, f"proto must be one of {', '.join(BUFFERS)}")
+    # TACCL and the first runtime write an underscore.
+    collective = word(path, root, "coll").replace("reduce_scatter", "reducescatter")
     if collective not in COLLECTIVES:
         raise fault(path, root, f"coll={collective[:20]!r} is not one of {', '.join(COLLECTIVES)}")
     count = integer(path, root, "ngpus", low=1, high=_MOST_GPUS)
     channels = integer(path, root, "nchannels", low=1, high=MOST_CHANNELS)
-    if integer(path, root, "minBytes", low=0, high=2**62) > integer(path, root, "maxBytes", low=0, high=2**62):
+    least = integer(path, root, "minBytes", low=0, high=_LARGEST, default=0)
+    largest = integer(path, root, "maxBytes", low=0, high=_LARGEST, default=_LARGEST)
+    if least > largest:
         raise fault(path, root, "minBytes is more than maxBytes")
-    gpus = list(root.named("gpu"))
-    for number, gpu in enumerate(gpus):
-        if integer(path, gpu, "id", low=0, high=_MOST_GPUS) != number:
-            raise fault(path, gpu, f"id must be {number}: GPUs are numbered from 0 in order")
-    if len(gpus) != count:
-        raise fault(path, root, f"{len(gpus)} <gpu> for ngpus={count}")
     ends: dict[BlockId, tuple[int, int, int]] = {}
     steps: dict[BlockId, tuple[Step, ...]] = {}
-    sizes = tuple(_gpu(path, rank, gpu, count, channels, ends, steps) for rank, gpu in enumerate(gpus))
-    _check_connections(path, root, ends, steps, channels)
+    sizes: list[dict[str, int]] = []
+    for rank, gpu in enumerate(root.named("gpu")):
+        if integer(path, gpu, "id", low=0, high=_MOST_GPUS) != rank:
+            raise fault(path, gpu, f"id must be {rank}: GPUs are numbered from 0 in order")
+        sizes.append({b: integer(path, gpu, f"{b}_chunks", low=0, high=2**20) for b in "ios"})
+        for number, block in enumerate(gpu.named("tb")):
+            if integer(path, block, "id", low=0, high=10_000) != number:
+                raise fault(path, block, f"id must be {number}: thread blocks are numbered from 0 in order")
+            ends[rank, number], steps[rank, number] = _block(path, block, rank, count, channels, sizes[rank])
+    if len(sizes) != count:
+        raise fault(path, root, f"{len(sizes)} <gpu> for ngpus={count}")
     units = integer(path, root, "nchunksperloop", low=1, high=_MOST_UNITS)
-    inside, outside = (bool(integer(path, root, name, low=0, high=1)) for name in ("inplace", "outofplace"))
-    return Algorithm(word(path, root, "name"), collective, units, sizes, steps, inside, outside, ends)
-
-
-def _check_connections(
-    path: str | Path,
-    root: Element,
-    ends: dict[BlockId, tuple[int, int, int]],
-    steps: dict[BlockId, tuple[Step, ...]],
-    channels: int,
-) -> None:
-    """Every connection has one block at either end, with as many sends as receives."""
-    connections: dict[tuple[int, int, int], tuple[list[int], list[int]]] = {}
-    for (rank, number), (send, receive, channel) in ends.items():
-        kinds = [step.kind for step in steps[rank, number]]
-        if send >= 0:
-            connections.setdefault((rank, send, channel), ([], []))[0].append(sum(kind in _SENDS for kind in kinds))
-        if receive >= 0:
-            into = connections.setdefault((receive, rank, channel), ([], []))[1]
-            into.append(sum(kind in _RECEIVES for kind in kinds))
-    for (a, b, channel), (out, into) in connections.items():
-        if len(out) != 1 or len(into) != 1 or out != into:
-            raise fault(
-                path, root, f"connection {a}->{b} on channel {channel}: blocks that send {out}, that receive {into}"
-            )
-    if channels != 1 + max((channel for _, _, channel in ends.values()), default=0):
+    inside = bool(integer(path, root, "inplace", low=0, high=1))
+    outside = bool(integer(path, root, "outofplace", low=0, high=1, default=1 - inside))
+    # What TACCL and the first runtime do not know, and later ones demand.
+    lacks = tuple(later for later in ("outofplace", "minBytes", "maxBytes") if later not in root.attributes)
+    fits = max(1, BUFFERS[protocol][1] * units // max(1, largest))
+    algorithm = Algorithm(name, collective, units, tuple(sizes), steps, protocol, inside, outside, ends, lacks, fits)
+    if channels != algorithm.channels:
         raise fault(path, root, f"nchannels={channels}, but the highest channel is another")
+    _check_together(path, root, algorithm)
+    return algorithm
 
 
-def _gpu(
-    path: str | Path,
-    rank: int,
-    element: Element,
-    count: int,
-    channels: int,
-    ends: dict[BlockId, tuple[int, int, int]],
-    steps: dict[BlockId, tuple[Step, ...]],
-) -> dict[str, int]:
-    """The sizes of a GPU's buffers; ends and steps of its blocks are put beside those of the others."""
-    sizes = {b: integer(path, element, f"{b}_chunks", low=0, high=2**20) for b in "ios"}
-    blocks, used = list(element.named("tb")), Counter[int]()
-    for number, block in enumerate(blocks):
-        if integer(path, block, "id", low=0, high=10_000) != number:
-            raise fault(path, block, f"id must be {number}: thread blocks are numbered from 0 in order")
-        channel = integer(path, block, "chan", low=0, high=channels - 1)
-        used[channel] += 1
-        if used[channel] > MOST_BLOCKS:
-            raise fault(path, block, f"more than {MOST_BLOCKS} thread blocks on channel {channel}")
-        send, receive = (integer(path, block, name, low=-1, high=count - 1) for name in ("send", "recv"))
-        if rank in (send, receive):
-            raise fault(path, block, f"GPU {rank} is its own peer")
-        own = [_step(path, step, s, sizes, send, receive) for s, step in enumerate(block.named("step"))]
-        if len(own) > MOST_STEPS:
-            raise fault(path, block, f"{len(own)} steps; the runtimes take {MOST_STEPS}")
-        ends[rank, number], steps[rank, number] = (send, receive, channel), tuple(own)
-    for number in range(len(blocks)):
-        for step in steps[rank, number]:
-            if step.wait is None:
-                continue
-            other, position = step.wait
-            awaited = steps.get((rank, other), ())
+def _check_together(path: str | Path, root: Element, algorithm: Algorithm) -> None:
+    """A connection has one block at either end, with as many sends as receives; awaited steps are there."""
+    connections: defaultdict[Connection, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    used: Counter[tuple[int, int]] = Counter()
+    for (rank, number), steps in algorithm.steps.items():
+        ends = algorithm.connections((rank, number))
+        used[rank, ends[0][2]] += 1
+        for connection, end, kinds in zip(ends, (0, 1), (_SENDS, _RECEIVES), strict=True):
+            if min(connection) >= 0:
+                connections[connection][end].append(sum(step.kind in kinds for step in steps))
+        for (other, position), line in ((step.wait, step.line) for step in steps if step.wait):
+            awaited = algorithm.steps.get((rank, other), ())
+            what = f"<step>: waits for step {position} of block {other}, which"
             if other == number or position >= len(awaited):
-                raise FileError(
-                    path, f"<step>: waits for step {position} of block {other}, which is not there", step.line
-                )
+                raise FileError(path, f"{what} is not there", line)
             if not awaited[position].awaited:
-                raise FileError(path, f"<step>: step {position} of block {other} needs hasdep=1", step.line)
-    return sizes
+                raise FileError(path, f"{what} needs hasdep=1", line)
+    for (rank, channel), blocks in used.items():
+        if blocks > MOST_BLOCKS:
+            raise fault(path, root, f"over {MOST_BLOCKS} thread blocks of GPU {rank} on channel {channel}")
+    for (a, b, channel), (out, into) in connections.items():
+        if len(out) != 1 or out != into:
+            what = f"blocks that send {out}, that receive {into}"
+            raise fault(path, root, f"connection {a}->{b} on channel {channel}: {what}")
+
+
+def _block(
+    path: str | Path, element: Element, rank: int, count: int, channels: int, sizes: dict[str, int]
+) -> tuple[tuple[int, int, int], tuple[Step, ...]]:
+    """The ends and the steps of a thread block of a GPU with buffers of these sizes."""
+    channel = integer(path, element, "chan", low=0, high=channels - 1)
+    send, receive = (integer(path, element, name, low=-1, high=count - 1) for name in ("send", "recv"))
+    if rank in (send, receive):
+        raise fault(path, element, f"GPU {rank} is its own peer")
+    steps = tuple(_step(path, step, s, sizes, send, receive) for s, step in enumerate(element.named("step")))
+    if len(steps) > MOST_STEPS:
+        raise fault(path, element, f"{len(steps)} steps; the runtimes take {MOST_STEPS}")
+    return (send, receive, channel), steps
 
 
 def _step(path: str | Path, element: Element, position: int, sizes: dict[str, int], send: int, receive: int) -> Step:
@@ -227,24 +275,17 @@ def _step(path: str | Path, element: Element, position: int, sizes: dict[str, in
 
 
 class Buffers(Machine[V, Step]):
-    """The buffers of all GPUs and the connections between them.
+    """The buffers of all GPUs and what is under way between them.
 
-    slots: sends that a connection holds. In place, input and output share memory as NCCL's buffers do.
+    In place, input and output share memory as NCCL's buffers do.
     """
 
     def __init__(
-        self,
-        algorithm: Algorithm,
-        contents: Contents[V],
-        effort: Effort,
-        *,
-        root: int = 0,
-        slots: int = 1,
-        in_place: bool = False,
+        self, algorithm: Algorithm, contents: Contents[V], effort: Effort, *, root: int = 0, in_place: bool = False
     ) -> None:
-        self.ends, self.slots, self.in_place = algorithm.ends, slots, in_place
+        self.connections, self.in_place = algorithm.connections, in_place
         self.done: Counter[BlockId] = Counter()
-        self.queues: defaultdict[tuple[int, int, int], deque[list[V]]] = defaultdict(deque)
+        self.queues: defaultdict[Connection, deque[list[V]]] = defaultdict(deque)
         usual = Collective(algorithm.collective, root).buffers(algorithm.units, algorithm.ranks)
         # In place, a buffer that the file gives no chunks is part of the other.
         self.sizes = [
@@ -254,18 +295,12 @@ class Buffers(Machine[V, Step]):
         super().__init__(algorithm, contents, effort, root, [sizes["i"] for sizes in self.sizes])
 
     def waits_forever(self, block: BlockId) -> str:
-        return f"thread block {block[1]} of GPU {block[0]} waits forever"
-
-    def _connections(self, block: BlockId) -> tuple[deque[list[V]], deque[list[V]]]:
-        """Those that a block sends and receives on."""
-        send, receive, channel = self.ends[block]
-        return self.queues[block[0], send, channel], self.queues[receive, block[0], channel]
+        return f"thread block {block[1]} of GPU {block[0]} waits forever, whatever connections hold"
 
     def ready(self, block: BlockId, position: int) -> bool:
-        step, (out, into) = self.steps[block][position], self._connections(block)
-        if step.wait is not None and self.done[block[0], step.wait[0]] <= step.wait[1]:
-            return False
-        return not ((step.kind in _SENDS and len(out) >= self.slots) or (step.kind in _RECEIVES and not into))
+        step = self.steps[block][position]
+        empty = step.kind in _RECEIVES and not self.queues[self.connections(block)[1]]
+        return not (empty or step.waits(block[0], self.done))
 
     def place(self, rank: int, buffer: str, unit: int) -> tuple[int, str, int]:
         """As in `Machine`; in place, two buffers share it."""
@@ -283,11 +318,11 @@ class Buffers(Machine[V, Step]):
 
     def carry_out(self, block: BlockId, position: int) -> None:
         self.done[block] = position + 1
-        rank, (out, into) = block[0], self._connections(block)
+        rank, (out, into) = block[0], self.connections(block)
         step, added = self.steps[block][position], self.contents.added
         if step.kind == "nop":
             return
-        arrived = into.popleft() if step.kind in _RECEIVES else []
+        arrived = self.queues[into].popleft() if step.kind in _RECEIVES else []
         if arrived and len(arrived) != step.count:
             raise WrongStepError(f"receives {step.count} chunks where {len(arrived)} were sent")
         values = arrived
@@ -302,8 +337,7 @@ class Buffers(Machine[V, Step]):
         if step.kind in _WRITES:
             self.write(rank, *step.target, values)
         if step.kind in _SENDS:
-            send, _, channel = self.ends[block]
-            out.append(self.contents.sent(rank, send, channel, values, more=False))
+            self.queues[out].append(self.contents.sent(*out, values, more=False))
 
 
 # --- writing ------------------------------------------------------------------------------------------------------
@@ -366,14 +400,19 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     """The XML of a schedule, interpreted again under the runtimes' rules; see `registry.Format.export`."""
     most = most_channels(channels, MOST_CHANNELS, MOST_CHANNELS, "the runtimes have 32")
     plan = moves(schedule)
-    text = to_text(plan, f"{schedule.algorithm}_{plan.collective}_{plan.ranks}", most)
-    try:
-        read = check_text(text, "the exported file", root=plan.root)
-    except FileError as error:
-        raise InfeasibleError(
-            f"{error}: this schedule needs connections that hold more than one send. Take another algorithm="
-        ) from None
+    name = f"{schedule.algorithm}_{plan.collective}_{plan.ranks}"
+    # A step no longer than a connection holds goes out at once. Longer ones make shorter files, but may wait.
+    for longest in (MOST_COUNT, BUFFERS["Simple"][0]):
+        text = to_text(plan, name, most, longest)
+        try:
+            read = check_text(text, "the exported file", root=plan.root)
+            break
+        except FileError as error:
+            wrong = error
+    else:
+        raise InfeasibleError(f"{wrong}. Take another algorithm=")
     on_amd = schedule.topology.device(schedule.topology.members[0]).library == RCCL
+    held = counted_as(read.buffers, "buffer")
     notes = [*plan.notes, _FOR_RCCL if on_amd else _FOR_NCCL]
     if schedule.collective.rooted:
         notes.append(f"the root is rank {plan.root}, whatever the call says: the format does not name it")
@@ -387,7 +426,7 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         files={"": text},
         summary=f"{plan.collective} of {plan.ranks} GPUs in {counted_as(plan.units, 'chunk')}, "
         f"{counted_as(read.most_blocks, 'thread block')} on the busiest GPU, {counted_as(read.channels, 'channel')}",
-        facts=("every chunk ends where the collective promises, with one buffer a connection and in any order",),
+        facts=(f"every chunk ends where the collective promises, with {held} a connection and in any order",),
         environment=_RCCL_LOADS if on_amd else _MSCCL_LOADS,
         proof=("NCCL INFO Using MSCCL files from {folder}",)
         if on_amd
@@ -397,8 +436,8 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     )
 
 
-def to_text(plan: Moves, name: str, most: int = MOST_CHANNELS) -> str:
-    """The XML of a plan; more than `most` channels are folded onto those.
+def to_text(plan: Moves, name: str, most: int = MOST_CHANNELS, longest: int = MOST_COUNT) -> str:
+    """The XML of a plan; more than `most` channels are folded onto those. longest: step, in chunks.
 
     Raises `InfeasibleError` for more thread blocks or steps than the runtimes have.
     """
@@ -408,27 +447,22 @@ def to_text(plan: Moves, name: str, most: int = MOST_CHANNELS) -> str:
         for rank in {move.src, move.dst}:
             # In parts that a step can move, each data of its own: two GPUs that exchange something long would
             # otherwise wait for each other's last part before they take the first one.
-            if move.units <= MOST_COUNT:
-                parts = [move]
-            else:
-                parts = [
-                    replace(
-                        move,
-                        units=min(MOST_COUNT, move.units - start),
-                        reads=move.reads.after(start),
-                        into=move.into.after(start),
-                        operand=None if move.operand is None else move.operand.after(start),
-                        slot_read=f"{move.slot_read} from {start}",
-                        slot_written=f"{move.slot_written} from {start}",
-                    )
-                    for start in range(0, move.units, MOST_COUNT)
-                ]
-            own[rank] += parts
-    both = int(plan.aliased)
+            own[rank] += [
+                replace(
+                    move,
+                    units=min(longest, move.units - start),
+                    reads=move.reads.after(start),
+                    into=move.into.after(start),
+                    operand=None if move.operand is None else move.operand.after(start),
+                    slot_read=f"{move.slot_read} from {start}",
+                    slot_written=f"{move.slot_written} from {start}",
+                )
+                for start in range(0, move.units, longest)
+            ]
     used = 1 + max(number.values(), default=0)
     lines = [
         f'<algo name="{name}" proto="Simple" nchannels="{used}" nchunksperloop="{plan.units}" ngpus="{plan.ranks}" '
-        f'coll="{plan.collective}" inplace="{both}" outofplace="1" minBytes="0" maxBytes="4294967296">'
+        f'coll="{plan.collective}" inplace="{int(plan.aliased)}" outofplace="1" minBytes="0" maxBytes="4294967296">'
     ]
     # Rank by rank: a plan that the first one cannot hold costs no more than that one.
     for rank, mine in enumerate(own):

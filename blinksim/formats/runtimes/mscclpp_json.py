@@ -32,17 +32,18 @@ from blinksim.formats.registry import Format
 from blinksim.graphs.connectivity import UnionFind
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import Schedule
-from blinksim.textio.strict_json import Entry, parse
+from blinksim.textio.strict_json import Entry
 from blinksim.textio.text_table import count as counted_as
 from blinksim.textio.whole_files import Exported
 from blinksim.topology.graph import Topology
 
 MOST_OPERATIONS, MOST_BARRIERS, MOST_CHANNELS_OF_A_BLOCK = 64, 16, 16
+ALIGNMENT = 16
 _OPTIONAL = {
     "reuse_resources": False,
     "num_threads_per_block": 1024,
     "use_double_scratch_buffer": False,
-    "buffer_alignment": 16,
+    "buffer_alignment": ALIGNMENT,
     "min_message_size": 0,
     "max_message_size": 2**64 - 1,
 }
@@ -76,11 +77,6 @@ class Plan(Program[Operation]):
         return sum(self.twin[rank, other][0] == peer for other in range(channel))
 
 
-def check_text(text: str, path: str | Path, *, root: int = 0) -> Plan:
-    """As `check`, for the text of a plan."""
-    return check(parse(path, text.encode("utf-8"), "plan"), path, root=root)
-
-
 def check(document: object, path: str | Path, *, root: int = 0) -> Plan:
     """Reads and carries out the plan in a JSON document.
 
@@ -104,13 +100,8 @@ def read_schedule(document: object, path: str | Path, topology: Topology, root: 
 # --- reading ------------------------------------------------------------------------------------------------------
 
 
-def read_text(text: str, path: str | Path) -> Plan:
-    """The plan in a file; raises `FileError` naming the key that is wrong."""
-    return read(parse(path, text.encode("utf-8"), "plan"), path)
-
-
 def read(document: object, path: str | Path) -> Plan:
-    """The plan in a JSON document; raises as `read_text`."""
+    """The plan in a JSON document; raises `FileError` naming the key that is wrong."""
     fields = Entry(path, "", document).fields(("name", "collective", "protocol", "inplace", "gpus"), _OPTIONAL)
     name = fields["name"].text()
     collective = fields["collective"].text()
@@ -292,7 +283,6 @@ class Memory(Machine[V, Operation]):
 
 Connection = tuple[int, int, int]
 Numbered = tuple[int, Move]
-ALIGNMENT = 16
 # Thread blocks wait for each other, so all must run at once: one on every multiprocessor of the smallest GPU (V100).
 MOST_BLOCKS = 80
 
@@ -315,7 +305,7 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     plan = moves(schedule)
     text = to_text(plan, f"{schedule.algorithm}_{plan.collective}_{plan.ranks}")
     try:
-        read = check_text(text, "the exported plan", root=plan.root)
+        read = check(json.loads(text), "the exported plan", root=plan.root)
     except FileError as error:
         raise InfeasibleError(f"{error}: this schedule is not expressible as a plan. Take format=msccl-xml") from None
     size, scratch = ALIGNMENT * plan.units, Fraction(max(sizes["s"] for sizes in read.sizes), plan.units)
@@ -357,11 +347,7 @@ def to_text(plan: Moves, name: str) -> str:
         "collective": plan.collective,
         "protocol": "Simple",
         "inplace": False,
-        "reuse_resources": False,
-        "num_threads_per_block": 1024,
-        "use_double_scratch_buffer": False,
-        "buffer_alignment": ALIGNMENT,
-        "min_message_size": 0,
+        **_OPTIONAL,
         "max_message_size": 2**32 - 1,
         "gpus": gpus,
     }
