@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -30,6 +30,8 @@ NOMINAL = "nominal"
 _YAML = (".yaml", ".yml")
 _XML = (".xml",)
 _TEXT = (".txt", ".log")
+# How the source of a machine begins that was read from what it says of itself.
+_RECORDED = ("NCCL topology file ", "nvidia-smi topo -m in ")
 # What a machine is called that has no file to be called after.
 _STDIN_NAME = "stdin"
 
@@ -65,7 +67,7 @@ def load(
         every node, one that names a device of the cluster (``n0.gpu0``) only that.
     like : str or path, optional
         The machine that an NCCL topology file is of, for files that leave out GPUs, NVLinks or network ports:
-        these are taken from it.
+        these are taken from it. Of text of nvidia-smi only the GPUs and their NVLinks are kept.
 
     Returns
     -------
@@ -139,7 +141,7 @@ def this_machine(rates: RatesName | str = "nominal") -> Topology:
         text += done.stdout if done.returncode == 0 or arguments[0] == "topo" else ""
     if not nvidia_smi.looks_like(text):
         raise MissingError(f"nvidia-smi lists no GPUs; {advice}")
-    return replace(_imported(lambda at: nvidia_smi.read_text(text, HERE, at), rates), loaded_from=(HERE, rates))
+    return replace(_described(HERE, _TEXT, rates, text), loaded_from=(HERE, rates))
 
 
 def as_topology(machine: MachineLike) -> Topology:
@@ -168,6 +170,8 @@ def assemble(node: Topology, nodes: int = 1, edits: Sequence[str] = ()) -> Topol
 def check(machine: MachineLike) -> list[Finding]:
     """Check a machine against the rules that ``blinksim topo check --rules`` lists.
 
+    A machine read from NCCL's topology file or from nvidia-smi is also compared with those of the catalogue.
+
     Parameters
     ----------
     machine : str, path or Topology
@@ -192,10 +196,12 @@ def check(machine: MachineLike) -> list[Finding]:
     >>> [finding.rule for finding in bs.check(machine.replace("nvlink", latency=0, overhead=0))]
     ['latency-given']
     """
+    from blinksim.formats.shipped import known_gpus
     from blinksim.topology import rules
 
     topology = as_topology(machine)
-    return rules.check(topology, lambda keys: _place(topology, keys))
+    found = rules.check(topology, lambda keys: _place(topology, keys))
+    return found + (known_gpus.compare(topology) if topology.source.startswith(_RECORDED) else [])
 
 
 def _place(topology: Topology, keys: tuple[str, ...]) -> str:
@@ -243,8 +249,7 @@ def assumptions(machine: MachineLike) -> list[str]:
 
 def remarks(topology: Topology) -> list[str]:
     """What was assumed of a machine that a topology file or a table describes, or passed over in it."""
-    origin, *notes = topology.source.split("; ")
-    return notes if origin.startswith(("NCCL topology file ", "nvidia-smi topo -m in ")) else []
+    return topology.source.split("; ")[1:] if topology.source.startswith(_RECORDED) else []
 
 
 def _names_a_node(edit: str) -> bool:
@@ -269,12 +274,8 @@ def _node(name: str, rates: str) -> Topology:
     suffix = Path(name).suffix.lower()
     if suffix in _YAML:
         return _from_yaml(Path(name), rates)
-    if suffix in _XML:
-        from blinksim.nccl.files import topo_read
-
-        return _imported(lambda at: topo_read.read(name, at), rates)
-    if suffix in _TEXT:
-        return _from_smi(name, rates)
+    if suffix in (*_XML, *_TEXT):
+        return _described(name, _XML if suffix in _XML else _TEXT, rates)
     generated = _from_form(name, rates)
     if generated is not None:
         return generated
@@ -282,7 +283,7 @@ def _node(name: str, rates: str) -> Topology:
         path = catalogue_file(name)
     except InputError:
         if os.path.isfile(name) and _is_smi(name):
-            return _from_smi(name, rates)
+            return _described(name, _TEXT, rates)
         if os.path.exists(name):
             raise FileError(
                 name, "a machine is read from files that end in .yaml, .yml, .xml, or from `nvidia-smi topo -m` text"
@@ -296,15 +297,17 @@ def _node(name: str, rates: str) -> Topology:
 
 
 def _completed(name: str, rates: str, like: str | os.PathLike[str]) -> Topology:
-    """The machine in a topology file that leaves things out."""
-    from blinksim.nccl.files import topo_read
+    """The machine in a topology file that leaves things out, or in text of nvidia-smi, which does."""
+    from blinksim.formats.shipped import known_gpus
 
-    if Path(name).suffix.lower() not in _XML:
+    if Path(name).suffix.lower() in _XML:
+        return _described(name, _XML, rates, like=load(like))
+    if Path(name).suffix.lower() not in _TEXT and not _is_smi(name):
         raise InputError(
-            f"{name} is no topology file (.xml); like={os.fspath(like)} completes what such a file leaves out"
+            f"{name} is neither a topology file (.xml) nor text of nvidia-smi; "
+            f"like={os.fspath(like)} completes what these leave out"
         )
-    other = load(like)
-    return _imported(lambda at: topo_read.read(name, at, other), rates)
+    return known_gpus.completed(_described(name, _TEXT, NOMINAL), load(like, rates=rates))
 
 
 def _unknown_form(name: str) -> InputError:
@@ -319,15 +322,7 @@ def _from_stdin(rates: str) -> Topology:
     if not text.strip():
         raise FileError(text_files.shown(STDIN), "is empty; a machine is read as in: nvidia-smi topo -m | blinksim … -")
     kind = _kind_of(text)
-    if kind is _XML:
-        from blinksim.nccl.files import topo_read
-
-        return _imported(lambda at: topo_read.read_text(text, _STDIN_NAME, at), rates)
-    if kind is _TEXT:
-        from blinksim.formats import nvidia_smi
-
-        return _imported(lambda at: nvidia_smi.read_text(text, _STDIN_NAME, at), rates)
-    return _from_yaml(Path(STDIN), rates)
+    return _from_yaml(Path(STDIN), rates) if kind is _YAML else _described(_STDIN_NAME, kind, rates, text)
 
 
 def _kind_of(text: str) -> tuple[str, ...]:
@@ -337,20 +332,22 @@ def _kind_of(text: str) -> tuple[str, ...]:
     return _XML if text.lstrip().startswith("<") else _TEXT if nvidia_smi.looks_like(text) else _YAML
 
 
-def _imported(read: Callable[[str], Topology], rates: str) -> Topology:
-    """A machine whose file holds no tables of rates, at the rates that it is given."""
-    from blinksim.formats.shipped.known_gpus import with_constants
+def _described(
+    name: str, kind: tuple[str, ...], rates: str, text: str | None = None, like: Topology | None = None
+) -> Topology:
+    """The machine in a topology file or text of nvidia-smi, neither of which holds rates, at those given.
 
-    table = _rates_file(rates) or shared_rates().get(rates)
-    if table is not None:
-        return rate_tables.apply(read(NOMINAL), table)
-    return with_constants(read(NOMINAL if rates == MEASURED else rates), rates)
-
-
-def _from_smi(name: str, rates: str) -> Topology:
+    text: what the file called `name` holds, if it is none.
+    """
     from blinksim.formats import nvidia_smi
+    from blinksim.formats.shipped.known_gpus import with_constants
+    from blinksim.nccl.files import topo_read
 
-    return _imported(lambda at: nvidia_smi.read(name, at), rates)
+    reader, more = (topo_read, (like,)) if kind is _XML else (nvidia_smi, ())
+    table = _rates_file(rates) or shared_rates().get(rates)
+    at = NOMINAL if table is not None or rates == MEASURED else rates
+    machine = reader.read(name, at, *more) if text is None else reader.read_text(text, name, at, *more)
+    return with_constants(machine, rates) if table is None else rate_tables.apply(machine, table)
 
 
 def _is_smi(name: str) -> bool:

@@ -212,7 +212,8 @@ class TopoShow(Options, run="blinksim.cli.topo:show"):
 class TopoCheck(Options, run="blinksim.cli.topo:check"):
     """Check a machine against the rules.
 
-    Check a machine against the rules; exit status 1 if one of them finds an error.
+    Check a machine against the rules; exit status 1 if one of them finds an error. One that was read from
+    topo.xml or nvidia-smi is also compared with the machine of the catalogue that it resembles.
 
     Options:
       rules: List the rules instead.
@@ -234,7 +235,7 @@ class TopoImport(Options, run="blinksim.cli.topo:import_machine"):
     Options:
       output: Where to write the machine file.  [default: standard output]
       rates: Rates to write down: nominal or nccl.
-      like: The machine that FILE is of: GPUs, NVLinks and ports that FILE leaves out.
+      like: The machine that FILE is of: what FILE leaves out, such as the network.
 
     Example:
       blinksim topo import topo.xml -o my-machine.yaml

@@ -44,13 +44,9 @@ def write(topology: Topology) -> str:
     if fabric:
         counts.setdefault(fabric.kind, Counter([(fabric.lane_bandwidth, fabric.latency, fabric.overhead)]))
     classes = {kind: numbers.most_common(1)[0][0] for kind, numbers in counts.items()}
-    head: dict[str, Any] = {"name": topology.name}
-    if topology.source.strip():
-        head["source"] = topology.source
-    if topology.rates != "nominal":
-        head["rates"] = topology.rates
-    if topology.nodes != 1:
-        head["nodes"] = topology.nodes
+    usual = {"name": "", "source": "", "rates": "nominal", "nodes": 1}
+    stated = {key: getattr(topology, key) for key in usual}
+    head = {key: value for key, value in stated.items() if str(value).strip() != str(usual[key])}
     origin = topology.source if topology.source.strip() and len(topology.source) < 2000 else f"as in {topology.name}"
     table = {
         kind: {
@@ -113,9 +109,7 @@ def _links(links: tuple[Link, ...], classes: Mapping[str, _Numbers]) -> list[dic
     position = 0
     while position < len(links):
         link = links[position]
-        back = Link(
-            link.dst, link.src, link.kind, link.lane_bandwidth, link.lanes, link.latency, link.overhead, link.bus
-        )
+        back = replace(link, src=link.dst, dst=link.src)
         both = position + 1 < len(links) and links[position + 1] == back
         row: dict[str, Any] = {"between": [link.src, link.dst]} if both else {"from": link.src, "to": link.dst}
         row["class"] = link.kind
@@ -156,7 +150,7 @@ def _own(numbers: _Numbers, usual: _Numbers) -> dict[str, str]:
 MAX_DEVICES = name_ranges.MOST_NAMES
 MAX_LINKS = 200_000
 # Machines that are cached as they were read last.
-_MOST_CACHED = 32
+_MOST_CACHED = 64
 # Links that are compared when symmetries are checked, over all of them.
 _MOST_COMPARED = 2_000_000
 KEYS = (

@@ -29,7 +29,7 @@ from blinksim.topology.graph import Device, Link, Topology
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _HEADER = re.compile(r"^\s*GPU0(?:\s|$)")
 _LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,40}")
-_GPU = re.compile(r"GPU([0-9]{1,4})")
+_GPU = re.compile(r"GPU[0-9]{1,4}")
 _NVLINKS = re.compile(r"NV([0-9]{1,3})")
 _LEGEND = re.compile(r"^\s*(NIC[0-9]{1,4}):\s+(\S{1,60})\s*$")
 _MODEL = re.compile(r"^GPU ([0-9]{1,4}): (.{1,80}?) \(UUID:")
@@ -91,7 +91,7 @@ class SmiTable:
     @property
     def gpus(self) -> list[str]:
         """The labels of GPUs, in the table's order."""
-        return [label for label in self.labels if gpu_number(label) is not None]
+        return [label for label in self.labels if _GPU.fullmatch(label)]
 
     def lanes(self, gpu: str, other: str) -> int:
         """The number of NVLinks that the table shows between two GPUs."""
@@ -152,12 +152,6 @@ class SmiTable:
         named = next((self.models[number] for number in sorted(self.models)), "")
         why = f"the model {named!r} is not known here" if named else "the text names no model"
         return [*notes, f"{why}: put what nvidia-smi -L prints above the table"] if notes else []
-
-
-def gpu_number(label: str) -> int | None:
-    """3 for ``GPU3``, None for what is no GPU."""
-    match = _GPU.fullmatch(label)
-    return int(match[1]) if match else None
 
 
 def parse(text: str, path: str | Path) -> SmiTable:
@@ -234,11 +228,11 @@ def read(path: str | Path, rates: str = "nominal") -> Topology:
 def read_text(text: str, path: str | Path, rates: str = "nominal") -> Topology:
     """The machine that the table of `nvidia-smi topo -m` in `text` describes.
 
-    rates: ``nominal`` (data sheets) or ``nccl`` (what NCCL computes with), both from ``models/link_rates.yaml``; the
-    table holds none. `path` names the machine and stands in messages. Devices: ``gpu<n>``, ``nic<n>``, ``cpu<n>``,
-    ``pcie<n>`` and ``nvswitch``. GPUs of unknown model count as those that have as many NVLinks, and `source` says so.
-    PCIe ports are taken for generation 3 with 16 lanes, as NCCL takes unknown ones. There is no fabric: the table has
-    no network speeds.
+    rates: ``nominal`` (data sheets) or ``nccl`` (what NCCL computes with), both from
+    ``models/link_rates.yaml``; the table holds none. `path` names the machine and stands in messages. Devices:
+    ``gpu<n>``, ``nic<n>``, ``cpu<n>``, ``pcie<n>`` and ``nvswitch``. GPUs of unknown model count as those that
+    have as many NVLinks, and `source` says so. PCIe ports are taken for generation 3 with 16 lanes, as NCCL takes
+    unknown ones. There is no fabric: the table has no network speeds.
 
     Raises `FileError` with the line for anything that is no such table, and `InputError` for other rates.
     """
@@ -250,10 +244,9 @@ class _Builder:
 
     def __init__(self, path: str | Path, table: SmiTable, rates: link_rates.LinkRates) -> None:
         self.path, self.table, self.rates = path, table, rates
-        self.name = {
-            label: f"nic{position - len(table.gpus)}" if (gpu := gpu_number(label)) is None else f"gpu{gpu}"
-            for position, label in enumerate(table.labels)
-        }
+        self.name = {gpu: f"gpu{int(gpu[3:])}" for gpu in table.gpus}
+        nics = [label for label in table.labels if label not in self.name]
+        self.name |= {nic: f"nic{number}" for number, nic in enumerate(nics)}
         self.links: list[Link] = []
         self.devices: list[Device] = []
 

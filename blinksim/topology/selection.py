@@ -159,12 +159,8 @@ def select(
         for device in topology.devices
         if not device.holds or device.name in keep
     ]
-    roles: dict[str, Any] = {
-        "members": chosen,
-        "relays": helpers,
-        "collective_links": classes,
-        "inter_node_links": (),
-    }
+    roles: dict[str, Any] = {"members": chosen, "relays": helpers}
+    roles |= {"collective_links": classes, "inter_node_links": ()}
     if len(devices) == len(topology.devices) and not forwarding and {*classes} == {*topology.link_classes}:
         result = regarded(topology, **roles).pruned()
     else:

@@ -1,17 +1,21 @@
-"""Recorded machines get what was measured of the same GPUs and NVLinks."""
+"""Recorded machines get what was measured of the same GPUs and NVLinks, and are compared with the catalogue's."""
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from blinksim.answers.project import project
 from blinksim.errors import InputError
+from blinksim.formats import machine_yaml
 from blinksim.formats.shipped import known_gpus
-from blinksim.formats.shipped.machine_names import catalogue_file
+from blinksim.formats.shipped.machine_names import catalogue_file, names
 from blinksim.machines import check, load
 from blinksim.question import Question
+from blinksim.topology.graph import Topology
 
 TOPO = Path("tests/data/captures/h200x8/topo.xml")
 SMI = Path("tests/data/captures/h200x8/smi_topo.txt")
@@ -64,3 +68,107 @@ def test_names_of_drivers_lead_to_constants() -> None:
     # Derived, not measured.
     assert known_gpus.execution_rates("NVIDIA H100 80GB HBM3") is None
     assert known_gpus.execution_rates("NVIDIA H100 PCIe") is None
+
+
+# A DGX-1V as nvidia-smi prints it: the NVLinks of each pair, without the adapters.
+DGX1 = """
+      GPU0 GPU1 GPU2 GPU3 GPU4 GPU5 GPU6 GPU7 CPU Affinity
+GPU0  X    NV1  NV1  NV2  NV2  SYS  SYS  SYS  0-19
+GPU1  NV1  X    NV2  NV1  SYS  NV2  SYS  SYS  0-19
+GPU2  NV1  NV2  X    NV2  SYS  SYS  NV1  SYS  0-19
+GPU3  NV2  NV1  NV2  X    SYS  SYS  SYS  NV1  0-19
+GPU4  NV2  SYS  SYS  SYS  X    NV1  NV1  NV2  20-39
+GPU5  SYS  NV2  SYS  SYS  NV1  X    NV2  NV1  20-39
+GPU6  SYS  SYS  NV1  SYS  NV1  NV2  X    NV2  20-39
+GPU7  SYS  SYS  SYS  NV1  NV2  NV1  NV2  X    20-39
+
+"""
+V100S = "".join(f"GPU {number}: Tesla V100-SXM2-32GB (UUID: GPU-{number})\n" for number in range(8))
+
+
+def with_cells(text: str, cells: dict[tuple[int, int], str]) -> str:
+    """The table with other connections between pairs."""
+    lines = text.splitlines()
+    at = next(number for number, line in enumerate(lines) if "GPU0 GPU1" in line)
+    rows = [line.split() for line in lines[at + 1 : at + 9]]
+    for (a, b), cell in cells.items():
+        rows[a][b + 1] = rows[b][a + 1] = cell
+    return "\n".join([*lines[: at + 1], *map(" ".join, rows), *lines[at + 9 :]]) + "\n"
+
+
+@pytest.mark.parametrize("models", [V100S, ""])
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ({}, ""),
+        (
+            {(0, 3): "PHB", (4, 7): "NV1"},
+            "3 lanes fewer than dgx1-v100: gpu0-gpu3 (2 lanes), gpu4-gpu7 (1 lane)",
+        ),
+        ({(0, 1): "PIX"}, "1 lane fewer than dgx1-v100: gpu0-gpu1 (1 lane)"),
+        ({(0, 7): "NV1"}, ""),  # wired in another way: no DGX-1
+    ],
+)
+def test_nvlinks_that_a_recorded_machine_lacks_are_named(
+    models: str, cells: dict[tuple[int, int], str], message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "box.txt"
+    file.write_text(models + with_cells(DGX1, cells))
+    assert [found.message for found in check(str(file)) if found.rule == "as-in-catalogue"] == (
+        [message] * bool(message)
+    )
+
+
+def test_gpus_without_nvlinks_are_compared_with_none(tmp_path: Path) -> None:
+    file = tmp_path / "box.txt"
+    file.write_text(V100S + with_cells(DGX1, {(a, b): "SYS" for b in range(8) for a in range(b)}))
+    assert check(str(file)) == []
+
+
+@pytest.mark.parametrize("name", [name for name in names() if "nvlink" in load(name).link_classes])
+def test_lost_lanes_of_every_machine_are_found_again(name: str) -> None:
+    """Machines of the catalogue with lost NVLinks, as if they had been read from nvidia-smi."""
+    whole, chance = load(name), random.Random(name)
+    links = [link for link in whole.links if link.kind == "nvlink" and link.src in whole.members]
+    first = {frozenset((link.src, link.dst)): link for link in reversed(links)}
+    lost = {link: chance.randint(1, link.lanes) for link in chance.sample(list(first.values()), 2)}
+    broken = whole
+    for link, lanes in lost.items():
+        ends = f"{link.src}-{link.dst}"
+        left = link.lanes - lanes
+        broken = broken.degrade(ends, lanes=left) if left else broken.without(ends)
+    assert known_gpus.lacking(broken, whole) == lost
+    assert known_gpus.lacking(whole, broken) is None
+    assert wires(known_gpus.completed(broken, whole)) == wires(broken)
+    recorded = replace(broken, source="nvidia-smi topo -m in box.txt")
+    (found,) = [one for one in check(recorded) if one.rule == "as-in-catalogue"]
+    lanes_of, machine = found.message.split(": ")[0].split(" fewer than ")
+    assert lanes_of.split()[0] == str(sum(lost.values()))
+    assert known_gpus.lacking(broken, load(machine)) is not None
+    for link, lanes in lost.items():
+        assert f"{link.src}-{link.dst} ({lanes} lane" in found.message.replace("nvswitch0", link.dst)
+
+
+def wires(machine: Topology) -> list[tuple[str, str, str, int]]:
+    return sorted((link.src, link.dst, link.kind, link.lanes) for link in machine.links)
+
+
+def test_text_of_nvidia_smi_is_completed_from_the_machine_that_it_is_of(tmp_path: Path) -> None:
+    file, written = tmp_path / "box.txt", tmp_path / "box.yaml"
+    file.write_text(V100S + with_cells(DGX1, {(0, 3): "PHB", (4, 7): "NV1"}))
+    found = load(str(file), like="dgx1-v100")
+    expected = load("dgx1-v100", edits=["without gpu0-gpu3", "degrade gpu4-gpu7 lanes=1"])
+    assert wires(found) == wires(expected)
+    assert found.fabric == expected.fabric
+    assert found.name == "box"
+    assert found.source.endswith("; completed as dgx1-v100 without 3 lanes")
+    # At NCCL's rates, and as a file.
+    assert (
+        load(str(file), like="dgx1-v100", rates="nccl").links
+        == load("dgx1-v100", rates="nccl", edits=["without gpu0-gpu3", "degrade gpu4-gpu7 lanes=1"]).links
+    )
+    written.write_text(machine_yaml.write(found))
+    assert wires(load(written)) == wires(expected)
+    assert [one.rule for one in check(str(written))] == ["as-in-catalogue"]
+    with pytest.raises(InputError, match="box has other NVLinks than dgx1-p100; name the machine that it is"):
+        load(str(file), like="dgx1-p100")

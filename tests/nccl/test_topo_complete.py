@@ -128,7 +128,7 @@ def test_what_a_template_lacks_is_named() -> None:
         FileError, match=r"names no GPU.*8 PCIe devices of a GPU's class without a <gpu>; 8 network adapters"
     ):
         read_text(BRIDGED, "ndv5.xml")
-    with pytest.raises(InputError, match=r"hgx-h200 is no topology file \(.xml\); like=nd-h100-v5 completes"):
+    with pytest.raises(InputError, match=r"hgx-h200 is neither a topology file \(.xml\) nor text"):
         bs.load("hgx-h200", like="nd-h100-v5")
 
 

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InputError
-from blinksim.formats import machine_yaml
-from blinksim.formats.shipped.known_gpus import known_gpu, named
-from blinksim.formats.shipped.machine_names import catalogue_file
+from blinksim.formats.shipped.known_gpus import model, named
 from blinksim.machines import MachineLike, as_topology
 from blinksim.nccl.logs import tests_log
 from blinksim.topology.elements import Device
@@ -151,19 +149,11 @@ def members_of(run: Run, machine: Topology) -> tuple[str, ...]:
 
 def other_gpus(run: Run, machine: Topology) -> str:
     """What to say if the log names GPUs of another model than the machine's; empty if it does not, or none is known."""
-    own = {_model(machine.device(name)) for name in machine.members} - {""}
+    own = {model(machine.device(name)) for name in machine.members} - {""}
     for name in dict.fromkeys(place.name for place in run.places):
-        if own and named(name) and _model(Device("gpu", "gpu", attributes={"model": name})) not in own:
+        if own and named(name) and model(Device("gpu", "gpu", attributes={"model": name})) not in own:
             return f"{run.path}: ran on {name}, and the GPUs of {machine.name} are {', '.join(sorted(own))}"
     return ""
-
-
-def _model(device: Device) -> str:
-    """The model of a GPU as the catalogue has it, without form and memory: ``H100`` of ``NVIDIA H100 80GB HBM3``."""
-    known = known_gpu(device)
-    twin = None if known is None else machine_yaml.read(catalogue_file(known.machine))
-    device = device if twin is None else twin.device(twin.members[0])
-    return str(device.attributes.get("model", "")).partition("-")[0]
 
 
 def check_members(run: Run, topology: Topology) -> None:

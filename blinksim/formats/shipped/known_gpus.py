@@ -1,11 +1,13 @@
-"""GPU models of recorded machines, by ``models/gpus.yaml``, and the constants measured on such GPUs.
+"""Recorded machines and their like in the catalogue: GPU models, measured constants, what is missing.
 
-NCCL's topology files give PCI numbers and ``nvidia-smi`` model names. A machine with the GPUs and NVLinks of
-one in the catalogue, its twin, runs programs and NCCL as that one was measured to.
+NCCL's topology files give PCI numbers and ``nvidia-smi`` model names, which ``models/gpus.yaml`` knows. A
+machine with the GPUs and NVLinks of one in the catalogue, its twin, runs programs and NCCL as that one was
+measured to.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -14,15 +16,18 @@ from blinksim import data_files
 from blinksim.errors import InputError
 from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import ClassRates, RateTable
-from blinksim.formats.shipped.machine_names import MEASURED, catalogue_file, measured_rates, outline
+from blinksim.formats.shipped.machine_names import MEASURED, catalogue_file, measured_rates, names, outline
 from blinksim.textio import yaml_nodes
-from blinksim.topology.elements import Device
+from blinksim.textio.text_table import count
+from blinksim.topology.elements import Device, Link
 from blinksim.topology.graph import Topology
+from blinksim.topology.rules import Finding, listed
 
 if TYPE_CHECKING:
     from blinksim.timing.measured_constants import ExecutionRates
 
 _NVIDIA, _OWN = "10de", "nvlink"
+_BETWEEN_GPUS = (_OWN, "xgmi")
 _OTHERS = "take nominal or nccl, or a rates file"
 
 
@@ -94,6 +99,73 @@ def known_gpu(device: Device) -> KnownGpu | None:
         return named(str(given["model"]))
     vendor, number = (str(given.get(key, "")).lower().removeprefix("0x") for key in ("vendor", "device"))
     return next((gpu for gpu in known_gpus() if number in gpu.pci), None) if vendor == _NVIDIA else None
+
+
+def model(device: Device) -> str:
+    """The model of a GPU as the catalogue has it, without form and memory: ``H100``."""
+    known = known_gpu(device)
+    twin = None if known is None else machine_yaml.read(catalogue_file(known.machine))
+    device = device if twin is None else twin.device(twin.members[0])
+    return str(device.attributes.get("model", "")).partition("-")[0]
+
+
+def lacking(recorded: Topology, whole: Topology) -> dict[Link, int] | None:
+    """The lanes between GPUs and to switches that `whole` has and `recorded` lacks; None where it has others.
+
+    All switches count as one, and a link between two GPUs for both its directions.
+    """
+    had, has = (
+        {
+            frozenset((link.src, link.dst if link.dst in machine.members else "")): link
+            for link in reversed(machine.links)
+            if link.kind in _BETWEEN_GPUS and link.src in machine.members
+        }
+        for machine in (recorded, whole)
+    )
+    lanes = {ends: link.lanes for ends, link in had.items()}
+    fewer = {link: link.lanes - lanes.pop(ends, 0) for ends, link in reversed(has.items())}
+    if lanes or min(fewer.values(), default=0) < 0:
+        return None
+    return {link: count for link, count in fewer.items() if count}
+
+
+def compare(recorded: Topology) -> list[Finding]:
+    """What a recorded machine lacks of the nearest one in the catalogue with as many of the same GPUs.
+
+    GPUs of unknown model are the same by their compute capability.
+    """
+    gpu, found = recorded.device(recorded.members[0]), list[tuple[int, str, dict[Link, int]]]()
+    key: Callable[[Device], object] = model if model(gpu) else lambda device: device.attributes.get("sm")
+    for name in dict.fromkeys([*(known.machine for known in known_gpus()), *names()]):
+        whole = machine_yaml.read(catalogue_file(name))
+        if whole.ranks == recorded.ranks and key(whole.device(whole.members[0])) == key(gpu) is not None:
+            fewer = lacking(recorded, whole)
+            found += [] if fewer is None else [(sum(fewer.values()), name, fewer)]
+            if fewer == {}:
+                break
+    lanes, name, fewer = min(found, key=lambda entry: entry[0], default=(0, "", {}))
+    if not lanes or not {*_BETWEEN_GPUS} & {*recorded.link_classes}:
+        return []
+    ends = listed(f"{link.src}-{link.dst} ({count(fewer[link], 'lane')})" for link in fewer)
+    cure = "see whether these links are down (nvidia-smi nvlink -s)"
+    return [Finding("as-in-catalogue", "warning", f"{count(lanes, 'lane')} fewer than {name}: {ends}", cure)]
+
+
+def completed(recorded: Topology, like: Topology) -> Topology:
+    """The GPUs of `like` that were recorded, with all that `like` has but the lanes that `recorded` lacks.
+
+    Raises `InputError` if `like` has not all of its GPUs and NVLinks.
+    """
+    machine = like.subset(recorded.members)
+    fewer = lacking(recorded, machine)
+    if fewer is None:
+        raise InputError(f"{recorded.name} has other NVLinks than {like.name}; name the machine that it is")
+    for link, lanes in fewer.items():
+        ends, left = f"{link.src}-{link.dst}", link.lanes - lanes
+        machine = machine.degrade(ends, lanes=left) if left else machine.without(ends)
+    less = f" without {count(sum(fewer.values()), 'lane')}" if fewer else ""
+    source = f"{recorded.source.partition('; ')[0]}; completed as {like.name}{less}"
+    return replace(machine, name=recorded.name, source=source, edits=())
 
 
 def _ports(topology: Topology) -> set[tuple[object, bool, int]]:

@@ -34,15 +34,7 @@ from blinksim.nccl.export.lines import (
     ring_on_nodes,
 )
 from blinksim.nccl.families import PATTERN_BALANCED_TREE, PATTERN_RING, PATTERN_TREE, RING, TREE
-from blinksim.nccl.files.graph_file import (
-    MOST_CHANNELS,
-    PORTABLE_CHANNELS,
-    Graph,
-    GraphFile,
-    check,
-    log_lines,
-    to_text,
-)
+from blinksim.nccl.files.graph_file import MOST_CHANNELS, PORTABLE_CHANNELS, Graph, GraphFile, check, log_lines, to_text
 from blinksim.nccl.files.graph_rules import Communicator, judge
 from blinksim.nccl.files.nccl_xml import Release
 from blinksim.schedule.loads import rate

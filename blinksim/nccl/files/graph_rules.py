@@ -14,15 +14,7 @@ from itertools import pairwise
 
 from blinksim.errors import InputError
 from blinksim.nccl.families import FAMILY_NAMES, FAMILY_PATTERNS, NVLS, PATTERN_SPLIT_TREE, PATTERN_TREE, RING, TREE
-from blinksim.nccl.files.nccl_xml import (
-    SYSTEM_ERROR,
-    CrashError,
-    LoadError,
-    Node,
-    Release,
-    c_integer,
-    load_graphs,
-)
+from blinksim.nccl.files.nccl_xml import SYSTEM_ERROR, CrashError, LoadError, Node, Release, c_integer, load_graphs
 from blinksim.textio.text_table import count
 
 DEFAULT_RELEASE = "2.28.3"
