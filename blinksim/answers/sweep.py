@@ -51,8 +51,11 @@ SIZES = (2**20, 2**24, 2**28)
 # seconds.
 MOST_EXACT = 8192
 _MEASURES = ("ranks", "algorithm", "size_bytes", "time_s", "algbw_GBps", "busbw_GBps", "bottleneck", "rates")
+# Of answers that say it: seconds by link class, each of which gets a column.
+_BY_CLASS = "time_by_class_s"
 _BOUND = ("bound_algbw_GBps", "bound_exact_GBps", "bound_scope", "bound_assumes", "bound_reason")
 _BOUND_WORK = " bound"
+_APART = {"reason", _BY_CLASS, *_BOUND}
 
 SETTINGS = ("nodes", "ranks-per-node", "members", "relays", "links", "rates", "edit")
 PROPERTIES = ("bandwidth", "latency", "lanes", "overhead")
@@ -416,8 +419,7 @@ def sweep(
     lengths = sizes_of(sizes)
     pool.check(workers, cluster)
     along = axes(vary)
-    if not models.times_schedules(model):
-        models.check(model, (*models.schedule_models(), *models.preset_names()))
+    models.check(model, (*models.schedule_models(), *models.preset_names()))
     timing = models.model(model)
     names = _algorithms(algorithms, wanted, timing)
     outside = digests(names, model, alone=workers == 1 and cluster is None and journal is None)
@@ -491,11 +493,13 @@ def _points(
 ) -> Iterator[dict[str, Any]]:
     """The rows of the table."""
     bound_of = {(task.case, task.rates): answers[task.key][0] for task in tasks if task.algorithm == _BOUND_WORK}
+    classes = dict.fromkeys(kind for found in answers.values() for row in found for kind in row.get(_BY_CLASS) or ())
     for task in tasks:
         labels = dict(task.case.labels)
         for answer in answers[task.key] if task.algorithm != _BOUND_WORK else ():
             row: dict[str, Any] = {"machine": title, "collective": str(task.collective), "model": answer["model"]}
-            row |= labels | {key: value for key, value in answer.items() if key not in {"reason", *_BOUND, *labels}}
+            row |= labels | {key: value for key, value in answer.items() if key not in {*_APART, *labels}}
+            row |= {f"{kind}_s": answer.get(_BY_CLASS, classes).get(kind, 0.0) for kind in classes}
             if bounds:
                 # The bound of the answer itself, if it has one, else that of its case.
                 limit, rate = bound_of[task.case, task.rates], answer["algbw_GBps"]
@@ -569,7 +573,7 @@ def _timed(task: Task) -> Rows:
             held = found.bound
             # What takes the machine for more than its description has a bound of its own, which grants that.
             own = _bound_columns(held.rate, held.scope, held.assumes) if held and held.granted else {}
-            quickest[found.size] = row | own
+            quickest[found.size] = row | own | {_BY_CLASS: found.details.get(_BY_CLASS)}
     return [quickest[size] for size in task.sizes]
 
 

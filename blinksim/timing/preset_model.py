@@ -109,6 +109,7 @@ class PresetModel(TimingModel):
             terms=terms,
             bottleneck=f"{slowest}: {', '.join(term.name for term in terms if term.limit == slowest)}",
             details={
+                "time_by_class_s": busy,
                 "bottleneck_busy": busy[slowest] / time_s,
                 "holds_from_bytes": least,
                 "links_left_out": sorted(latencies.keys() - busy.keys()),

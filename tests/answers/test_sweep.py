@@ -142,6 +142,26 @@ def test_the_published_projection_at_every_point() -> None:
     assert list(published.to_numpy() - faster.to_numpy()) == pytest.approx(saved)
 
 
+def test_a_preset_has_a_column_for_each_link_class() -> None:
+    """16 nodes of twelve ranks by hand: 2 GB over six Xe links of 15 GB/s and eight NICs at 0.8 of 23 GB/s."""
+    vary = ["nodes=1,16", "xe bandwidth=15GB/s,53GB/s"]
+    found = sweep("aurora", "allreduce", ["1KiB", "2GB"], vary, model="aurora-projection").rows()
+    assert len(found) == 8
+    for row in found:
+        parts = [row[key] for key in ("xe_s", "mdfi_s", "slingshot_s")]
+        if row["reason"]:
+            assert parts == [None] * 3
+            continue
+        assert sum(parts) == pytest.approx(row["time_s"], rel=1e-12)
+        assert (row["nodes"] == 1) is (row["slingshot_s"] == 0) is (row["mdfi_s"] > 0)
+        xe = 2 * (2 / 12 if row["nodes"] == 1 else 1 / 6) / row["xe_bandwidth_GBps"]
+        assert row["xe_s"] == pytest.approx(xe)
+        assert row["slingshot_s"] in (0.0, pytest.approx(2 * 2 * 15 / 16 / (0.8 * 8 * 23)))
+    assert not any(
+        key in row for row in sweep("dgx1-v100", "allreduce", ["1MiB"]).rows() for key in ("nvlink_s", "alpha_s")
+    )
+
+
 def test_sizes_without_an_answer_cost_the_others_none() -> None:
     found = sweep("aurora", "allreduce", ["1KiB", "1MiB", "2GB"], "nodes=2", model="aurora-projection").rows()
     assert [bool(row["reason"]) for row in found] == [True, True, False]

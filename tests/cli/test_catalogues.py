@@ -73,6 +73,12 @@ def test_the_published_table_is_printed_cell_by_cell(capsys: pytest.CaptureFixtu
         gpus = int(row["nodes"]) * int(row["ranks_per_node"])
         assert float(row["measured_ms"]) == float(times[row["nodes"], str(gpus), row["size_bytes"]]) / 1e3
         assert f"{float(row['measured_ms']):.4g}" in out
+    # Beside them what the document prints, which the notes are about.
+    cells = [line.split() for line in out.splitlines() if re.match(r" +\d", line)]
+    assert len(cells) == len(published)
+    for cell, row in zip(cells, published, strict=True):
+        assert float(cell[6]) == float(row["model_ms"])
+        assert cell[9:] == [row["efficiency_pct"], "%", *row["note"].split()]
     command = out.splitlines()[-1].removeprefix("next: blinksim ").split()
     assert run(command) == 0
 

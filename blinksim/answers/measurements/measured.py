@@ -7,7 +7,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from blinksim import data_files
-from blinksim.errors import InputError, unknown
+from blinksim.errors import InputError
 from blinksim.formats.shipped.machine_names import catalogue_file
 from blinksim.results import Result, keyed, total
 from blinksim.textio.text_files import read_rows
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # The machine whose published times stand beside a projection, and where both are published.
 PROJECTED, SOURCE = "aurora", "Aurora allreduce projection, 2025; models/aurora-projected.csv"
+_HEADING = ("nodes", "ranks a node", "size", "measured ms", "model ms", "printed", "efficiency", "printed", "note")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +120,10 @@ class Measured(Result):
         for name in dict.fromkeys(found.table for found in self.cells):
             cells = list[list[str]]()
             for one in (one for one in self.cells if one.table == name):
-                row = [str(one.nodes), str(one.ranks_per_node), format_size(one.size), f"{one.time_ms:.4g}"]
-                cells.append([*row, f"{one.measured_ms:.4g}", f"{one.reached_pct:.3g} %", one.note])
-            heading = ("nodes", "ranks a node", "size", "model ms", "measured ms", "efficiency", "note")
-            lines += [f"\n{name}", table(heading, cells, left=(6,))]
+                times = f"{one.measured_ms:g} {one.time_ms:.4g} {one.model_ms:g}".split()
+                row = [str(one.nodes), str(one.ranks_per_node), format_size(one.size), *times]
+                cells.append([*row, f"{one.reached_pct:.3g} %", f"{one.efficiency_pct} %", one.note])
+            lines += [f"\n{name}", table(_HEADING, cells, left=(8,))]
         return "\n".join([*lines, f"\n  source: {SOURCE}"])
 
     def __repr__(self) -> str:
@@ -161,17 +162,11 @@ def measured(machine: str, quality: str = "ABC") -> Measured | PublicMeasurement
     >>> row["collective"], row["gpus"], round(row["busbw_GBps"])
     ('allreduce', 8, 682)
     """
-    known = public_tables.machines()
-    name = next((one for one in known if one == machine.lower()), None)
-    if name is None:
-        try:
-            name = catalogue_file(machine).stem
-        except InputError:
-            raise unknown("machine with published measurements", machine, known) from None
-        if name not in known:
-            near = library_rates.relatives().get(name)
-            cure = f"the nearest machine with some is {near[0]}; " if near else ""
-            raise InputError(f"no measurements of {name} are known; {cure}there are those of {', '.join(known)}")
+    name, known = catalogue_file(machine).stem, public_tables.machines()
+    if name not in known:
+        near = library_rates.relatives().get(name)
+        cure = f"the nearest machine with some is {near[0]}; " if near else ""
+        raise InputError(f"no measurements of {name} are known; {cure}there are those of {', '.join(known)}")
     if name == PROJECTED:
         return Measured(name, projected_cells())
     from blinksim.answers.measurements.public import public_measurements
