@@ -252,11 +252,7 @@ TREES_BRANCH = "every element moves along trees that may branch there"
 NVLS_GRANTS = ("multicast", "reduce_into_reader")
 REDUCING_SWITCHES = "switches may multicast and reduce into readers"
 EVERY_LINK = "links of every class carry data"
-IDLE_FORWARD = "GPUs that do not take part forward"
-WIDE_FABRIC = "the switches between nodes carry all that enters them"
-FAST_NETWORK = "adapters and the links between nodes carry what a channel carries within a node"
 BY_SUMS = "by sums alone, as a search takes long here; it might find a tighter bound"
-UNSHARED_LINKS = "links that share a bus carry their full rate each, both ways at once"
 
 
 # Scopes from the one that assumes the least to the one that assumes the most.
@@ -319,35 +315,6 @@ def with_reduction(topology: Topology) -> Topology:
         for device in topology.devices
     )
     return replace(topology, devices=devices)
-
-
-def with_wide_fabric(topology: Topology) -> Topology:
-    """The machine where links between fabric switches carry all that the nodes can send: no oversubscription."""
-    outside = {device.name for device in topology.devices if device.node < 0}
-    trunks = {link.name for link in topology.links if {link.src, link.dst} <= outside}
-    if not trunks:
-        return topology
-    enough = sum((link.bandwidth for link in topology.links if link.dst in outside), Fraction(0))
-    wide = (replace(link, lane_bandwidth=enough) if link.name in trunks else link for link in topology.links)
-    return topology.with_links(wide)
-
-
-def with_fast_network(topology: Topology, rate: Fraction) -> Topology:
-    """The machine whose adapters, and links outside of nodes, carry at least `rate` (bytes/s) each way."""
-    far = {device.name for device in topology.devices if device.kind == "nic" or device.node < 0}
-    return topology.with_links(
-        replace(link, lane_bandwidth=rate / link.lanes)
-        if {link.src, link.dst} & far and link.bandwidth < rate
-        else link
-        for link in topology.links
-    )
-
-
-def with_unshared_links(topology: Topology) -> Topology:
-    """The machine where no links share a bus, as files of NCCL have it."""
-    if not topology.link_columns.shared:
-        return topology
-    return topology.with_links(replace(link, bus=None) for link in topology.links)
 
 
 def granting(assumes: str, *granted: str) -> str:

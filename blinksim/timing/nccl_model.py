@@ -10,21 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, replace
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from blinksim.bounds.bound_result import (
     EVERY_LINK,
-    FAST_NETWORK,
-    IDLE_FORWARD,
     REDUCING_SWITCHES,
-    UNSHARED_LINKS,
-    WIDE_FABRIC,
-    with_fast_network,
     with_reduction,
-    with_unshared_links,
-    with_wide_fabric,
 )
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import InfeasibleError, InputError
@@ -42,7 +34,7 @@ from blinksim.timing.projection_result import Ceiling, NcclProjection, Projectio
 from blinksim.timing.timing_model import TimingModel
 from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology
-from blinksim.topology.selection import ALL, IDLE, NONE
+from blinksim.topology.selection import ALL, NONE
 from blinksim.units import format_rate
 
 if TYPE_CHECKING:
@@ -58,12 +50,12 @@ CHOICE = "nccl"
 _SAME = {"ring": "ring", "double_binary": "tree"}
 # MAXCHANNELS of NCCL since 2.25.
 _MOST_CHANNELS = 64
-# Ranks up to which a bound stands beside the prediction: a larger cluster is not built for it.
+# Ranks up to which a bound stands beside every prediction: a larger cluster is not built for it, unless it may be
+# exceeded. On machines of the catalogue it is not.
 MOST_RANKS = 8192
 # What NCCL calls paths over the links that a machine file means for collectives: inside a node, where NVB is
 # by way of another GPU, and to the adapters.
-_DIRECT = frozenset({"LOC", "NVL"})
-_NEAR = _DIRECT | {"NVB"}
+_NEAR = frozenset({"LOC", "NVL", "NVB"})
 _NEAR_ADAPTERS = _NEAR | {"PIX", "PXB", "PXN"}
 
 
@@ -132,7 +124,7 @@ class NcclTuner(TimingModel):
         self.machine, self.channels = machine, channels
         self.nodes, self.version, self.multicast, self.graph_file = nodes, version, multicast, graph_file
         self._searched: tuple[Topology, Prediction] | None = None
-        self._ceilings: dict[tuple[Collective, bool, bool, bool, Fraction | None], Ceiling] = {}
+        self._ceilings: dict[tuple[Collective, bool, bool], Ceiling] = {}
 
     def at_its_rates(self, question: Question) -> Question:
         """At NCCL's own figures where the machine has them, else at its nominal ones."""
@@ -141,18 +133,15 @@ class NcclTuner(TimingModel):
     def at(self, question: Question) -> tuple[NcclTuner, Topology]:
         """The model of the machine that the question asks about, and that machine with its members.
 
-        NCCL plans for one node, so that a thousand nodes cost no more than one, unless a setting names one of
-        them.
+        NCCL plans for one node where all are alike, so that a thousand nodes cost no more than one.
         """
         nodes: int | None = None
-        named = any("n0." in edit or "fabric" in edit for edit in question.edits)
-        if question.nodes > 1 and not question.members and not named:
-            try:
-                whole = replace(question, nodes=1).whole()
-                nodes = question.nodes
-            except InputError:
-                whole = question.whole()
-        else:
+        try:
+            several = question.nodes > 1 and not question.members
+            whole = replace(question, nodes=1).whole() if several else question.whole()
+            nodes = question.nodes if several else None
+        except InputError:
+            # Some edit or other names a device of the cluster.
             whole = question.whole()
         if nodes is not None and whole.fabric is None:
             whole, nodes = question.whole(), None
@@ -226,26 +215,36 @@ class NcclTuner(TimingModel):
         return quickest
 
     def _finished(self, projection: Projection, found: Prediction, whole: Topology) -> Projection:
-        """The projection with its ceiling, and the time by measured constants where there are some."""
-        bounded = replace(projection, bound=self._ceiling(projection, found, whole))
+        """The projection beside its ceiling, and the time by measured constants where there are some."""
+        bounded = raised(projection, self._ceiling(projection, found, whole))
         measured = measured_details(projection, found, whole, self.channels)
         return replace(bounded, details={**projection.details, **measured}) if measured else bounded
 
     def _ceiling(self, projection: Projection, found: Prediction, whole: Topology) -> Ceiling | None:
-        """The bound on this time of NCCL's model; None above `MOST_RANKS`."""
-        if found.job.ranks > MOST_RANKS:
+        """The bound on this time of NCCL's model; None for machines of the catalogue above `MOST_RANKS`."""
+        if found.job.ranks > MOST_RANKS and catalogued(whole):
             return None
         details = projection.details
         far = details["type_intra"] not in _NEAR or details.get("type_inter", "LOC") not in _NEAR_ADAPTERS
-        graph = found.graphs[family_of(details["nccl_algorithm"])]
-        # NCCL's model takes the channels within a node for those between two slower nodes.
-        within = found.job.nnodes == 2 and graph.bw_inter < graph.bw_intra
-        rate = graph.nchannels * Fraction(graph.bw_intra) if within else None
-        key = projection.collective, reduces_in_switches(projection), far, details["type_intra"] in _DIRECT, rate
+        key = projection.collective, reduces_in_switches(projection), far
         if key not in self._ceilings:
             cluster = whole if whole.nodes > 1 or self.nodes is None else whole.replicate(self.nodes)
             self._ceilings[key] = _ceiling(*key, cluster)
         return self._ceilings[key]
+
+
+def raised(projection: Projection, ceiling: Ceiling | None) -> Projection:
+    """The projection with its ceiling, and with no less time than that allows.
+
+    NCCL knows neither of switches between nodes that are too narrow, nor of buses that links share, nor, on two
+    nodes, of a network that is slower than channels inside a node.
+    """
+    found = replace(projection, bound=ceiling)
+    missing = 0.0 if ceiling is None else projection.size / float(ceiling.rate) - projection.time_s
+    if ceiling is None or missing <= 0:
+        return found
+    more = Term("beyond NCCL's model: the links allow no less", missing, "bound")
+    return replace(found, terms=(*projection.terms, more), bottleneck=ceiling.words)
 
 
 def projections(prediction: Prediction, whole: Topology, collective: Collective, size: int) -> list[Projection]:
@@ -360,35 +359,18 @@ def family_of(algorithm: str) -> str:
     return "ring" if algorithm == "ring" else "nvls" if algorithm.startswith("nvls") else "tree"
 
 
-def _ceiling(
-    collective: Collective, reduces: bool, far: bool, direct: bool, network: Fraction | None, machine: Topology
-) -> Ceiling:
-    """The upper bound for all algorithms on a machine as NCCL takes it.
+def _ceiling(collective: Collective, reduces: bool, far: bool, machine: Topology) -> Ceiling:
+    """The upper bound for all algorithms on a machine.
 
-    reduces: the switches add (NVLS). far: some paths leave the links that are meant for collectives. direct:
-    none leads by way of another GPU. network: bytes/s that NCCL takes adapters to carry, None for what they
-    do. To NCCL's model the switches between nodes are never too narrow, and links share nothing.
+    reduces: the switches add (NVLS). far: some paths leave the links that are meant for collectives.
     """
     granted = []
-    part = (
-        machine.selected()
-        if direct and not far
-        else machine.select(relays=machine.relays if direct else IDLE, links=ALL if far else None)
-    )
+    part = machine.select(links=ALL) if far else machine.selected()
     if not set(part.link_classes) <= set(machine.default_links()):
         granted.append(EVERY_LINK)
-    if set(part.relays) - set(machine.relays):
-        granted.append(IDLE_FORWARD)
     if reduces:
         granted.append(REDUCING_SWITCHES)
         part = with_reduction(part)
-    if network is not None:
-        granted.append(FAST_NETWORK)
-        part = with_fast_network(part, network)
-    wide = with_wide_fabric(part)
-    granted += [WIDE_FABRIC] if wide is not part else []
-    unshared = with_unshared_links(wide)
-    granted += [UNSHARED_LINKS] if unshared is not wide else []
-    able = frozenset[str]().union(*(device.in_network for device in unshared.devices if device.node >= 0))
+    able = frozenset[str]().union(*(device.in_network for device in part.devices if device.node >= 0))
     # What NVLS uses of what the switches can do.
-    return ceiling_of(unshared, collective, granted, [grant for grant in BRANCHING if reduces and grant in able])
+    return ceiling_of(part, collective, granted, [grant for grant in BRANCHING if reduces and grant in able])

@@ -25,8 +25,11 @@ from blinksim.topology.fabric import Switch, join, switches
 from blinksim.units import whole
 
 if TYPE_CHECKING:
+    from blinksim.topology.elements import Device, Link
     from blinksim.topology.fabric import Fabric
     from blinksim.topology.graph import Topology
+
+    Host = tuple[list[str], list[Device], list[Link]]
 
 MOST_DEVICES = 400_000
 # Links from which on tables of a cluster are made of those of a node.
@@ -143,6 +146,35 @@ def nodes_of(topology: Topology, members: Sequence[str]) -> list[list[int]]:
     for rank, node in enumerate(topology.device_nodes[places].tolist()):
         groups.setdefault(node, []).append(rank)
     return list(groups.values())
+
+
+def unlike_hosts(topology: Topology, members: Sequence[str]) -> list[Host]:
+    """One host of each sort: its members in rank order, its devices, and the links that leave these.
+
+    Hosts are of one sort if their devices have the same kinds and attributes, in the same order, and the same
+    links among each other and to the outside, and if their members have the same names but for the host's.
+    """
+    import numpy as np
+
+    table, host = topology.link_columns, topology.device_nodes
+    source = host[table.src]
+    order, leaving = np.argsort(host, kind="stable"), np.argsort(source, kind="stable")
+    hosts, sources = host[order], source[leaving]
+    place = np.argsort(order) - np.searchsorted(hosts, host)
+    far = np.where(source == host[table.dst], place[table.dst], -1)
+    rows = np.stack((place[table.src], far, table.figure), axis=1)
+    found: dict[object, Host] = {}
+    for ranks in nodes_of(topology, members):
+        local = [members[rank] for rank in ranks]
+        number = topology.device(local[0]).node
+        span, out = (slice(*np.searchsorted(of, (number, number + 1)).tolist()) for of in (hosts, sources))
+        devices, own = [topology.devices[i] for i in order[span].tolist()], leaving[out]
+        names = tuple(name.removeprefix(f"n{number}.") for name in local)
+        # Copies of a host share their attributes.
+        sort = names, tuple((device.kind, id(device.attributes)) for device in devices), rows[own].tobytes()
+        if sort not in found:
+            found[sort] = local, devices, [topology.links[i] for i in own.tolist()]
+    return list(found.values())
 
 
 Permutation = tuple[int, ...]

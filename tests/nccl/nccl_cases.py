@@ -11,7 +11,7 @@ from typing import Any
 
 from blinksim.nccl.files import topo_read
 from blinksim.nccl.files.graph_file import Graph
-from blinksim.nccl.search.system import System, system_of
+from blinksim.nccl.search.system import System, systems_of
 from blinksim.nccl.tuner.constants import load
 from blinksim.nccl.tuner.prediction import Prediction, job_of
 
@@ -43,7 +43,7 @@ def members(case: Mapping[str, Any]) -> list[str]:
 
 
 def system(case: Mapping[str, Any]) -> System:
-    return system_of(machine(case["topo"]), members(case), case["nnodes"])
+    return systems_of(machine(case["topo"]), members(case), case["nnodes"])[0]
 
 
 def graph(facts: Mapping[str, Any]) -> Graph:
@@ -70,7 +70,7 @@ def given(case: Mapping[str, Any], version: str) -> Prediction:
         machine=case["topo"],
         members=tuple(members(case)),
         version=version,
-        job=job_of(found, load(version)),
+        job=job_of([found], load(version)),
         ring=graph(facts["ring"]),
         tree=graph(facts["tree"]),
         nvls=graph(facts["nvls"]) if facts.get("nvls") else None,

@@ -12,7 +12,7 @@ from blinksim import machines
 from blinksim.nccl.families import PATH_TYPES
 from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.search.paths import Paths
-from blinksim.nccl.search.system import GRAIN, system_of
+from blinksim.nccl.search.system import GRAIN, systems_of
 from blinksim.nccl.tuner.prediction import Prediction, predict
 
 FAMILY = {0: "ring", 1: "tree", 3: "nvls"}
@@ -48,7 +48,7 @@ def test_all_parts_are_read() -> None:
 @pytest.mark.parametrize("title", [title for title in TITLES if title.startswith("dgx1")])
 def test_paths_and_their_hops(title: str) -> None:
     name, gpus = title.split()
-    system = system_of(machines.load(name, rates="nccl"), [f"gpu{number}" for number in gpus.split(",")])
+    system = systems_of(machines.load(name, rates="nccl"), [f"gpu{number}" for number in gpus.split(",")])[0]
     paths = Paths(system)
     mine = [[paths[a, b] for b in system.gpus] for a in system.gpus]
     printed = [line.split() for line in dict(sections())[title] if re.match(r"[A-Z]{3}/", line)]

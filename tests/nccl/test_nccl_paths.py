@@ -9,7 +9,7 @@ from blinksim import machines
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.nccl.families import PATH_TYPES
 from blinksim.nccl.search.paths import Path, Paths
-from blinksim.nccl.search.system import GRAIN, system_of
+from blinksim.nccl.search.system import GRAIN, systems_of
 from blinksim.nccl.tuner.prediction import predict
 from blinksim.topology.graph import Device, Topology
 
@@ -39,15 +39,15 @@ def test_paths_are_nccls_in_every_case() -> None:
 
 def test_a_gpu_that_takes_no_part_is_no_relay() -> None:
     dgx1 = machines.load("dgx1-v100", rates="nccl")
-    alone = system_of(dgx1, ["gpu0", "gpu5"])
+    alone = systems_of(dgx1, ["gpu0", "gpu5"])[0]
     assert written(Paths(alone)[alone.gpus[0], alone.gpus[1]]) == "SYS/6"
-    three = system_of(dgx1, ["gpu0", "gpu1", "gpu5"])
+    three = systems_of(dgx1, ["gpu0", "gpu1", "gpu5"])[0]
     assert written(Paths(three)[three.gpus[0], three.gpus[2]]) == "NVB/20"
 
 
 def test_a_cluster_is_seen_as_its_first_node() -> None:
-    one = system_of(machines.load("dgx1-v100", rates="nccl"), nodes=2)
-    two = system_of(machines.load("dgx1-v100", nodes=2, rates="nccl"))
+    one = systems_of(machines.load("dgx1-v100", rates="nccl"), nodes=2)[0]
+    two = systems_of(machines.load("dgx1-v100", nodes=2, rates="nccl"))[0]
     assert two.nnodes == one.nnodes == 2
     assert [wire.bandwidth for wire in two.wires] == [wire.bandwidth for wire in one.wires]
     assert len(two.ports) == 4
@@ -67,17 +67,17 @@ def test_what_nccl_cannot_run_is_refused(
     name: str, nodes: int, chosen: list[str] | None, error: type, says: str
 ) -> None:
     with pytest.raises(error, match=says):
-        system_of(machines.load(name, nodes=nodes), chosen)
+        systems_of(machines.load(name, nodes=nodes), chosen)[0]
 
 
 def test_a_gpu_of_another_maker_is_refused() -> None:
     foreign = tuple(Device(f"gpu{i}", "gpu", attributes={"sm": "gfx90a"}) for i in range(2))
     with pytest.raises(InfeasibleError, match="gfx90a"):
-        system_of(Topology("foreign", foreign, ()))
+        systems_of(Topology("foreign", foreign, ()))[0]
 
 
 def test_what_the_machine_does_not_say_is_named() -> None:
-    plain = system_of(machines.load("ring:4@25GB/s"))
+    plain = systems_of(machines.load("ring:4@25GB/s"))[0]
     assert any("compute capability" in text for text in plain.assumed)
     assert any("CPUs are GenuineIntel" in text for text in plain.assumed)
 
@@ -86,7 +86,7 @@ def test_what_the_machine_does_not_say_is_named() -> None:
 def test_a_number_that_is_none_is_named(value: object) -> None:
     odd = tuple(Device(f"gpu{i}", "gpu", attributes={"sm": 80, "dev": value}) for i in range(2))
     with pytest.raises(InputError, match="gpu0: its attribute dev"):
-        system_of(Topology("odd", odd, ()))
+        systems_of(Topology("odd", odd, ()))[0]
 
 
 def test_gpus_of_one_number_are_refused() -> None:

@@ -20,7 +20,7 @@ from blinksim.nccl.families import PATH_TYPES, PATTERNS
 from blinksim.nccl.files import graph_file, topo_read
 from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.search.paths import Paths
-from blinksim.nccl.search.system import GRAIN, system_of
+from blinksim.nccl.search.system import GRAIN, systems_of
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.topology.graph import Device, Link, Topology
 
@@ -200,7 +200,7 @@ def random_machine(seed: int) -> Topology:
 
 def check_channels(topology: Topology, found: Prediction) -> int:
     """Every channel visits every GPU, over paths of the kinds claimed, and all rings together fit the links."""
-    system = system_of(topology)
+    system = systems_of(topology)[0]
     paths = Paths(system)
     at = {system.vertices[gpu].number: gpu for gpu in system.gpus}
     for family in ("ring", "tree"):
@@ -254,7 +254,7 @@ def test_many_gpus_and_channels_are_no_trouble() -> None:
 
 def test_more_gpus_on_a_node_than_nccl_plans_for_are_refused() -> None:
     """NCCL_TOPO_MAX_NODES of NCCL 2.30.7; the search itself is not begun."""
-    assert len(system_of(machines.load("switch:640")).gpus) == 640
+    assert len(systems_of(machines.load("switch:640"))[0].gpus) == 640
     with pytest.raises(InfeasibleError, match="at most 640 GPUs of one node, and these are 641"):
         predict(machines.load("switch:641"))
 

@@ -12,13 +12,13 @@ reads nothing else (NCCL 2.28.3, graph/tuning.cc).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
 from blinksim.errors import InputError
-from blinksim.nccl.families import FAMILIES, FAMILY_NAMES, FILE_PATH_TYPES, PORTABLE_PATH_TYPES, RING, TREE
+from blinksim.nccl.families import FAMILIES, FAMILY_NAMES, FILE_PATH_TYPES, PATH_TYPES, PORTABLE_PATH_TYPES, RING, TREE
 from blinksim.textio import safe_xml
 from blinksim.textio.safe_xml import fault, integer, number, word
 
@@ -64,6 +64,24 @@ class Graph:
     def paths(self) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
         """The GPUs and the ports of each channel."""
         return zip(self.channels, self.nets or ((),) * len(self.channels), strict=True)
+
+
+def agreed(graphs: Sequence[Graph | None], shown: int = 0) -> Graph | None:
+    """What ranks make of the channels that each node has found: the least of everything (NCCL 2.28.3, init.cc).
+
+    None where a node has none. shown: the node whose channels are listed.
+    """
+    known = [graph for graph in graphs if graph is not None]
+    if len(known) < len(graphs):
+        return None
+    first = known[shown]
+    for key in ("nchannels", "bw_intra", "bw_inter", "same_channels"):
+        first = replace(first, **{key: min(getattr(graph, key) for graph in known)})
+    for key in ("pattern", "latency_inter", "cross_nic"):
+        first = replace(first, **{key: max(getattr(graph, key) for graph in known)})
+    for key in ("type_intra", "type_inter"):
+        first = replace(first, **{key: max((getattr(graph, key) for graph in known), key=PATH_TYPES.index)})
+    return replace(first, channels=first.channels[: first.nchannels], nets=first.nets[: first.nchannels])
 
 
 @dataclass(frozen=True, slots=True)

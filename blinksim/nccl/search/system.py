@@ -1,9 +1,9 @@
 """The machine as NCCL sees it: one node's GPUs, PCIe tree, CPUs, NVSwitch, network ports, and their links.
 
-NCCL plans for one node; of the other nodes it knows that they exist. It merges all NVSwitches into one
-vertex, leaves out GPUs that are not members, adds up parallel links, and looks at a vertex's links widest
-first, the one towards the CPU last (NCCL 2.28.3, graph/topo.cc). Bandwidths are whole kB/s, so that the
-search's sums are exact.
+Every rank of NCCL plans for its own node; of the others it knows that they exist. It merges all NVSwitches
+into one vertex, leaves out GPUs that are not members, adds up parallel links, and looks at a vertex's links
+widest first, the one towards the CPU last (NCCL 2.28.3, graph/topo.cc). Bandwidths are whole kB/s, so that
+the search's sums are exact.
 
 The search tries vertices in the order that the ranks of a node have merged from what each detected: GPUs,
 CPUs and branches of the PCIe tree that come first are tried first (seen on 165 random machines of one node
@@ -15,13 +15,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, TypeVar
 
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.nccl.families import C2C, NET, NVL, PIX, SYS
-from blinksim.topology.cluster import nodes_of
+from blinksim.topology.cluster import nodes_of, unlike_hosts
 from blinksim.topology.elements import NCCL, RCCL
 from blinksim.topology.graph import Device, Link, Topology
 
@@ -98,11 +98,11 @@ class Vertex:
 
     kind: one of the six kinds above. number: ``dev`` of a GPU or port. sm: compute capability times ten, of a GPU.
     direct: True if GPUDirect RDMA works with it. card: what distinguishes the physical port of a port.
-    latency: seconds, of a port.
+    latency: seconds, of a port. Vertices of two nodes are equal if nothing but their names differs.
     """
 
     kind: str
-    name: str
+    name: str = field(compare=False)
     number: int = 0
     sm: int = 0
     direct: bool = True
@@ -160,14 +160,9 @@ class System:
     def lowest_sm(self) -> int:
         return min(self.vertices[gpu].sm for gpu in self.gpus)
 
-    @property
-    def alike(self) -> bool:
-        """True if all GPUs have the same compute capability."""
-        return len({self.vertices[gpu].sm for gpu in self.gpus}) == 1
 
-
-def system_of(topology: Topology, members: Sequence[str] | None = None, nodes: int | None = None) -> System:
-    """NCCL's view of the node on which `members` (default: the topology's) run.
+def systems_of(topology: Topology, members: Sequence[str] | None = None, nodes: int | None = None) -> list[System]:
+    """NCCL's view of the nodes on which `members` (default: the topology's) run: one for all that are alike.
 
     nodes: how many nodes like this one there are, for a topology of one node with a fabric; a topology of several nodes
     says so itself. Raises `InfeasibleError` where NCCL does not run, where the nodes use different GPUs and
@@ -182,7 +177,6 @@ def system_of(topology: Topology, members: Sequence[str] | None = None, nodes: i
         if topology.device(name).library not in (NCCL, RCCL):
             raise InfeasibleError(f"collectives of {name} are run by {topology.device(name).library}, not by NCCL")
     groups = nodes_of(topology, chosen)
-    first = topology.device(chosen[0]).node
     count = len(groups)
     if nodes is not None and nodes != count:
         if topology.nodes != 1:
@@ -190,18 +184,16 @@ def system_of(topology: Topology, members: Sequence[str] | None = None, nodes: i
         count = nodes
     if count > 1 and topology.device(chosen[0]).library == RCCL:
         raise InfeasibleError("between nodes RCCL has channels of its own, and no model says which")
-    local = [chosen[rank] for rank in groups[0]]
-    places = [
-        sorted(chosen[rank].removeprefix(f"n{topology.device(chosen[rank]).node}.") for rank in group)
-        for group in groups
-    ]
-    if places.count(places[0]) < len(places):
-        raise InfeasibleError("NCCL's search is predicted for nodes that use the same GPUs; these differ")
     if len(chosen) * (count // len(groups)) < 2:
         raise InfeasibleError("a collective needs at least two ranks; name at least two members")
-    if len(local) > MOST_GPUS:
-        raise InfeasibleError(f"NCCL plans for at most {MOST_GPUS} GPUs of one node, and these are {len(local)}")
-    return _Builder(topology, first, local, count).build()
+    if len(groups[0]) > MOST_GPUS:
+        here = len(groups[0])
+        raise InfeasibleError(f"NCCL plans for at most {MOST_GPUS} GPUs of one node, and these are {here}")
+    hosts = unlike_hosts(topology, chosen)
+    # Without the names of their hosts.
+    if len({frozenset(name.partition(".")[2] or name for name in local) for local, *_ in hosts}) > 1:
+        raise InfeasibleError("NCCL's search is predicted for nodes that use the same GPUs; these differ")
+    return [_Builder(topology, count, *host).build() for host in hosts]
 
 
 def _number(device: Device, name: str, default: float) -> float:
@@ -236,20 +228,26 @@ def _direct(device: Device) -> bool:
 
 
 class _Builder:
-    """The vertices of a node and the bandwidth between them, by position and kind of the link."""
+    """The vertices of a node and the bandwidth between them, by position and kind of the link.
 
-    def __init__(self, topology: Topology, node: int, members: list[str], nnodes: int) -> None:
-        self.topology, self.node, self.members, self.nnodes = topology, node, members, nnodes
+    members, devices, links: of one node, with the links that leave it.
+    """
+
+    def __init__(
+        self, topology: Topology, nnodes: int, members: list[str], devices: list[Device], links: list[Link]
+    ) -> None:
+        self.topology, self.nnodes, self.members = topology, nnodes, members
+        self.devices, self.links, self.node = devices, links, devices[0].node
         self.vertices: list[Vertex] = []
         self.at: dict[str, int] = {}
         self.widths: defaultdict[tuple[int, int, int], Fraction] = defaultdict(Fraction)
         self.assumed: dict[str, None] = {}
 
     def build(self) -> System:
-        inside = [device for device in self.topology.devices if device.node == self.node and device.kind != "fabric"]
+        inside = [device for device in self.devices if device.kind != "fabric"]
         numbers = {device.name: i for i, device in enumerate(d for d in inside if d.kind == GPU_KIND)}
         ports = self.ports()
-        inside, links = merged(inside, self.topology.links, self.members)
+        inside, links = merged(inside, self.links, self.members)
         self.add_vertices(inside, ports, numbers)
         for link in links:
             a, b = self.at.get(link.src), self.at.get(link.dst)
@@ -263,7 +261,8 @@ class _Builder:
                 self.join(card, here, NET, bandwidth)
         self.complete_pcie()
         if self.nnodes > 1 and not ports:
-            raise InfeasibleError(f"{self.topology.name} names no network port; NCCL needs one to leave a node")
+            where = self.topology.name if self.topology.nodes == 1 else f"n{self.node}"
+            raise InfeasibleError(f"{where} names no network port; NCCL needs one to leave a node")
         return self.system()
 
     # --- vertices -------------------------------------------------------------------------------------------------
@@ -287,10 +286,9 @@ class _Builder:
             width = self.topology.fabric.lane_bandwidth * self.topology.fabric.lanes
             return dict.fromkeys(self.topology.fabric.ports, width)
         rates: defaultdict[str, Fraction] = defaultdict(Fraction)
-        for link in self.topology.links:
-            here = self.topology.device(link.src)
-            if here.node == self.node and self.topology.device(link.dst).node != self.node:
-                if here.kind != NIC_KIND:
+        for link in self.links:
+            if self.topology.device(link.dst).node != self.node:
+                if self.topology.device(link.src).kind != NIC_KIND:
                     raise InfeasibleError(
                         f"{link.name} joins nodes without a network interface; only nodes joined by those are predicted"
                     )
@@ -384,6 +382,9 @@ class _Builder:
         _put_last_towards_cpus(out, wires, cpus)
         arch, vendor = self.cpu_type(cpus)
         numbers = {vertex.name: vertex.number for vertex in self.vertices if vertex.kind == GPU_KIND}
+        if len(set(numbers.values())) < len(numbers):
+            same = "two members have the same number `dev`; NCCL tells GPUs apart by it"
+            raise InputError(f"{self.topology.name}: {same}")
         return System(
             vertices=tuple(self.vertices),
             wires=tuple(wires),

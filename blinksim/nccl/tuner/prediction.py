@@ -7,23 +7,25 @@ can multicast (NCCL 2.28.3, init.cc).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.nccl.families import DIS, FAMILIES, PATH_TYPES, PATTERN_BALANCED_TREE, PATTERN_NVLS, PATTERN_RING
-from blinksim.nccl.files.graph_file import Graph
+from blinksim.nccl.files.graph_file import Graph, agreed
 from blinksim.nccl.search.paths import Paths
-from blinksim.nccl.search.search import MOST_CHANNELS, Rules, search
-from blinksim.nccl.search.system import System, system_of
+from blinksim.nccl.search.search import Rules, search
+from blinksim.nccl.search.system import SWITCH_KIND, System, systems_of
 from blinksim.nccl.tuner import constants as figures
 from blinksim.nccl.tuner import tuner
 from blinksim.nccl.tuner.constants import Constants
 from blinksim.topology.edits import IN_NETWORK
 from blinksim.topology.graph import Topology
 
-# Communicators whose channels are cached: the search takes longer than all else.
+# Communicators, and nodes, whose channels are cached: the search takes longer than all else.
 _MOST_CACHED = 64
+paths_of = lru_cache(maxsize=_MOST_CACHED)(Paths)
+channels_of = lru_cache(maxsize=3 * _MOST_CACHED)(search)
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class Prediction:
 
     members: in rank order. version: of NCCL. job: what the tuner knows of ranks and GPUs.
     ring, tree, nvls: the channels; nvls is None where NCCL does not use multicast.
-    names: device of the first node by GPU number. assumed: what the machine leaves out and blinksim assumes.
+    names: device by GPU number, of the node whose channels carry least. assumed: what the machine leaves out
+    and blinksim assumes.
     """
 
     machine: str
@@ -66,7 +69,7 @@ class Prediction:
         return tuner.table(self.job, self.graphs, self.constants)
 
     def orders(self, family: str) -> tuple[tuple[str, ...], ...]:
-        """For each channel of a family the first node's devices in the order of the ring or chain."""
+        """For each channel of a family the devices of the node of `names` in the order of the ring or chain."""
         graph = self.graphs[family]
         return tuple(tuple(self.names.get(number, f"gpu{number}") for number in channel) for channel in graph.channels)
 
@@ -130,34 +133,19 @@ def _predicted(
 ) -> Prediction:
     """edits: of the topology, which are no part of what makes topologies equal. given: graphs by family."""
     constants = figures.load(version)
-    system = system_of(topology, members, nodes)
-    vertices = [system.vertices[gpu] for gpu in system.gpus]
-    if len({vertex.number for vertex in vertices}) < len(vertices):
-        raise InputError(f"{topology.name}: two members have the same number `dev`; NCCL tells GPUs apart by it")
-    paths = Paths(system)
-    # Edits may say what switches can do, and none reduces into readers any more.
+    systems = systems_of(topology, members, nodes)
+    # Edits may say what switches can do, and some reduce into readers no more.
     said = any(edit.endswith(IN_NETWORK) or " can=" in edit for edit in edits)
-    taken_away = said and not any(device.reads for device in topology.devices)
-    job = job_of(system, constants, multicast and not taken_away)
+    taken_away = said and not all(device.reads for device in topology.devices if device.kind == SWITCH_KIND)
+    job = job_of(systems, constants, multicast and not taken_away)
     rules = Rules(constants.channel_bandwidths, constants.any_port_below)
-
-    own = dict(given)
-
-    def graph_of(family: str, pattern: int, least: int, most: int) -> Graph | None:
-        graph = own[family] if family in own else search(paths, rules, pattern, least, most)
-        if graph is not None and graph.nchannels and graph.type_intra == PATH_TYPES[DIS]:
-            joined = ", ".join(topology.members if members is None else members)
-            raise InfeasibleError(
-                f"{topology.name}: no links that NCCL takes join all of {joined}, there and back; draw the PCIe links "
-                "and CPUs that do, or choose other members"
-            )
-        return graph
-
-    ring = graph_of("ring", PATTERN_RING, 1, MOST_CHANNELS)
+    found = [graphs_of(system, rules, dict(given), job.multicast) for system in systems]
+    # The node whose channels carry least is the one that an answer shows.
+    shown = min(range(len(found)), key=lambda i: [graph.bandwidth if graph else 0 for graph in found[i]])
+    ring, tree, nvls = (agreed(graphs, shown) for graphs in zip(*found, strict=True))
     assert ring is not None
-    tree = graph_of("tree", PATTERN_BALANCED_TREE, ring.nchannels, ring.nchannels)
     assert tree is not None
-    nvls = graph_of("nvls", PATTERN_NVLS, 1, MOST_CHANNELS) if job.multicast else None
+    gpus = [systems[shown].vertices[gpu] for gpu in systems[shown].gpus]
     return Prediction(
         machine=topology.name,
         members=topology.members if members is None else members,
@@ -166,20 +154,43 @@ def _predicted(
         ring=ring,
         tree=tree,
         nvls=nvls,
-        names={vertex.number: vertex.name for vertex in vertices},
-        assumed=system.assumed,
+        names={gpu.number: gpu.name for gpu in gpus},
+        assumed=systems[shown].assumed,
     )
 
 
-def job_of(system: System, constants: Constants, multicast: bool = True) -> tuner.Job:
-    """What the tuner knows of a system besides its channels."""
-    enough = len(system.gpus) >= constants.nvls_least_gpus
+def graphs_of(
+    system: System, rules: Rules, given: Mapping[str, Graph], multicast: bool
+) -> tuple[Graph | None, Graph | None, Graph | None]:
+    """The rings, trees and NVLS channels that the ranks of a node find, or are `given`.
+
+    Raises `InfeasibleError` if no links that NCCL takes join the GPUs.
+    """
+    # To a node two of them are as many as a thousand.
+    paths = paths_of(replace(system, nnodes=min(system.nnodes, 2)))
+    ring = given.get("ring") or channels_of(paths, rules, PATTERN_RING)
+    count = ring.nchannels if ring else 1
+    tree = given.get("tree") or channels_of(paths, rules, PATTERN_BALANCED_TREE, count, count)
+    nvls = given.get("nvls") or channels_of(paths, rules, PATTERN_NVLS) if multicast else None
+    if any(graph and graph.nchannels and graph.type_intra == PATH_TYPES[DIS] for graph in (ring, tree, nvls)):
+        joined = ", ".join(system.vertices[gpu].name for gpu in system.gpus)
+        raise InfeasibleError(
+            f"no links that NCCL takes join all of {joined}, there and back; draw the PCIe links and CPUs that "
+            "do, or choose other members"
+        )
+    return ring, tree, nvls
+
+
+def job_of(systems: Sequence[System], constants: Constants, multicast: bool = True) -> tuner.Job:
+    """What the tuner knows of the sorts of nodes besides their channels."""
+    first, sm = systems[0], {system.vertices[gpu].sm for system in systems for gpu in system.gpus}
+    adds = all(system.switches for system in systems) and len(first.gpus) >= constants.nvls_least_gpus
     return tuner.Job(
-        ranks=len(system.gpus) * system.nnodes,
-        nnodes=system.nnodes,
-        sm=system.lowest_sm,
-        alike=system.alike,
-        vendor=system.vendor,
-        arch=system.arch,
-        multicast=multicast and bool(system.switches) and system.lowest_sm >= 90 and enough,
+        ranks=len(first.gpus) * first.nnodes,
+        nnodes=first.nnodes,
+        sm=min(sm),
+        alike=len(sm) == 1,
+        vendor=first.vendor,
+        arch=first.arch,
+        multicast=multicast and adds and min(sm) >= 90,
     )
