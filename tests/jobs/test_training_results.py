@@ -20,7 +20,8 @@ from validate.recipes.training_job import FAULTS
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "validate" / "results"
-PAGE = ROOT / "docs" / "training-job.md"
+PAGES = ("training-job.md", "measurements/training-job.md")
+TEXT = "\n".join((ROOT / "docs" / page).read_text() for page in PAGES)
 
 
 def content(name: str) -> dict[str, Any]:
@@ -81,7 +82,7 @@ def test_every_fault_was_an_error_and_left_nothing_behind() -> None:
 
 def test_the_page_shows_what_was_measured() -> None:
     results = training(), content("training-job-large-4gpu")
-    page = PAGE.read_text()
+    page = TEXT
     rows = re.findall(r"^\| (\d+ [KM]iB) \| (.*) \|$", page, re.MULTILINE)
     # Two tables, one below the other.
     for result, shown in zip(results, (rows[:8], rows[8:]), strict=True):
@@ -156,13 +157,13 @@ def test_steps_beside_computing_lose_little() -> None:
     pair = content("training-job-2gpu")["ddp"]
     less = [f"{1 - median(found):.1%}".replace("%", " %") for found in ratios(*pair)]
     said = f"blinksim took {less[0]} less time than the first one, and the second one {less[1]} less"
-    assert said in " ".join(PAGE.read_text().split())
+    assert said in " ".join(TEXT.split())
     assert len({tuple(row["losses"]) for row in pair}) == 1
 
 
 def test_rules_by_size_beat_rings_on_the_lanes_of_a_dgx1() -> None:
     """In a job; trees alone lose to rings at some sizes."""
-    result, page = content("job-lanes-4gpu"), PAGE.read_text()
+    result, page = content("job-lanes-4gpu"), TEXT
     assert {row["wrong"] for row in result["times"]} == {0}
     for part, label in (("0145", "0, 1, 4, 5"), ("0123", "0 to 3")):
         times: dict[str, dict[int, float]] = {}
