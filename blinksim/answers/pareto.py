@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from itertools import compress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from blinksim.answers.compare import Comparison, compared
 from blinksim.budget import asked_to_stop, stoppable
@@ -59,9 +64,8 @@ class Tradeoff:
         Seconds for a message of next to no bytes.
     bandwidth : float
         algbw in bytes/s for large messages.
-    quickest_from, quickest_to : int, optional
-        The bytes between which no other point is quicker; None if that is nowhere. The last one goes on for
-        ever.
+    quickest : tuple of (int, int or None)
+        From which bytes up to which it is the quickest point, once for each range; None goes on for ever.
 
     Examples
     --------
@@ -75,8 +79,7 @@ class Tradeoff:
     candidate: Candidate
     latency_s: float
     bandwidth: float
-    quickest_from: int | None = None
-    quickest_to: int | None = None
+    quickest: tuple[tuple[int, int | None], ...] = ()
 
     @property
     def schedule(self) -> Schedule:
@@ -90,9 +93,10 @@ class Tradeoff:
     def row(self) -> dict[str, Any]:
         """The point as a row of the table."""
         keys = "name algorithm=candidate.compact.algorithm steps=candidate.compact.steps latency_s"
-        keys += " algbw_GBps=bandwidth us_per_MB quickest_from_bytes=quickest_from quickest_to_bytes=quickest_to"
-        keys += " chunks=candidate.compact.chunks sends=candidate.sends"
-        return keyed(self, keys, us_per_MB=1e12 / self.bandwidth)
+        keys += " algbw_GBps=bandwidth us_per_MB quickest_from_bytes quickest_to_bytes"
+        keys += " chunks=candidate.compact.chunks sends=candidate.sends quickest_bytes=quickest"
+        start, end = (self.quickest or ((None, None),))[0]
+        return keyed(self, keys, us_per_MB=1e12 / self.bandwidth, quickest_from_bytes=start, quickest_to_bytes=end)
 
     def __repr__(self) -> str:
         return f"<Tradeoff {self.name}: {format_time(self.latency_s)}, {format_rate(self.bandwidth)}>"
@@ -166,13 +170,12 @@ class Pareto(Result):
         least = [min(column) for column in zip(*times, strict=True)]
         cells = []
         for number, (point, row) in enumerate(zip(self.points, times, strict=True), start=1):
-            start, end, span = point.quickest_from, point.quickest_to, "-"
-            if start is not None:
-                first = format_size_about(start) if start > _SMALL else ""
-                last = "" if end is None else f"to {format_size_about(end)}"
-                span = f"{first} {last}".strip() if last else f"from {first}" if first else "everywhere"
+            spans = []
+            for start, end in point.quickest:
+                words = [f"from {format_size_about(start)}"] * (start > _SMALL)
+                spans.append(" ".join([*words, *([f"to {format_size_about(end)}"] if end else [])]) or "everywhere")
+            rate, span = f"{point.bandwidth / 1e9:.4g}", ", ".join(spans) or "-"
             marked = [f"{'*' * (time == best)}{format_time(time)}" for time, best in zip(row, least, strict=True)]
-            rate = f"{point.bandwidth / 1e9:.4g}"
             cells.append([str(number), point.name, format_time(point.latency_s), rate, *marked, span])
         header = ("", "schedule", "latency", "GB/s", *map(format_size, _SHOWN), "the quickest")
         lines = [self.sentence(), "", table(header, cells, left=(1, len(header) - 1)), ""]
@@ -273,17 +276,12 @@ def pareto(
         name, build = named(given, part, wanted)
         candidates[name] = build()
     say("comparing")
-    chosen, dominated = _front(candidates, ordered)
+    every = (_SMALL, *ordered, _LARGE)
+    chosen, dominated = _front(candidates, every)
     front = {name: candidates[name] for name in chosen}
     comparison = compared(contest.among(front), ordered)
-    # For each schedule that is the quickest somewhere, from and to which size, the first time.
-    spans: dict[str, tuple[int, int | None]] = {}
-    leader, start = comparison.best()[0].algorithm, _SMALL
-    for change in comparison.crossovers:
-        spans.setdefault(leader, (start, change.size))
-        leader, start = change.faster, change.size
-    spans[leader] = (spans.get(leader, (start, None))[0], None)
-    points = [Tradeoff(name, one, *_terms(one), *spans.get(name, (None, None))) for name, one in front.items()]
+    leading = ranges(front, every)
+    points = [Tradeoff(name, one, *_terms(one), leading.get(name, ())) for name, one in front.items()]
     points.sort(key=lambda point: (point.latency_s, -point.bandwidth))
     built = {candidate.compact.algorithm for candidate in candidates.values()}
     refused = {name: refused_words({name: why})[0].removeprefix(f"{name} ") for name, why in contest.refused.items()}
@@ -300,16 +298,31 @@ def _terms(candidate: Candidate) -> tuple[float, float]:
 
 def _front(candidates: dict[str, Candidate], sizes: Sequence[int]) -> tuple[list[str], list[str]]:
     """Those that no other candidate equals or betters everywhere, and the others; of equals the first stays."""
-    times: dict[str, list[float]] = {}
-    for name, candidate in candidates.items():
-        latency, bandwidth = _terms(candidate)
-        times[name] = [latency, 1 / bandwidth, *(cost(candidate, size).time_s for size in sizes)]
-    front, dominated = list[str](), list[str]()
-    for name in sorted(times, key=times.__getitem__):
-        # What betters it comes before it.
-        worse = any(all(a <= b * (1 + 1e-9) for a, b in zip(times[k], times[name], strict=True)) for k in front)
-        (dominated if worse else front).append(name)
-    return front, dominated
+    times = {name: [cost(one, size).time_s for size in sizes] for name, one in candidates.items()}
+    names = sorted(times, key=times.__getitem__)
+    rows = np.array([times[name] for name in names])
+    # Row k reaches row n; it betters row n if that one does not reach it, or stands behind it.
+    reaches = np.all(rows[:, np.newaxis] <= rows * (1 + 1e-9), axis=2)
+    worse = np.any(reaches & (~reaches.T | np.triu(np.ones_like(reaches), 1)), axis=0)
+    return [*compress(names, ~worse)], [*compress(names, worse)]
+
+
+def ranges(front: dict[str, Candidate], sizes: Sequence[int]) -> dict[str, tuple[tuple[int, int | None], ...]]:
+    """From which size up to which each candidate is the quickest, to the byte; of equals to nine digits the first."""
+    quickest = cache(lambda at: min(front, key=lambda name: float(f"{cost(front[name], at).time_s:.9g}")))
+    starts, ahead = [sizes[0]], [*sizes]
+    while len(ahead) > 1:
+        low, high = ahead[:2]
+        changes = quickest(low) != quickest(high)
+        if changes and high - low > 1:
+            ahead.insert(1, (low + high) // 2)
+        else:
+            starts += [high] * changes
+            del ahead[0]
+    found = defaultdict[str, tuple[tuple[int, int | None], ...]](tuple)
+    for start, end in zip(starts, (*starts[1:], None), strict=True):
+        found[quickest(start)] += ((start, end),)
+    return found
 
 
 def tradeoffs(
@@ -333,14 +346,11 @@ def tradeoffs(
         with suppress(BlinksimError):  # too many trees to compare
             for point in polish(topology, collective, seconds=_POLISH, seed=seed).points:
                 yield f"packed of height {point.height}", point.schedule
-    limit = min(_EACH, seconds / (3 * len(_SIZES)))
     for size in _SIZES:
-        if asked_to_stop():
-            return
         say(f"few rounds for {format_size(size)}")
         try:
             # A front counts steps that follow each other, and so whole messages.
-            found = few_rounds.build(topology, collective, size=size, time_limit=limit, pieces=1)
+            found = few_rounds.build(topology, collective, size=size, time_limit=min(_EACH, seconds / 12), pieces=1)
         except BlinksimError:
             break
         yield f"few_rounds for {format_size(size)}", found
@@ -348,7 +358,6 @@ def tradeoffs(
     per_rank = topology.ranks if collective.name == "alltoall" else 1
     for chunks in (per_rank * number for number in _CHUNKS):
         steps: int | None = None
-        what = f"few_steps of {count(chunks, 'chunk')}"
         for _ in range(_MORE_STEPS + 1):
             left = min(end - monotonic(), _EACH)
             if left <= 0 or asked_to_stop():
@@ -358,7 +367,10 @@ def tradeoffs(
                 few = few_steps.find(topology, collective, chunks=chunks, steps=steps, time_limit=left, seed=seed)
             except BlinksimError:
                 break
-            yield f"{what}, {count(few.steps, 'step')}, {count(few.rounds, 'round')}", few.schedule
+            yield (
+                f"few_steps of {count(chunks, 'chunk')}, {count(few.steps, 'step')}, {count(few.rounds, 'round')}",
+                few.schedule,
+            )
             if few.rate == few.bounds.rate:
                 break
             steps = few.steps + phases

@@ -46,12 +46,12 @@ def pareto(front: Pareto) -> Figure:
     latencies = [point.latency_s * 1e6 for point in points]
     rates = [point.bandwidth / 1e9 for point in points]
     # Pipelined schedules pay for overheads again with every piece, so that their points may lie above the line.
-    front_line = [at for at, point in enumerate(points) if point.quickest_from is not None]
+    front_line = [at for at, point in enumerate(points) if point.quickest]
     along = [latencies[at] for at in front_line], [rates[at] for at in front_line]
     axes.plot(*along, color="#bbbbbb", linewidth=0.8, zorder=1)
     for number, (point, x, y) in enumerate(zip(points, latencies, rates, strict=True), start=1):
         colour = style.COLOURS[(number - 1) % len(style.COLOURS)]
-        face = colour if point.quickest_from is not None else "none"
+        face = colour if point.quickest else "none"
         label = style.plain(f"{number}  {point.name}")
         axes.scatter([x], [y], s=36, facecolors=face, edgecolors=colour, label=label, zorder=2)
     axes.axhline(front.bound.rate_GBps, color="#000000", linestyle="--", linewidth=1.0, label="bound on the rate")

@@ -7,10 +7,13 @@ import re
 import signal
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import blinksim as bs
 from blinksim.answers import pareto as study
@@ -86,10 +89,85 @@ def test_the_envelope_is_the_quickest_of_all_candidates(found: tuple[bs.Pareto, 
     for size in SIZES:
         least = min(cost(one.compact, size, spread=one.spread).time_s for one in candidates.values())
         assert min(point.time_s(size) for point in front.points) == pytest.approx(least)
-        leader = min(front.points, key=lambda point: point.time_s(size))
-        assert leader.quickest_from is not None
-    ends = [point for point in front.points if point.quickest_from is not None and point.quickest_to is None]
-    assert len(ends) == 1
+        [leader] = at_size(front, size)
+        assert leader.time_s(size) == pytest.approx(least)
+
+
+def at_size(front: bs.Pareto, size: int) -> list[bs.Tradeoff]:
+    """The points that are said to be the quickest at a size."""
+    ranges = [(point, start, end) for point in front.points for start, end in point.quickest]
+    return [point for point, start, end in ranges if start <= size and (end is None or size < end)]
+
+
+Times = dict[str, list[int]]
+
+
+def timed(monkeypatch: pytest.MonkeyPatch, times: Times) -> dict[str, Candidate]:
+    """Candidates that take these times, by name, at the sizes 0, 1, 2 ..."""
+
+    @dataclass
+    class Cost:
+        time_s: float
+
+    monkeypatch.setattr(study, "cost", lambda name, size: Cost(times[name][size]))
+    return cast("dict[str, Candidate]", {name: name for name in times})
+
+
+@given(st.lists(st.lists(st.integers(1, 4), min_size=3, max_size=3), min_size=1, max_size=8))
+def test_the_front_is_what_no_other_reaches_at_every_size(every: list[list[int]]) -> None:
+    times = {str(number): row for number, row in enumerate(every)}
+    with pytest.MonkeyPatch.context() as patch:
+        kept, dominated = study._front(timed(patch, times), range(3))
+    assert sorted([*kept, *dominated]) == sorted(times)
+
+    def reaches(one: str, other: str) -> bool:
+        return all(a <= b for a, b in zip(times[one], times[other], strict=True))
+
+    for name in times:
+        assert any(reaches(other, name) for other in kept)
+        # Of equals one is kept.
+        assert not any(reaches(other, name) for other in kept if other != name) or name in dominated
+
+
+@given(st.lists(st.tuples(st.integers(0, 200), st.integers(1, 6)), min_size=1, max_size=6))
+def test_every_size_has_one_quickest_point(lines: list[tuple[int, int]]) -> None:
+    times = {str(number): [first + size * slope for size in range(301)] for number, (first, slope) in enumerate(lines)}
+    with pytest.MonkeyPatch.context() as patch:
+        ranges = study.ranges(timed(patch, times), (1, 2, 4, 8, 16, 32, 64, 128, 300))
+    for size in range(1, 301):
+        found = [
+            name
+            for name, spans in ranges.items()
+            for start, end in spans
+            if start <= size and (end is None or size < end)
+        ]
+        assert len(found) == 1
+        assert times[found[0]][size] == min(row[size] for row in times.values())
+
+
+def test_a_point_may_lead_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Blink's trees on two triangles of GPUs: quickest at small and at large sizes, but not between."""
+    found = bs.pareto("ring:4@25GB/s", "allgather", seconds=1, sizes=SIZES)
+    times = {"twice": [9, 1, 2, 5, 5, 6], "between": [9, 2, 2, 3, 4, 7]}
+    with monkeypatch.context() as patch:
+        ranges = study.ranges(timed(patch, times), range(1, 6))
+    assert ranges == {"twice": ((1, 3), (5, None)), "between": ((3, 5),)}
+    points = [replace(found.points[0], quickest=spans) for spans in ranges.values()]
+    lines = replace(found, points=tuple(points)).text().splitlines()
+    assert lines[3].endswith("to 3 B, from 5 B")
+    assert lines[4].endswith("from 3 B to 5 B")
+    row = points[0].row()
+    assert (row["quickest_from_bytes"], row["quickest_to_bytes"]) == (1, 3)
+    assert json.loads(json.dumps(row["quickest_bytes"])) == [[1, 3], [5, None]]
+
+
+def test_no_point_of_a_dgx1_is_bettered_in_latency_and_bandwidth_at_once() -> None:
+    """A schedule of few rounds for 4 KiB had the least latency of all, at a third of the bandwidth of another."""
+    found = bs.pareto("dgx1-v100", "allgather", seconds=3)
+    for point in found.points:
+        for other in found.points:
+            slower = other is not point and other.latency_s >= point.latency_s * (1 - 1e-9)
+            assert not (slower and other.bandwidth < point.bandwidth * (1 - 1e-6))
 
 
 @pytest.mark.slow

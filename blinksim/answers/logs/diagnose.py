@@ -177,11 +177,8 @@ class Diagnosis(Result):
     @property
     def lane(self) -> tuple[float, float] | None:
         """Bytes/s of a lane of the limiting class, as measured and as in the model."""
-        rates = {
-            link.lane_bandwidth
-            for link in self.expectation.rings.topology.links
-            if link.kind == self.expectation.rings.limit
-        }
+        rings = self.expectation.rings
+        rates = {link.lane_bandwidth for link in rings.topology.links if link.kind == rings.limit}
         if len(rates) != 1 or not self.tells:
             return None
         rate = float(rates.pop())
@@ -222,13 +219,11 @@ class Diagnosis(Result):
     def rows(self) -> list[dict[str, Any]]:
         """One row per size, with units in the keys."""
         keys = "size_bytes=size time_s algbw_GBps=algbw busbw_GBps model_time_s=expected.time_s model_algbw_GBps"
-        keys += (
-            " model_choice=expected.choice bound_algbw_GBps model_rates bound_rates percent_of_model percent_of_bound"
-        )
+        keys += " model_choice=expected.choice bound_algbw_GBps model_rates bound_rates percent_of_model"
         return [
             keyed(
                 line,
-                f"{keys} latency_bound behind wrong",
+                f"{keys} percent_of_bound latency_bound behind wrong",
                 busbw_GBps=in_GBps(line.algbw * float(self.factor)),
                 model_algbw_GBps=in_GBps(line.size / line.expected.time_s),
                 bound_algbw_GBps=self.bound.rate_GBps,
