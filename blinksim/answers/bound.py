@@ -238,10 +238,9 @@ def from_rates(found: BoundResult, size: int) -> TimeBound:
 
     topology, collective = found.topology, found.collective
     proofs = [entry.certificate for entry in found.bounds if not entry.grants]
-    # What every projection states, and the other theorems beside it.
+    # What every projection states, and beside it the theorems that say less.
     best = least_time(topology, collective, size)
     others = (entry for entry in all_times(topology, collective, size, proofs) if entry.kind != best.kind)
-    times = sorted((best, *others), key=lambda entry: -entry.time)
     granted = found.in_network
     able = None if granted is None else least_time(topology, collective, size, granted.grants)
-    return TimeBound(topology, collective, size, tuple(times), able)
+    return TimeBound(topology, collective, size, (best, *(one for one in others if one.time <= best.time)), able)

@@ -230,6 +230,7 @@ def _judged(schedule: Schedule | SymmetricSchedule, question: Question, in_place
         among = f", the most of {len(facts.scratch)} devices" if len(facts.scratch) > 1 else ""
         lines.append(f"{most} needs scratch for {facts.scratch[most].share} of the size{among}")
     lines += [f"in place: {'possible' if facts.in_place else 'not possible'}", f"all at {part.rates} rates"]
+    lines += [f"edited {edit}" for edit in question.edits]
     promise = f"{schedule.algorithm} {schedule.collective} on {part.name}, {part.ranks} ranks"
     return FileVerdict(
         verdict.ok,

@@ -198,14 +198,15 @@ def simulate(options: Simulate) -> None:
     with written(trace or plot, write) as there:
 
         def text() -> None:
-            _show_timeline(timeline)
+            _show_timeline(timeline, options.where.edits)
             for file in filter(None, (trace, plot) if there else ()):
                 click.echo(f"written: {file}")
 
-        answer("simulate", lambda: {"schedule": options.schedule, **timeline.to_dict()}, text)
+        asked = {"schedule": options.schedule, "edits": list(options.where.edits)}
+        answer("simulate", lambda: {**asked, **timeline.to_dict()}, text)
 
 
-def _show_timeline(timeline: Timeline) -> None:
+def _show_timeline(timeline: Timeline, edits: Sequence[str]) -> None:
     from blinksim.timing.alpha_beta import cost
 
     click.echo(timeline.sentence())
@@ -213,7 +214,8 @@ def _show_timeline(timeline: Timeline) -> None:
     best = " (the best found)" if timeline.tried else ""
     most = format_size(float(f"{timeline.piece_bytes:.3g}"))
     click.echo(f"  {count(timeline.pieces, 'piece')} a chunk, up to {most}{best}; links {timeline.discipline}")
-    click.echo(f"  all at {timeline.schedule.topology.rates} rates")
+    rates = f"  all at {timeline.schedule.topology.rates} rates"
+    click.echo("\n".join((rates, *(f"  edited {edit}" for edit in edits))))
     more = f"{over:.3g} % more than" if over < 900 else f"{1 + over / 100:,.0f} times what"
     click.echo(f"  {more} the loads of its links need ({format_time(timeline.bound_s)})")
     sums = cost(timeline.schedule, timeline.size).time_s
@@ -262,10 +264,8 @@ def run(options: Run) -> None:
 
 def _show_run(ran: Execution) -> None:
     what = f"{ran.algorithm} {ran.collective} of {format_size(ran.used_bytes)} on {len(ran.members)} ranks"
-    if ran.wrong is None:
-        state = "not checked"
-    else:
-        state = "correct" if ran.ok else f"WRONG: {ran.wrong} elements differ"
+    checked = "correct" if ran.ok else f"WRONG: {ran.wrong} elements differ"
+    state = "not checked" if ran.wrong is None else checked
     click.echo(f"{what}, {ran.executor}, {ran.dtype}{' ' + ran.op if ran.collective.reduces else ''}: {state}")
     if ran.rounding:
         click.echo(f"  {ran.rounding}")

@@ -131,6 +131,8 @@ def test_commands_take_programs_with_a_machine(files: bs.Schedule, capsys: Captu
     assert "on dgx1-v100 its loads allow" in answer(capsys, "verify", "theirs-plan.json", "--machine", "dgx1-v100")
     slower = answer(capsys, "simulate", "mine.json", "1MiB", "--edit", "replace nvlink bandwidth=10GB/s")
     assert slower.splitlines()[0] != mine
+    assert "\n  edited replace nvlink bandwidth=10GB/s\n" in slower
+    assert "\n  edited replace nvlink" in answer(capsys, "verify", "mine.json", "--edit", "replace nvlink lanes=2")
     used = next(name for name, chunks in files.chunks_by_link().items() if chunks).split()[0].replace("->", "-")
     for words, message in (
         (("simulate", "theirs.xml", "1MiB"), "name its machine with --machine"),

@@ -64,6 +64,27 @@ def test_named_values(case: tuple[str, int, str, str, str, str, float]) -> None:
     assert found.best.time >= time
 
 
+@pytest.mark.parametrize(
+    ("machine", "collective", "size"),
+    [
+        ("dgx1-v100", "broadcast", "1GiB"),
+        ("hgx-h100", "broadcast", "64MiB"),
+        ("mi300x", "broadcast", "1GiB"),
+        ("dgx1-v100", "allreduce", "1KiB"),
+        ("dgx1-p100", "broadcast", "1KiB"),
+    ],
+)
+def test_all_answers_state_the_same_least_time(machine: str, collective: str, size: str) -> None:
+    found = bs.time_bound(machine, collective, size)
+    assert found.time_s == max(row["time_s"] for row in found.rows())
+    projected = bs.project(machine, collective, size, algorithm="chain", model="alpha-beta")
+    compared = bs.compare(machine, collective, [size], ["chain"]).envelope()[0]["time_bound_s"]
+    made = bs.synthesize(machine, collective, "chain", size=size).at
+    assert projected.least is not None
+    assert made is not None
+    assert projected.least.time_s == compared == made.least_s == found.time_s
+
+
 def test_a_bound_is_met_where_a_schedule_is_known_to_meet_it() -> None:
     """A ring of 8 sends half of every block each way, in as many steps as there must be: the bound is exact."""
     part = bs.load("ring:8@50GB/s").selected()
