@@ -42,10 +42,11 @@ if TYPE_CHECKING:
     from blinksim.answers.pareto import pareto as pareto
     from blinksim.answers.place import Placements as Placements
     from blinksim.answers.place import place as place
-    from blinksim.answers.project import Ranking as Ranking
-    from blinksim.answers.project import contest as contest
+    from blinksim.answers.project import Answer as Answer
     from blinksim.answers.project import project as project
-    from blinksim.answers.project import rank as rank
+    from blinksim.answers.ranking import Ranking as Ranking
+    from blinksim.answers.ranking import contest as contest
+    from blinksim.answers.ranking import rank as rank
     from blinksim.answers.sweep import Sweep as Sweep
     from blinksim.answers.sweep import sweep as sweep
     from blinksim.answers.synthesize import Synthesis as Synthesis
@@ -116,7 +117,8 @@ else:
         "answers.measurements.public": "PublicMeasurements",
         "answers.pareto": "Pareto Tradeoff pareto",
         "answers.place": "Placements place",
-        "answers.project": "Ranking contest project rank",
+        "answers.project": "Answer project",
+        "answers.ranking": "Ranking contest rank",
         "answers.sweep": "Sweep sweep",
         "answers.synthesize": "Synthesis synthesize",
         "answers.tune": "Tuning tune",

@@ -134,7 +134,7 @@ def test_aurora_has_no_links_beside_the_listed_ones() -> None:
     pairs = {frozenset((x.src, x.dst)) for x in aurora.links if x.kind != "pcie" or "host" in (x.src, x.dst)}
     # The table also has the eight NICs' links to the fabric, which one node does not have, and the memory.
     assert len(pairs) == listed - 8 - 1
-    assert aurora.device("card3.t1").attributes == {"memory_bandwidth": "1024GB/s"}
+    assert aurora.device("card3.t1").attributes == {"memory_bandwidth": "1024GB/s", "library": "oneccl"}
 
 
 def test_tiles_share_the_pcie_port_of_their_card() -> None:

@@ -19,7 +19,8 @@ MIB = 2**20
 LOG = Path(__file__).parent / "data" / "captures"
 
 MAKERS: dict[str, Callable[[], Result]] = {
-    "Projection": lambda: bs.project(QUAD, "allreduce", "256MiB"),
+    "Projection": lambda: bs.project(QUAD, "allreduce", "256MiB", algorithm="ring"),
+    "Answer": lambda: bs.project(QUAD, "allreduce", "256MiB"),
     "Comparison": lambda: bs.compare(QUAD, "allreduce", ["1MiB", "64MiB"], ["ring", "chain"]),
     "Models": lambda: across_models(QUAD, "allreduce", [MIB], ["alpha-beta", "simulate"]),
     "Sweep": lambda: bs.sweep("ring:4@25GB/s", "allreduce", [MIB], {"members": ["0-1", "0-3"]}),

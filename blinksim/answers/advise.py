@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from blinksim import exports
 from blinksim.algorithms.registry import algorithm
 from blinksim.answers.logs.expectation import Expectation, Expected, part_and_whole
-from blinksim.answers.project import contest
 from blinksim.answers.quickest import best_made
+from blinksim.answers.ranking import contest
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveLike, busbw_factor
 from blinksim.errors import BlinksimError, InfeasibleError

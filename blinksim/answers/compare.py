@@ -12,22 +12,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from blinksim.algorithms.registry import REGISTRY, AlgorithmName
-from blinksim.answers.project import contest
+from blinksim.answers.project import Answer, answer, schedules
 from blinksim.answers.quickest import by_simulation, made_for
+from blinksim.answers.ranking import contest
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import MachineLike, as_topology
+from blinksim.question import Question
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count, names, refused_words, table
 from blinksim.timing import model_registry
 from blinksim.timing.candidates import CandidateLike, each
-from blinksim.timing.contest import Answer, Contest
-from blinksim.timing.measured_constants import NVLS
+from blinksim.timing.contest import Contest
+from blinksim.timing.library_model import SHARE, Library
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName
 from blinksim.timing.projection_result import Projection, left_out_words, rates_words
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
 from blinksim.topology.graph import Topology
-from blinksim.units import SIZES, Sizes, format_size, format_size_about, format_time, sizes_of
+from blinksim.units import SIZES, Sizes, format_rate, format_size, format_size_about, format_time, sizes_of
 
 # Algorithms that stand beside each other on a line of 80 characters.
 COLUMNS = 5
@@ -67,6 +69,8 @@ class Comparison(Result):
         The reason, by algorithm, for those that were not tried.
     made : dict
         Simulated projections of schedules that were made for one size, by size in bytes.
+    answers : tuple of Answer
+        The three figures for each size, if neither algorithms nor a model were named.
 
     Examples
     --------
@@ -86,6 +90,7 @@ class Comparison(Result):
     refused: dict[str, str]
     left_out: dict[str, str] = field(default_factory=dict)
     made: dict[int, Projection] = field(default_factory=dict)
+    answers: tuple[Answer, ...] = ()
 
     @property
     def algorithms(self) -> tuple[str, ...]:
@@ -101,24 +106,18 @@ class Comparison(Result):
         """The quickest projection for each size."""
         return tuple(found[0] for found in self.projections)
 
-    @property
-    def _measured(self) -> bool:
-        """True if constants were measured for some of the rows."""
-        return any(projection.measured_s for found in self.projections for projection in found)
-
     def rows(self) -> list[dict[str, Any]]:
         """One row per size and algorithm, with units in the keys; NCCL's own choice adds columns.
 
         Rows of programs say their protocol, and whether calls follow each other or are apart.
         """
         # NCCL's own choice is among the algorithms.
-        picked, measured = any(one.pick for one in self.projections[-1]), self._measured
+        picked = any(one.pick for one in self.projections[-1])
         run = [key for key in _OF_A_RUN if any(key in one.details for found in self.projections for one in found)]
         return [
             {"size_bytes": projection.size, **Projection.row(projection), "model": projection.model}
             | {"best": place == 0, **{key: projection.details.get(key) for key in run}}
             | ({"nccl_takes": projection.pick} if picked else {})
-            | ({"measured_time_s": projection.measured_s} if measured else {})
             for found in self.projections
             for place, projection in enumerate(found)
         ]
@@ -127,15 +126,19 @@ class Comparison(Result):
         """One row per size: the quickest, the bound on the time, its share, and what was made for that size alone.
 
         Keys: size_bytes, algorithm, time_s; time_bound_s and share (of the time) where a bound is known;
-        made_algorithm and made_s where a schedule was made for the size.
+        made_algorithm and made_s where a schedule was made for the size; takes_s, takes_low_s, takes_high_s and
+        could_take_s where the figures are those of `answers`.
         """
-        found = []
+        found, answers = [], {one.size: one for one in self.answers}
         for projections in self.projections:
             best = projections[0]
             row: dict[str, Any] = {"size_bytes": best.size, "algorithm": best.algorithm, "time_s": best.time_s}
             least, made = _least(projections), self.made.get(best.size)
             row |= {} if least is None else {"time_bound_s": least, "share": least / best.time_s}
             row |= {} if made is None else {"made_algorithm": made.algorithm, "made_s": made.time_s}
+            if best.size in answers:
+                row |= keyed(answers[best.size], "takes_s=time_s takes_low_s=low_s takes_high_s=high_s")
+                row |= keyed(answers[best.size], "could_take_s=could.best.time_s time_bound_s=least.time_s")
             found.append(row)
         return found
 
@@ -148,6 +151,9 @@ class Comparison(Result):
 
     def sentence(self) -> str:
         """The answer in one line."""
+        if self.answers:
+            last = self.answers[-1]
+            return f"{self.collective} on {len(last.members)} GPUs of {self.topology.name}: {last.in_short()}"
         best = self.best()
         changes = [f"{x.faster} from {format_size_about(x.size)}" for x in self.crossovers]
         where = f" at small sizes, {', '.join(changes)}" if changes else " throughout"
@@ -158,6 +164,11 @@ class Comparison(Result):
 
     def text(self, edits: Sequence[str] = ()) -> str:
         """The sentence, and algbw by size of the algorithms that lead or come close. edits: of the machine."""
+        if self.answers:
+            origins = dict.fromkeys(str(one.details["origin"]) for one in reversed(self.answers))
+            return "\n".join(
+                (self.sentence(), "", self._figures(), "", *(f"  from {origin}" for origin in [*origins][:3]))
+            )
         shown, slower = columns(self.projections)
         every = [projection for found in self.projections for projection in found]
         models = list(dict.fromkeys(one.model for one in every if one.algorithm in shown))
@@ -176,18 +187,15 @@ class Comparison(Result):
         # The quickest was simulated, and so states errors, where slower ones are by the closed form.
         conditions = dict(pair for found in self.projections for one in reversed(found) for pair in one.conditions)
         lines += [f"  {label} {words}" for label, words in conditions.items()]
-        origins = dict.fromkeys(one.details["measured_on"] for one in every if one.measured_s)
-        lines += [f"  measured: what NCCL takes, by constants {origin}" for origin in origins]
         if len({projection.rates for projection in self.projections[-1]}) > 1:
             lines.append("  rates= takes one table for all")
         lines += [f"  {words}" for words in refused_words(self.refused)]
-        lines += self._switches_that_add()
         lines += [f"  left out: {words}" for words in left_out_words(self.left_out)]
         return "\n".join(lines)
 
     def _table(self, shown: Sequence[str]) -> str:
         """A line for every size: the best time, the bound and its share of that, what was made, and some rates."""
-        bounded, measured = any(_least(projections) for projections in self.projections), self._measured
+        bounded = any(_least(projections) for projections in self.projections)
         rows = list[dict[str, str]]()
         for projections in self.projections:
             made, least = self.made.get(projections[0].size), _least(projections)
@@ -200,31 +208,29 @@ class Comparison(Result):
                 cells[_FOR_THE_SIZE] = f"{'*' if leader is made else ''}{made.algbw_GBps:.4g}" if made else "-"
             rate = {one.algorithm: f"{'*' if one is leader else ''}{one.algbw_GBps:.4g}" for one in projections}
             cells |= {name: rate[name] for name in shown}
-            for one in [one for one in projections if one.pick][:1]:
-                time = one.measured_s
-                cells |= {"measured": f"{one.size / time / 1e9:.4g}" if time else "-"} if measured else {}
-                cells["NCCL takes"] = one.pick
+            pick = next((one.pick for one in projections if one.pick), "")
+            cells |= {"NCCL takes": pick} if pick else {}
             rows.append(cells)
         head = list(rows[-1])
         left = {0, len(head) - 1} if head[-1] == "NCCL takes" else {0}
         return table(head, [[cells.get(name, "") for name in head] for cells in rows], left=left)
 
-    def _switches_that_add(self) -> list[str]:
-        """From which size on NCCL's NVLS is quicker, where it was measured and is not among the algorithms."""
-        from blinksim.timing.execution_model import nvls_time
-
-        best = [one for one in self.best() if one.model == "execution"]
-        if self.collective.name != "allreduce" or {NVLS, "nccl"} & {*self.algorithms}:
-            return []
-        times = [(one, time) for one in best if (time := nvls_time(self.topology, one.size)) is not None]
-        first = max((one.size for one, time in times if time >= one.time_s), default=0)
-        quicker = [(one, time) for one, time in times if one.size > first]
-        if not quicker:
-            return []
-        (start, _), (last, time) = quicker[0], quicker[-1]
-        reached = f"{last.size / time / 1e9:.4g} GB/s at {format_size(last.size)}"
-        words = f"where switches add, NCCL's NVLS is quicker from {format_size(start.size)} on: {reached}"
-        return [f"  {words} (name nvls to see all)"]
+    def _figures(self) -> str:
+        """A line for every size: what the library takes, and what the links could and must take."""
+        head = ("size", f"with {self.answers[0].library}", SHARE, "could take", "by", "cannot take less", "busbw")
+        rows = [
+            (
+                format_size(one.size),
+                format_time(one.time_s),
+                f"{format_time(one.low_s)} to {format_time(one.high_s)}",
+                "-" if one.could is None else format_time(one.could.best.time_s),
+                "-" if one.could is None else one.could.best.algorithm,
+                "-" if one.least is None else format_time(one.least.time_s),
+                format_rate(one.busbw),
+            )
+            for one in self.answers
+        ]
+        return table(head, rows, left=(4,))
 
     def __repr__(self) -> str:
         what = f"{', '.join(self.algorithms)}: {self.collective} on {self.topology.name}"
@@ -262,14 +268,15 @@ def part_lines(topology: Topology, more: str = "", edits: Sequence[str] = (), ra
 
 
 def compare(
-    machine: MachineLike,
+    machine: Question | MachineLike,
     collective: CollectiveLike,
     sizes: Sizes | None = None,
     algorithms: Iterable[AlgorithmName | CandidateLike] | str | None = None,
     report: Callable[[str], None] | None = None,
-    others: Mapping[str, Answer] | None = None,
-    model: ScheduleModelName | str | ScheduleModel = DEFAULT,
+    others: Mapping[str, Callable[[int], Projection]] | None = None,
+    model: ScheduleModelName | str | ScheduleModel | None = None,
     search: float | None = None,
+    library: Library | None = None,
 ) -> Comparison:
     """Time algorithms at many sizes, and find where the lead changes.
 
@@ -297,6 +304,8 @@ def compare(
     search : float, optional
         Also search, this many seconds for each size, a schedule that is made for it (`Comparison.made`),
         where the links alone are counted. Where one is found, all are simulated.
+    library : Library, optional
+        The version of NCCL, and whether switches may add, where neither algorithms nor a model are named.
 
     Returns
     -------
@@ -321,6 +330,13 @@ def compare(
     ('ring', 'chains (given)')
     """
     ordered = sizes_of(SIZES if sizes is None else sizes)
+    if algorithms is None and model is None and search is None and not others:
+        asked, wanted = machine if isinstance(machine, Question) else Question(machine), Collective.of(collective)
+        rivals = schedules(asked, wanted, ordered, report)
+        return replace(
+            compared(rivals, ordered, report), answers=tuple(answer(asked, wanted, ordered, report, library, rivals))
+        )
+    machine, model = machine.part() if isinstance(machine, Question) else machine, model or DEFAULT
     rivals = contest(machine, collective, algorithms, report, model, sizes=ordered)
     rivals.others |= others or {}
     if search is None:

@@ -1,89 +1,199 @@
-"""Projections: the time of a collective by one algorithm, and the ranking of all algorithms at a size."""
+"""The answer to "how long does it take": with the library that runs there, at best, and at least.
+
+Three figures in this order, the same in every command. The first is that of `blinksim.timing.library_model`, the
+second the best schedule that is quickly found, as a program where the constants of programs are known, and the third
+a bound with a certificate, for switches that do what they can. None is below the third.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from blinksim.algorithms.registry import AlgorithmName
+from blinksim.answers.ranking import BEST, LINKS_ONLY, ChoiceName, Ranking
+from blinksim.bounds.bound_result import granted_to_switches
 from blinksim.collective import Collective, CollectiveLike
-from blinksim.errors import BlinksimError, InputError
-from blinksim.formats.shipped.machine_names import MEASURED, measured_rates
+from blinksim.errors import BlinksimError, InfeasibleError, InputError
+from blinksim.formats.shipped.machine_names import MEASURED
 from blinksim.machines import MachineLike, as_topology
 from blinksim.question import Question, preferring
-from blinksim.results import Result
-from blinksim.textio.text_table import refused_words, table
+from blinksim.results import Term
 from blinksim.timing import model_registry as models
-from blinksim.timing.candidates import CandidateLike
-from blinksim.timing.contest import Contest, with_least_time
-from blinksim.timing.measured.library_time import Interval, catalogued, over_links
-from blinksim.timing.projection_result import Projection, labelled, left_out_words
-from blinksim.timing.timing_model import LARGE, ScheduleModel, TimingModel
-from blinksim.topology.graph import Topology
-from blinksim.units import format_rate, format_time, size_of
+from blinksim.timing.contest import Contest, able_of, ceiling_of, least_time_of, with_least_time
+from blinksim.timing.library_model import Library
+from blinksim.timing.measured_constants import uncovered
+from blinksim.timing.projection_result import Ceiling, LeastTime, Projection, labelled
+from blinksim.timing.timing_model import ScheduleModel, TimingModel
+from blinksim.units import format_rate, format_size, format_time, size_of
 
-ChoiceName = Literal["best", "nccl"]
-"""Names that stand for a choice among algorithms: the quickest, or NCCL's own."""
-BEST, ALL = "best", "all"
-# The model that counts neither launches nor steps.
-LINKS_ONLY = "alpha-beta"
+# Nobody measured the job, nor anything like it.
+_UNKNOWN = ("predicted", "links")
 
 
-def contest(
-    machine: MachineLike,
-    collective: CollectiveLike,
-    names: Iterable[AlgorithmName | CandidateLike] | str | None = None,
-    report: Callable[[str], None] | None = None,
-    model: models.ScheduleModelName | str | ScheduleModel = models.DEFAULT,
-    *,
-    sizes: Collection[int] = (LARGE,),
-    only_best: bool = False,
-) -> Contest:
-    """Build algorithms once, to be timed for any size.
+@dataclass(frozen=True, repr=False)
+class Answer(Projection):
+    """How long a collective takes with the library that runs on the machine, and could take, and takes at least.
 
-    Parameters
+    Its time, terms and rates are those of the library; `details` has the interval and where it comes from.
+
+    Attributes
     ----------
-    machine : str, path or Topology
-        As for `project`.
-    collective : str or Collective
-        Such as ``"allreduce"``.
-    names : iterable of str, path or Schedule, or str, optional
-        Algorithms by name, also as text such as ``"ring,chain"``, schedules, and files of schedules, own and
-        of MSCCL. Default: all that have the collective and are quickly found (`blinksim.timing.candidates`).
-    report : callable, optional
-        Called with a progress message.
-    model : str or ScheduleModel
-        What times them: ``alpha-beta``, ``execution`` or ``simulate``; ``auto`` is ``execution`` where the
-        machine's constants are known, else ``alpha-beta``.
-    sizes : collection of int
-        The default algorithms are to be the best for these sizes in bytes.
-    only_best : bool
-        Only the quickest at these sizes is asked for: on more than 4,096 ranks, algorithms that are slower
-        for sure get no schedule; `slower` names them.
-
-    Returns
-    -------
-    Contest
-        The schedules; of the default algorithms that cannot run here, the reasons.
-
-    Raises
-    ------
-    InputError
-        For unknown names and fewer than two members.
-    InfeasibleError
-        If a named algorithm cannot run here, or none can.
+    could : Ranking, optional
+        The best schedule, and what it was chosen from; None if there is none.
+    projected : Projection, optional
+        What a published projection of this machine says.
+    edits : tuple of str
+        Of the machine.
 
     Examples
     --------
     >>> import blinksim as bs
-    >>> found = bs.contest("dgx1-v100", "allreduce", ["ring", "chain"])
-    >>> [projection.algorithm for projection in found.projections(2**30)]
-    ['ring', 'chain']
+    >>> found = bs.project("p5", "allreduce", "16MiB")
+    >>> found.low_s < found.time_s < found.high_s
+    True
+    >>> found.least.time_s < min(found.time_s, found.could.best.time_s)
+    True
     """
-    part, wanted = as_topology(machine).selected(), Collective.of(collective)
-    timing = models.schedule_model(model) if isinstance(model, str) else model
-    return timing.contest(part, wanted, names, report, sizes, only_best=only_best)
+
+    could: Ranking | None = None
+    projected: Projection | None = None
+    edits: tuple[str, ...] = ()
+
+    @property
+    def low_s(self) -> float:
+        """The lower end of the interval, seconds."""
+        low: float = self.details["interval_low_s"]
+        return low
+
+    @property
+    def high_s(self) -> float:
+        """The upper end of the interval, seconds."""
+        high: float = self.details["interval_high_s"]
+        return high
+
+    @property
+    def library(self) -> str:
+        """The name of the library."""
+        return str(self.details["library"])
+
+    @property
+    def limited_by(self) -> str:
+        """What takes the most time of the best schedule, in words: a link class, or latency."""
+        if self.could is None:
+            return ""
+        best, shares = self.could.best, dict[str, float]()
+        for term in best.terms:
+            what = term.limit if term.limit in best.links else _NOT_LINKS.get(term.limit, term.name)
+            shares[what] = shares.get(what, 0.0) + term.time_s / best.time_s
+        most = max(shares, key=lambda what: shares[what])
+        return f"{most}, {100 * shares[most]:.0f} % of the time of the best schedule"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys that ``--json`` prints: those of the library's time, and the best schedule under ``could_take``."""
+        found = super().to_dict()
+        found |= {} if self.least is None else {"cannot_take_less_s": self.least.time_s}
+        if self.could is not None:
+            best = self.could.best
+            found |= {"could_take_s": best.time_s, "could_take_algorithm": best.algorithm}
+            found["could_take"] = self.could.to_dict()
+        if self.projected is not None:
+            found |= {"projected_s": self.projected.time_s, "projected_by": self.projected.model}
+        return found
+
+    def row(self) -> dict[str, Any]:
+        """The three figures as a row of a table."""
+        found = super().row() | {key: self.details[f"interval_{key}"] for key in ("low_s", "high_s")}
+        return found | {"could_take_s": None if self.could is None else self.could.best.time_s}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row: the three figures."""
+        return [self.row()]
+
+    def sentence(self, how: str = "") -> str:
+        """The answer in one line."""
+        where = f"{len(self.members)} GPUs of {self.machine}"
+        return (
+            f"{self.collective} of {format_size(self.size)} on {where}: {format_time(self.time_s)} with "
+            f"{self.library}, busbw {format_rate(self.busbw)}"
+        )
+
+    def in_short(self) -> str:
+        """The three figures at this size in one line."""
+        could = "" if self.could is None else f", could take {format_time(self.could.best.time_s)}"
+        least = "" if self.least is None else f", cannot take less than {format_time(self.least.time_s)}"
+        return f"{format_size(self.size)} takes {format_time(self.time_s)} with {self.library}{could}{least}"
+
+    def text(self) -> str:
+        """The three figures, where the first comes from, and what limits: at most nine lines."""
+        return "\n".join((self.sentence(), *labelled(self.lines(), 17)))
+
+    def lines(self) -> list[tuple[str, str]]:
+        """The lines below the sentence, as labels and texts."""
+        details, least = self.details, self.least
+        choice = f"; {self.library} picks {details['choice']}" if details["choice"] else ""
+        interval = f"{format_time(self.low_s)} to {format_time(self.high_s)}, {details['interval_share']}{choice}"
+        found = [("takes", interval)]
+        nobody = "nobody has published a time of this; from " if details["basis"] in _UNKNOWN else ""
+        found.append(("from", nobody + details["origin"]))
+        if self.projected is not None:
+            found.append(("projected", f"{format_time(self.projected.time_s)} ({self.projected.model})"))
+        if self.could is not None:
+            slower = f"; {self.library} is quicker" if self.could.best.time_s > self.time_s else ""
+            found.append(("could take", self.could.runs_as() + slower))
+        if least is not None:
+            words = f" where {self.grants[0]}" if self.grants else ""
+            found.append(("cannot take less", f"{format_time(least.time_s)} at data-sheet rates{words}"))
+        found += [("limited by", self.limited_by)] if self.limited_by else []
+        return found + [("edited", edit) for edit in self.edits]
+
+    def why(self) -> str:
+        """All that is known of the three figures: terms, bounds and what they assume, and the schedules considered."""
+        lines = [self.text(), "", f"{self.library} takes", self.terms_table()]
+        if self.least is not None:
+            assumed = f" ({self.least.assumes})" if self.least.assumes else ""
+            lines += ["", "cannot take less", f"  {self.least.words}{assumed}"]
+        return "\n".join((*lines, "", *([] if self.could is None else ["could take", self.could.text()])))
+
+    def __repr__(self) -> str:
+        return f"<Answer {self.text()}>"
+
+
+_NOT_LINKS = {"alpha": "latency", "gamma": "adding"}
+
+
+def answer(
+    machine: Question | MachineLike,
+    collective: Collective,
+    sizes: Sequence[int],
+    report: Callable[[str], None] | None = None,
+    library: Library | None = None,
+    contest: Contest | None = None,
+) -> list[Answer]:
+    """The three figures for each size in bytes; see `blinksim.project`.
+
+    machine: a question, or a machine of which the default members take part. library: with the version of NCCL and
+    whether switches may add. contest: what `schedules` returns, if it is known. Raises as `blinksim.project` does.
+    """
+    question = machine if isinstance(machine, Question) else Question(machine)
+    asked, _ = (library or Library()).at(question)
+    part = replace(question, rates=None, collective=collective).part()
+    grants = able_of(part) if asked.multicast and not collective.personalized else ()
+    bound = ceiling_of(part, collective, (granted_to_switches(grants),) if grants else (), grants)
+    if contest is None:
+        try:
+            contest = schedules(question, collective, sizes, report)
+        except InfeasibleError:
+            contest = None
+    if contest is not None and contest.topology == part and contest.model.name == LINKS_ONLY:
+        asked.contests[collective] = contest
+    found = []
+    for size in sizes:
+        [takes] = asked.times(asked.machine, collective, [size])
+        least = least_time_of(part, collective, size, bound, grants)
+        found.append(_answer(takes, least, bound, grants, None if contest is None else _best(contest, size), question))
+    return found
 
 
 def project(
@@ -91,8 +201,8 @@ def project(
     collective: CollectiveLike,
     size: int | float | str | None = None,
     *,
-    algorithm: AlgorithmName | ChoiceName | str = "best",
-    model: models.ModelName | str | TimingModel = models.DEFAULT,
+    algorithm: AlgorithmName | ChoiceName | str | None = None,
+    model: models.ModelName | str | TimingModel | None = None,
     gamma: float = 0.0,
 ) -> Projection:
     """Project the time of a collective.
@@ -106,11 +216,12 @@ def project(
         Such as ``"allreduce"``.
     size : int or str
         Bytes, or text such as ``"256MiB"``. Default: that of the traffic matrix, where there is one.
-    algorithm : str
+    algorithm : str, optional
         A name of the registry, the file of a schedule, ``best`` for the quickest of those that are found
         quickly, or ``nccl`` for what NCCL would choose (of a whole machine; at the rates ``nccl`` unless it
-        was loaded at others).
-    model : str or TimingModel
+        was loaded at others). Default, if no model is named either: what the machine's library takes, with the
+        best schedule and the bound beside it.
+    model : str or TimingModel, optional
         A name of `blinksim.timing.model_registry`: ``alpha-beta``, ``execution``, ``simulate``,
         ``nccl-tuner``, ``projection`` or another preset in models/, at the rates that it pins. ``auto`` is
         ``execution`` where the machine's constants are known (such as ``hgx-h200`` at measured rates), else
@@ -121,7 +232,8 @@ def project(
     Returns
     -------
     Projection
-        The time, the terms that add up to it, and what sets it.
+        The time, the terms that add up to it, and what sets it; an `Answer` if neither an algorithm nor a model is
+        named.
 
     Raises
     ------
@@ -134,245 +246,83 @@ def project(
     --------
     >>> import blinksim as bs
     >>> found = bs.project("dgx1-v100", "allreduce", "256MiB")
-    >>> found.algorithm, round(found.algbw_GBps, 1)
-    ('ring', 84.7)
+    >>> found.library, found.least.time_s < found.time_s
+    ('NCCL', True)
+    >>> ring = bs.project("dgx1-v100", "allreduce", "256MiB", algorithm="ring")
+    >>> round(ring.algbw_GBps, 1)
+    84.7
     """
     topology, wanted = as_topology(machine), Collective.of(collective)
     wanted.check_ranks(topology.ranks)
     if size is None and wanted.traffic is None:
         raise InputError(f"{wanted} has no size of its own; give size=, such as size='64MiB'")
     count = size_of(wanted.traffic.size if size is None and wanted.traffic else size or 0)
-    if model == models.DEFAULT:
-        model = models.chooser(algorithm) or model
+    if algorithm is None and model is None and not gamma:
+        return answer(topology, wanted, [count])[0]
+    algorithm = algorithm or BEST
+    if model in (None, models.DEFAULT):
+        model = models.chooser(algorithm) or models.DEFAULT
+    assert model is not None
     timing = models.model(model, **({"gamma": gamma} if gamma else {})) if isinstance(model, str) else model
     if gamma and timing is model:
         raise InputError("gamma is a setting of a model; give it to the one that you made")
     topology = preferring(topology, timing.rates) if timing.rates else topology
-    found = timing.times(topology, wanted, [count], timing.best if algorithm == "best" else [algorithm])[0]
+    found = timing.times(topology, wanted, [count], timing.best if algorithm == BEST else [algorithm])[0]
     return with_least_time(topology.selected(), found) if isinstance(timing, ScheduleModel) else found
 
 
-@dataclass(frozen=True, repr=False)
-class Ranking(Result):
-    """Projections, quickest first.
+def _answer(
+    takes: Projection, least: LeastTime, bound: Ceiling, grants: tuple[str, ...], best: Ranking | None, asked: Question
+) -> Answer:
+    given = {field.name: getattr(takes, field.name) for field in fields(takes)}
+    missing = least.time_s - takes.time_s
+    if missing > 0:
+        given["terms"] = (*takes.terms, Term("what the links need at least", missing, ""))
+    time = max(least.time_s, takes.time_s)
+    given["details"] = {
+        **takes.details,
+        "interval_low_s": max(takes.details["interval_low_s"], least.time_s),
+        "interval_high_s": max(takes.details["interval_high_s"], time),
+    }
+    projected = _published_projection(asked, takes)
+    return Answer(
+        **given | {"least": least, "bound": bound, "grants": grants}, could=best, projected=projected, edits=asked.edits
+    )
 
-    Attributes
-    ----------
-    projections : tuple of Projection
-        One for each algorithm.
-    asked : str
-        ``best``, ``all``, or the names of algorithms.
-    chosen : Projection, optional
-        What a library would choose among its algorithms; None if the quickest counts.
-    refused : mapping, optional
-        The reason, by algorithm, for those that cannot run.
-    edits : tuple of str
-        Of the machine.
-    left_out : mapping, optional
-        The reason, by algorithm, for those that were not tried.
-    beside : str
-        What stands beside the time: that it counts the links alone, and what else is known of the machine.
-    interval : Interval, optional
-        Where measured times lie, as far as that is known.
-    links_only : bool
-        True if the time counts the links alone, although `beside` says what the program takes.
-    slower : tuple of str
-        Algorithms that were considered and are slower for sure: on thousands of ranks these get no
-        projection.
 
-    Examples
-    --------
-    >>> import blinksim as bs
-    >>> found = bs.rank("dgx1-v100", "allreduce", "256MiB", algorithms="all")
-    >>> [row["algorithm"] for row in found.rows()][:2]
-    ['ring', 'mxnet']
+def schedules(
+    question: Question, collective: Collective, sizes: Sequence[int], report: Callable[[str], None] | None = None
+) -> Contest:
+    """Schedules at measured rates, timed as programs where the constants of those are known, else on the links.
+
+    Raises `InfeasibleError` if there are none.
     """
-
-    projections: tuple[Projection, ...]
-    asked: str
-    chosen: Projection | None = None
-    refused: Mapping[str, str] | None = None
-    edits: tuple[str, ...] = ()
-    left_out: Mapping[str, str] | None = None
-    beside: str = ""
-    interval: Interval | None = None
-    links_only: bool = False
-    slower: tuple[str, ...] = ()
-
-    @property
-    def best(self) -> Projection:
-        """The projection that was chosen, or the quickest."""
-        return self.chosen or self.projections[0]
-
-    @property
-    def shown(self) -> tuple[Projection, ...]:
-        """All projections if all were asked for, else the quickest."""
-        return self.projections if self.asked == ALL else self.projections[:1]
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row per projection that was asked for."""
-        return [projection.row() for projection in self.shown]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The keys of the best projection; ``rows`` and ``refused`` where several were asked for; ``considered`` and
-        ``left_out`` where the algorithms were chosen here."""
-        answer = self.best.to_dict()
-        if self.asked == ALL if self.chosen else self.asked != BEST and len(self.projections) > 1:
-            answer["rows"] = [projection.row() for projection in self.projections]
-            answer |= {} if self.refused is None else {"refused": dict(self.refused)}
-        if self.asked in (BEST, ALL) and self.left_out is not None:
-            answer["considered"] = sorted((*(projection.algorithm for projection in self.projections), *self.slower))
-            answer["left_out"] = dict(self.left_out)
-        answer |= {"beside": self.beside} if self.beside else {}
-        return answer | ({} if self.interval is None else self.interval.keys("interval"))
-
-    def sentence(self) -> str:
-        """The answer in one line."""
-        # Where it is known what a program takes, nobody shall mistake one for the other.
-        return self.best.sentence(" on links alone" if self.links_only else "")
-
-    def text(self) -> str:
-        """The sentence, the ranking if it was asked for, the terms of the quickest, and what else is known of it."""
-        lines, best = [self.sentence(), *([f"  {self.beside}"] if self.beside else [])], self.best
-        if self.interval is not None:
-            known = f"time {format_time(best.time_s)}, within" if best.model != LINKS_ONLY else "libraries take"
-            lines.append(f"  {known} {self.interval.words()}")
-        lines.append("")
-        if self.asked == ALL:
-            width = 5 if self.chosen is None else 4
-            cells = [
-                [p.algorithm, format_time(p.time_s), format_rate(p.algbw), format_rate(p.busbw), p.bottleneck][:width]
-                for p in self.projections
-            ]
-            lines.append(table(["algorithm", "time", "algbw", "busbw", "bottleneck"][:width], cells))
-            lines += [f"  {words}" for words in refused_words(self.refused)]
-            lines += [f"  left out: {words}" for words in left_out_words(self.left_out)]
-            lines.append("")
-        rivals = len(self.projections) + len(self.slower) if self.asked == BEST else None
-        return "\n".join((*lines, best.terms_table(), "", *labelled(best.facts(self.edits, rivals, self.left_out))))
-
-    def __repr__(self) -> str:
-        return f"<Ranking {self.sentence()}; {len(self.projections)} projections>"
+    part = replace(question.preferring_known(MEASURED), collective=collective).part()
+    programs = part.execution is not None and not uncovered(part)
+    model = models.schedule_model("execution-closed" if programs else LINKS_ONLY)
+    return model.contest(part, collective, None, report, sizes, only_best=True)
 
 
-def rank(
-    machine: Question | MachineLike,
-    collective: CollectiveLike,
-    size: int | float | str,
-    model: models.ModelName | str | TimingModel = models.DEFAULT,
-    algorithms: Literal["best", "all"] | AlgorithmName | str | Sequence[AlgorithmName | str] = BEST,
-    report: Callable[[str], None] | None = None,
-) -> Ranking:
-    """Time several algorithms at one size, and rank them.
-
-    Parameters
-    ----------
-    machine : Question, str, path or Topology
-        Which part of which machine; of a whole machine the default members take part.
-    collective : str or Collective
-        Such as ``"allreduce"``.
-    size : int or str
-        Bytes, or text such as ``"256MiB"``.
-    model : str or TimingModel
-        What times them. A machine that is named is loaded at the rates that a named model wants.
-    algorithms : str or sequence of str
-        ``best`` or ``all`` of those that the model times, or names, as a list or separated by commas.
-    report : callable, optional
-        Called with a progress message.
-
-    Returns
-    -------
-    Ranking
-        The projections, quickest first, and the algorithms that cannot run.
-
-    Raises
-    ------
-    InputError
-        For unknown names, and for what the model does not take.
-    InfeasibleError
-        If a named algorithm cannot run here, or none can.
-
-    Examples
-    --------
-    >>> import blinksim as bs
-    >>> bs.rank("dgx1-v100", "allreduce", "256MiB", "nccl-tuner").best.algorithm
-    'nccl'
-    """
-    question = machine if isinstance(machine, Question) else Question(machine)
-    wanted, count = Collective.of(collective), size_of(size)
-    if isinstance(model, str):
-        model = models.model(model)
-        model.check(question)
-        if not isinstance(question.machine, Topology):
-            question = model.at_its_rates(question)
-        elif model.rates is not None:
-            question = question.preferring_known(model.rates)
-    algorithms = algorithms if isinstance(algorithms, str) else ",".join(algorithms)
-    names = None if algorithms in (BEST, ALL) else algorithms.split(",")
-    timing, topology = model.at(replace(question, collective=wanted))
-    if isinstance(timing, ScheduleModel):
-        rivals = timing.contest(topology, wanted, names, report, [count], only_best=algorithms == BEST)
-        if report is not None:
-            report(f"timing by {timing.name}")
-        found = tuple(rivals.answers(count, best=algorithms == BEST))
-        best, by_default = found[0], model.name == models.DEFAULT
-        launched = _launched(rivals, best) if by_default and best.model == LINKS_ONLY else ""
-        # The interval by the error of the model's constants, where it states one.
-        p90 = best.details.get("error_p90")
-        interval = None if p90 is None else Interval.within(best.time_s, p90)
-        if by_default and timing.name == LINKS_ONLY:
-            interval = over_links(topology, best)
-        beside = _beside(topology, best, launched, by_default=by_default)
-        refused, left_out, slower = rivals.refused, rivals.left_out, tuple(rivals.slower)
-        links_only = bool(launched)
-        return Ranking(found, algorithms, None, refused, question.edits, left_out, beside, interval, links_only, slower)
-    asked = timing.best if algorithms == BEST else names
-    found = tuple(timing.times(topology, wanted, [count], asked, report))
-    chosen = None
-    if timing.best is not None and (names is None or tuple(names) == timing.best):
-        chosen = timing.times(topology, wanted, [count], timing.best)[0]
-    return Ranking(found, algorithms, chosen, edits=question.edits)
+def _best(contest: Contest, size: int) -> Ranking:
+    """The quickest schedule of a contest; a program is simulated, where the formula that chose it is too long."""
+    found = contest.answers(size, best=True)
+    if not contest.on_links:
+        model = models.schedule_model("execution")
+        quickest = replace(contest.only(found[0].algorithm), model=model.on(contest.topology))
+        found = [*quickest.answers(size), *found[1:]]
+    left_out = contest.left_out
+    return Ranking(tuple(found), BEST, None, contest.refused, (), left_out, slower=tuple(contest.slower))
 
 
-def _launched(rivals: Contest, best: Projection) -> str:
-    """How long the same schedule takes as a program; empty where nobody knows."""
-    from blinksim.timing.measured_constants import uncovered
-
-    part = rivals.topology
-    if part.execution is None or uncovered(part):
-        return ""
-    from blinksim.timing.execution_model import Executed
-
+def _published_projection(question: Question, takes: Projection) -> Projection | None:
+    """What the preset of this machine says, where there is one that covers the question."""
+    name = f"{takes.machine}-projection"
+    if name not in models.preset_names():
+        return None
     try:
-        [found] = Executed().on(part).rank(rivals.only(best.algorithm), best.size)
+        model = models.model(name)
+        model.check(question)
+        preset, topology = model.at(model.at_its_rates(replace(question, rates=None)))
+        return preset.times(topology, takes.collective, [takes.size])[0]
     except BlinksimError:
-        return ""
-    library = found.details.get("library")
-    how, origin = "as a program" if library is None else "run by NCCL", part.execution.measured
-    known = f"by constants {found.details['constants']}"
-    if library is None and origin.band is not None:
-        known = f"{100 * origin.band:.0f} % more or less, as nobody measured {part.execution.hardware}"
-    return f"; {how} about {format_time(found.time_s)}, {known}: model=execution"
-
-
-def _beside(part: Topology, best: Projection, launched: str, *, by_default: bool) -> str:
-    """Notes beside the quickest: launches where only links count, and switches that add where those count too."""
-    from blinksim.timing.execution_model import nvls_time
-
-    if by_default and best.model == LINKS_ONLY:
-        rates = f"{best.rates} rates: links only, no launch"
-        if best.rates.partition(" (")[0] == MEASURED:
-            # Where rates of links come from that published times suggest.
-            table = measured_rates(catalogued(part))
-            sources = [] if table is None else table.source.split("; ")
-            rates += "".join(f"; {words}" for words in sources if words.partition(" ")[0] in best.links)
-        return rates + launched
-    found, rates_of = [], part.execution
-    if "executor" in dict(best.basis) and rates_of is not None and rates_of.measured.band is not None:
-        band = 100 * rates_of.measured.band
-        found.append(f"constants not measured on {rates_of.hardware}: {band:.0f} % more or less")
-    time = nvls_time(part, best.size) if by_default and best.collective.name == "allreduce" else None
-    if time is not None and time < best.time_s:
-        ratio = f"{best.time_s / time:.3g} times as fast: algorithm=nvls"
-        found.append(f"where switches add, NCCL's NVLS takes {format_time(time)}, {ratio}")
-    return "; ".join(found)
+        return None

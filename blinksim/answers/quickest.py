@@ -11,15 +11,15 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from blinksim.algorithms.registry import REGISTRY
-from blinksim.answers.project import contest
+from blinksim.answers.ranking import contest
 from blinksim.budget import asked_to_stop, stoppable, within
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.results import keyed
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.symmetric import SymmetricSchedule
-from blinksim.timing.contest import Contest, ceiling_of, with_least_time
-from blinksim.timing.model_registry import DEFAULT, schedule_model
+from blinksim.timing.contest import Contest, with_least_time
+from blinksim.timing.model_registry import schedule_model
 from blinksim.timing.projection_result import OF_RUNS, Projection
 from blinksim.timing.simulation_options import MessagesName, ServiceName
 from blinksim.timing.simulator import simulate
@@ -337,25 +337,3 @@ def best_made(rivals: Contest, size: int, seconds: float) -> tuple[Projection, S
     made = rivals.among(dict(searches(rivals.topology, rivals.collective, size, {"time_limit": seconds})))
     found = of_the_quickest(made, made.answers(size), MOST_SIMULATED)
     return (found[0], made.candidates[found[0].algorithm].schedule) if found else None
-
-
-def quicker_made(
-    part: Topology,
-    collective: Collective,
-    sizes: Sequence[int],
-    seconds: float,
-    report: Callable[[str], None] | None = None,
-) -> dict[int, Projection]:
-    """As `made_for`, those that are quicker than all that need no search, which are simulated as well."""
-    model = schedule_model(DEFAULT).on(part)
-    made = made_for(Contest(part, collective, model, ceiling_of(part, collective)), sizes, seconds, report)
-    rivals = {size: candidates(part, collective, size).projections[0].time_s for size in made}
-    return {size: one for size, one in made.items() if one.time_s < rivals[size]}
-
-
-def some_sizes(part: Topology, sizes: Sequence[int]) -> list[int]:
-    """The sizes for which schedules are made within seconds, to stand in a picture."""
-    if part.ranks > _MOST_MADE_RANKS:
-        return []
-    inside = [size for size in sizes if _SMALLEST <= size <= _LARGEST]
-    return inside[:: -(-len(inside) // _MOST_MADE) or 1]

@@ -288,8 +288,9 @@ class Project(Options, run="blinksim.cli.project:project"):
     {machine}
 
     Options:
-      algorithm: A name, a Python file of your own, best (of those that are found quickly), all to rank them,
-          or nccl for what NCCL would choose.
+      algorithm: In place of the machine's library: a name, a Python file of your own, best (of those that are
+          found quickly), all to rank them, or nccl for what NCCL's own model says.
+      why: Also the terms, the bounds and what they assume, and the schedules that were considered.
       model: auto (execution with --rates measured where constants are known, else alpha-beta), alpha-beta,
           execution, simulate, nccl-tuner, projection (scale-up + scale-out), a preset such as
           aurora-projection, which pins its rates, or a file of your own.
@@ -310,8 +311,9 @@ class Project(Options, run="blinksim.cli.project:project"):
     where: MachineOptions = group(MachineOptions, "nominal; nccl for what NCCL chooses; what a model pins")
     root: int | None = ROOT
     traffic: str | None = TRAFFIC
-    algorithm: str = option("best")
-    model: str = option("auto")
+    algorithm: str | None = option()
+    model: str | None = option()
+    why: bool = option()
     reduction_rate: str | None = option(metavar="RATE", rare=True)
     what_if: bool = option(rare=True)
     before: bool = BEFORE
@@ -353,7 +355,7 @@ class Compare(Options, run="blinksim.cli.project:compare"):
     traffic: str | None = TRAFFIC
     sizes: str = option("1KiB:1GiB", text=SIZES)
     algorithms: str | None = option()
-    model: str = option("auto")
+    model: str | None = option()
     search: float | None = option(kind=Decimal(0, min_open=True), metavar="SECONDS", rare=True)
     timing: ModelOptions = group(ModelOptions)
     plot: str | None = FILE

@@ -21,13 +21,11 @@ if TYPE_CHECKING:
     from blinksim.collective import Collective
     from blinksim.question import Question
     from blinksim.timing.contest import Answer
+    from blinksim.timing.library_model import Library
     from blinksim.timing.projection import Change
     from blinksim.timing.projection_result import Projection
     from blinksim.timing.timing_model import TimingModel
     from blinksim.topology.graph import Topology
-
-# Seconds of search for a schedule that stands in the picture at one size.
-_SECONDS_A_SIZE = 0.6
 
 
 def program_settings(given: ModelOptions, name: str, takes: Collection[str]) -> dict[str, object]:
@@ -60,10 +58,7 @@ def nccl_settings(given: ModelOptions, takes: Collection[str], cure: str) -> dic
 
 
 def project(options: Project) -> None:
-    """The time of one collective, its terms and its bottleneck."""
-    from blinksim.answers.project import rank
-    from blinksim.timing.projection import bottlenecks
-
+    """The time of one collective: with the machine's library, at best and at least, or by one algorithm or model."""
     question = question_of(options.machine, options.where)
     unedited(question, options.before)
     wanted = collective_of(options.collective, options.root, options.traffic)
@@ -73,20 +68,73 @@ def project(options: Project) -> None:
         size = wanted.traffic.size
     else:
         raise click.UsageError("Missing argument 'SIZE'.")
-    model = _model(options, options.model)
+    if options.algorithm or options.model or options.reduction_rate or options.what_if:
+        _by_name(options, question, wanted, size)
+    else:
+        _with_library(options, question, wanted, size)
+
+
+def _with_library(options: Project, question: Question, collective: Collective, size: int) -> None:
+    """The three figures."""
+    from blinksim.answers.project import answer as three_figures
+
+    library = library_of(options.timing)
+    with Working(f"reading {options.machine}") as say:
+        [found] = three_figures(question, collective, [size], say, library)
+        was = three_figures(replace(question, edits=()), collective, [size], say, library) if options.before else []
+
+    def said() -> dict[str, object]:
+        said = {"source": options.machine, "nodes": question.nodes, "edits": list(question.edits), **found.to_dict()}
+        for one in was:
+            said["before"] = one.to_dict() | {"ratio": found.algbw / one.algbw}
+        return said
+
+    def text() -> None:
+        click.echo(as_typed(found.why() if options.why else found.text()))
+        for one in was:
+            click.echo(f"  {'before':<17} {left(one.algbw, found.algbw, f', {format_time(one.time_s)}')}")
+        again = command_line(question, collective.name, options.root, options.traffic)
+        if not options.why:
+            click.echo("why: --why; other algorithms: --algorithm all")
+        click.echo(f"next: blinksim compare {again} --plot {collective.name}-by-size.png")
+
+    answer("project", said, text, found.rows)
+
+
+def library_of(given: ModelOptions) -> Library:
+    """The machine's library as the options set it; refuses those that are about other models."""
+    from blinksim.nccl.tuner.constants import DEFAULT_VERSION
+    from blinksim.timing.library_model import Library
+
+    cures = dict.fromkeys(("protocol", "calls"), "take --model execution")
+    cures |= dict.fromkeys(("channels", "nccl_graph"), "say --algorithm nccl")
+    for name, cure in cures.items():
+        if getattr(given, name) is not None:
+            raise InputError(f"--{name.replace('_', '-')} is not about the machine as it is; {cure}, or leave it out")
+    return Library(version=given.nccl_version or DEFAULT_VERSION, multicast=not given.no_nvls)
+
+
+def _by_name(options: Project, question: Question, wanted: Collective, size: int) -> None:
+    """The time by one algorithm or model, its terms and its bottleneck."""
+    from blinksim.answers.ranking import BEST, rank
+    from blinksim.timing import model_registry as models
+    from blinksim.timing.projection import bottlenecks
+
+    algorithm, name = options.algorithm or BEST, options.model or models.DEFAULT
+    model = _model(options, algorithm, name)
     model.check(question)
     asked = model.at_its_rates(question)
     was: Projection | None = None
     changes: tuple[Change, ...] = ()
     with Working(f"reading {options.machine}") as say:
-        ranking = rank(asked, wanted, size, model, options.algorithm, say)
+        ranking = rank(asked, wanted, size, model, algorithm, say)
         best = ranking.best
         if options.before:
             # By the model of the answer after the edits: the times of two models do not compare.
             earlier = replace(asked, edits=())
             if model.at(earlier)[0].name not in (best.model, model.name):
-                model = _model(options, best.model)
-            was = rank(earlier, best.collective, best.size, model, options.algorithm, say).best
+                model = _model(options, algorithm, best.model)
+            was = rank(earlier, best.collective, best.size, model, algorithm, say).best
     if options.what_if:
         changes = bottlenecks(best.model, best.size, question.nodes, len(best.members) // question.nodes)
 
@@ -106,16 +154,15 @@ def project(options: Project) -> None:
             click.echo(f"  before      {left(was.algbw, best.algbw, detail)}")
         _show_changes(changes, question)
         if ranking.chosen is None:
-            click.echo(f"next: blinksim {_next(best, question, options)}")
+            click.echo(f"next: blinksim {_next(best, question, options, algorithm, name)}")
 
     answer("project", said, text, ranking.rows)
 
 
-def _model(options: Project, name: str) -> TimingModel:
+def _model(options: Project, algorithm: str, name: str) -> TimingModel:
     """The model of this name, set up with the options that it takes; refuses the others."""
     from blinksim.timing import model_registry as models
 
-    algorithm = options.algorithm
     chooser = models.chooser(algorithm)
     if chooser is not None:
         if name not in (models.DEFAULT, chooser):
@@ -152,43 +199,49 @@ def _show_changes(changes: tuple[Change, ...], question: Question) -> None:
     click.echo("")
 
 
-def _next(best: Projection, question: Question, options: Project) -> str:
+def _next(best: Projection, question: Question, options: Project, algorithm: str, model: str) -> str:
     """The command to go on with."""
     from blinksim.timing import model_registry as models
 
     again = command_line(question, best.collective.name, options.root, options.traffic)
     size = format_size(best.size).replace(" ", "")
     # As it was typed: a model in a file has another name in the answer.
-    timed_by = best.model if models.chooser(options.algorithm) else typed(options.model)
+    timed_by = best.model if models.chooser(algorithm) else typed(model)
     if best.bound is None and not options.what_if and models.model(best.model).pins_rates:
         return f"project {again} {size} --model {timed_by} --what-if"
-    if best.bound is not None and options.algorithm == "best" and best.algbw < 0.9 * float(best.bound.rate):
+    if best.bound is not None and algorithm == "best" and best.algbw < 0.9 * float(best.bound.rate):
         return f"synth {again} --size {size} -o schedule.json"
     if best.bound is None:
         # A preset times itself only: other sizes of the same question, by the same model.
         least = format_size(best.details["holds_from_bytes"]).replace(" ", "")
         return f"sweep {again} --sizes {least}:{size}:x4 --model {timed_by} --plot sizes.png"
-    model = "" if options.model == models.DEFAULT else f" --model {timed_by}"
-    return f"compare {again}{model} --plot {best.collective.name}-by-size.png"
+    by = "" if model == models.DEFAULT else f" --model {timed_by}"
+    return f"compare {again}{by} --plot {best.collective.name}-by-size.png"
 
 
 def compare(options: Compare) -> None:
     """Algorithms against sizes."""
     from blinksim.answers import compare as study
-    from blinksim.answers.quickest import quicker_made, some_sizes
     from blinksim.timing import model_registry as registry
 
     question = question_of(options.machine, options.where)
     wanted = collective_of(options.collective, options.root, options.traffic)
     sizes, given = parse_sizes(options.sizes), options.timing
     listed = options.algorithms.split(",") if options.algorithms else None
-    models = [name.strip() for name in options.model.split(",")]
+    models = [name.strip() for name in (options.model or registry.DEFAULT).split(",")]
     if len(models) > 1:
         program_settings(given, "several models", ())
         found_by_models, question = _across(question, wanted, sizes, models, listed, options)
         _print(found_by_models, question)
         return
     options.check_files()
+    if not (options.model or listed or options.search):
+        library = library_of(given)
+        with Working(f"reading {options.machine}") as say:
+            found = study.compare(question, wanted, sizes, report=say, library=library)
+        _print(found, question)
+        drawn(options.plot, options.force, "compare", found, y=options.plot_y)
+        return
     timing: str = models[0]
     if registry.times_schedules(timing):
         others, listed = _chosen_by_libraries(question, wanted, listed, given)
@@ -197,13 +250,10 @@ def compare(options: Compare) -> None:
         listed, timing = [], registry.DEFAULT
     model = registry.schedule_model(timing, **program_settings(given, timing, registry.settings(timing)))
     with Working(f"reading {options.machine}") as say:
-        part, made = question.part(collective=wanted), {}
+        part = question.part(collective=wanted)
         result = study.compare(part, wanted, sizes, listed, say, others, model, options.search)
-        if options.plot and options.search is None and timing == registry.DEFAULT and not (listed or others):
-            made = quicker_made(part, wanted, some_sizes(part, sizes), _SECONDS_A_SIZE, say)
     _print(result, question)
-    shown = replace(result, made=result.made | made)
-    drawn(options.plot, options.force, "compare", shown, y=options.plot_y)
+    drawn(options.plot, options.force, "compare", result, y=options.plot_y)
 
 
 def _chosen_by_libraries(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from blinksim.answers.compare import COLUMNS, columns
-from blinksim.answers.measurements.beside import measured_beside
 from blinksim.collective import busbw_factor
 from blinksim.plots import style
+from blinksim.timing.library_model import SHARE
 from blinksim.units import format_size_about
 
 if TYPE_CHECKING:
@@ -19,20 +19,15 @@ if TYPE_CHECKING:
     from blinksim.timing.projection_result import Projection
 
 _WIDTH = 8.5
-# Inches that an entry of the legend may be wide, about.
-_LEGEND = 2.3
-# What a library took that chose by itself.
-_GREY = "#666666"
-_ENVELOPE, _SEARCHED = "#cfcfcf", "#d62728"
-_HOLLOW = ("x", "+", "s", "^", "D")
+_ENVELOPE, _SEARCHED, _LIBRARY = "#cfcfcf", "#d62728", "#1f77b4"
 
 
 def compare(comparison: Comparison, most: int = COLUMNS, y: str = "algbw") -> Figure:
     """The rates or times against size, a line per algorithm, the crossovers marked and the bounds dashed.
 
-    The title says what is shown. Hollow markers are what was measured on the machine, where the project knows of it: of
-    an algorithm in the colour of its line, of a library that chose by itself in grey. The bound is the one that all of
-    them keep: the higher one where NCCL lets switches add, or is at other rates.
+    Where no algorithms were named: what the library takes with its interval, what the best schedule could take, and
+    the bound. Elsewhere the bound is the one that all algorithms keep: the higher one where NCCL lets switches add, or
+    is at other rates.
 
     Parameters
     ----------
@@ -55,6 +50,8 @@ def compare(comparison: Comparison, most: int = COLUMNS, y: str = "algbw") -> Fi
     >>> picture = bs.plot.compare(found)
     """
     shown_as, times = style.measure(y), y == "time"
+    if comparison.answers:
+        return _three_figures(comparison, shown_as)
     drawn, axes = style.figure(_WIDTH)
     topology, sizes = comparison.topology, comparison.sizes
     factor = float(busbw_factor(comparison.collective.name, topology.ranks))
@@ -68,7 +65,6 @@ def compare(comparison: Comparison, most: int = COLUMNS, y: str = "algbw") -> Fi
         mine = {entry.size: entry.size / float(entry.algbw) for entry in listed if entry.algorithm == name}
         seen = style.look(place) | {"markersize": 4, "linewidth": 1.6, "label": style.plain(name)}
         values += shown_as.curve(axes, mine, factor, **seen)
-    values += _measured(axes, comparison, shown, shown_as)
     # Schedules that were made for one size, where nothing else is quicker.
     quickest = {entry.size: entry.time_s for entry in comparison.best()}
     made = {size: entry for size, entry in comparison.made.items() if entry.time_s <= quickest[size]}
@@ -89,27 +85,31 @@ def compare(comparison: Comparison, most: int = COLUMNS, y: str = "algbw") -> Fi
     return drawn
 
 
-def _measured(axes: Axes, comparison: Comparison, shown: list[str], shown_as: style.Measure) -> list[float]:
-    """Draws what was measured between the smallest and the largest size; its values, none where nothing was."""
-    values: list[float] = []
-    first, last = comparison.sizes[0], comparison.sizes[-1]
-    factor = float(busbw_factor(comparison.collective.name, comparison.topology.ranks))
-    colours = {name: style.look(place)["color"] for place, name in enumerate(shown)}
-    hollow: dict[str, Any] = {"linestyle": "none", "markersize": 7, "markerfacecolor": "none"}
-    entries: dict[str, str] = {}
-    spare = iter(_HOLLOW)
-    for points in measured_beside(comparison.topology, comparison.collective.name):
-        times = {size: time for size, time in sorted(points.times.items()) if first <= size <= last}
-        if not times or (points.algorithm and points.algorithm not in colours):
-            continue
-        marker = "o" if points.algorithm else next(spare, "x")
-        of = {"marker": marker, "markeredgecolor": colours.get(points.algorithm, _GREY), "label": "_measured"}
-        values += shown_as.curve(axes, times, factor, **hollow, **of)
-        entries[f"measured: {points.source}"] = marker
-    # One entry stands for the programs of all algorithms.
-    for label, marker in entries.items():
-        axes.plot([], [], marker=marker, markeredgecolor=_GREY, label=style.wrapped(label, _LEGEND), **hollow)
-    return values
+def _three_figures(comparison: Comparison, shown_as: style.Measure) -> Figure:
+    """What the library takes with its interval, what the best schedule could take, and the bound."""
+    drawn, axes = style.figure(_WIDTH)
+    answers, times = comparison.answers, shown_as.name == "time"
+    factor = float(busbw_factor(comparison.collective.name, len(answers[0].members)))
+    takes = {one.size: one.time_s for one in answers}
+    could = {one.size: one.could.best.time_s for one in answers if one.could is not None}
+    least = {one.size: one.least.time_s for one in answers if one.least is not None}
+    sizes = [*takes]
+    ends = [[shown_as.of(one.size / end, one.size, factor) for one in answers for end in [getattr(one, name)]]
+            for name in ("low_s", "high_s")]  # fmt: skip
+    axes.fill_between(sizes, *ends, color=_LIBRARY, alpha=0.2, linewidth=0, label=f"{SHARE} published times")
+    measured = [place for place, one in enumerate(answers) if one.details["basis"] == "measured"]
+    look = {"color": _LIBRARY, "linewidth": 2.2, "marker": "o", "markersize": 5, "markevery": measured}
+    words = f"takes with {answers[0].library}" + (" (dots: measured)" if measured else "")
+    values = shown_as.curve(axes, takes, factor, label=words, **look)
+    values += shown_as.curve(axes, could, factor, label="could take (best schedule)", color=_SEARCHED, linewidth=1.6)
+    bound = shown_as.curve(axes, least, factor, label="bound", color="#000000", linestyle="--", linewidth=1.2)
+    axes.set(xlabel="size", ylabel=shown_as.label)
+    style.number_axis(axes, sizes, sizes=True)
+    style.value_axis(axes, [*values, *(bound if not times else ())], times=times)
+    where = f"{len(answers[0].members)} GPUs of {style.drawn_machine(comparison.topology)}"
+    style.title(axes, f"{comparison.collective} on {where}", _WIDTH)
+    style.legend(axes)
+    return drawn
 
 
 def _bounds(

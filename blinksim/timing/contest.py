@@ -134,19 +134,31 @@ class Contest(Tabular):
 
 def with_least_time(part: Topology, projection: Projection) -> Projection:
     """A projection on `part` with the bound on its time, and raised to it; one of another model as it is."""
-    if projection.model not in ON_LINKS or part.ranks > _MOST_RANKS or projection.size < 1:
+    if projection.model not in ON_LINKS or part.ranks > _MOST_RANKS or projection.size < 1 or projection.bound is None:
         return projection
-    from blinksim.bounds.time.delays import SECOND
-    from blinksim.bounds.time.time_bound import least_time
-
-    best = least_time(part, projection.collective, projection.size, projection.grants)
-    assumes = "" if best.assumes == NOTHING else best.assumes
-    least = LeastTime(best.time / SECOND, best.words(part), assumes, best.kind)
+    least = least_time_of(part, projection.collective, projection.size, projection.bound, projection.grants)
     missing = least.time_s - projection.time_s
     terms = projection.terms
     if missing > 0:
         terms = (*terms, Term(_WAITS, missing, "alpha"))
     return replace(projection, least=least, terms=terms)
+
+
+def least_time_of(
+    part: Topology, collective: Collective, size: int, bound: Ceiling, grants: tuple[str, ...] = ()
+) -> LeastTime:
+    """What no schedule falls below for `size` bytes on the links; on thousands of ranks by the bound on the rate alone.
+
+    grants: what switches may do, as in the bound.
+    """
+    if part.ranks > _MOST_RANKS or size < 1:
+        return LeastTime(size / float(bound.rate), bound.words, bound.assumes, bound.scope)
+    from blinksim.bounds.time.delays import SECOND
+    from blinksim.bounds.time.time_bound import least_time
+
+    best = least_time(part, collective, size, grants)
+    assumes = "" if best.assumes == NOTHING else best.assumes
+    return LeastTime(best.time / SECOND, best.words(part), assumes, best.kind)
 
 
 def ceiling_of(

@@ -291,13 +291,6 @@ def adds_in_switches(part: Topology, algorithm: str, collective: Collective) -> 
     return named and rates is not None and rates.line_of(NVLS, "Simple", part.ranks) is not None
 
 
-def nvls_time(part: Topology, size: int) -> float | None:
-    """Seconds of an allreduce of `size` bytes by NVLS on a part; None where no constants say it."""
-    if not adds_in_switches(part, NVLS, Collective("allreduce")):
-        return None
-    return total(_nvls_terms(part, size))
-
-
 def _nvls_terms(part: Topology, size: int) -> tuple[Term, ...]:
     rates = part.nccl_rates
     assert rates is not None
@@ -307,6 +300,10 @@ def _nvls_terms(part: Topology, size: int) -> tuple[Term, ...]:
 
 class NvlsProjection(Projection):
     """The time of NVLS on GPUs whose switches add."""
+
+    @property
+    def runs_as(self) -> str:
+        return "run by NCCL as NVLS"
 
     def facts(
         self, edits: Sequence[str] = (), rivals: int | None = None, left_out: Mapping[str, str] | None = None

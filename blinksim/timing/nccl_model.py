@@ -2,14 +2,14 @@
 
 The time is the one that NCCL's tuner predicts for itself (`blinksim.nccl.tuner.tuner`): a model that NCCL
 chooses by, with measured times within a few per cent of it for large sizes. Where constants were measured
-(`blinksim.timing.measured_constants`), the time that they give for NCCL's choice stands beside it.
+(`blinksim.timing.measured_constants`), they say what other numbers of channels take.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from blinksim.bounds.bound_result import (
     REDUCING_SWITCHES,
     with_reduction,
 )
-from blinksim.collective import Collective, busbw_factor
+from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.files.graph_file import Graph
@@ -28,7 +28,7 @@ from blinksim.nccl.tuner.tuner import Timing
 from blinksim.results import Term
 from blinksim.textio.text_table import count
 from blinksim.timing.contest import ceiling_of
-from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, library_time, nccl_time
+from blinksim.timing.measured.library_time import NCCL, LibraryJob, LibraryTime, catalogued, nccl_time
 from blinksim.timing.measured_constants import NVLS
 from blinksim.timing.projection_result import Ceiling, NcclProjection, Projection, reduces_in_switches
 from blinksim.timing.timing_model import TimingModel
@@ -215,10 +215,13 @@ class NcclTuner(TimingModel):
         return quickest
 
     def _finished(self, projection: Projection, found: Prediction, whole: Topology) -> Projection:
-        """The projection beside its ceiling, and the time by measured constants where there are some."""
+        """The projection with its ceiling; with a number of channels, what constants say that it takes."""
         bounded = raised(projection, self._ceiling(projection, found, whole))
-        measured = measured_details(projection, found, whole, self.channels)
-        return replace(bounded, details={**projection.details, **measured}) if measured else bounded
+        if self.channels is None:
+            return bounded
+        known = time_by_channels(projection, found, whole, self.channels)
+        measured = {} if known is None else {"measured_time_s": known.time_s, "measured_channels": self.channels}
+        return replace(bounded, details={**bounded.details, **measured})
 
     def _ceiling(self, projection: Projection, found: Prediction, whole: Topology) -> Ceiling | None:
         """The bound on this time of NCCL's model; None for machines of the catalogue above `MOST_RANKS`."""
@@ -271,45 +274,21 @@ def most_channels(prediction: Prediction) -> int:
     return min(_MOST_CHANNELS, 2 * prediction.nchannels)
 
 
-def measured_details(
-    projection: Projection,
-    prediction: Prediction,
-    whole: Topology,
-    channels: int | None = None,
-    *,
-    published: bool = True,
-) -> dict[str, Any]:
-    """What an answer says beside NCCL's own figure: its time by constants that were measured; empty where none hold.
+def time_by_channels(
+    projection: Projection, prediction: Prediction, whole: Topology, channels: int | None = None
+) -> LibraryTime | None:
+    """The time of a choice on one node by the constants of the machine's file; None where they do not cover it.
 
-    channels: as in `NcclTuner`. published: also by constants from published tables, and by those of a
-    relative.
+    channels: how many NCCL is made to use (default: those of the prediction), which only those of rings say.
     """
-    details, collective, job = projection.details, projection.collective.name, prediction.job
+    details, job = projection.details, prediction.job
     latency, size = projection.terms[0].time_s, projection.size
     takes = Timing(details["nccl_algorithm"], details["nccl_protocol"], projection.time_s, latency, projection.algbw)
     near = job.nnodes == 1 and details["type_intra"] == "NVL"
     used = most_channels(prediction) if channels is None else channels
-    asked = LibraryJob(collective, job.ranks, job.nnodes, NCCL, used, near)
-    name = catalogued(whole)
-    if channels is None and published:
-        known = library_time(name, whole.nccl_rates, asked, size, takes)
-    else:
-        # Channels change times by what one of them carries, which only constants of rings say.
-        unknown = channels is not None and takes.algorithm == NVLS
-        known = nccl_time(name, None if unknown else whole.nccl_rates, asked, size, takes)
-    if known is None:
-        return {}
-    interval = known.interval(asked, size)
-    return {
-        "measured_time_s": known.time_s,
-        **({} if interval is None else interval.keys("measured")),
-        "measured_algbw_GBps": size / known.time_s / 1e9,
-        "measured_busbw_GBps": size / known.time_s * float(busbw_factor(collective, job.ranks)) / 1e9,
-        "measured_terms": [asdict(term) for term in known.terms],
-        "measured_channels": used,
-        "measured_on": known.origin,
-        "measured_error": None if known.error is None else asdict(known.error),
-    }
+    asked = LibraryJob(projection.collective.name, job.ranks, job.nnodes, NCCL, used, near)
+    known = None if channels is not None and takes.algorithm == NVLS else whole.nccl_rates
+    return nccl_time(catalogued(whole), known, asked, size, takes)
 
 
 def _projection(

@@ -11,7 +11,6 @@ from blinksim.bounds.bound_result import BY_SUMS
 from blinksim.collective import Collective, busbw_factor
 from blinksim.results import Rates, Result, Term, keyed, paragraph
 from blinksim.textio.text_table import count, names, table
-from blinksim.timing.measured_constants import FitError
 from blinksim.units import exact_GBps, format_rate, format_size, format_time, in_GBps
 
 
@@ -160,9 +159,9 @@ class Projection(Rates, Result):
         return ""
 
     @property
-    def measured_s(self) -> float | None:
-        """Seconds by measured constants, beside the time that a library predicts for itself."""
-        return self.details.get("measured_time_s")
+    def runs_as(self) -> str:
+        """What the time counts, and what runs it, in words."""
+        return f"as a program ({self.executor})" if self.executor else "on the links, no launches counted"
 
     @property
     def executor(self) -> str:
@@ -302,7 +301,6 @@ class NcclProjection(Projection):
         details = self.details
         orders = details["channel_orders"]
         return [
-            *self._measured(),
             ("bottleneck", self.bottleneck),
             ("NCCL takes", f"{details['nccl_algorithm']}, {details['nccl_protocol']} protocol"),
             *([("channel 0", names(orders[0]))] if orders else []),
@@ -312,33 +310,6 @@ class NcclProjection(Projection):
             *(("edited", edit) for edit in edits),
             *(("assumed", text) for text in details["assumed"]),
         ]
-
-    def _measured(self) -> list[tuple[str, str]]:
-        """The time by measured constants, what it is made of, and what they were measured on."""
-        details = self.details
-        if "measured_time_s" not in details:
-            return []
-        rates = f"algbw {details['measured_algbw_GBps']:.4g} GB/s, busbw {details['measured_busbw_GBps']:.4g} GB/s"
-        terms = ", ".join(f"{term['name']} {format_time(term['time_s'])}" for term in details["measured_terms"])
-        error = details["measured_error"]
-        return [
-            ("measured", f"{format_time(details['measured_time_s'])}{self._known_to()}, {rates}"),
-            ("", terms),
-            ("", f"by constants {details['measured_on']}"),
-            *([("", FitError(**error).words())] if error else []),
-        ]
-
-    def _known_to(self) -> str:
-        """The interval of the time by measured constants, in brackets."""
-        details = self.details
-        if "measured_low_s" not in details:
-            return ""
-        low, high = (format_time(details[key]) for key in ("measured_low_s", "measured_high_s"))
-        return f" ({low} to {high}, {details['measured_share']})"
-
-    def row(self) -> dict[str, Any]:
-        """As `Projection.row`, with the time by measured constants."""
-        return {**super().row(), "measured_time_s": self.measured_s}
 
 
 def left_out_words(left_out: Mapping[str, str] | None) -> list[str]:
@@ -358,6 +329,6 @@ def reduces_in_switches(projection: Projection) -> bool:
     return str(projection.details.get("nccl_algorithm", "")).startswith("nvls")
 
 
-def labelled(lines: Iterable[tuple[str, str]]) -> list[str]:
+def labelled(lines: Iterable[tuple[str, str]], width: int = 11) -> list[str]:
     """Labels and texts in two columns."""
-    return [f"  {label:<11} {text}" for label, text in lines]
+    return [f"  {label:<{width}} {text}" for label, text in lines]

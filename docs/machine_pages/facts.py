@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import blinksim as bs
 from blinksim import machines
-from blinksim.answers.measurements.public import Jobs, public_measurements
+from blinksim.answers.measurements.public import public_measurements
 from blinksim.collective import COLLECTIVES, Collective, busbw_factor
 from blinksim.errors import BlinksimError, InputError
 from blinksim.formats.shipped import machine_names
-from blinksim.nccl.tuner.constants import DEFAULT_VERSION
 from blinksim.timing.contest import ceiling_of
+from blinksim.timing.library_model import Library
 from blinksim.timing.measured import library_rates, public_tables
-from blinksim.timing.measured.library_time import LibraryJob
-from blinksim.timing.measured.public_tables import Cell, Set
 from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_time, in_GBps
 
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
 SIZES = tuple(2**power for power in range(10, 34))
 """Bytes, 1 KiB to 8 GiB."""
 NODES = (2, 4, 16)
-_LIBRARIES = {"AMD": "RCCL", "Intel Gaudi": "HCCL"}
 MOST_CHOICES = 2000
 """Choices of GPUs whose bounds a page may take."""
 
@@ -176,30 +173,25 @@ def _predicted(name: str) -> Facts:
 
 def _library(name: str, part: Topology) -> Facts:
     """What NCCL or RCCL takes by size, by its own model, and how long it really runs, by constants fitted to tables."""
-    library = next((its for maker, its in _LIBRARIES.items() if _model(part).startswith(maker)), "NCCL")
-    jobs, source = Jobs(name), Set("", name, "C", library, DEFAULT_VERSION, "", "", "")
-    job = LibraryJob("allreduce", part.ranks, 1, library)
+    model, whole = Library().at(bs.Question(name))
     rows, origin = [], ""
-    for size in SIZES:
-        cell = Cell(source, job.collective, 1, part.ranks, "", size, "", "unknown", 1.0)
-        timing = jobs.nccl_takes(cell)
-        real = jobs.expected(cell, timing)
-        where = None if real is None else real.interval(job, size)
-        origin = origin if real is None else real.origin
-        if timing is not None or real is not None:
-            rows.append(
-                {
-                    "size": size,
-                    "choice": "" if timing is None else f"{timing.algorithm} {timing.protocol}",
-                    "own_busbw": None if timing is None else _busbw(part, size, timing.time_s),
-                    "real_s": None if real is None else real.time_s,
-                    "real_busbw": None if real is None else _busbw(part, size, real.time_s),
-                    "low_busbw": None if where is None else _busbw(part, size, where.high_s),
-                    "high_busbw": None if where is None else _busbw(part, size, where.low_s),
-                    "share": "" if where is None else where.share,
-                }
-            )
-    return {"name": library, "rows": rows, "origin": origin}
+    for one in model.times(whole, Collective("allreduce"), SIZES):
+        ends, origin = (one.details[f"interval_{end}_s"] for end in ("low", "high")), one.details["origin"]
+        low, high = (_busbw(part, one.size, end) for end in ends)
+        own = model.stated(one.collective, one.size)
+        rows.append(
+            {
+                "size": one.size,
+                "choice": one.details["choice"],
+                "own_busbw": None if own is None else own.busbw_GBps,
+                "real_s": one.time_s,
+                "real_busbw": one.busbw_GBps,
+                "low_busbw": high,
+                "high_busbw": low,
+                "share": one.details["interval_share"],
+            }
+        )
+    return {"name": model.library, "rows": rows, "origin": origin}
 
 
 def _busbw(part: Topology, size: int, time_s: float) -> float:

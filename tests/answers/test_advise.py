@@ -11,7 +11,8 @@ from validated_nccl import points
 from blinksim.answers.advise import SIZE, WORTH, Advice, advise
 from blinksim.answers.bound import time_bound
 from blinksim.answers.logs.expectation import Expectation
-from blinksim.answers.project import contest, project
+from blinksim.answers.project import project
+from blinksim.answers.ranking import contest
 from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError

@@ -1,97 +1,182 @@
-"""Intervals beside times: they hold the share of published cells that they claim, and say whose cells these are."""
+"""The first figure of an answer: published times are it, and lie in its interval as often as it says."""
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from copy import copy
 
 import numpy as np
 import pytest
 
 import blinksim as bs
+from blinksim.answers.measurements.public import grouped, question_of, with_places
 from blinksim.cli.main import run
+from blinksim.collective import Collective
+from blinksim.timing.library_model import Library
 from blinksim.timing.measured import library_rates, public_tables
+from blinksim.timing.measured.public_tables import Cell, band_of
+
+# Below this many cells a share says nothing of an interval of 8 in 10.
+FEW = 20
 
 
-@pytest.mark.parametrize(("machine", "least", "most"), [("dgx1-v100", 2**26, 2**30), ("nd-a100-v4", 2**10, 2**15)])
-def test_published_times_lie_where_the_nominal_answer_says(machine: str, least: int, most: int) -> None:
-    """Each published allreduce and allgather beside the interval that its own question gets: 8 in 10 are inside."""
-    inside = []
-    for cell in public_tables.cells(machine):
-        if cell.collective in ("allreduce", "allgather", "reducescatter") and least <= cell.size < most:
-            interval = bs.rank(machine, cell.collective, cell.size).interval
-            assert interval is not None
-            assert interval.machine == machine
-            inside.append(interval.low_s * 0.999 <= cell.time_s <= interval.high_s * 1.001)
-    assert len(inside) >= 4
-    assert np.mean(inside) >= 0.7
+def _jobs(machine: str) -> Iterator[tuple[Library, list[tuple[Cell, bool]]]]:
+    """The model of every job of a machine, with its cells and whether constants were fitted to them."""
+    cells = [one for one in with_places(public_tables.cells(machine)) if "forced" not in one[0].set.algorithm]
+    for (question, off), found in grouped(cells, lambda one: (question_of(machine, one[0]), one[0].nvls == "off")):
+        yield Library(multicast=not off).at(question)[0], found
 
 
-def test_the_first_lines_say_that_links_are_all(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["project", "p3.16xlarge", "allreduce", "1GiB"]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told[1] == "  nominal rates: links only, no launch"
-    assert told[2].startswith("  libraries take ")
-    assert told[2].endswith(" published times of dgx1-v100, its nearest relative")
+def _held_out(model: Library, published: Callable[[Cell], bool]) -> Library:
+    found = copy(model)
+    found.published = published
+    return found
+
+
+def _inside(model: Library, cell: Cell) -> bool:
+    [found] = model.times(model.machine, Collective(cell.collective), [cell.size])
+    low, high = found.details["interval_low_s"], found.details["interval_high_s"]
+    return bool(low * 0.999 <= cell.time_s <= high * 1.001)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kept", ["all", "other sizes", "other sets", "nothing"])
+def test_intervals_hold_as_often_as_they_say(kept: str) -> None:
+    """Every published cell in the package, beside an interval that was made without it: by machine, band and nodes.
+
+    Without its size, without its whole set, and as if nobody had measured the machine; constants were fitted to some
+    of the cells, which do not count where these decide.
+    """
+    inside = defaultdict[str, list[bool]](list)
+    for machine in public_tables.machines():
+        for model, cells in _jobs(machine):
+            for cell, fitted in cells:
+                held: dict[str, Callable[[Cell], bool]] = {
+                    "all": lambda _: True,
+                    "other sizes": lambda one, size=cell.size: one.size != size,  # type: ignore[misc]
+                    "other sets": lambda one, name=cell.set.name: one.set.name != name,  # type: ignore[misc]
+                    "nothing": lambda _: False,
+                }
+                without = _held_out(model, held[kept])
+                without.constants = kept != "nothing"
+                if fitted and kept == "other sets":
+                    continue
+                without._times = {} if kept == "nothing" else model._times
+                where = machine, f"band {band_of(cell.size)}", f"nodes {cell.nodes}", "all"
+                for name in where:
+                    inside[name].append(_inside(without, cell))
+    shares = {name: float(np.mean(found)) for name, found in inside.items() if len(found) >= FEW}
+    assert len(shares) >= 20
+    assert shares["all"] >= (0.99 if kept == "all" else 0.8)
+    # By machine the share of 8 in 10 is one of a sample: so many fewer are no surprise.
+    least = {name: 0.8 - 3 * (0.16 / len(inside[name])) ** 0.5 for name in shares}
+    short = {name: share for name, share in shares.items() if share < least[name]}
+    assert short == {}, f"{kept}: {short}"
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes", "size", "measured_us"),
+    [("p5.48xlarge", 2, 2**24, 283.1), ("hgx-h100", 1, 2**29, 2113), ("aurora", 16, 2 * 10**9, 247_900)],
+)
+def test_what_was_measured_at_this_point_is_the_figure(machine: str, nodes: int, size: int, measured_us: float) -> None:
+    """p5 by AWS's log; H100 as two runs in the tables have it, 2.111 and 2.115 ms; Aurora as its document prints it."""
+    found = bs.project(bs.load(machine, nodes=nodes), "allreduce", size)
+    assert isinstance(found, bs.Answer)
+    assert found.details["basis"] == "measured"
+    assert found.time_s == pytest.approx(measured_us * 1e-6, rel=2e-3)
+    assert found.low_s < found.time_s < found.high_s
+
+
+@pytest.mark.parametrize(
+    ("question", "collective"),
+    [
+        (bs.Question("p5.48xlarge", nodes=64), "allreduce"),
+        (bs.Question("p5.48xlarge", nodes=2, ranks_per_node=4), "allreduce"),
+        (bs.Question("mi300x"), "alltoall"),
+        (bs.Question("dgx1-v100", members="0,1,2,3,4,7"), "allreduce"),
+        (bs.Question("tpu-v5p"), "allreduce"),
+    ],
+)
+def test_nothing_published_of_another_job_is_said_to_be_of_this(question: bs.Question, collective: str) -> None:
+    model, machine = Library().at(question)
+    [found] = model.times(machine, Collective(collective), [2**26])
+    assert found.details["basis"] in ("fitted", "predicted", "links")
+    assert "measured at" not in found.details["origin"]
+
+
+def test_switches_that_may_not_add_have_figures_of_their_own() -> None:
+    """Published for p5en at 8 GiB: 28.3 ms with NVLS, 38.0 ms without, within 2 %."""
+    cells = {
+        cell.nvls: cell.time_s
+        for cell in public_tables.cells("p5en.48xlarge")
+        if (cell.collective, cell.gpus, cell.size) == ("allreduce", 8, 2**33) and cell.set.name == "stas-h200-nvls-ramp"
+    }
+    for multicast in (True, False):
+        model, machine = Library(multicast=multicast).at(bs.Question("p5en.48xlarge"))
+        [found] = model.times(machine, Collective("allreduce"), [2**33])
+        expected = cells["on" if multicast else "off"]
+        assert found.time_s == pytest.approx(expected, rel=0.35)
+        assert found.details["interval_low_s"] <= expected <= found.details["interval_high_s"]
+
+
+def test_sizes_in_order_take_times_in_order() -> None:
+    """A jump at a size would be an artefact of tables: between published sizes times grow with the size."""
+    model, machine = Library().at(bs.Question("p5.48xlarge", nodes=2))
+    sizes = [int(2 ** (power / 4)) for power in range(60, 132)]
+    times = [found.time_s for found in model.times(machine, Collective("allreduce"), sizes)]
+    steps = np.diff(np.log(times))
+    assert steps.min() > -0.05
+    assert steps.max() < 0.45
+
+
+@pytest.mark.parametrize("edit", ["without n0.efa[0-3]", "degrade nvlink bandwidth=10GB/s"])
+def test_an_edited_machine_takes_as_many_times_longer_as_the_model_says(edit: str) -> None:
+    healthy, machine = Library().at(bs.Question("p5.48xlarge", nodes=2))
+    edited, poorer = Library().at(bs.Question("p5.48xlarge", nodes=2, edits=(edit,)))
+    wanted = Collective("allreduce")
+    [before], [after] = healthy.times(machine, wanted, [2**30]), edited.times(poorer, wanted, [2**30])
+    there, here = healthy.stated(wanted, 2**30), edited.stated(wanted, 2**30)
+    assert there is not None
+    assert here is not None
+    assert after.time_s / before.time_s == pytest.approx(here.time_s / there.time_s)
+    assert after.time_s >= before.time_s
+    assert after.details["basis"] in ("scaled", "measured")
+
+
+@pytest.mark.parametrize("machine", ["hgx-h100", "dgx1-v100", "mi300x", "trn2.48xlarge", "aurora"])
+@pytest.mark.parametrize("size", [1024, 2**20, 2**30])
+def test_nothing_is_below_what_cannot_be_beaten(machine: str, size: int) -> None:
+    found = bs.project(machine, "allreduce", size)
+    assert isinstance(found, bs.Answer)
+    assert found.least is not None
+    assert found.could is not None
+    assert found.least.time_s <= found.low_s * (1 + 1e-9)
+    assert found.low_s <= found.time_s <= found.high_s
+    assert found.least.time_s <= found.could.best.time_s * (1 + 1e-9)
+    assert len(found.text().splitlines()) <= 9
+
+
+def test_the_answer_in_json_has_the_three_figures(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["project", "p3.16xlarge", "allreduce", "1GiB", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert answer["interval_low_s"] > answer["time_s"]
-    assert answer["interval_high_s"] > answer["interval_low_s"]
-    assert answer["interval_cells"] >= 10
-    assert answer["interval_relative"] == "dgx1-v100"
-    assert answer["beside"] == told[1].strip()
-
-
-@pytest.mark.slow
-def test_a_machine_without_relatives_gets_all_of_them_and_generated_ones_none() -> None:
-    found = bs.rank("tpu-v5p", "allreduce", "64MiB")
-    assert found.interval is not None
-    assert found.interval.share.endswith(" published times of all machines, as multiples of what links alone need")
-    assert found.interval.high_s / found.interval.low_s > 1.5
-    plain = bs.rank("ring:8@25GB/s", "allreduce", "1MiB")
-    assert plain.interval is None
-    assert plain.beside == "nominal rates: links only, no launch"
-    assert bs.rank("dgx1-v100", "allreduce", "1GiB").to_dict().get("interval_relative") is None
-
-
-def test_edited_machines_and_other_rates_have_none() -> None:
-    assert (
-        bs.rank(bs.load("dgx1-v100", edits=["degrade nvlink bandwidth=10GB/s"]), "allreduce", "1GiB").interval is None
-    )
-    assert bs.rank(bs.load("dgx1-v100", rates="nccl"), "allreduce", "1GiB").interval is None
-    assert bs.rank("ring:4@25GB/s", "allreduce", "1GiB").interval is None
-
-
-def test_measured_constants_come_with_their_own_error() -> None:
-    found = bs.rank(bs.load("hgx-h200", rates="measured"), "allreduce", "1GiB", algorithms="ring")
-    assert found.interval is not None
-    assert found.interval.share == "9 in 10 measured times"
-    p90 = found.best.details["error_p90"]
-    assert found.interval.high_s == pytest.approx(found.best.time_s / (1 - p90))
-
-
-@pytest.mark.slow
-def test_nccl_on_several_nodes_takes_what_was_measured() -> None:
-    """Two p5: what one of the published sizes took, by constants fitted to its neighbours."""
-    cell = next(one for one in public_tables.cells("p5.48xlarge") if one.size == 2**29)
-    found = bs.project(bs.load("p5", nodes=2), "allreduce", cell.size, algorithm="nccl")
-    assert found.details["measured_time_s"] == pytest.approx(cell.time_s, rel=0.06)
-    assert found.details["measured_low_s"] < cell.time_s < found.details["measured_high_s"]
-    assert "published times of p5.48xlarge" in found.details["measured_on"]
-    far = bs.project(bs.load("p5", nodes=64), "allreduce", cell.size, algorithm="nccl")
-    assert "measured_time_s" not in far.details
+    assert answer["cannot_take_less_s"] <= answer["interval_low_s"] <= answer["time_s"] <= answer["interval_high_s"]
+    assert answer["could_take_s"] == answer["could_take"]["time_s"]
+    assert answer["library"] == "NCCL"
+    assert sum(term["time_s"] for term in answer["terms"]) == pytest.approx(answer["time_s"])
 
 
 def test_spreads_are_quantiles_of_the_cells() -> None:
     """Of the cells of a machine, by NumPy, for times by constants."""
-    found = bs.measured("perlmutter")
+    found = bs.measured("hgx-h100")
     assert isinstance(found, bs.PublicMeasurements)
     ratios = [
-        row["time_s"] / row["expected_s"]
+        np.log(row["time_s"] / row["expected_s"])
         for row in found.rows()
-        if not row["fitted"] and row["size_bytes"] < 32 * 2**10
-    ]  # fmt: skip
-    spread = library_rates.spread_of("perlmutter", "expected", "several nodes", 1024)
-    assert spread is not None
+        if not row["fitted"] and row["expected_s"] and row["nodes"] == 1 and row["size_bytes"] < 32 * 2**10
+    ]
+    spread = library_rates.spreads()["hgx-h100", "expected", "one node", "below 32 KiB"]
     assert spread.cells == len(ratios)
-    assert spread.low == pytest.approx(min(ratios), rel=1e-3)
-    assert spread.middle == pytest.approx(np.median(ratios), rel=1e-3)
+    assert spread.middle == pytest.approx(np.exp(np.median(ratios)), rel=5e-3)
+    assert spread.low == pytest.approx(np.exp(np.quantile(ratios, 0.1)), rel=2e-2)

@@ -61,7 +61,7 @@ def test_a_comparison_takes_them_too(capsys: pytest.CaptureFixture[str]) -> None
     ("arguments", "message"),
     [
         (
-            ("project", "dgx1-v100", "allreduce", "1MiB", "--calls", "apart"),
+            ("project", "dgx1-v100", "allreduce", "1MiB", "--algorithm", "best", "--calls", "apart"),
             "--protocol and --calls are",
         ),
         (("project", "hgx-h200", "allreduce", "1MiB", "--model", "simulate", "--calls", "apart"), "--calls is about"),

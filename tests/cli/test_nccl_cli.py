@@ -102,7 +102,7 @@ def test_packing_beside_nccl(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "says", "status"),
     [
         (("alltoall", "1MiB", "--algorithm", "nccl"), "alltoall", 3),
-        (("allreduce", "1MiB", "--nccl-version", "2.28.3"), "--algorithm nccl", 2),
+        (("allreduce", "1MiB", "--nccl-graph", "x.xml"), "--algorithm nccl", 2),
         (("allreduce", "1MiB", "--algorithm", "nccl", "--nccl-version", "2.28.4"), "2.28.3", 2),
         (("allreduce", "1MiB", "--algorithm", "nccl", "--members", "0,1", "--relays", "3"), "does not relay", 2),
         (("allreduce", "1MiB", "--algorithm", "nccl", "--links", "all"), "rules of its own", 2),
@@ -164,12 +164,11 @@ def test_the_measured_time_stands_beside_nccls_own(capsys: pytest.CaptureFixture
     assert found["measured_time_s"] == pytest.approx(5.23e-3, rel=0.03)
     assert sum(term["time_s"] for term in found["measured_terms"]) == pytest.approx(found["measured_time_s"])
     assert found["measured_busbw_GBps"] == pytest.approx(1.75 * 2**30 / found["measured_time_s"] / 1e9)
-    assert found["measured_error"]["points"] == 183
-    assert "2 to 8 NVIDIA H200" in found["measured_on"]
+    assert found["measured_low_s"] < 5.23e-3 < found["measured_high_s"]
     assert run(["project", "hgx-h200", "allreduce", "1GiB", "--algorithm", "nccl", "--no-nvls"]) == 0
     text = capsys.readouterr().out
     assert "takes 5.276 ms" in text
-    assert "measured    5.362 ms" in text
+    assert "measured" not in text
 
 
 def test_channels_change_the_measured_time_only(capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,25 +177,22 @@ def test_channels_change_the_measured_time_only(capsys: pytest.CaptureFixture[st
     few, usual = asked(capsys, *asked_for, "--channels", "8"), asked(capsys, *asked_for)
     assert few["time_s"] == usual["time_s"]
     assert few["measured_time_s"] == pytest.approx(9.25e-3, rel=0.03)
-    assert (few["measured_channels"], usual["measured_channels"]) == (8, 24)
+    assert few["measured_channels"] == 8
     assert "channels=4 changes" not in refused(
         capsys, "project", "dgx1-v100", "allreduce", "1GiB", "--algorithm", "nccl", "--channels", "4", status=3
     )
     assert "1<=x<=64" in refused(capsys, *asked_for, "--channels", "65")
-    assert "--channels is about NCCL" in refused(capsys, "project", "hgx-h200", "allreduce", "1GiB", "--channels", "8")
+    assert "--channels is not about the machine as it is; say --algorithm nccl" in refused(
+        capsys, "project", "hgx-h200", "allreduce", "1GiB", "--channels", "8"
+    )
 
 
-def test_a_comparison_has_both_times(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_comparison_says_what_nccl_takes(capsys: pytest.CaptureFixture[str]) -> None:
     asked_for = ("compare", "hgx-h200", "allreduce", "--sizes", "1MiB,1GiB", "--algorithms", "nccl,ring", "--no-nvls")
     rows = asked(capsys, *asked_for)["rows"]
-    assert [row["measured_time_s"] is None for row in rows] == [row["algorithm"] == "ring" for row in rows]
-    (small,) = [row for row in rows if row["algorithm"] == "nccl" and row["size_bytes"] == 2**20]
-    assert small["measured_time_s"] == pytest.approx(28e-6, rel=0.05)
+    assert [bool(row["nccl_takes"]) for row in rows] == [row["algorithm"] == "nccl" for row in rows]
     assert run(list(asked_for)) == 0
-    assert "measured  NCCL takes" in capsys.readouterr().out
-    # Nothing is said where nothing was measured.
-    rows = asked(capsys, "compare", "leonardo", "allreduce", "--sizes", "1MiB", "--algorithms", "nccl,ring")["rows"]
-    assert "measured_time_s" not in rows[0]
+    assert "NCCL takes" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_the_text_says_whose_rates(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 LINES = {
-    "project": "project dgx1-v100 allreduce 1MiB",
+    "project": "project dgx1-v100 allreduce 1MiB --algorithm best",
     "project, all": "project dgx1-v100 allreduce 1MiB --algorithm all",
     "compare": "compare dgx1-v100 allreduce --sizes 1MiB --algorithms ring",
     "compare, models": "compare dgx1-v100 allreduce --sizes 1MiB --algorithms ring --model alpha-beta,simulate",

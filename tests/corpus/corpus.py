@@ -40,19 +40,37 @@ BASE = "ea47c70"
 TABLE = HERE / "corpus.csv"
 MOST_CPU_S = 60
 # What says how long a search took, and where files lie.
-_VOLATILE = ("synthesis_s", "made_s", "elapsed_s", "seconds", "output", "file", "path", "version")
+# And what stood beside the time of the base: intervals of several sources, in place of which there is one answer.
+_VOLATILE = (
+    "beside",
+    "measured_error",
+    "synthesis_s",
+    "made_s",
+    "elapsed_s",
+    "seconds",
+    "output",
+    "file",
+    "path",
+    "version",
+)
 _WITHOUT_JSON = ("topo import", "topo export")
 Answer = dict[str, Any]
 
 
 def _worded(arguments: Sequence[str]) -> list[str]:
-    return [*arguments] if " ".join(arguments[:2]) in _WITHOUT_JSON else [*arguments, "--json"]
+    """As it is asked: what the base took by default, the best schedule, has to be named since."""
+    if " ".join(arguments[:2]) in _WITHOUT_JSON:
+        return [*arguments]
+    named = {word.partition("=")[0] for word in arguments} & {"--algorithm", "--algorithms", "--model", "--search"}
+    default = {"project": ["--algorithm", "best"], "compare": ["--model", "auto"]}.get(arguments[0], [])
+    return [*arguments, *([] if named else default), "--json"]
 
 
 def plain(value: object) -> object:
     """A JSON value as it is compared: floats to nine digits, and nothing that differs from run to run."""
     if isinstance(value, dict):
-        return {key: plain(held) for key, held in value.items() if key not in _VOLATILE}
+        left_out = (*_VOLATILE, *(key for key in value if key.startswith(("interval_", "measured_"))))
+        return {key: plain(held) for key, held in value.items() if key not in left_out}
     if isinstance(value, list):
         return [plain(held) for held in value]
     return float(f"{value:.9g}") if isinstance(value, float) else value

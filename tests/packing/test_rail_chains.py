@@ -48,6 +48,6 @@ def test_what_comes_not_near_the_bound_is_left_to_a_search() -> None:
 
 def test_many_nodes_are_projected_near_the_bound() -> None:
     part = bs.load("hgx-h100", nodes=16).select()
-    found = bs.project(part, "broadcast", "64GiB")
+    found = bs.project(part, "broadcast", "64GiB", algorithm="best")
     assert found.algorithm == "packed"
     assert found.algbw > 0.95 * 400 * GB

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import blinksim as bs
 from blinksim.answers.compare import across_models
-from blinksim.answers.project import contest
+from blinksim.answers.ranking import contest
 from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import blinksim as bs
-from blinksim.answers.project import rank
+from blinksim.answers.ranking import rank
 from blinksim.collective import Collective
 from blinksim.question import Question
 from blinksim.schedule.loads import rate
@@ -19,7 +19,7 @@ MACHINES = Path(__file__).parents[1] / "data" / "machines"
 
 
 def best(machine: Topology, size: str) -> bs.Projection:
-    return bs.project(machine, "allreduce", size)
+    return bs.project(machine, "allreduce", size, algorithm="best")
 
 
 @pytest.mark.parametrize(

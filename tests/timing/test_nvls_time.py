@@ -44,9 +44,9 @@ def test_project_says_what_switches_that_add_gain(capsys: pytest.CaptureFixture[
     assert run([*asked, "--algorithm", "ring,nvls"]) == 0
     assert "(nvls, execution)" in capsys.readouterr().out
     assert run(asked) == 0
-    assert "where switches add, NCCL's NVLS takes 4.02" in capsys.readouterr().out
-    assert run([*asked, "--without-in-network"]) == 0
-    assert "where switches add" not in capsys.readouterr().out
+    assert "NCCL picks nvls Simple" in capsys.readouterr().out
+    assert run([*asked, "--no-nvls"]) == 0
+    assert "NCCL picks ring" in capsys.readouterr().out
 
 
 def test_small_sizes_are_told_to_be_unmeasured(capsys: pytest.CaptureFixture[str]) -> None:

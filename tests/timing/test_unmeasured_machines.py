@@ -134,7 +134,7 @@ def test_constants_that_nobody_measured_say_so(machine: str, ports: float, slowe
 def test_the_answer_says_what_was_not_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["project", "hgx-h100", "allreduce", "1MiB", "--algorithm", "ring", "--model", "execution"]) == 0
     assert "not measured on NVIDIA H100: constants of H200" in capsys.readouterr().out
-    assert run(["project", "hgx-h100", "allreduce", "1MiB", "--algorithm", "nccl", "--no-nvls"]) == 0
+    assert run(["project", "hgx-h100", "broadcast", "1MiB", "--members", "0-2"]) == 0
     assert "measured on 2 to 8 NVIDIA H100, public table of aiconfigurator, NCCL 2.29.2" in capsys.readouterr().out
 
 

@@ -9,17 +9,29 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from blinksim.answers.measurements.public import PublicMeasurements, grouped, job_of, public_measurements, question_of
-from blinksim.answers.project import contest
+from blinksim.answers.measurements.public import (
+    PublicMeasurements,
+    grouped,
+    public_measurements,
+    question_of,
+    with_places,
+)
+from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
+from blinksim.question import Question
+from blinksim.timing.library_model import Library
 from blinksim.timing.measured import library_rates, public_tables
-from blinksim.timing.measured.library_rates import EVERY, EXPECTED, LINKS, MANY, scope_of, sizes_of
+from blinksim.timing.measured.library_rates import AGAIN, BETWEEN, EVERY, EXPECTED, LINKS, PREDICTED, scope_of, sizes_of
 from blinksim.timing.measured.public_tables import Cell
 from validate.recipes.how_wrong import page
 from validate.recipes.usable_fit import constant_rows, fit_machine
@@ -27,8 +39,10 @@ from validate.recipes.usable_fit import constant_rows, fit_machine
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "measurements" / "how-wrong.md"
 # Ranks up to which the links alone are asked.
 MOST_RANKS = 32
-Ratio = tuple[str, str, str, str, float]
-"""Machine, what, scope, sizes, and measured over predicted time."""
+# Eight in ten of the cells; what models alone say of a machine that nobody measured needs wider ends for that.
+ENDS, WIDER = (0.1, 0.5, 0.9), (0.05, 0.5, 0.95)
+# Cells from which on quantiles are taken, in place of the ends.
+MANY = 10
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -49,50 +63,93 @@ def measurements() -> list[PublicMeasurements]:
     return [public_measurements(name) for name in public_tables.machines()]
 
 
-def spreads(found: Iterable[PublicMeasurements]) -> list[dict[str, Any]]:
-    """The rows of ``spreads.csv``."""
-    ratios: dict[tuple[str, str, str, str], list[float]] = {}
-    for machine, what, scope, sizes, ratio in _ratios(found):
-        for name in (machine, EVERY):
-            ratios.setdefault((name, what, scope, sizes), []).append(ratio)
+def spreads() -> list[dict[str, Any]]:
+    """The rows of ``spreads.csv``: quantiles by machine, and of all of them, each of which counts as much."""
+    ratios = defaultdict[tuple[str, str, str, str], list[tuple[float, float]]](list)
+    for machine in public_tables.machines():
+        found = list(_ratios(machine))
+        cells = Counter(where for where, _ in found)
+        for where, ratio in found:
+            ratios[machine, *where].append((ratio, 1.0))
+            ratios[EVERY, *where].append((ratio, 1 / cells[where]))
     order = {name: place for place, (_, name) in enumerate(library_rates.SIZE_STEPS)}
     rows = []
     for key, values in sorted(ratios.items(), key=lambda one: (*one[0][:3], order[one[0][3]])):
-        ends = (0.1, 0.5, 0.9) if len(values) >= MANY else (0.0, 0.5, 1.0)
-        low, middle, high = (float(f"{value:.4g}") for value in np.quantile(values, ends))
+        if key[0] != EVERY and key[1] == AGAIN:
+            continue
+        low, middle, high = (
+            float(f"{value:.4g}") for value in _quantiles(values, WIDER if key[1] in (PREDICTED, LINKS) else ENDS)
+        )
         head = dict(zip(("machine", "what", "scope", "sizes"), key, strict=True))
         rows.append({**head, "cells": len(values), "low": low, "middle": middle, "high": high})
     return rows
 
 
-def _ratios(found: Iterable[PublicMeasurements]) -> Iterator[Ratio]:
-    for one in found:
-        for cell in one.cells:
-            if cell.expected is not None and not cell.fitted:
-                key = scope_of(cell.cell.nodes, cell.cell.gpus), sizes_of(cell.cell.size)
-                yield one.machine, EXPECTED, *key, cell.cell.time_s / cell.expected.time_s
-        for _, alike in grouped((cell.cell for cell in one.cells), job_of):
-            yield from _over_links(one.machine, alike)
+def _quantiles(values: list[tuple[float, float]], shares: Sequence[float]) -> list[float]:
+    """Quantiles of weighted ratios, by their logarithms; of few the ends."""
+    ordered = sorted(values)
+    weights = np.array([weight for _, weight in ordered])
+    places = (np.cumsum(weights) - weights / 2) / weights.sum()
+    logs = np.log([ratio for ratio, _ in ordered])
+    ends = (
+        shares if len(ordered) >= MANY else [0.0 if share < 0.5 else 1.0 if share > 0.5 else share for share in shares]
+    )
+    return [float(np.exp(np.interp(end, places, logs))) for end in ends]
 
 
-def _over_links(machine: str, cells: list[Cell]) -> Iterator[Ratio]:
-    """Measured times over those of the quickest algorithm on the links alone, at nominal rates."""
-    first = cells[0]
-    if first.gpus > MOST_RANKS:
-        return
-    try:
-        part = question_of(machine, first).part()
-        field = contest(part, first.collective, model="alpha-beta", sizes=[cell.size for cell in cells])
-    except BlinksimError:
-        return
-    for cell in cells:
-        time = field.projections(cell.size)[0].time_s
-        yield machine, LINKS, scope_of(cell.nodes, cell.gpus), sizes_of(cell.size), cell.time_s / time
+def _ratios(machine: str) -> Iterator[tuple[tuple[str, str, str], float]]:
+    """What, scope and sizes, and published over predicted time; no prediction knows what it is held against."""
+    cells = [one for one in with_places(public_tables.cells(machine)) if "forced" not in one[0].set.algorithm]
+    for (question, off), jobs in grouped(cells, lambda one: (question_of(machine, one[0]), one[0].nvls == "off")):
+        try:
+            yield from _of_a_question(question, jobs, multicast=not off)
+        except BlinksimError as error:
+            print(f"{machine}: {error}")
+
+
+def _of_a_question(
+    question: Question, cells: list[tuple[Cell, bool]], *, multicast: bool
+) -> Iterator[tuple[tuple[str, str, str], float]]:
+    plain = Library(multicast=multicast).at(question)[0]
+    for cell, fitted in cells:
+        collective, where = Collective(cell.collective), (scope_of(cell.nodes, cell.gpus), sizes_of(cell.size))
+        known = plain.by_constants(collective, cell.size)
+        if known is not None and not fitted:
+            yield (EXPECTED, *where), cell.time_s / known.time_s
+        stated = plain.stated(collective, cell.size)
+        if stated is not None:
+            yield (PREDICTED, *where), cell.time_s / stated.time_s
+        if cell.gpus <= MOST_RANKS:
+            yield (LINKS, *where), cell.time_s / plain.links(collective, cell.size).time_s
+    for what, hides in ((AGAIN, _same_set), (BETWEEN, _near)):
+        for cell, _ in cells:
+            held_out = copy(plain)
+            held_out.published = partial(_left, hides, cell)
+            found = held_out.times(plain.machine, Collective(cell.collective), [cell.size])[0]
+            if found.details["basis"] == {AGAIN: "measured", BETWEEN: "between"}[what]:
+                # Few jobs were published twice: all of them together say how far runs are apart.
+                several = what == AGAIN
+                scopes = library_rates.SCOPES if several else [scope_of(cell.nodes, cell.gpus)]
+                sizes = [name for _, name in library_rates.SIZE_STEPS] if several else [sizes_of(cell.size)]
+                for scope, name in product(scopes, sizes):
+                    yield (what, scope, name), cell.time_s / found.time_s
+
+
+def _left(hides: Callable[[Cell, Cell], bool], held: Cell, cell: Cell) -> bool:
+    return not hides(held, cell)
+
+
+def _same_set(held: Cell, cell: Cell) -> bool:
+    return cell.set.name == held.set.name
+
+
+def _near(held: Cell, cell: Cell) -> bool:
+    """All runs of this size: what is left is between others."""
+    return cell.size == held.size
 
 
 if __name__ == "__main__":
     write(library_rates.folder() / "constants.csv", constants())
     library_rates.all_rates.cache_clear()
-    measured = measurements()
-    write(library_rates.folder() / "spreads.csv", spreads(measured))
-    PAGE.write_text(page(measured), encoding="utf-8")
+    write(library_rates.folder() / "spreads.csv", spreads())
+    PAGE.write_text(page(measurements()), encoding="utf-8")

@@ -34,11 +34,12 @@ from blinksim.nccl.tuner.constants import DEFAULT_VERSION, nearest
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import COLLECTIVES
 from blinksim.question import Question, preferring
+from blinksim.results import total
 from blinksim.schedule.loads import Resources, RouteUses, resource_loads, resources, single_routes
 from blinksim.schedule.model import Schedule
 from blinksim.timing.alpha_beta import Counts, Floats, Ints, Starts, crossed, route_alphas, step_kinds
 from blinksim.timing.measured_constants import NVLS
-from blinksim.timing.nccl_model import choice, measured_details, projections
+from blinksim.timing.nccl_model import choice, projections, time_by_channels
 from blinksim.topology.elements import NCCL, RCCL
 from blinksim.topology.graph import Topology
 
@@ -329,12 +330,11 @@ class Expectation:
         if found is None:
             return None
         picked = choice(found, self.machine, self.collective, size)
-        details = measured_details(picked, found, self.machine, published=False)
-        if not details:
+        known = time_by_channels(picked, found, self.machine)
+        if known is None:
             return None
-        bandwidth = sum(term["time_s"] for term in details["measured_terms"] if term["limit"].endswith(_BANDWIDTH))
-        time_s = details["measured_time_s"]
-        return Expected(time_s, time_s - bandwidth, self.at(size).choice, details["measured_on"])
+        bandwidth = total(term for term in known.terms if term.limit.endswith(_BANDWIDTH))
+        return Expected(known.time_s, known.time_s - bandwidth, self.at(size).choice, known.origin)
 
     def measured_as(self, algorithm: str, size: int) -> float | None:
         """Seconds by measured constants where NCCL takes this algorithm with NCCL_PROTO=Simple, such as ``ring``.
@@ -344,7 +344,8 @@ class Expectation:
         found, time_s = self.prediction, None
         for one in projections(found, self.machine, self.collective, size) if found else ():
             if found and one.algorithm == f"{algorithm}/Simple":
-                time_s = measured_details(one, found, self.machine, published=False).get("measured_time_s")
+                known = time_by_channels(one, found, self.machine)
+                time_s = None if known is None else known.time_s
         return time_s
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Published times of a job: those beside a projection, and the cell to hold a log against, of alike machines too."""
+"""The published cell to hold a log against, of the same machine or of one that is linked alike."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from blinksim.collective import Collective
-from blinksim.errors import BlinksimError
 from blinksim.formats.shipped import machine_names
 from blinksim.machines import load
 from blinksim.results import keyed
@@ -21,63 +20,6 @@ from blinksim.units import format_rate, format_size
 _SUMS = frozenset(("reduce", "reduce_into_reader"))
 _FURTHEST = 2
 """By what factor the size of a published cell may differ from the log's."""
-# Sets of published cells that stand beside a projection: those with the most sizes.
-MOST_SETS = 3
-_OWN = "validate/results"
-
-
-@dataclass(frozen=True)
-class Points:
-    """Times of one thing at several sizes.
-
-    source: who measured it, in words. algorithm: whose program ran, empty where a library chose. times:
-    seconds by bytes.
-    """
-
-    source: str
-    algorithm: str
-    times: dict[int, float]
-
-
-def measured_beside(part: Topology, collective: str) -> list[Points]:
-    """Measured times of a collective on a selected part: of our programs, of NCCL, and what others published.
-
-    Empty where the part is no machine of the catalogue, or was changed. Programs are those of the quicker
-    protocol.
-    """
-    if part.loaded_from is None or part.edits or part.relays:
-        return []
-    found, times = list[Points](), dict[str, dict[int, float]]()
-    # On GPUs that a switch joins, any of them stand for as many others.
-    for run in public_tables.runs(part.name) if part.nodes == 1 else ():
-        if (run.collective, run.gpus) == (collective, part.ranks):
-            by_size = times.setdefault(run.algorithm, {})
-            by_size[run.size] = min(run.time_s, by_size.get(run.size, run.time_s))
-    for algorithm, by_size in times.items():
-        nccl = algorithm == public_tables.NCCL_RUN
-        who = "NCCL without NVLS" if nccl else f"{part.ranks} GPUs"
-        found.append(Points(f"{who}, {_OWN}", "" if nccl else algorithm, by_size))
-    if part.name not in public_tables.machines() or not _all_of_its_nodes(part):
-        return found
-    times = {}
-    for cell in public_tables.cells(part.name):
-        if (cell.collective, cell.nodes, cell.gpus) == (collective, part.nodes, part.ranks) and not cell.set.members:
-            library = " ".join(filter(None, (cell.set.library, cell.set.version, cell.set.algorithm)))
-            nvls = f", NVLS {cell.nvls}" if cell.nvls in ("on", "off") else ""
-            times.setdefault(f"{library}{nvls}, {cell.set.name}", {})[cell.size] = cell.time_s
-    most = sorted(times, key=lambda source: -len(times[source]))[:MOST_SETS]
-    return [*found, *(Points(source, "", times[source]) for source in most)]
-
-
-def _all_of_its_nodes(part: Topology) -> bool:
-    """True if every GPU takes part, or the first ones of a node where all are alike: as many as were published."""
-    try:
-        whole = load(part.name)
-    except BlinksimError:
-        return False
-    each = part.ranks // part.nodes
-    names = {name.rpartition(".")[2] for name in part.members}
-    return names == set(whole.members[:each]) and part.ranks == each * part.nodes
 
 
 @dataclass(frozen=True, slots=True)

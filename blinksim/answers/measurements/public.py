@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from statistics import median, quantiles
@@ -15,24 +15,21 @@ from blinksim.errors import BlinksimError, InputError, unknown
 from blinksim.machines import load
 from blinksim.nccl.tuner import tuner
 from blinksim.nccl.tuner.constants import nearest
-from blinksim.nccl.tuner.prediction import Prediction
 from blinksim.nccl.tuner.tuner import Timing
 from blinksim.question import Question
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count, table
 from blinksim.timing.contest import ceiling_of
+from blinksim.timing.library_model import Library
 from blinksim.timing.measured import library_rates, public_tables
-from blinksim.timing.measured.library_time import NCCL, LibraryJob, LibraryTime, library_time, nccl_time
+from blinksim.timing.measured.library_time import NCCL, LibraryTime, library_time, nccl_time
 from blinksim.timing.measured.public_tables import BANDS, Cell, Set, band_of
-from blinksim.timing.nccl_model import NcclTuner, most_channels
 from blinksim.timing.projection_result import Ceiling
 from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_size, format_time
 
 _SHOWN_STEP = 16
-# NCCL plans larger NVLink domains as many nodes, which its model here does not.
-_MOST_GPUS_A_NODE = 16
 
 
 def grouped(items: Iterable[Any], key: Callable[[Any], Any]) -> list[tuple[Any, list[Any]]]:
@@ -108,8 +105,8 @@ class Jobs:
 
     def nccl_takes(self, cell: Cell) -> Timing | None:
         """The time that NCCL's own model chooses, or that of a forced algorithm; None where it says nothing."""
-        plan = self._plan(cell)
-        if plan is None:
+        plan = self._model(cell).prediction if cell.set.library.startswith(NCCL) else None
+        if plan is None or cell.collective not in tuner.COLLECTIVES:
             return None
         forced = cell.set.algorithm.replace(" (forced)", "").replace(", ", "/").lower()
         timed = plan.times(cell.collective, cell.size)
@@ -119,33 +116,19 @@ class Jobs:
 
     def in_file(self, cell: Cell, timing: Timing | None) -> bool:
         """True if NCCL's constants in the machine's own file give the time; timing: what NCCL takes."""
-        return nccl_time(self.machine, self.whole.nccl_rates, self._job(cell), cell.size, timing) is not None
+        job = replace(self._model(cell).job, collective=cell.collective)
+        return nccl_time(self.machine, self.whole.nccl_rates, job, cell.size, timing) is not None
 
     def expected(self, cell: Cell, timing: Timing | None) -> LibraryTime | None:
         """The time by constants; timing: what NCCL takes."""
-        return library_time(self.machine, self.whole.nccl_rates, self._job(cell), cell.size, timing)
+        job = replace(self._model(cell).job, collective=cell.collective, library=cell.set.library)
+        return library_time(self.machine, self.whole.nccl_rates, job, cell.size, timing)
 
-    def _job(self, cell: Cell) -> LibraryJob:
-        plan = self._plan(cell)
-        switched = any(device.kind == "switch" for device in self.whole.devices)
-        near = plan is not None and plan.ring.type_intra == "NVL"
-        channels = most_channels(plan) if plan else 0
-        return LibraryJob(cell.collective, cell.gpus, cell.nodes, cell.set.library, channels, switched and near)
-
-    def _plan(self, cell: Cell) -> Prediction | None:
-        """NCCL's plan for the GPUs of a cell; None where another library ran or its model says nothing."""
-        runs = cell.set.library.startswith(NCCL) and cell.gpus <= _MOST_GPUS_A_NODE * cell.nodes
-        if not runs or cell.collective not in tuner.COLLECTIVES:
-            return None
-        key = cell.nodes, cell.gpus, cell.set.members, cell.set.version, cell.adds_in_switches
-
-        def plan() -> Prediction | None:
-            model = NcclTuner(version=nearest(cell.set.version), multicast=cell.adds_in_switches)
-            model, topology = model.at(question_of(self.machine, cell).preferring_known("nccl"))
-            return model.prediction(topology)
-
-        found: Prediction | None = self._once(key, plan)
-        return found
+    def _model(self, cell: Cell) -> Library:
+        """The library's model for the GPUs of a cell."""
+        key = question_of(self.machine, cell), cell.set.version, cell.adds_in_switches
+        model: Library = self._once(key, lambda: Library(version=nearest(key[1]), multicast=key[2]).at(key[0])[0])
+        return model
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from blinksim import data_files
 from blinksim.results import Term, total
 from blinksim.textio.text_files import read_rows
@@ -159,8 +161,9 @@ def step_counts(collective: str, ranks: int, nodes: int, size: int) -> dict[str,
 
 EVERY = "all"
 """The name of all machines together in `spreads.csv`."""
-EXPECTED, LINKS = "expected", "links"
-"""References for measured times: times by constants, or by links alone at nominal rates."""
+AGAIN, BETWEEN, EXPECTED, PREDICTED, LINKS = WHATS = ("again", "between", "expected", "predicted", "links")
+"""References for measured times: the median of other runs of the job, neighboring sizes of the run, times by
+constants, NCCL's own model, and the best schedule on the links at nominal rates."""
 SIZE_STEPS = (
     (0, "below 32 KiB"),
     (32 * 2**10, "32 to 512 KiB"),
@@ -170,8 +173,8 @@ SIZE_STEPS = (
     (2**30, "from 1 GiB"),
 )
 """The sizes that `spreads.csv` tells apart: the first of each, in bytes, and their name."""
-MANY = 10
-"""Cells from which on quantiles are taken."""
+# The middle of each of `SIZE_STEPS`, as powers of two; between them spreads are interpolated.
+_MIDDLES = (13.0, 17.0, 21.0, 24.5, 28.0, 32.0)
 # Cells below which quantiles say nothing.
 _FEWEST = 4
 
@@ -213,10 +216,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How measured times compare to predicted ones: low, middle and high are quantiles (10, 50, 90 %) of their ratio.
+    """How measured times compare to predicted ones: low, middle and high are quantiles of their ratio.
 
-    Of fewer than `MANY` cells low and high are the ends. what: `EXPECTED` or `LINKS`. scope, sizes: of the
-    cells, one of `SCOPES` and of `SIZE_STEPS`.
+    They are 10, 50 and 90 %; 5, 50 and 95 % for `PREDICTED` and `LINKS`; the ends where there are few cells.
+
+    Every machine counts as much as any other in those of all. what: one of `WHATS`. scope, sizes: of the cells, one
+    of `SCOPES` and of `SIZE_STEPS`.
     """
 
     machine: str
@@ -296,13 +301,38 @@ def sizes_of(size: int) -> str:
     return next(name for least, name in reversed(SIZE_STEPS) if size >= least)
 
 
-def spread_of(machine: str, what: str, scope: str, size: int) -> Spread | None:
-    """The spread of a machine (`EVERY` for all) at a size, or at the nearest smaller one that has enough cells.
+def spread_at(machine: str, what: str, scope: str, size: int) -> Spread:
+    """How published times compare with a reference at a size, interpolated between the sizes of `SIZE_STEPS`.
 
-    None if nobody measured any.
+    Where the machine itself has cells, its middle counts, and the interval holds its own as well as those of all
+    machines (about that middle). References that were fitted to measurements have the middle 1.
     """
-    for least, sizes in reversed(SIZE_STEPS):
-        found = spreads().get((machine, what, scope, sizes)) if least <= size else None
-        if found is not None and found.cells >= _FEWEST:
-            return found
-    return None
+    known = {"": _interpolated(EVERY, what, scope, size) or _interpolated(EVERY, what, SEVERAL, size)}
+    own = _interpolated(machine, what, scope, size)
+    every = known[""]
+    assert every is not None, f"no spread {what!r} of all machines"
+    if what not in (PREDICTED, LINKS):
+        every = Spread(EVERY, what, scope, every.sizes, every.cells, min(1, every.low), 1.0, max(1, every.high))
+        middle = 1.0
+    else:
+        middle = (own or every).middle
+    low, high = every.low / every.middle * middle, every.high / every.middle * middle
+    if own is not None:
+        low, high = min(low, own.low), max(high, own.high)
+    return Spread(machine or EVERY, what, scope, every.sizes, every.cells, low, middle, high)
+
+
+def _interpolated(machine: str, what: str, scope: str, size: int) -> Spread | None:
+    known = [
+        (middle, found)
+        for middle, (_, sizes) in zip(_MIDDLES, SIZE_STEPS, strict=True)
+        if (found := spreads().get((machine, what, scope, sizes))) is not None and found.cells >= _FEWEST
+    ]
+    if not known:
+        return None
+    at, places = math.log2(max(size, 1)), [place for place, _ in known]
+    low, middle, high = (
+        math.exp(np.interp(at, places, [math.log(getattr(found, name)) for _, found in known]))
+        for name in ("low", "middle", "high")
+    )
+    return Spread(machine, what, scope, sizes_of(size), sum(found.cells for _, found in known), low, middle, high)

@@ -1,4 +1,4 @@
-"""The real time of a collective by a library, and the interval around a prediction where measurements lie.
+"""The time of a collective by a library, from constants that were fitted to measurements.
 
 In this order: NCCL's constants of one node in the machine's file (`blinksim.timing.measured_constants`), constants
 fitted to published tables of the machine (`blinksim.timing.measured.library_rates`), and the same two of its
@@ -9,80 +9,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
 from blinksim.errors import InputError
 from blinksim.formats.shipped.machine_names import catalogue_file
-from blinksim.machines import NOMINAL, load
+from blinksim.machines import load
 from blinksim.nccl.tuner.tuner import Timing
 from blinksim.results import Term, total
-from blinksim.timing.measured import library_rates
-from blinksim.timing.measured.library_rates import (
-    CHOICE,
-    EXPECTED,
-    LINKS,
-    ONE_NODE,
-    Spread,
-    choice_counts,
-    scope_of,
-    step_counts,
-)
+from blinksim.timing.measured import library_rates, public_tables
+from blinksim.timing.measured.library_rates import CHOICE, ONE_NODE, choice_counts, scope_of, step_counts
 from blinksim.timing.measured_constants import NVLS, FitError, NcclRates
-from blinksim.timing.projection_result import Projection
 from blinksim.topology.graph import Topology
-from blinksim.units import format_time
 
 NCCL = "NCCL"
-# Constants say nothing of jobs beyond this factor from those that were measured.
-_REACH = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """Where measured times lie: between `low_s` and `high_s`, `share` of them.
-
-    cells: of how many published times that is known, None if not from those. machine: theirs, empty for all
-    machines. relative: True if that is not the machine that was asked about.
-    """
-
-    low_s: float
-    high_s: float
-    share: str
-    cells: int | None = None
-    machine: str = ""
-    relative: bool = False
-
-    def words(self) -> str:
-        """Such as ``4.4 ms to 5.3 ms: 8 in 10 of 57 published times of p5.48xlarge``."""
-        return f"{format_time(self.low_s)} to {format_time(self.high_s)}: {self.share}"
-
-    def keys(self, prefix: str) -> dict[str, Any]:
-        """The keys for ``--json``; the name of the machine only where it is another one."""
-        found = {f"{prefix}_low_s": self.low_s, f"{prefix}_high_s": self.high_s, f"{prefix}_share": self.share}
-        found |= {} if self.cells is None else {f"{prefix}_cells": self.cells}
-        return found | ({f"{prefix}_relative": self.machine} if self.relative and self.machine else {})
-
-    @classmethod
-    def of(cls, spread: Spread, time_s: float, asked: str) -> Interval:
-        """That of a time on the machine `asked`, with a spread of measured over predicted times.
-
-        It holds a time that is expected itself.
-        """
-        mine = "" if spread.machine == library_rates.EVERY else spread.machine
-        whose = "" if mine == asked else ", its nearest relative" if mine else ""
-        # Of other sizes and numbers of GPUs: that must not look like a measurement of what was asked.
-        from_links = "all machines, as multiples of what links alone need"
-        of = f"{spread.cells} published times of {mine or from_links}{whose}"
-        share = f"8 in 10 of {of}" if spread.cells >= library_rates.MANY else f"all {of}"
-        low, high = spread.low, spread.high
-        if spread.what == EXPECTED:
-            low, high = min(low, 1.0), max(high, 1.0)
-        return cls(low * time_s, high * time_s, share, spread.cells, mine, mine != asked)
-
-    @classmethod
-    def within(cls, time_s: float, p90: float) -> Interval | None:
-        """That of a time that nine in ten are off by at most the share `p90`."""
-        return cls(time_s / (1 + p90), time_s / (1 - p90), "9 in 10 measured times") if p90 < 1 else None
+# Constants say nothing of jobs beyond these factors from those that were measured, in GPUs and in bytes.
+_REACH, _REACH_IN_SIZE = 2, 8
 
 
 def catalogued(machine: Topology) -> str:
@@ -98,24 +38,6 @@ def catalogued(machine: Topology) -> str:
 def relative_of(name: str) -> str:
     """The machine whose measurements stand in for those of a machine of the catalogue; empty if none is near."""
     return library_rates.relatives().get(name, ("", ""))[0]
-
-
-def over_links(machine: Topology, projection: Projection) -> Interval | None:
-    """Where times of libraries lie if the links alone need what a projection says.
-
-    Those of the machine go before those of its nearest relative, and these before all. None at other than
-    nominal rates, for traffic of unequal blocks, and for machines that are not in the catalogue or were
-    edited.
-    """
-    name = catalogued(machine)
-    if not name or machine.rates != NOMINAL or projection.collective.traffic is not None:
-        return None
-    scope = scope_of(machine.nodes, len(projection.members))
-    for one in (name, relative_of(name), library_rates.EVERY):
-        spread = library_rates.spread_of(one, LINKS, scope, projection.size)
-        if spread is not None:
-            return Interval.of(spread, projection.time_s, name)
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,21 +75,6 @@ class LibraryTime:
     def time_s(self) -> float:
         """Seconds."""
         return total(self.terms)
-
-    def interval(self, job: LibraryJob, size: int) -> Interval | None:
-        """Where measured times lie, by the published ones that were not fitted.
-
-        Those of the machine, of the one whose constants they are, and of all; where runs of NCCL were
-        measured on the machine, their error goes before the other machines.
-        """
-        scope = scope_of(job.nodes, job.ranks)
-        for name in (self.machine, self.owner, library_rates.EVERY):
-            spread = library_rates.spread_of(name, EXPECTED, scope, size)
-            if spread is not None:
-                return Interval.of(spread, self.time_s, self.machine)
-            if self.error is not None and not self.by_tables and name == self.machine == self.owner:
-                return Interval.within(self.time_s, self.error.p90)
-        return None
 
 
 def library_time(
@@ -207,7 +114,10 @@ def nccl_time(
 
 def _by_tables(name: str, job: LibraryJob, size: int, timing: Timing | None) -> LibraryTime | None:
     scope = scope_of(job.nodes, job.ranks)
-    for rates in library_rates.rates(name, job.library.split()[0], scope) if name else ():
+    known = library_rates.rates(name, job.library.split()[0], scope) if name else ()
+    if not known or size * _REACH_IN_SIZE < _smallest(name, scope):
+        return None
+    for rates in known:
         least, most = rates.ranks
         if not least <= job.ranks * _REACH or not job.ranks <= most * _REACH:
             continue
@@ -223,6 +133,12 @@ def _by_tables(name: str, job: LibraryJob, size: int, timing: Timing | None) -> 
             origin = f"fitted to {rates.error.points} published times of {rates.machine}, {gpus}{where}"
             return LibraryTime(tuple(rates.terms(counts)), origin, name, name, rates.error, True)
     return None
+
+
+@cache
+def _smallest(name: str, scope: str) -> int:
+    """Bytes of the smallest message of such jobs that was measured."""
+    return min((cell.size for cell in public_tables.cells(name) if scope_of(cell.nodes, cell.gpus) == scope), default=0)
 
 
 def counts_of(job: LibraryJob, size: int, timing: Timing) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Tables of measured times: of others, in ``models/measured``, and of this project, in ``models/full-speed``.
+"""Tables of published times, in ``models/measured``.
 
 A set is what one page, log or table shows. ``sets.csv`` says on which machine of the catalogue, with which
 library, and where it is published; the file of the machine holds the cells. Sizes are counted as nccl-tests
@@ -79,22 +79,6 @@ class Cell:
         return self.size / self.time_s * float(busbw_factor(self.collective, self.gpus))
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A median time in seconds, out of place and float32. size: bytes; protocol: empty for NCCL, without NVLS."""
-
-    collective: str
-    gpus: int
-    algorithm: str
-    protocol: str
-    size: int
-    time_s: float
-
-
-NCCL_RUN = "nccl"
-"""The algorithm of runs that NCCL made, by its own choice."""
-
-
 def folder() -> Path:
     """Where the published tables are."""
     return data_files.folder("models") / "measured"
@@ -144,21 +128,3 @@ def _cell(known: dict[str, Set], machine: str, row: dict[str, str]) -> Cell:
     if time <= 0:
         raise ValueError("a time that is not positive")
     return Cell(one, row["collective"], nodes, gpus, row["dtype"], size, row["placement"], row["nvls"], time)
-
-
-def runs(machine: str) -> list[Run]:
-    """The runs of this project on a machine of the catalogue, none if there are none.
-
-    Raises `FileError` with the line of a row that cannot be used.
-
-    >>> fastest = min(run.time_s for run in runs("hgx-h200") if run.gpus == 8)
-    >>> 5e-6 < fastest < 20e-6
-    True
-    """
-    path = data_files.folder("models") / "full-speed" / f"{machine}.csv"
-    return read_rows(path, _run, "run") if path.is_file() else []
-
-
-def _run(row: dict[str, str]) -> Run:
-    names = row["collective"], int(row["gpus"]), row["algorithm"], row["protocol"]
-    return Run(*names, int(row["size_bytes"]), float(row["time_us"]) / 1e6)

@@ -1,0 +1,411 @@
+"""Times of the library that runs on a machine (NCCL, RCCL, HCCL …): the first figure of every answer.
+
+One source for all commands. Where somebody published the time of this very job, that is the figure; between and near
+the published sizes of the job the model below is scaled to them. That model is, in this order: constants that were
+fitted to published tables (`blinksim.timing.measured.library_time`); the time that NCCL's own model states; the best
+schedule on the links. The last two are multiplied by the factor that published times are above them. An edited machine
+takes as many times longer as NCCL's model, or the links, say. Intervals hold eight in ten of the published times that
+they were not made from (``models/usable/spreads.csv``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import median
+from typing import TYPE_CHECKING, get_args
+
+from blinksim.collective import Collective
+from blinksim.errors import BlinksimError, unknown
+from blinksim.machines import RatesName, load
+from blinksim.nccl.tuner.constants import DEFAULT_VERSION
+from blinksim.nccl.tuner.tuner import COLLECTIVES, Timing
+from blinksim.question import Question
+from blinksim.results import Term
+from blinksim.textio.text_table import count
+from blinksim.timing.measured import public_tables
+from blinksim.timing.measured.library_rates import (
+    AGAIN,
+    BETWEEN,
+    EXPECTED,
+    LINKS,
+    PREDICTED,
+    Spread,
+    scope_of,
+    spread_at,
+)
+from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, library_time, nccl_time
+from blinksim.timing.measured.public_tables import Cell
+from blinksim.timing.model_registry import schedule_model
+from blinksim.timing.nccl_model import CHOICE, NcclTuner, most_channels
+from blinksim.timing.projection_result import Projection
+from blinksim.timing.timing_model import TimingModel
+
+if TYPE_CHECKING:
+    from blinksim.nccl.tuner.prediction import Prediction
+    from blinksim.timing.contest import Contest
+    from blinksim.timing.timing_model import Report
+    from blinksim.topology.graph import Topology
+
+ENTRIES = ({"name": "library", "class": "Library", "chooses": "library", "place": 6},)
+
+MODEL = "library"
+SHARE = "8 in 10"
+"""The share of published times that the intervals hold."""
+# What libraries are called in answers, by the attribute of GPUs.
+_NAMES = {"nccl": NCCL, "rccl": "RCCL", "hccl": "HCCL", "oneccl": "oneCCL", "xla": "XLA", "neuron": "Neuron CCL"}
+# NCCL plans larger NVLink domains as many nodes, which its model here does not.
+_MOST_GPUS_A_NODE = 16
+# Between published sizes within the first factor times are interpolated, within the second their ratio to the model;
+# sizes that are farther apart say nothing of those between.
+_ADJACENT, _NEIGHBORS = 4, 16
+# Beyond the published sizes of a job their ratio to the model fades; by this factor in size it is forgotten.
+_FADES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Modelled:
+    """A time by a model, with the spread of published times around it. owner: whose figures these are."""
+
+    time_s: float
+    terms: tuple[Term, ...]
+    what: str
+    origin: str
+    owner: str
+    spread: Spread
+
+
+class Library(TimingModel):
+    """The library of the machine, by its own choice of algorithm and protocol.
+
+    Parameters
+    ----------
+    version : str
+        Of NCCL.
+    multicast : bool
+        Switches may add (NVLS), where they can.
+    published : callable, optional
+        Which published cells may be used; to judge intervals by the others.
+    constants : bool
+        False: as if nobody had measured the machine.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> model, machine = Library().at(bs.Question("p5", nodes=2))
+    >>> found = model.times(machine, bs.Collective("allreduce"), [2**24])[0]
+    >>> found.details["basis"], round(found.time_s * 1e6)
+    ('measured', 283)
+    """
+
+    name = MODEL
+    best = (MODEL,)
+
+    def __init__(
+        self,
+        *,
+        version: str = DEFAULT_VERSION,
+        multicast: bool = True,
+        published: Callable[[Cell], bool] = lambda _: True,
+        constants: bool = True,
+    ) -> None:
+        self.version, self.multicast, self.published, self.constants = version, multicast, published, constants
+        self._ask(Question())
+
+    def _ask(self, question: Question) -> None:
+        """Sets the model up for a question, with nothing known of another."""
+        self.question = question
+        self.healthy: Library | None = None
+        self._times: dict[tuple[Collective, int], _Modelled] = {}
+        self.contests: dict[Collective, Contest] = {}
+        for name in ("_planned", "prediction", "job", "_known_as", "_cells"):
+            self.__dict__.pop(name, None)
+
+    def at(self, question: Question) -> tuple[Library, Topology]:
+        """The model for the GPUs of a question, and their machine as NCCL's model takes it."""
+        model = copy(self)
+        # Tables of the package are views of one machine; a table in a file changes it.
+        changed = question.rates not in (None, *get_args(RatesName))
+        model._ask(question if changed else replace(question, rates=None))
+        whole = model.machine
+        if question.edits or changed:
+            model.healthy = self.at(replace(question, edits=(), rates=None))[0]
+        elif whole.edits and whole.loaded_from is not None:
+            unedited = load(whole.loaded_from[0], nodes=whole.nodes)
+            model.healthy = self.at(Question(unedited, members=",".join(whole.members)))[0]
+        return model, whole
+
+    @cached_property
+    def _planned(self) -> tuple[NcclTuner, Topology]:
+        tuner = NcclTuner(version=self.version, multicast=self.multicast)
+        return tuner.at(self.question.preferring_known("nccl"))
+
+    @property
+    def machine(self) -> Topology:
+        """The machine as NCCL's model takes it: one of the nodes, where all are alike."""
+        return self._planned[1]
+
+    @cached_property
+    def prediction(self) -> Prediction | None:
+        """NCCL's plan; None where another library runs, or its model says nothing."""
+        tuner, whole = self._planned
+        if self.library != NCCL or len(whole.members) > _MOST_GPUS_A_NODE * whole.nodes:
+            return None
+        try:
+            return tuner.prediction(whole)
+        except BlinksimError:
+            return None
+
+    @property
+    def nodes(self) -> int:
+        """Nodes that take part; NCCL's model plans for one where all are alike."""
+        tuner, whole = self._planned
+        return tuner.nodes or whole.nodes
+
+    @property
+    def ranks(self) -> int:
+        """GPUs that take part."""
+        tuner, whole = self._planned
+        return len(whole.members) * (tuner.nodes or 1)
+
+    @property
+    def library(self) -> str:
+        """The name of the library."""
+        whole = self.machine
+        name = whole.device(whole.members[0]).library
+        return _NAMES.get(name, name)
+
+    @cached_property
+    def job(self) -> LibraryJob:
+        """The job; its collective is open."""
+        whole, plan = self.machine, self.prediction
+        switched = any(device.kind == "switch" and device.node >= 0 for device in whole.devices)
+        near = plan is None or plan.ring.type_intra == "NVL"
+        channels = most_channels(plan) if plan else 0
+        return LibraryJob("", self.ranks, self.nodes, self.library, channels, switched and near)
+
+    @cached_property
+    def _known_as(self) -> str:
+        """The machine of the catalogue whose published jobs these GPUs stand for; empty if there is none.
+
+        Among GPUs that a switch joins any stand for as many others; elsewhere only the first ones of every node do.
+        """
+        whole = self.machine
+        name = catalogued(whole)
+        if not name or self.job.switched:
+            return name
+        first = load(name).members[: len(whole.members) // whole.nodes]
+        here = {member.partition(".")[2] if whole.nodes > 1 else member for member in whole.members}
+        return name if here == set(first) and self.question.links is None else ""
+
+    def algorithms(self, topology: Topology, collective: Collective) -> tuple[str, ...]:
+        """Its own choice."""
+        return self.best
+
+    def times(
+        self,
+        topology: Topology,
+        collective: Collective,
+        sizes: Iterable[int],
+        algorithms: Sequence[str] | None = None,
+        report: Report | None = None,
+    ) -> list[Projection]:
+        """As `TimingModel.times`: for each size a projection whose details say the interval and where it comes from.
+
+        details: ``interval_low_s``, ``interval_high_s``, ``interval_share``; ``basis``: ``measured`` at
+        this point, ``between`` published sizes, else ``fitted``, ``predicted`` or ``links`` after the model; ``origin``
+        in words; ``library`` and its ``choice``.
+        """
+        for name in algorithms or ():
+            if name != MODEL:
+                raise unknown("algorithm of the model library", name, self.best)
+        collective.check_ranks(self.ranks)
+        return [self._taken(collective, size) for size in sizes]
+
+    def _taken(self, collective: Collective, size: int) -> Projection:
+        if self.healthy is not None:
+            return self._edited(self.healthy, collective, size)
+        model, what = self._modelled(collective, size), ""
+        curves = self._curves(collective)
+        exact = [(one, times[size]) for one, times in curves if size in times]
+        ratios, spread, origin = [1.0], model.spread, model.origin
+        if exact:
+            what, ratios = "measured", [time / model.time_s for _, time in exact]
+            origin = f"measured at this point: {_sources(one for one, _ in exact)}"
+            spread = self._spread(AGAIN, size)
+        elif curves:
+            found = [(self._ratio(collective, size, times), one) for one, times in curves]
+            nearest = max(weight for (_, weight), _ in found)
+            ratios = [ratio for (ratio, weight), _ in found if weight == nearest]
+            if nearest == 1:
+                what, spread = "between", self._spread(BETWEEN, size, self._known_as)
+                origin = f"between sizes that were measured: {_sources(one for (_, w), one in found if w == 1)}"
+        time = median(ratios) * model.time_s
+        ends = [spread.low * time, spread.high * time, *(ratio * model.time_s for ratio in ratios)]
+        return self._projection(collective, size, model, time, ends, what or _BASES[model.what], origin)
+
+    def _edited(self, healthy: Library, collective: Collective, size: int) -> Projection:
+        """The time without the edits, times what NCCL's model says of them, or the links where it says nothing.
+
+        Constants in a file of rates that was named are those of the machine as it is.
+        """
+        known = None if self.question.edits else nccl_time("", self.machine.nccl_rates, *self._timed(collective, size))
+        if known is not None:
+            spread = self._spread(EXPECTED, size)
+            model = _Modelled(known.time_s, known.terms, EXPECTED, known.origin, "", spread)
+            ends = spread.low * known.time_s, spread.high * known.time_s
+            return self._projection(collective, size, model, known.time_s, ends, "fitted", known.origin)
+        before = healthy._taken(collective, size)
+        here, there = self.stated(collective, size), healthy.stated(collective, size)
+        by = "NCCL's model"
+        if here is None or there is None:
+            here, there, by = self.links(collective, size), healthy.links(collective, size), "the links"
+        factor = here.time_s / there.time_s
+        details = before.details
+        origin = f"{details['origin']}; the edits make {by} {factor:.3g} times as slow"
+        model = _Modelled(before.time_s, before.terms, "", origin, "", Spread("", "", "", "", 0, 1, 1, 1))
+        ends = (details["interval_low_s"] * factor, details["interval_high_s"] * factor)
+        basis = before.details["basis"] if factor == 1 else "scaled"
+        return self._projection(collective, size, model, before.time_s * factor, ends, basis, origin)
+
+    def _modelled(self, collective: Collective, size: int) -> _Modelled:
+        """The time by the best model that is known, whatever was published of this very job."""
+        key = collective, size
+        if key not in self._times:
+            self._times[key] = self.by_constants(collective, size) or self._by_models(collective, size)
+        return self._times[key]
+
+    def by_constants(self, collective: Collective, size: int) -> _Modelled | None:
+        if not self._known_as or not self.constants or collective.traffic is not None:
+            return None
+        known = library_time(self._known_as, self.machine.nccl_rates, *self._timed(collective, size))
+        if known is None:
+            return None
+        spread = self._spread(EXPECTED, size, known.owner)
+        return _Modelled(known.time_s, known.terms, EXPECTED, known.origin, known.owner, spread)
+
+    def _by_models(self, collective: Collective, size: int) -> _Modelled:
+        stated = self.stated(collective, size)
+        what = LINKS if stated is None else PREDICTED
+        base = stated or self.links(collective, size)
+        spread = self._spread(what, size, self._known_as if self.constants else "")
+        middle, by = spread.middle, "NCCL's own model" if stated else "the best schedule on the links"
+        origin = f"{by}, and how {count(spread.cells, 'published time')} of other jobs compare with it"
+        terms = tuple(replace(term, time_s=middle * term.time_s) for term in base.terms)
+        about = replace(spread, low=spread.low / middle, middle=1.0, high=spread.high / middle)
+        return _Modelled(middle * base.time_s, terms, what, origin, self._known_as, about)
+
+    def _spread(self, what: str, size: int, machine: str = "") -> Spread:
+        return spread_at(machine, what, scope_of(self.nodes, self.ranks), size)
+
+    def _timed(self, collective: Collective, size: int) -> tuple[LibraryJob, int, Timing | None]:
+        """What times by constants take."""
+        return replace(self.job, collective=collective.name), size, self._choice(collective, size)
+
+    def _choice(self, collective: Collective, size: int) -> Timing | None:
+        """What NCCL takes, by its own model."""
+        known = self.prediction is not None and collective.name in COLLECTIVES
+        return self.prediction.best(collective.name, size) if self.prediction and known else None
+
+    def stated(self, collective: Collective, size: int) -> Projection | None:
+        """The time that NCCL's model states, never below what the links allow."""
+        if self._choice(collective, size) is None:
+            return None
+        tuner, whole = self._planned
+        return tuner.times(whole, collective, [size], [CHOICE])[0]
+
+    def links(self, collective: Collective, size: int) -> Projection:
+        """The time of the best schedule on the links alone."""
+        if collective not in self.contests:
+            part = replace(self.question, collective=collective).part()
+            self.contests[collective] = schedule_model("alpha-beta").contest(
+                part, collective, sizes=[size], only_best=True
+            )
+        return self.contests[collective].projections(size, best=True)[0]
+
+    @cached_property
+    def _cells(self) -> list[Cell]:
+        """The published cells of as many GPUs on as many nodes, by libraries that chose for themselves."""
+        name = self._known_as
+        if not name or name not in public_tables.machines():
+            return []
+        adds = any(device.reads for device in self.machine.devices)
+        # Where switches can add, libraries let them unless they are set not to.
+        unlike = {"off"} if self.multicast else {"on", "unknown"} if adds else {"on"}
+        return [
+            cell
+            for cell in public_tables.cells(name)
+            if (cell.nodes, cell.gpus) == (self.nodes, self.ranks)
+            and not (cell.set.members or "forced" in cell.set.algorithm or cell.nvls in unlike)
+        ]
+
+    def _curves(self, collective: Collective) -> list[tuple[public_tables.Set, dict[int, float]]]:
+        """The published times by size, for each run of each set."""
+        curves: dict[tuple[object, ...], tuple[public_tables.Set, dict[int, float]]] = {}
+        for cell in self._cells if collective.traffic is None else ():
+            if cell.collective == collective.name and self.published(cell):
+                key = cell.set.name, cell.placement, cell.nvls, cell.dtype
+                curves.setdefault(key, (cell.set, {}))[1][cell.size] = cell.time_s
+        return list(curves.values())
+
+    def _ratio(self, collective: Collective, size: int, times: dict[int, float]) -> tuple[float, float]:
+        """Published over modelled time at a size, from the nearest published sizes; and its weight, 1 between them."""
+        below, above = (max((s for s in times if s < size), default=0), min((s for s in times if s > size), default=0))
+        if below and above and above <= _ADJACENT * below:
+            # The model may jump between them, where NCCL changes its choice; times do not.
+            part = math.log(size / below) / math.log(above / below)
+            return times[below] ** (1 - part) * times[above] ** part / self._modelled(collective, size).time_s, 1.0
+        near = {s: times[s] / self._modelled(collective, s).time_s for s in (below, above) if s}
+        if len(near) == 2 and above <= _NEIGHBORS * below:
+            part = math.log(size / below) / math.log(above / below)
+            return near[below] ** (1 - part) * near[above] ** part, 1.0
+        end = min(near, key=lambda s: abs(math.log(s / size)))
+        weight = max(0.0, 1 - abs(math.log(end / size)) / math.log(_FADES))
+        return near[end] ** weight, min(weight, 0.999)
+
+    def _projection(
+        self,
+        collective: Collective,
+        size: int,
+        model: _Modelled,
+        time_s: float,
+        ends: Sequence[float],
+        basis: str,
+        origin: str,
+    ) -> Projection:
+        tuner, whole = self._planned
+        members, choice = whole.members, self._choice(collective, size)
+        if tuner.nodes:
+            members = tuple(f"n{node}.{name}" for node in range(tuner.nodes) for name in members)
+        factor = time_s / model.time_s
+        details = {"interval_low_s": min(time_s, *ends), "interval_high_s": max(time_s, *ends), "interval_share": SHARE}
+        details |= {"basis": basis, "origin": origin, "library": self.library}
+        details |= {"choice": f"{choice.algorithm} {choice.protocol}" if choice else ""}
+        terms = tuple(replace(term, time_s=factor * term.time_s) for term in model.terms)
+        return Projection(
+            machine=whole.name,
+            collective=collective,
+            members=members,
+            relays=(),
+            links=whole.link_classes,
+            rates=whole.rates,
+            size=size,
+            model=MODEL,
+            algorithm=self.library.lower(),
+            terms=terms,
+            bottleneck=max(terms, key=lambda term: term.time_s).name,
+            details=details,
+        )
+
+
+_BASES = {EXPECTED: "fitted", PREDICTED: "predicted", LINKS: "links"}
+
+
+def _sources(sets: Iterable[public_tables.Set]) -> str:
+    """Whose times these are: library, version and set; the number of runs where there are several."""
+    every = list(sets)
+    named = list(dict.fromkeys(f"{one.library} {one.version}".strip() + f", {one.name}" for one in every))
+    return named[0] if len(named) == 1 else f"median of {len(every)} published runs, such as {named[0]}"
