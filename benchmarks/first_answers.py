@@ -118,7 +118,7 @@ class Row:
 
 def answered(case: Case) -> Row:
     """The answers of one case."""
-    return Row(case, bs.project(case.part, "allreduce", case.size), tuple(_every(case)), _nccl(case))
+    return Row(case, bs.project(case.part, "allreduce", case.size, algorithm="best"), tuple(_every(case)), _nccl(case))
 
 
 def _every(case: Case) -> list[bs.Projection]:

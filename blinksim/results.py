@@ -146,7 +146,7 @@ class Term:
     Examples
     --------
     >>> import blinksim as bs
-    >>> [term.name for term in bs.project("dgx1-v100", "allreduce", "1GiB").terms]
+    >>> [term.name for term in bs.project("dgx1-v100", "allreduce", "1GiB", algorithm="ring").terms]
     ['latency of 14 steps', 'overhead of further messages', 'bandwidth of nvlink']
     """
 

@@ -113,7 +113,8 @@ class Answer(Projection):
 
     def sentence(self, how: str = "") -> str:
         """The answer in one line."""
-        where = f"{len(self.members)} GPUs of {self.machine}"
+        nodes = self.details["nodes"]
+        where = f"{len(self.members)} GPUs of {f'{nodes} x ' if nodes > 1 else ''}{self.machine}"
         return (
             f"{self.collective} of {format_size(self.size)} on {where}: {format_time(self.time_s)} with "
             f"{self.library}, busbw {format_rate(self.busbw)}"
@@ -133,9 +134,9 @@ class Answer(Projection):
         """The lines below the sentence, as labels and texts."""
         details, least = self.details, self.least
         choice = f"; {self.library} picks {details['choice']}" if details["choice"] else ""
-        interval = f"{format_time(self.low_s)} to {format_time(self.high_s)}, {details['interval_share']}{choice}"
-        found = [("takes", interval)]
-        nobody = "nobody has published a time of this; from " if details["basis"] in _UNKNOWN else ""
+        ends = f"{format_time(self.low_s)} to {format_time(self.high_s)}"
+        found = [("interval", f"{ends}, {details['interval_share']} runs{choice}")]
+        nobody = "nobody has published a time of this; " if details["basis"] in _UNKNOWN else ""
         found.append(("from", nobody + details["origin"]))
         if self.projected is not None:
             found.append(("projected", f"{format_time(self.projected.time_s)} ({self.projected.model})"))
@@ -143,8 +144,8 @@ class Answer(Projection):
             slower = f"; {self.library} is quicker" if self.could.best.time_s > self.time_s else ""
             found.append(("could take", self.could.runs_as() + slower))
         if least is not None:
-            words = f" where {self.grants[0]}" if self.grants else ""
-            found.append(("cannot take less", f"{format_time(least.time_s)} at data-sheet rates{words}"))
+            words = ", with switches that add" if self.grants else ""
+            found.append(("cannot take less", f"{format_time(least.time_s)}, whatever the schedule{words}"))
         found += [("limited by", self.limited_by)] if self.limited_by else []
         return found + [("edited", edit) for edit in self.edits]
 

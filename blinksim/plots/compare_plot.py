@@ -94,9 +94,9 @@ def _three_figures(comparison: Comparison, shown_as: style.Measure) -> Figure:
     could = {one.size: one.could.best.time_s for one in answers if one.could is not None}
     least = {one.size: one.least.time_s for one in answers if one.least is not None}
     sizes = [*takes]
-    ends = [[shown_as.of(one.size / end, one.size, factor) for one in answers for end in [getattr(one, name)]]
-            for name in ("low_s", "high_s")]  # fmt: skip
-    axes.fill_between(sizes, *ends, color=_LIBRARY, alpha=0.2, linewidth=0, label=f"{SHARE} published times")
+    low = [shown_as.of(one.size / one.low_s, one.size, factor) for one in answers]
+    high = [shown_as.of(one.size / one.high_s, one.size, factor) for one in answers]
+    axes.fill_between(sizes, low, high, color=_LIBRARY, alpha=0.2, linewidth=0, label=f"{SHARE} published times")
     measured = [place for place, one in enumerate(answers) if one.details["basis"] == "measured"]
     look = {"color": _LIBRARY, "linewidth": 2.2, "marker": "o", "markersize": 5, "markevery": measured}
     words = f"takes with {answers[0].library}" + (" (dots: measured)" if measured else "")

@@ -279,7 +279,7 @@ class Library(TimingModel):
         return self._times[key]
 
     def by_constants(self, collective: Collective, size: int) -> _Modelled | None:
-        if not self._known_as or not self.constants or collective.traffic is not None:
+        if not self.constants or collective.traffic is not None:
             return None
         known = library_time(self._known_as, self.machine.nccl_rates, *self._timed(collective, size))
         if known is None:
@@ -382,7 +382,7 @@ class Library(TimingModel):
             members = tuple(f"n{node}.{name}" for node in range(tuner.nodes) for name in members)
         factor = time_s / model.time_s
         details = {"interval_low_s": min(time_s, *ends), "interval_high_s": max(time_s, *ends), "interval_share": SHARE}
-        details |= {"basis": basis, "origin": origin, "library": self.library}
+        details |= {"basis": basis, "origin": origin, "library": self.library, "nodes": self.nodes}
         details |= {"choice": f"{choice.algorithm} {choice.protocol}" if choice else ""}
         terms = tuple(replace(term, time_s=factor * term.time_s) for term in model.terms)
         return Projection(

@@ -161,7 +161,7 @@ class Projection(Rates, Result):
     @property
     def runs_as(self) -> str:
         """What the time counts, and what runs it, in words."""
-        return f"as a program ({self.executor})" if self.executor else "on the links, no launches counted"
+        return "as a program on the GPUs" if self.executor else "on the links, no launches counted"
 
     @property
     def executor(self) -> str:

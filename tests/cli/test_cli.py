@@ -117,7 +117,7 @@ def test_words_of_answers_are_explained(capsys: pytest.CaptureFixture[str], word
 
 
 def test_project_json_keys_are_the_contract(capsys: pytest.CaptureFixture[str]) -> None:
-    found = as_json(capsys, "project", "dgx1-v100", "allreduce", "256MiB")
+    found = as_json(capsys, "project", "dgx1-v100", "allreduce", "256MiB", "--algorithm", "best")
     expected = {
         "command", "machine", "collective", "members", "relays", "links", "rates", "size_bytes", "model", "algorithm",
         "time_s", "algbw_GBps", "busbw_GBps", "terms", "bottleneck",

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from validate.recipes import accuracy_page, aims, measured_times, time_figures, words
+from validate.recipes import accuracy_page, aims, time_figures, words
 from validate.recipes.arguments import arguments, script
 from validate.recipes.figures import (
     HERE,
@@ -344,7 +344,6 @@ def main() -> None:
     if folder == HERE and found is not None:
         accuracy_page.PAGE.write_text(accuracy_page.text(found), encoding="utf-8")
         save(draw_times(found), accuracy_page.PAGE.parent / accuracy_page.PICTURE)
-        measured_times.TABLE.write_text(measured_times.text(results), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,40 @@
+"""The picture of the three figures: the library's times in their interval, the best schedule, and the bound below."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import blinksim as bs
+
+
+@pytest.mark.parametrize("measure", ["time", "busbw"])
+def test_it_draws_what_the_answers_say(measure: str) -> None:
+    found = bs.compare("hgx-h100", "allreduce", ["1MiB", "64MiB", "512MiB", "1GiB"])
+    axes: Any = bs.plot.compare(found, y=measure).axes[0]
+    lines = {str(line.get_label()): np.array(line.get_ydata()) for line in axes.get_lines()}
+    takes, least = lines["takes with NCCL (dots: measured)"], lines["bound"]
+    factor = 1.75 / 1e9
+    times = np.array([one.time_s for one in found.answers])
+    sizes = np.array([one.size for one in found.answers])
+    assert takes == pytest.approx(times if measure == "time" else sizes / times * factor)
+    assert (least <= takes).all() if measure == "time" else (least >= takes).all()
+    # A dot stands at each published point: 512 MiB is one (models/measured/hgx-h100.csv).
+    [dots] = [line.get_markevery() for line in axes.get_lines() if str(line.get_label()).startswith("takes")]
+    assert 2 in dots
+    [band] = axes.collections
+    low, high = band.get_paths()[0].get_extents().intervaly
+    assert low < takes.min()
+    assert high > takes.max()
+    assert axes.get_ylabel() == ("time" if measure == "time" else "busbw (GB/s)")
+    assert axes.get_title() == "allreduce on 8 GPUs of hgx-h100"
+
+
+def test_named_algorithms_are_drawn_as_before() -> None:
+    found = bs.compare("hgx-h100", "allreduce", ["1MiB", "1GiB"], ["ring", "direct"])
+    axes: Any = bs.plot.compare(found).axes[0]
+    labels = {str(line.get_label()) for line in axes.get_lines()}
+    assert {"ring", "direct", "quickest"} <= labels
+    assert not any(label.startswith("takes") for label in labels)
