@@ -343,10 +343,12 @@ def _described(
     from blinksim.formats.shipped.known_gpus import with_constants
     from blinksim.nccl.files import topo_read
 
-    reader, more = (topo_read, (like,)) if kind is _XML else (nvidia_smi, ())
     table = _rates_file(rates) or shared_rates().get(rates)
     at = NOMINAL if table is not None or rates == MEASURED else rates
-    machine = reader.read(name, at, *more) if text is None else reader.read_text(text, name, at, *more)
+    if kind is _XML:
+        machine = topo_read.read(name, at, like) if text is None else topo_read.read_text(text, name, at, like)
+    else:
+        machine = nvidia_smi.read(name, at) if text is None else nvidia_smi.read_text(text, name, at)
     return with_constants(machine, rates) if table is None else rate_tables.apply(machine, table)
 
 

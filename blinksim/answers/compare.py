@@ -274,9 +274,8 @@ def compare(
     algorithms: Iterable[AlgorithmName | CandidateLike] | str | None = None,
     report: Callable[[str], None] | None = None,
     others: Mapping[str, Callable[[int], Projection]] | None = None,
-    model: ScheduleModelName | str | ScheduleModel | None = None,
+    model: ScheduleModelName | str | ScheduleModel | Library | None = None,
     search: float | None = None,
-    library: Library | None = None,
 ) -> Comparison:
     """Time algorithms at many sizes, and find where the lead changes.
 
@@ -304,8 +303,6 @@ def compare(
     search : float, optional
         Also search, this many seconds for each size, a schedule that is made for it (`Comparison.made`),
         where the links alone are counted. Where one is found, all are simulated.
-    library : Library, optional
-        The version of NCCL, and whether switches may add, where neither algorithms nor a model are named.
 
     Returns
     -------
@@ -330,11 +327,11 @@ def compare(
     ('ring', 'chains (given)')
     """
     ordered = sizes_of(SIZES if sizes is None else sizes)
-    if algorithms is None and model is None and search is None and not others:
+    if isinstance(model, Library) or (algorithms is None and model is None and search is None and not others):
         asked, wanted = machine if isinstance(machine, Question) else Question(machine), Collective.of(collective)
         rivals = schedules(asked, wanted, ordered, report)
         return replace(
-            compared(rivals, ordered, report), answers=tuple(answer(asked, wanted, ordered, report, library, rivals))
+            compared(rivals, ordered, report), answers=tuple(answer(asked, wanted, ordered, report, model, rivals))
         )
     machine, model = machine.part() if isinstance(machine, Question) else machine, model or DEFAULT
     rivals = contest(machine, collective, algorithms, report, model, sizes=ordered)

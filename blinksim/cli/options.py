@@ -23,6 +23,7 @@ from blinksim import data_files
 from blinksim.cli.completion import TYPES
 from blinksim.cli.terminal import FLAGS, OPTIONS, note, typed
 from blinksim.errors import InfeasibleError, InputError, unknown
+from blinksim.textio import text_files
 from blinksim.units import format_rate
 
 if TYPE_CHECKING:
@@ -157,19 +158,19 @@ class _Group(NamedTuple):
     rates: str
 
 
-def option(default: T | None = None, **more: Any) -> T:
+def option(default: T | None = None, **more: object) -> T:
     """Declares an option with the name and the type of the attribute, and the fields of `_Declared`."""
-    return cast("T", _Declared(default, **more))
+    return cast("T", _Declared(default, **cast("dict[str, Any]", more)))
 
 
-def choice(values: str, default: T | None = None, **more: Any) -> T:
+def choice(values: str, default: T | None = None, **more: object) -> T:
     """Declares an option with these values, which blanks part."""
     return option(default, kind=click.Choice(values.split()), **more)
 
 
-def argument(**more: Any) -> Any:
+def argument(default: T | None = None, **more: object) -> T:
     """Declares an argument, which may be left out if the attribute may be None."""
-    return option(positional=True, **more)
+    return option(default, positional=True, **more)
 
 
 def group(kind: type[Given], rates: str = "") -> Given:
@@ -274,7 +275,7 @@ def explain(options: Help) -> None:
         formatter.write_text(_MACHINES)
         click.Command(word, params=[*given], add_help_option=False).format_options(root, formatter)
     else:
-        glossary = (data_files.folder("docs") / "glossary.md").read_text(encoding="utf-8")
+        glossary = text_files.read_text(data_files.folder("docs") / "glossary.md")
         meant = {name: f"the algorithm {name}: {entry.summary}" for name, entry in REGISTRY.items()}
         for entry in re.findall(r"^- (.*(?:\n  .*)*)", glossary, re.MULTILINE):
             meant |= dict.fromkeys(re.findall(r"\*\*(.+?)\*\*", entry), entry)

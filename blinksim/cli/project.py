@@ -238,7 +238,7 @@ def compare(options: Compare) -> None:
     if not (options.model or listed or options.search):
         library = library_of(given)
         with Working(f"reading {options.machine}") as say:
-            found = study.compare(question, wanted, sizes, report=say, library=library)
+            found = study.compare(question, wanted, sizes, report=say, model=library)
         _print(found, question)
         drawn(options.plot, options.force, "compare", found, y=options.plot_y)
         return

@@ -198,7 +198,7 @@ def parse(text: str, path: str | Path) -> SmiTable:
             table.cells[label, column] = cell
         if tail and _GPU.fullmatch(label):
             table.affinity[label] = tail[1] if len(tail) > 1 and tail[1] != "N/A" else tail[0]
-            table.grace |= gpu_numa and len(tail) > 2 and tail[2].isdecimal()
+            table.grace |= gpu_numa and len(tail) > 2 and re.fullmatch("[0-9]+", tail[2]) is not None
     for label in table.labels:
         if (label, label) not in table.cells:
             raise FileError(path, f"there is no row for {label}; the table is cut short", table.line)

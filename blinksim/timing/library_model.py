@@ -163,7 +163,7 @@ class Library(TimingModel):
     def nodes(self) -> int:
         """Nodes that take part; NCCL's model plans for one where all are alike."""
         tuner, whole = self._planned
-        return tuner.nodes or whole.nodes
+        return tuner.nodes or len({whole.device(name).node for name in whole.members})
 
     @property
     def ranks(self) -> int:

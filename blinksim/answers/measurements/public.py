@@ -116,12 +116,12 @@ class Jobs:
 
     def in_file(self, cell: Cell, timing: Timing | None) -> bool:
         """True if NCCL's constants in the machine's own file give the time; timing: what NCCL takes."""
-        job = replace(self._model(cell).job, collective=cell.collective)
+        job = replace(self._model(cell).job, collective=cell.collective, nodes=cell.nodes)
         return nccl_time(self.machine, self.whole.nccl_rates, job, cell.size, timing) is not None
 
     def expected(self, cell: Cell, timing: Timing | None) -> LibraryTime | None:
         """The time by constants; timing: what NCCL takes."""
-        job = replace(self._model(cell).job, collective=cell.collective, library=cell.set.library)
+        job = replace(self._model(cell).job, collective=cell.collective, nodes=cell.nodes, library=cell.set.library)
         return library_time(self.machine, self.whole.nccl_rates, job, cell.size, timing)
 
     def _model(self, cell: Cell) -> Library:

@@ -32,7 +32,7 @@ from blinksim.formats.registry import Format
 from blinksim.graphs.connectivity import UnionFind
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import Schedule
-from blinksim.textio.strict_json import Entry
+from blinksim.textio.strict_json import Entry, parse
 from blinksim.textio.text_table import count as counted_as
 from blinksim.textio.whole_files import Exported
 from blinksim.topology.graph import Topology
@@ -305,7 +305,7 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     plan = moves(schedule)
     text = to_text(plan, f"{schedule.algorithm}_{plan.collective}_{plan.ranks}")
     try:
-        read = check(json.loads(text), "the exported plan", root=plan.root)
+        read = check(parse("the exported plan", text.encode()), "the exported plan", root=plan.root)
     except FileError as error:
         raise InfeasibleError(f"{error}: this schedule is not expressible as a plan. Take format=msccl-xml") from None
     size, scratch = ALIGNMENT * plan.units, Fraction(max(sizes["s"] for sizes in read.sizes), plan.units)
