@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from blinksim.bounds import Bound, BoundResult
 from blinksim.bounds import bound as bound_of
 from blinksim.bounds import in_flight as in_flight_of
-from blinksim.bounds.sensitivity import Change, lane_gains, link_losses, nic_gain
+from blinksim.bounds.sensitivity import Change, link_changes, nic_gain
 from blinksim.bounds.time.time_bound import TimeBound
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InputError
@@ -85,7 +85,7 @@ def _with_schedules(found: BoundResult) -> BoundResult:
 def losses(
     machine: MachineLike, collective: CollectiveLike = "allreduce", *, root: int | None = None, one_lane: bool = False
 ) -> list[Change]:
-    """The bound after each single link loss, worst first; alike links count once.
+    """The bound after each single link loss, worst first; links of a class with the same loss are one row.
 
     Parameters
     ----------
@@ -111,7 +111,8 @@ def losses(
     >>> round(float(worst.after) / 1e9, 2)
     78.57
     """
-    return link_losses(as_topology(machine).selected(), Collective.of(collective, root), one_lane=one_lane)
+    part = as_topology(machine).selected()
+    return link_changes(part, Collective.of(collective, root), -1 if one_lane else None)
 
 
 def gains(machine: MachineLike, collective: CollectiveLike = "allreduce", *, root: int | None = None) -> list[Change]:
@@ -139,8 +140,7 @@ def gains(machine: MachineLike, collective: CollectiveLike = "allreduce", *, roo
     True
     """
     part, wanted = as_topology(machine).selected(), Collective.of(collective, root)
-    nic = nic_gain(part, wanted)
-    return [*([nic] if nic else []), *lane_gains(part, wanted)]
+    return [*filter(None, [nic_gain(part, wanted)]), *link_changes(part, wanted, 1)]
 
 
 def levels(

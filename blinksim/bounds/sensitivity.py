@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import lcm
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -27,13 +28,17 @@ from blinksim.bounds.compute import bound
 from blinksim.bounds.groups import Grouping, crossing_sums, cut_around, groupings, traffic_cuts, whole_widths
 from blinksim.bounds.lengths import Lengths
 from blinksim.bounds.quick import unit_lengths
+from blinksim.budget import words
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import distinct
 from blinksim.topology.graph import Link, Topology
 from blinksim.topology.selection import unserved
-from blinksim.topology.symmetry import link_orbits
+from blinksim.topology.symmetry import link_orbits, searched
 from blinksim.units import exact_GBps, in_GBps
+
+# What is computed for each link is refused where it would take longer than about this.
+_MOST_SECONDS = 180
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class Change:
     what : str
         The what-if, in words.
     pairs : tuple of str
-        The joined pairs that it may be done to, all alike; it was computed for one.
+        The joined pairs that it may be done to, with the same bound; it was computed for one of each sort.
     before, after : Fraction
         algbw of the headline, bytes/s; after is 0 if the members are no longer connected.
     bottleneck : str
@@ -56,7 +61,7 @@ class Change:
     >>> import blinksim as bs
     >>> worst = bs.losses("dgx1-v100", "allreduce")[0]
     >>> worst.what, len(worst.pairs), round(worst.ratio, 3)
-    ('gpu0-gpu3 (nvlink) lost', 1, 0.917)
+    ('gpu0-gpu3 (nvlink) lost', 8, 0.917)
     """
 
     what: str
@@ -102,6 +107,7 @@ def joined_pairs(topology: Topology, collective: Collective) -> list[list[list[L
     A symmetry that maps a link onto another maps their partners too, so the orbits of links are those of pairs. A root
     stays where it is: only symmetries that leave it count.
     """
+    topology = replace(topology, symmetries=tuple(tuple(perm.tolist()) for perm in searched(topology)))
     fixed: Sequence[int] = ()
     if collective.rooted:
         fixed = [topology.index[topology.members[collective.root]]]
@@ -128,10 +134,7 @@ def _answer(topology: Topology, collective: Collective) -> tuple[Fraction, str]:
     if unserved(topology, collective):
         groups = topology.components()
         return Fraction(0), "not connected: " + " | ".join(" ".join(group[:4]) for group in groups[:4])
-    try:
-        result = bound(topology, collective)
-    except InfeasibleError as error:
-        return Fraction(0), str(error)
+    result = bound(topology, collective)
     return result.rate, result.headline.certificate.words(topology)
 
 
@@ -147,37 +150,34 @@ def _changed(topology: Topology, pair: Iterable[Link], lanes: int) -> Topology:
     return replace(topology, links=tuple(links), symmetries=())
 
 
-def link_losses(topology: Topology, collective: Collective, *, one_lane: bool = False) -> list[Change]:
-    """The headline bound after each single loss of a joined pair, worst first.
+def link_changes(topology: Topology, collective: Collective, lanes: int | None) -> list[Change]:
+    """The headline bound after each single loss of a joined pair, worst first, or gain, best first.
 
-    one_lane: lose one lane instead of the whole pair. Pairs that a symmetry maps onto each other are one row.
+    lanes: what is gained, or lost if it is negative; None loses all. Pairs of a class with the same bound are
+    one row. Raises `InfeasibleError` if the bounds would take minutes.
     """
-    before = bound(topology, collective).rate
-    rows = []
-    for alike in joined_pairs(topology, collective):
-        lanes = alike[0][0].lanes
-        lost = 1 if one_lane else max(link.lanes for link in alike[0])
-        after, words = _answer(_changed(topology, alike[0], -lost), collective)
-        what = f"{_named(alike[0])} {'loses one of ' + str(lanes) + ' lanes' if one_lane and lanes > 1 else 'lost'}"
-        rows.append(Change(what, tuple(map(_named, alike)), before, after, words))
-    return sorted(rows, key=lambda row: row.after)
-
-
-def lane_gains(topology: Topology, collective: Collective) -> list[Change]:
-    """The headline bound with one lane more on each joined pair, best first."""
-    result = bound(topology, collective)
-    counted = counted_links(result.headline.certificate)
-    same = result.headline.certificate.words(topology)
-    rows = []
-    for alike in joined_pairs(topology, collective):
-        # The certificate of a symmetric machine names one of several equal bottlenecks, so all equivalent pairs are
-        # tried.
-        helping = [pair for pair in alike if any(link.name in counted for link in pair)]
-        after, words = result.rate, same
-        if len(helping) == len(alike):
-            after, words = _answer(_changed(topology, alike[0], 1), collective)
-        rows.append(Change(f"{_named(alike[0])} gains a lane", tuple(map(_named, alike)), result.rate, after, words))
-    return sorted(rows, key=lambda row: -row.after)
+    result, start, kinds = bound(topology, collective), monotonic(), joined_pairs(topology, collective)
+    counted, same = counted_links(result.headline.certificate), result.headline.certificate.words(topology)
+    rows: dict[tuple[str, str, Fraction], Change] = {}
+    for done, alike in enumerate(kinds):
+        seconds = (monotonic() - start) / max(1, done) * len(kinds)
+        if done and seconds > _MOST_SECONDS:
+            raise InfeasibleError(
+                f"{len(kinds)} links of {topology.name} differ, and the bounds without each would take about "
+                f"{words(seconds)}; ask for one of them, as in edits='without {_named(alike[0]).partition(' ')[0]}'"
+            )
+        first, most = alike[0], max(link.lanes for link in alike[0])
+        fewer, after, proof = lanes is None or lanes < 0, result.rate, same
+        # The certificate of a symmetric machine names one of several equal bottlenecks: a lane more helps where
+        # all links that are alike are counted.
+        if fewer or all(any(link.name in counted for link in pair) for pair in alike):
+            after, proof = _answer(_changed(topology, first, -most if lanes is None else lanes), collective)
+        lost = "lost" if lanes is None or most == 1 else f"loses one of {most} lanes"
+        what = lost if fewer else "gains a lane"
+        key = what, first[0].kind, after
+        row = rows.get(key, Change(f"{_named(first)} {what}", (), result.rate, after, proof))
+        rows[key] = replace(row, pairs=(*row.pairs, *map(_named, alike)))
+    return sorted(rows.values(), key=lambda row: row.after, reverse=lanes is not None and lanes > 0)
 
 
 def nic_gain(topology: Topology, collective: Collective) -> Change | None:

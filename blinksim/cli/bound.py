@@ -38,7 +38,9 @@ def bound(options: Bound) -> None:
         topology = question.part(collective=wanted)
         best = study.bound(topology, wanted)
         was = None if earlier is None else study.bound(earlier.part(collective=wanted), wanted)
-        less = study.losses(topology, wanted) if options.losses else []
+        # A link of several lanes may lose one, which is what fails most often, or all.
+        lost = [study.losses(topology, wanted, one_lane=lane) for lane in (False, True) if options.losses]
+        less = sorted({row.what: row for rows in lost for row in rows}.values(), key=lambda row: row.after)
         more = study.gains(topology, wanted) if options.gains else []
         levels = level_bounds(best) if options.levels else []
         times = None if size is None else study.from_rates(best, size)
@@ -128,14 +130,11 @@ def _change_table(changes: list[Change]) -> str:
     same = len(changes) - len(changed)
     if not changed:
         return f"  none of {same} changes makes a difference"
-    # A column of nothing but ones says nothing.
-    several = any(len(change.pairs) > 1 for change in changes)
     cells = [
-        (change.what, f"{float(change.after) / 1e9:.4g}", f"{100 * (change.ratio - 1):+.1f} %")
-        + ((str(len(change.pairs)),) if several else ())
-        for change in changed
+        (row.what, f"{float(row.after) / 1e9:.4g}", f"{100 * (row.ratio - 1):+.3g} %", str(len(row.pairs)))
+        for row in changed
     ]
-    lines = table(("change", "bound", "change by", *(["alike"] if several else [])), cells)
+    lines = table(("change", "bound", "change by", "alike"), cells)
     return lines + (f"\n  {same} other change{'s make' if same > 1 else ' makes'} no difference" if same else "")
 
 

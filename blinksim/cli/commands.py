@@ -375,7 +375,7 @@ class Bound(Options, run="blinksim.cli.bound:bound"):
     {machine}
 
     Options:
-      losses: Also the bound after each single link loss, worst first.
+      losses: Also the bound after the loss of each link, or of one of its lanes, worst first.
       gains: Also the bound with one lane (or NIC) more, best first.
       levels: Also what GPUs, nodes and each level of switches allow by themselves.
       size: Also the least time for SIZE: latency, overhead and bandwidth together.

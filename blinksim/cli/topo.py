@@ -41,7 +41,8 @@ def list_machines(options: TopoList) -> None:
             {"name": name, "title": head.title, "maker": head.maker, "year": head.year, "aliases": also[name]}
             for name, head in heads.items()
         ]
-        print_json({"command": "topo list", "rows": rows, "shapes": dict(shapes.FORMS)})
+        forms = {name: example for name, (example, _) in shapes.FORMS.items()}
+        print_json({"command": "topo list", "rows": rows, "shapes": forms})
         return
     columns = shutil.get_terminal_size(fallback=(_WIDTH, 24)).columns
     # What the first two columns leave of a line, and how the last two share it.
@@ -57,11 +58,11 @@ def list_machines(options: TopoList) -> None:
     click.echo(first)
     for line, maker, last in zip(lines, makers[1:], makers, strict=False):
         click.echo(line if maker == last else f"\n{maker}\n{line}")
-    room = max(24, columns - _MARGIN - max(len(name) + len(form) for name, form in shapes.FORMS.items()))
+    room = max(24, columns - _MARGIN - max(len(name) + len(form) for name, (form, _) in shapes.FORMS.items()))
     described = [
         row
-        for name, example in shapes.FORMS.items()
-        for row in _folded([name, example], [wrap(shapes.MEANINGS[name], room)])
+        for name, (example, meaning) in shapes.FORMS.items()
+        for row in _folded([name, example], [wrap(meaning, room)])
     ]
     click.echo("\n" + table(("shape", "for example", "what it is"), described, left=(0, 1, 2)))
     click.echo("\nnext: blinksim topo show dgx1-v100")

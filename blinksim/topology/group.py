@@ -31,7 +31,6 @@ from blinksim.topology.symmetry import (
     name_rotations,
     node_generators,
     orbit_labels,
-    why_not,
 )
 
 if TYPE_CHECKING:
@@ -102,9 +101,9 @@ class CommutingGroup(Group):
         permutations = [np.asarray(one, dtype=np.int64) for one in generators]
         known, links = encoded(topology), []
         for number, perm in enumerate(permutations):
-            image = known.image(perm)
-            if image is None:
-                raise InputError(f"generator {number} is no symmetry of {topology.name}: {why_not(topology, perm)}")
+            image = known.image_or_fault(perm)
+            if isinstance(image, str):
+                raise InputError(f"generator {number} is no symmetry of {topology.name}: {image}")
             links.append(image)
             for earlier in permutations[:number]:
                 apart = np.flatnonzero(perm[earlier] != earlier[perm])

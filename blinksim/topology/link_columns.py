@@ -78,13 +78,8 @@ class LinkColumns:
         buses = int(self.bus.max(initial=-1)) + 1
         bus = np.tile(self.bus, times)
         bus[bus >= 0] += np.repeat(np.arange(times) * buses, len(self.bus))[bus >= 0]
-        return LinkColumns(
-            np.tile(self.src, times) + shift,
-            np.tile(self.dst, times) + shift,
-            np.tile(self.figure, times),
-            self.figures,
-            bus,
-        )
+        src, dst = (np.tile(ends, times) + shift for ends in (self.src, self.dst))
+        return LinkColumns(src, dst, np.tile(self.figure, times), self.figures, bus)
 
     def beside(self, other: LinkColumns) -> LinkColumns:
         """These links and then the others, between the same devices; no bus has links of both."""
@@ -92,13 +87,10 @@ class LinkColumns:
         # Equal figures of both are one row; a fabric of few links has few.
         rows = [known.setdefault(figures, len(known)) for figures in other.figures]
         bus = np.where(other.bus >= 0, other.bus + int(self.bus.max(initial=-1)) + 1, -1)
-        return LinkColumns(
-            np.concatenate([self.src, other.src]),
-            np.concatenate([self.dst, other.dst]),
-            np.concatenate([self.figure, np.array(rows, dtype=np.int64)[other.figure]]),
-            tuple(known),
-            np.concatenate([self.bus, bus]),
-        )
+        figure = np.array(rows, dtype=np.int64)[other.figure]
+        pairs = (self.src, other.src), (self.dst, other.dst), (self.figure, figure), (self.bus, bus)
+        src, dst, figure, bus = map(np.concatenate, pairs)
+        return LinkColumns(src, dst, figure, tuple(known), bus)
 
     @cached_property
     def bandwidths(self) -> list[Fraction]:

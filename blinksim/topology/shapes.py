@@ -30,40 +30,31 @@ MOST_DEVICES = 100_000
 MOST_LINKS = 1_000_000
 
 FORMS = {
-    "ring": "ring:8",
-    "line": "line:5",
-    "mesh": "mesh:4x3",
-    "torus": "torus:4x4x2@50GB/s",
-    "hypercube": "hypercube:3",
-    "full": "full:4",
-    "switch": "switch:16",
-    "dragonfly": "dragonfly:9x4x2",
-    "rails": "rails:4x8@300GB/s,50GB/s",
-    "fattree": "fattree:16x8@300GB/s,50GB/s,2:1",
+    "ring": ("ring:8", "GPUs in a circle"),
+    "line": ("line:5", "GPUs in a row"),
+    "mesh": ("mesh:4x3", "a grid in any number of dimensions"),
+    "torus": ("torus:4x4x2@50GB/s", "a grid whose rows are circles"),
+    "hypercube": ("hypercube:3", "2 to the power of so many GPUs, neighbours differ in one bit"),
+    "full": ("full:4", "a link between every two GPUs"),
+    "switch": ("switch:16", "GPUs around one switch"),
+    "dragonfly": (
+        "dragonfly:9x4x2",
+        "groups x routers x GPUs; every two routers of a group and every two groups are linked",
+    ),
+    "rails": ("rails:4x8@300GB/s,50GB/s", "nodes x GPUs, each with a NIC; those of equal number share a switch"),
+    "fattree": ("fattree:16x8@300GB/s,50GB/s,2:1", "nodes x GPUs, each with a NIC; leaf switches under a spine"),
 }
-"""An example of every form that `from_text` reads; rails and fattree are nodes x GPUs, the second rate is the NICs',
-and the ratio is the oversubscription of the leaf switches."""
-MEANINGS = {
-    "ring": "GPUs in a circle",
-    "line": "GPUs in a row",
-    "mesh": "a grid in any number of dimensions",
-    "torus": "a grid whose rows are circles",
-    "hypercube": "2 to the power of so many GPUs, neighbours differ in one bit",
-    "full": "a link between every two GPUs",
-    "switch": "GPUs around one switch",
-    "dragonfly": "groups x routers x GPUs; every two routers of a group and every two groups are linked",
-    "rails": "nodes x GPUs, each with a NIC; NICs of equal number share a switch",
-    "fattree": "nodes x GPUs, each with a NIC; leaf switches under a spine",
-}
+"""An example of every form that `from_text` reads, and what it is; of rails and fattree the second rate is the
+NICs', and the ratio is the oversubscription of the leaf switches."""
 
 
 def _check(name: str, sizes: Sequence[int], devices: int, links: int) -> None:
     """Raises `InputError` before anything large is built. links: directed."""
     text = f"{name}:{'x'.join(map(str, sizes))}"
     if any(size < 1 for size in sizes):
-        raise InputError(f"{text}: every size must be at least 1, as in {FORMS[name]}")
+        raise InputError(f"{text}: every size must be at least 1, as in {FORMS[name][0]}")
     if devices < 2:
-        raise InputError(f"{text}: a collective needs at least 2 GPUs, as in {FORMS[name]}")
+        raise InputError(f"{text}: a collective needs at least 2 GPUs, as in {FORMS[name][0]}")
     if devices > MOST_DEVICES or links > MOST_LINKS:
         raise InputError(
             f"{text} has {devices:,} devices and {links:,} directed links; "
@@ -177,7 +168,7 @@ def hypercube(
 ) -> Topology:
     """2^dimension GPUs; two are linked if their numbers differ in one bit."""
     if not 0 < dimension < 64:
-        raise InputError(f"hypercube:{dimension}: the dimension must be from 1 to 16, as in {FORMS['hypercube']}")
+        raise InputError(f"hypercube:{dimension}: the dimension must be from 1 to 16, as in {FORMS['hypercube'][0]}")
     count = 2**dimension
     _check("hypercube", (dimension,), count, dimension * count)
     bits = [1 << bit for bit in range(dimension)]
@@ -340,17 +331,17 @@ def from_text(text: str) -> Topology | None:
     if not match or name not in FORMS:
         return None
     if not re.fullmatch(r"[0-9]{1,9}(x[0-9]{1,9}){0,15}", match[2]):
-        raise InputError(f"{text!r}: {match[2][:40]!r} is not a size; write it like {FORMS[name]}")
+        raise InputError(f"{text!r}: {match[2][:40]!r} is not a size; write it like {FORMS[name][0]}")
     sizes = [int(part) for part in match[2].split("x")]
     parts = match[3].split(",") if match[3] is not None else []
     more = {"oversubscription": _ratio(text, parts.pop())} if name == "fattree" and parts and ":" in parts[-1] else {}
     rates = [parse_rate(part) for part in parts]
     if len(rates) > (2 if name in _CLUSTER else 1):
-        raise InputError(f"{text!r} gives {len(rates)} bandwidths; write it like {FORMS[name]}")
+        raise InputError(f"{text!r} gives {len(rates)} bandwidths; write it like {FORMS[name][0]}")
     bandwidth = rates[0] if rates else BANDWIDTH
     wanted = _SIZES.get(name, len(sizes))
     if len(sizes) != wanted:
-        raise InputError(f"{text!r} gives {len(sizes)} sizes, {name} takes {wanted}; write it like {FORMS[name]}")
+        raise InputError(f"{text!r} gives {len(sizes)} sizes, {name} takes {wanted}; write it like {FORMS[name][0]}")
     if name in _ONE:
         made = _ONE[name](sizes[0], bandwidth)
     elif name in _MANY:

@@ -10,9 +10,11 @@ cluster, and by names (gpu0 to gpu1, nic0 to nic1, and so on round). Whoever use
 from __future__ import annotations
 
 import re
+from bisect import insort
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -35,6 +37,7 @@ Orbits = tuple[tuple[int, ...], ...]
 class _Encoded:
     """A topology as integer arrays: a colour per device; ends, colour and bus (-1: none) per link; links by key."""
 
+    topology: Topology
     device: Ints
     src: Ints
     dst: Ints
@@ -64,16 +67,18 @@ class _Encoded:
     def image(self, permutation: Permutation) -> Ints | None:
         """For each link the index of the link it goes to, or None if `permutation` is no symmetry."""
         found = self.image_or_fault(permutation)
-        return None if isinstance(found, tuple) else found
+        return None if isinstance(found, str) else found
 
-    def image_or_fault(self, permutation: Permutation) -> Ints | tuple[str, int, int]:
-        """As `image`; of what is no symmetry the fault: of what sort, at which device or link, and where that goes."""
-        count, perm = len(self.device), self.permutation(permutation)
+    def image_or_fault(self, permutation: Permutation) -> Ints | str:
+        """As `image`; of what is no symmetry why not, in words that name a device or a link."""
+        perm, devices, links = self.permutation(permutation), self.topology.devices, self.topology.links
+        count = len(devices)
         if perm is None:
-            return "list", 0, 0
+            return f"it does not list each of the {count} devices once"
         odd = np.flatnonzero(self.device[perm] != self.device)
         if len(odd):
-            return "device", int(odd[0]), int(perm[odd[0]])
+            first, other = devices[odd[0]].name, devices[perm[odd[0]]].name
+            return f"it takes {first} to {other}, a device of another kind or role"
         # What a symmetry of a single node leaves in place need not be looked up.
         moved = perm != np.arange(count)
         touched = np.flatnonzero(moved[self.src] | moved[self.dst])
@@ -86,17 +91,19 @@ class _Encoded:
         place[place == len(self.keys)] = 0
         torn = np.flatnonzero(self.keys[place] != wanted)
         if len(torn):
-            return "ends", int(touched[torn[0]]), int(src[torn[0]] * count + dst[torn[0]])
+            ends = f"{devices[src[torn[0]]].name}->{devices[dst[torn[0]]].name}"
+            return f"it takes link {links[touched[torn[0]]].name} to {ends}, where there is none like it"
         image[touched] = self.order[place]
         odd = np.flatnonzero(self.colour[image] != self.colour)
         if len(odd):
-            return "figures", int(odd[0]), int(image[odd[0]])
+            own, other = links[odd[0]].name, links[image[odd[0]]].name
+            return f"it takes link {own} to {other}, which has other figures"
         # The links of one bus must go to the links of one bus; as links go one to one, so do buses then.
         shared = np.flatnonzero(self.bus >= 0)
         goes = np.zeros(int(self.bus.max()) + 1, dtype=np.int64)
         goes[self.bus[shared]] = self.bus[image][shared]
         whole = np.array_equal(goes[self.bus[shared]], self.bus[image][shared])
-        return image if whole else ("bus", int(shared[0]), 0)
+        return image if whole else f"it tears bus {links[shared[0]].bus} apart"
 
 
 @per_topology
@@ -121,8 +128,8 @@ def encoded(topology: Topology) -> _Encoded:
     # Links of one bus and links without any are never alike.
     _, colour = np.unique(2 * table.figure + (table.bus >= 0), return_inverse=True)
     keys = (table.src * len(sort) + table.dst) * (int(table.kind.max(initial=0)) + 1) + table.kind
-    order = np.argsort(keys)
-    return _Encoded(3 * sort + role, table.src, table.dst, colour, table.kind, table.bus, order, keys[order])
+    ends, order = (table.src, table.dst), np.argsort(keys)
+    return _Encoded(topology, 3 * sort + role, *ends, colour, table.kind, table.bus, order, keys[order])
 
 
 def is_automorphism(topology: Topology, permutation: Sequence[int]) -> bool:
@@ -134,30 +141,6 @@ def is_automorphism(topology: Topology, permutation: Sequence[int]) -> bool:
     Time: one sort of the links.
     """
     return encoded(topology).image(permutation) is not None
-
-
-def why_not(topology: Topology, permutation: Permutation) -> str:
-    """Why a permutation of the device indices is no automorphism, in words that name a device or a link."""
-    fault = encoded(topology).image_or_fault(permutation)
-    if not isinstance(fault, tuple):
-        return "nothing is wrong with it"
-    sort, number, goes = fault
-    devices, links = topology.devices, topology.links
-    match sort:
-        case "list":
-            return f"it does not list each of the {len(devices)} devices once"
-        case "device":
-            return f"it takes {devices[number].name} to {devices[goes].name}, a device of another kind or role"
-        case "ends":
-            src, dst = divmod(goes, len(devices))
-            return (
-                f"it takes link {links[number].name} to {devices[src].name}->{devices[dst].name}, "
-                "where there is none like it"
-            )
-        case "figures":
-            return f"it takes link {links[number].name} to {links[goes].name}, which has other figures"
-        case _:
-            return f"it tears bus {links[number].bus} of link {links[number].name} apart"
 
 
 def automorphisms(topology: Topology) -> tuple[tuple[int, ...], ...]:
@@ -192,6 +175,56 @@ def candidates(topology: Topology) -> list[Permutation]:
     Users check them.
     """
     return _candidates(topology, encoded(topology))
+
+
+# Devices that another one of their sort is tried to be alike to.
+_MOST_TRIED_FIRST = 16
+
+
+@per_topology
+def searched(topology: Topology) -> list[Ints]:
+    """The symmetries that are known, and others that move devices of one node only, as a search finds them.
+
+    A device goes to another of its node, and those that links lead to from there follow in turn: to
+    themselves where that is possible, else to the first device with the same links to where the others went.
+    """
+    known, node = encoded(topology), topology.device_nodes.tolist()
+    near: list[dict[int, list[int]]] = [defaultdict(list) for _ in node]
+    codes = known.colour * (int(known.kind.max(initial=0)) + 1) + known.kind
+    for src, dst, code in zip(known.src.tolist(), known.dst.tolist(), codes.tolist(), strict=True):
+        insort(near[src][dst], code)
+        insort(near[dst][src], ~code)
+    sort = [(colour, sorted(links.values())) for colour, links in zip(known.device.tolist(), near, strict=True)]
+
+    def carried(first: int, other: int) -> Ints | None:
+        above, goes, comes = {first: first}, {first: other}, {other: first}
+        for here in (order := [first]):
+            fixed = [one for one in near[here] if one in goes or node[one] != node[first]]
+            for image in (here, comes.get(here, here), *near[goes[above[here]]]) if here != first else ():
+                links = all(near[image].get(goes.get(one, one)) == near[here][one] for one in fixed)
+                if image not in comes and sort[image] == sort[here] and links:
+                    goes[here], comes[image] = image, here
+                    break
+            if here not in goes:
+                return None
+            fresh = [one for one in near[here] if node[one] == node[first] and one not in above]
+            above |= dict.fromkeys(fresh, here)
+            order += fresh
+        perm = np.arange(len(node))
+        perm[list(goes)] = list(goes.values())
+        return None if known.image(perm) is None else perm
+
+    found = [np.asarray(perm) for perm in candidates(topology) if known.image(perm) is not None]
+    alike, firsts = orbit_labels(len(node), found), list[int]()
+    for other in np.flatnonzero(topology.device_nodes >= 0).tolist():
+        tried = islice((first for first in firsts if sort[first] == sort[other]), _MOST_TRIED_FIRST)
+        while alike[other] not in alike[firsts] and (first := next(tried, None)) is not None:
+            if (perm := carried(first, other)) is not None:
+                found.append(perm)
+                alike = orbit_labels(len(node), found)
+        if alike[other] not in alike[firsts]:
+            firsts.append(other)
+    return found
 
 
 def _candidates(topology: Topology, known: _Encoded) -> list[Permutation]:

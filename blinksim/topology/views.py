@@ -88,20 +88,13 @@ def html(topology: Topology) -> str:
         for link in topology.links
     )
     order = {kind: number for number, kind in enumerate(topology.link_classes)}
+    columns = ("class", "links", "lanes", "GB/s", "latency", "overhead", "duplex")
     rows = [
-        {
-            "class": kind,
-            "links": times,
-            "lanes": lanes,
-            "GB/s": exact_GBps(bandwidth),
-            "latency": format_time(latency),
-            "overhead": format_time(overhead),
-            "duplex": "half" if half else "full",
-        }
-        for (kind, lanes, bandwidth, latency, overhead, half), times in sorted(
+        (kind, times, lanes, exact_GBps(rate), *map(format_time, seconds), "half" if half else "full")
+        for (kind, lanes, rate, *seconds, half), times in sorted(
             kinds.items(), key=lambda entry: (order[entry[0][0]], -entry[0][2])
         )
     ]
     most = 12
     more = f"<p>… {count(len(rows) - most, 'more kind')}</p>" if len(rows) > most else ""
-    return f"<pre>{escape(repr(topology))}</pre>{pd.DataFrame(rows[:most]).to_html(index=False)}{more}"
+    return f"<pre>{escape(repr(topology))}</pre>{pd.DataFrame(rows[:most], columns=columns).to_html(index=False)}{more}"

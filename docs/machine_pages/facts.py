@@ -116,14 +116,10 @@ def _clusters(whole: Topology) -> list[Facts]:
 
 def _losses(part: Topology) -> list[Facts]:
     """What is left of an allreduce's bound after each sort of loss: one lane of several, or all between two devices."""
-    sorts: dict[tuple[str, str, Any], tuple[Any, set[str]]] = {}
-    for one_lane in (True, False):
-        for one in bs.losses(part, "allreduce", one_lane=one_lane):
-            kind = one.pairs[0].rpartition("(")[2].removesuffix(")")
-            sorts.setdefault((one.what.replace(one.pairs[0], ""), kind, one.after), (one, set()))[1].update(one.pairs)
+    found = {one.what: one for lane in (True, False) for one in bs.losses(part, "allreduce", one_lane=lane)}
     return [
-        {"what": one.what, "like": len(pairs), "before": in_GBps(one.before), "after": in_GBps(one.after)}
-        for one, pairs in sorts.values()
+        {"what": one.what, "like": len(one.pairs), "before": in_GBps(one.before), "after": in_GBps(one.after)}
+        for one in found.values()
     ]
 
 

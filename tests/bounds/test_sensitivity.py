@@ -11,29 +11,73 @@ from hypothesis import given, settings
 from strategies import topologies
 
 from blinksim.bounds import bound
-from blinksim.bounds.sensitivity import joined_pairs, lane_gains, link_losses, nic_gain
+from blinksim.bounds.sensitivity import Change, joined_pairs, link_changes, nic_gain
 from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError
 from blinksim.machines import load
 from blinksim.topology.graph import Topology
+
+
+def link_losses(topology: Topology, collective: Collective) -> list[Change]:
+    return link_changes(topology, collective, None)
+
+
+def lane_gains(topology: Topology, collective: Collective) -> list[Change]:
+    return link_changes(topology, collective, 1)
 
 
 def test_all_single_losses_of_the_v100_machine() -> None:
     machine, collective = dgx1v(), Collective("allgather")
     rows = link_losses(machine, collective)
-    assert len(rows) == 16
+    assert sum(len(row.pairs) for row in rows) == 16
     assert [row.after for row in rows] == sorted(row.after for row in rows)
+    assert len({row.after for row in rows}) == len(rows)
     for row in rows:
-        (pair,) = row.pairs
-        ends = pair.partition(" ")[0]
         assert row.before == Fraction(1200, 7) * GB
-        assert row.after == bound(machine.without(ends), collective).rate
+        for pair in row.pairs:
+            assert row.after == bound(machine.without(pair.partition(" ")[0]), collective).rate
     # A GPU that loses a double link keeps four lanes, and no other cut is as narrow.
-    double = next(row for row in rows if row.what == "gpu0-gpu3 (nvlink) lost")
+    double = next(row for row in rows if "gpu0-gpu3 (nvlink)" in row.pairs)
+    assert double.what.endswith(" lost")
     assert double.after == Fraction(800, 7) * GB
     assert double.ratio == pytest.approx(2 / 3)
-    lanes = link_losses(machine, collective, one_lane=True)
-    one = next(row for row in lanes if row.what == "gpu0-gpu3 (nvlink) loses one of 2 lanes")
+    lanes = link_changes(machine, collective, -1)
+    one = next(row for row in lanes if "gpu0-gpu3 (nvlink)" in row.pairs)
+    assert one.what.endswith(" loses one of 2 lanes")
     assert one.after == Fraction(1000, 7) * GB
+
+
+@pytest.mark.parametrize(
+    ("name", "collective", "kinds"),
+    # By symmetry one NVLink of each is enough; two classes on Aurora, the tiles of a card and others.
+    [("hgx-h200", "allreduce", 1), ("mi300x", "allreduce", 1), ("aurora", "allgather", 2)],
+)
+def test_losses_are_those_of_every_single_link(name: str, collective: str, kinds: int) -> None:
+    machine, wanted = load(name).select(), Collective(collective)
+    whole, lane = (link_changes(machine, wanted, lanes) for lanes in (None, -1))
+    assert len(whole) == kinds
+    for rows, verb in ((whole, "without {}"), (lane, "degrade {} lanes={}")):
+        pairs = {pair.partition(" ")[0]: row for row in rows for pair in row.pairs}
+        assert len(pairs) == len(machine.links) // 2
+        for pair, row in pairs.items():
+            left = machine.links_between(*pair.split("-"))[0].lanes - 1
+            edited = machine.edit(verb.format(pair, left)) if left else machine.without(pair)
+            served = len(edited.components()) == 1
+            assert row.after == (bound(edited, wanted).rate if served else 0)
+
+
+def test_one_lane_of_eighteen() -> None:
+    # All ports together carry 8 x 450 GB/s, of which a lane is 25; every byte of an allreduce passes 14 of them.
+    (row,) = link_changes(load("hgx-h200").select(), Collective("allreduce"), -1)
+    assert row.what == "gpu0-nvswitch (nvlink) loses one of 18 lanes"
+    assert len(row.pairs) == 8
+    assert (row.before, row.after) == (Fraction(3600 * GB, 14), Fraction(3575 * GB, 14))
+
+
+def test_too_many_losses_are_refused_by_their_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("blinksim.bounds.sensitivity._MOST_SECONDS", 0.0)
+    with pytest.raises(InfeasibleError, match=r"ask for one of them, as in edits='without gpu\d-gpu\d'"):
+        link_losses(dgx1v(), Collective("allgather"))
 
 
 def test_losses_of_alike_links_are_one_row() -> None:
@@ -41,21 +85,17 @@ def test_losses_of_alike_links_are_one_row() -> None:
     rows = link_losses(machine, Collective("allgather"))
     assert sum(len(row.pairs) for row in rows) == len(machine.links) // 2
     assert len(rows) == 3
-    every = link_losses(replace(machine, symmetries=(), nodes=1), Collective("allgather"))
-    assert len(every) == len(machine.links) // 2
-    expected = {row.pairs[0]: row.after for row in every}
-    assert all(expected[pair] == row.after for row in rows for pair in row.pairs)
+    for row in rows:
+        for pair in row.pairs:
+            assert row.after == bound(machine.without(pair.partition(" ")[0]), Collective("allgather")).rate
     assert all(row.after > 0 for row in rows)  # a GPU keeps its NIC or its NVSwitch
 
 
 def test_a_loss_that_cuts_a_gpu_off() -> None:
     chain = dgx1v().select(["gpu0", "gpu1", "gpu5"])
-    rows = link_losses(chain, Collective("allreduce"))
-    assert [(row.after, row.bottleneck) for row in rows] == [
-        (0, "not connected: gpu0 | gpu1 gpu5"),
-        (0, "not connected: gpu0 gpu1 | gpu5"),
-    ]
-    assert rows[0].to_dict()["rate_exact"] == "0"
+    (row,) = link_losses(chain, Collective("allreduce"))
+    assert (row.after, row.bottleneck, len(row.pairs)) == (0, "not connected: gpu0 | gpu1 gpu5", 2)
+    assert row.to_dict()["rate_exact"] == "0"
 
 
 def test_a_lane_helps_only_where_every_bottleneck_counts_it() -> None:
@@ -76,7 +116,7 @@ def test_gains_and_losses_match_edits(topology: Topology) -> None:
     collective = Collective("allgather")
     pairs = [pair for group in joined_pairs(topology, collective) for pair in group]
     assert sum(map(len, pairs)) == len(topology.links)
-    gains = {row.pairs[0]: row.after for row in lane_gains(topology, collective)}
+    gains = {pair: row.after for row in lane_gains(topology, collective) for pair in row.pairs}
     for pair in pairs:
         keys = {link.key for link in pair}
         more = [replace(x, lanes=x.lanes + 1) if x.key in keys else x for x in topology.links]

@@ -38,7 +38,7 @@ def made(text: str) -> Topology:
     return machine
 
 
-@pytest.mark.parametrize("text", [*EVERY, *gen.FORMS.values()])
+@pytest.mark.parametrize("text", [*EVERY, *(example for example, _ in gen.FORMS.values())])
 def test_every_machine_is_sound(text: str) -> None:
     machine = made(text)
     assert machine.name == text
@@ -294,4 +294,4 @@ def test_what_is_no_oversubscription_is_refused(text: str) -> None:
 def test_the_page_of_shapes_has_them_all() -> None:
     page = (Path(__file__).parents[2] / "docs" / "machine-file.md").read_text()
     rows = re.findall(r"^\| `(\w+):", page, re.MULTILINE)
-    assert rows == list(gen.FORMS) == list(gen.MEANINGS)
+    assert rows == list(gen.FORMS)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,16 +8,19 @@ from fractions import Fraction
 from itertools import permutations
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines_for_tests import dgx1
+from networkx.algorithms.isomorphism import DiGraphMatcher
 from strategies import renamed, topologies
 
+from blinksim.machines import load
 from blinksim.topology import shapes
 from blinksim.topology.graph import Device, Link, Topology
-from blinksim.topology.symmetry import automorphisms, is_automorphism, link_orbits, orbits
+from blinksim.topology.symmetry import automorphisms, is_automorphism, link_orbits, orbits, searched
 
 G = Fraction(10**9)
 
@@ -156,3 +160,67 @@ def _seconds(function: Callable[[Topology], object], argument: Topology) -> floa
     start = time.perf_counter()
     function(argument)
     return time.perf_counter() - start
+
+
+def brute_orbits(machine: Topology) -> set[frozenset[int]]:
+    """The orbits of the devices under all permutations that map the machine onto itself."""
+    found = [perm for perm in permutations(range(len(machine.devices))) if is_automorphism(machine, perm)]
+    return {frozenset(perm[place] for perm in found) for place in range(len(machine.devices))}
+
+
+def searched_orbits(machine: Topology) -> set[frozenset[int]]:
+    known = tuple(tuple(perm.tolist()) for perm in searched(machine))
+    assert all(is_automorphism(machine, perm) for perm in known)
+    return {frozenset(orbit) for orbit in orbits(replace(machine, symmetries=known))}
+
+
+def isomorphic_orbits(machine: Topology) -> set[frozenset[int]]:
+    """The orbits as NetworkX finds them (VF2), for machines without buses and relays."""
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    graph.add_nodes_from((place, {"kind": device.kind}) for place, device in enumerate(machine.devices))
+    for link in machine.links:
+        ends = machine.index[link.src], machine.index[link.dst]
+        figures = (link.kind, link.lanes, link.lane_bandwidth, link.latency, link.overhead)
+        graph.add_edge(*ends, figures={*graph.edges.get(ends, {}).get("figures", ()), figures})
+    found = list(DiGraphMatcher(graph, graph, operator.eq, operator.eq).isomorphisms_iter())
+    return {frozenset(perm[place] for perm in found) for place in graph}
+
+
+@pytest.mark.parametrize("edit", [(), ("without gpu0-gpu1",), ("degrade gpu2-gpu3 bandwidth=1GB/s",)])
+@pytest.mark.parametrize("name", ["dgx1-v100", "p3.16xlarge", "frontier", "mi250", "perlmutter", "dgx1-p100"])
+def test_a_search_finds_what_is_alike_on_machines_that_state_no_symmetry(name: str, edit: tuple[str, ...]) -> None:
+    machine = load(name, edits=edit).select()
+    assert searched_orbits(machine) == isomorphic_orbits(machine)
+
+
+@settings(max_examples=60)
+@given(topologies(max_devices=6))
+def test_what_a_search_finds_is_alike_indeed(machine: Topology) -> None:
+    orbits_found, every = searched_orbits(machine), brute_orbits(machine)
+    for orbit in orbits_found:
+        assert any(orbit <= whole for whole in every)
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "kinds"),
+    [
+        ("p5", 1, {"gpu", "nic", "pcie", "switch"}),
+        ("p5", 4, {"gpu", "nic", "pcie", "switch", "fabric"}),
+        ("hgx-h200", 3, {"gpu", "nic", "switch", "fabric"}),
+    ],
+)
+def test_devices_of_a_kind_are_alike_on_machines_of_clouds(name: str, nodes: int, kinds: set[str]) -> None:
+    machine = load(name, nodes=nodes)
+    found = [{machine.devices[place].kind for place in orbit} for orbit in searched_orbits(machine)]
+    assert sorted(map(sorted, found)) == [[kind] for kind in sorted(kinds)]
+
+
+def test_a_search_leaves_broken_nodes_apart() -> None:
+    machine = load("p5", nodes=3, edits=["without n1.efa5"])
+    of = {
+        name: orbit for orbit in searched_orbits(machine) for name in (machine.devices[place].name for place in orbit)
+    }
+    assert of["n0.gpu1"] == of["n0.gpu0"] == of["n2.gpu7"]
+    assert of["n1.gpu0"] == of["n1.gpu7"] != of["n0.gpu0"]
+    assert {machine.devices[place].name for place in of["n1.gpu1"]} == {"n1.gpu1"}
+    assert {machine.devices[place].name for place in of["n1.efa4"]} == {"n1.efa4", "n1.efa6", "n1.efa7"}
