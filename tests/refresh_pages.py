@@ -1,7 +1,7 @@
 """Writes into the pages what their commands print: ``python tests/refresh_pages.py [PAGE ...]``, from the checkout.
 
 A block whose output is still as the page says is left alone. Where lines are left out (``…``), as many lines as before
-are kept above the first ellipsis and below the last. Read the difference before you commit it: the commands decide what
+are kept above the first ellipsis, below the last, and between two. Read the difference before you commit it: the commands decide what
 a page shows, not whether its text still fits.
 """
 
@@ -11,6 +11,8 @@ import os
 import shlex
 import sys
 import tempfile
+from difflib import SequenceMatcher
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -22,14 +24,27 @@ from test_readme import BLOCK, ELLIPSES, PAGES, ROOT, STATUS, furnish, run_cli, 
 
 
 def renewed(expected: list[str], printed: list[str]) -> list[str]:
-    """`printed`, shortened as `expected` was."""
+    """`printed`, shortened as `expected` was: between two ellipses stand the lines that are most like those before."""
     gaps = [number for number, line in enumerate(expected) if line.strip() in ELLIPSES]
     if same(expected, printed):
         return expected
     if not gaps:
         return printed
     above, below = gaps[0], len(expected) - 1 - gaps[-1]
-    return [*printed[:above], expected[gaps[0]], *printed[max(above, len(printed) - below) :]]
+    kept, at, end = [*printed[:above], expected[gaps[0]]], above, max(above, len(printed) - below)
+    for first, last in pairwise(gaps):
+        wanted = expected[first + 1 : last]
+        starts = range(at, end - len(wanted) + 1)
+        if not starts:
+            continue
+        at = max(starts, key=lambda start: sum(map(_alike, wanted, printed[start:])))
+        kept += [*printed[at : at + len(wanted)], expected[last]]
+        at += len(wanted)
+    return [*kept, *printed[end:]]
+
+
+def _alike(line: str, other: str) -> float:
+    return SequenceMatcher(None, line, other, autojunk=False).ratio()
 
 
 def refresh(page: Path) -> None:

@@ -190,8 +190,8 @@ class NvlsGain:
             return f"{why} with it; NCCL takes {self.on.choice}"
         if not self.taken:
             first = f"; it takes NVLS from {format_size(self.least)} on" if self.least is not None else ""
-            return f"changes nothing here: NCCL takes {self.on.choice} with and without it{first}"
-        most = f"; switches that add allow {self.at_most:.3g} times the rate" if self.at_most > 1 else ""
+            return f"no effect here: NCCL takes {self.on.choice} either way{first}"
+        most = f"; at best NVLS is {self.at_most:.3g} times as fast" if self.at_most > 1 else ""
         on, off = (f"{one.choice}: {format_time(one.time_s)}" for one in (self.on, self.off))
         ratio = f"{self.ratio:.3g}"
         times = "about as" if ratio == "1" else f"{ratio} times as"

@@ -214,13 +214,10 @@ def _judged(schedule: Schedule | SymmetricSchedule, question: Question, in_place
     verdict = verify(schedule, slots=slots, in_place=in_place)
     part, facts, lines = schedule.topology, verdict.facts, list[str]()
     if facts.rate is not None:
-        others = facts.busiest_count - 1
-        alike = f", and {others:,} like it {'carry' if others > 1 else 'carries'}," if others else ""
-        load = "the whole" if facts.busiest_load == 1 else f"{facts.busiest_load} of the"
-        lines.append(
-            f"loads allow {exact_GBps(facts.rate)} GB/s algbw ({format_rate(facts.rate)}): "
-            f"{facts.busiest} carries{alike} {load} size"
-        )
+        alike = facts.busiest_count
+        busy = f"{facts.busiest} carries" if alike == 1 else f"{alike:,} links, such as {facts.busiest}, each carry"
+        load = "all of the data" if facts.busiest_load == 1 else f"{facts.busiest_load} of the data"
+        lines.append(f"loads allow {exact_GBps(facts.rate)} GB/s algbw ({format_rate(facts.rate)}): {busy} {load}")
     if facts.bound is not None:
         lines.append(f"bound {exact_GBps(facts.bound)} GB/s, gap {facts.gap}")
     elif verdict.ok:

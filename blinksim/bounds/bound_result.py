@@ -244,15 +244,15 @@ class BoundResult(Rates, Result):
 
 
 NOTHING = "nothing, it holds for every schedule"
-NO_CODING = "no coding: every message is one element or a reduction of such"
+NO_CODING = "ordinary sends and sums, no coding"
 ONLY_TREES = "switches and other devices without a rank only forward, and every element moves along trees"
 TWO_PHASES = "every rank reduces an equal shard, then all shards are gathered"
 TREES_BRANCH = "every element moves along trees that may branch there"
 # What NVLink switches do for NVLS.
 NVLS_GRANTS = ("multicast", "reduce_into_reader")
-REDUCING_SWITCHES = "switches may multicast and reduce into readers"
+REDUCING_SWITCHES = "switches may multicast and reduce (NVLS)"
 EVERY_LINK = "links of every class carry data"
-BY_SUMS = "by sums alone, as a search takes long here; it might find a tighter bound"
+BY_SUMS = "a quick bound; a search, which takes long here, might find a tighter one"
 
 
 # Scopes from the one that assumes the least to the one that assumes the most.

@@ -137,16 +137,15 @@ class Cut(Certificate):
         return self.capacity / self.crossing
 
     def words(self, topology: Topology) -> str:
-        """One sentence, such as ``GPUs 0-6 can send out at most 150 GB/s; 7 of 8 shards must cross``."""
+        """One sentence, such as ``GPUs 0-6 can send at most 150 GB/s and must send 7 of 8 shards``."""
         side = frozenset(self.side)
         inside, outside = ([name for name in topology.members if (name in side) == here] for here in (True, False))
+        names, do, much = inside or self.side, "send", part_of(self.crossing, topology.ranks, bool(self.shares))
         if self.traffic:
+            much = f"{float(self.crossing):.4g} times the largest buffer of any rank"
             # From the side with fewer ranks: a rank that receives most is as common as one that sends most.
-            names, does = (inside, "send out") if len(inside) <= len(outside) else (outside, "take in")
-            limit = f"{listed(names)} can {does} at most {format_rate(self.capacity)}"
-            return f"{limit}; {float(self.crossing):.4g} times the largest buffer of any rank must cross"
-        limit = f"{listed(inside or self.side)} can send out at most {format_rate(self.capacity)}"
-        return f"{limit}; {part_of(self.crossing, topology.ranks, bool(self.shares))} must cross"
+            names, do = (inside, do) if len(inside) <= len(outside) else (outside, "receive")
+        return f"{listed(names)} can {do} at most {format_rate(self.capacity)} and must {do} {much}"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON: capacities and the ratio (the bound) in GB/s as exact fractions."""
@@ -227,12 +226,11 @@ class Partition(Certificate):
     def words(self, topology: Topology) -> str:
         """One sentence that names the parts and what crosses between them."""
         members = set(topology.members)
-        if len(self.parts) == topology.ranks:
-            which = f"all {topology.ranks} ranks apart"
-        else:
-            which = " | ".join(listed([name for name in group if name in members]) for group in self.parts)
-        carried = f"between them the links carry {format_rate(self.capacity)}"
-        return f"{which}: {carried}, and {self.messages} times the data must cross"
+        parts = " | ".join(listed([name for name in group if name in members]) for group in self.parts)
+        which = f"all {topology.ranks} ranks" if len(self.parts) == topology.ranks else parts
+        copies = "one copy" if self.messages == 1 else f"{self.messages} copies"
+        carry = f"which carry {format_rate(self.capacity)} together"
+        return f"{copies} of the data must cross the links between {which}, {carry}"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON: the capacity and the ratio (the bound) in GB/s as exact fractions."""
@@ -406,12 +404,10 @@ def listed(names: Sequence[str], most: int = 6) -> str:
 
 
 def part_of(crossing: Fraction, ranks: int, weighted: bool = False) -> str:
-    """The part of the data that must cross: in shards where it is a whole number of the ranks' equal shards."""
+    """The part of the data that must cross: in shards if it is a whole number of the ranks' equal shards."""
     if crossing == 1:
         return "all data"
     shards = crossing * ranks
     if weighted or shards.denominator != 1:
         return f"{crossing} of the data"
-    if shards <= ranks:
-        return f"{shards} of {ranks} shards"
-    return f"{shards} blocks for every {ranks} that a rank sends"
+    return f"{shards} of {ranks} shards" if shards <= ranks else f"{crossing} times what a rank holds"

@@ -166,13 +166,16 @@ def judge(
 
 
 def compare(claim: Mapping[str, Any], derived: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What of a claim is wrong, and what is not proved, by what was derived. A key that is left out claims nothing."""
+    """What of a claim is wrong, and what is not proved, by what was derived. A key that is left out claims nothing.
+
+    Sentences are never wrong, only not proved: another version of blinksim may have put them otherwise.
+    """
+    told = {key for key in ("assumes", "words") if claim.get(key) != derived.get(key)}
+    others = {key: value for key, value in claim.items() if key in told or key not in derived}
     wrong = list[str]()
-    others = {key: value for key, value in claim.items() if key not in derived}
     for key, value in derived.items():
-        if key not in claim or key == "certificate":
-            continue
-        wrong.extend(contradiction(key, claim[key], value))
+        if key in claim and key not in {"certificate", *told}:
+            wrong.extend(contradiction(key, claim[key], value))
     return tuple(wrong), _keys(others, "not proved")
 
 

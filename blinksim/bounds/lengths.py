@@ -152,18 +152,17 @@ class Lengths(Certificate):
         return self.price / self.distance
 
     def words(self, topology: Topology) -> str:
-        """One sentence that a reader can check: what must carry each byte how often, and what that allows."""
+        """One sentence that a reader can check: what must carry every byte how often, and what that allows."""
         allowed = format_rate(self.rate)
         even = self.even or even_use(topology, dict(self.lengths), self.distance)
         if even is not None:
             return f"{even} {allowed}"
         adders = sum(name.endswith(f" {SUMS}") for name, _ in self.lengths)
-        what = f"{len(self.lengths) - adders} links"
-        if adders:
-            what += f" and the adders of {'a switch' if adders == 1 else f'{adders} switches'}"
+        more = f" and the adders of {'a switch' if adders == 1 else f'{adders} switches'}" if adders else ""
+        what = f"{len(self.lengths) - adders} links{more}"
         return (
-            f"weighed by the certificate's lengths, {what} carry {format_rate(self.price)} together and every byte "
-            f"uses {self.distance}: {allowed}"
+            f"weighted by the certificate, {what} carry {format_rate(self.price)} together and every byte uses them "
+            f"{self.distance} times: {allowed}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -194,7 +193,9 @@ def even_use(topology: Topology, lengths: Mapping[str, Fraction], distance: Frac
     if len(touching) != len(counted) or not all(link.src in members or link.dst in members for link in counted):
         nodes = {device.name: device.node for device in topology.devices}
         between = all(nodes[link.src] != nodes[link.dst] for link in counted)
-        return even_words(f"{len(counted)} links", times, total, between=between)
+        return even_words(
+            f"{len(counted)} links" if len(counted) > 1 else counted[0].name, times, total, between=between
+        )
     leaving, entering = dict.fromkeys(members, Fraction(0)), dict.fromkeys(members, Fraction(0))
     for link in counted:
         if link.src in members:
@@ -215,7 +216,9 @@ def even_use(topology: Topology, lengths: Mapping[str, Fraction], distance: Frac
 def even_words(links: str, times: Fraction, carried: Fraction, *, between: bool = False) -> str:
     """How often every byte crosses links, and what these carry; between: all of them join nodes."""
     links = f"the {links} between nodes" if between else links
-    return f"every byte crosses {links} {times} times, and together they carry {format_rate(carried)}:"
+    if times == 1 and not links.endswith("links"):
+        return f"every byte crosses {links}, which carries {format_rate(carried)}:"
+    return f"every byte crosses {links} {times} times; together they carry {format_rate(carried)}:"
 
 
 def more_than_forwards(topology: Topology) -> list[str]:

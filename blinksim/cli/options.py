@@ -33,11 +33,6 @@ if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule
 
 _MACHINE = "MACHINE: a name from `blinksim topo list`, a file, or a shape such as ring:8."
-_MACHINES = (
-    "MACHINE is a name from `blinksim topo list`; a file, which is YAML, an NCCL topo.xml, or text of `nvidia-smi "
-    "topo -m`; a shape such as torus:4x4 or switch:8@50GB/s; or - for standard input. All of its GPUs take part "
-    "unless an option says otherwise."
-)
 ALL_GPUS = 64
 """What --gpus stands for without a number."""
 T = TypeVar("T")
@@ -270,10 +265,6 @@ def explain(options: Help) -> None:
     if word in COMMANDS or not word:
         context = click.Context(built(word), root, word, obj=True) if word else root
         context.command.format_help(context, formatter)
-    elif word == "machine":
-        given = [option for option in built("bound").params if isinstance(option, Option) and option.rates]
-        formatter.write_text(_MACHINES)
-        click.Command(word, params=[*given], add_help_option=False).format_options(root, formatter)
     else:
         glossary = text_files.read_text(data_files.folder("docs") / "glossary.md")
         meant = {name: f"the algorithm {name}: {entry.summary}" for name, entry in REGISTRY.items()}
@@ -283,8 +274,11 @@ def explain(options: Help) -> None:
         plain = {re.sub("[ _-]|s$", "", name.lower()): name for name in meant}
         name = plain.get(re.sub("[ _-]|s$", "", word.lower()))
         if name is None:
-            raise unknown("word", word, [*meant, *COMMANDS, "machine"])
-        formatter.write_text(" ".join(meant[name].replace("**", "").split()))
+            raise unknown("word", word, [*meant, *COMMANDS])
+        formatter.write_text(" ".join(re.sub(r"\*\*|`", "", meant[name]).split()))
+        if name == "machine":
+            given = [option for option in built("bound").params if isinstance(option, Option) and option.rates]
+            click.Command(name, params=[*given], add_help_option=False).format_options(root, formatter)
     click.echo(formatter.getvalue(), nl=False)
 
 
@@ -381,7 +375,9 @@ def unedited(question: Question, before: bool) -> Question | None:
 
 def left(was: float, now: float, detail: str = "") -> str:
     """algbw before and after the edits, given in bytes/s, in a line. detail: on the answer before them."""
-    return f"{format_rate(was)} algbw{detail} without the edit; with it {100 * now / was:.1f} % of that"
+    lost = 100 * (1 - now / was)
+    words = "as fast" if abs(lost) < 0.05 else f"{abs(lost):.1f} % {'slower' if lost > 0 else 'faster'}"
+    return f"{format_rate(was)} algbw{detail} without the edit; {words} with it"
 
 
 def command_line(question: Question, collective: str = "", root: int | None = None, traffic: str | None = None) -> str:

@@ -432,11 +432,11 @@ def _forest_cost(timed: Schedule | SymmetricSchedule, spread: Spread | None, siz
     amounts = np.bincount(orbit[base.dst[reduces]], (share * images[base.chunk])[reduces], int(orbit.max()) + 1)
     reduction = gamma * size * float((amounts / np.bincount(orbit)).max())
     worst = int(np.argmax(busy))
-    kind, first = shared.kinds[worst], "first piece" if count == 1 else f"first of {count} pieces"
+    kind = shared.kinds[worst]
     terms = (
         Term(f"latency of {counted(base.steps, 'hop')}", lag, "alpha"),
         *([Term(FURTHER, further, "alpha")] if further > 0 else []),
-        Term(f"{first} on its way", tail / count, kind),
+        Term(f"pipeline fill ({counted(count, 'piece')})", tail / count, kind),
         Term(f"bandwidth of {kind}", drain, kind),
         *([Term("reduction", reduction, "gamma")] if reduction else []),
     )

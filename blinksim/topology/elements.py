@@ -27,7 +27,7 @@ LINK_PROPERTIES = ("lanes", "bandwidth", "latency", "overhead")
 DEVICE_KINDS = ("gpu", "tile", "switch", "pcie", "cpu", "nic", "fabric")
 ABILITIES = ("hold", "forward", "multicast", "reduce", "reduce_into_reader")
 # What a switch may do beyond forwarding, and how to say it.
-BRANCHING = {"multicast": "multicast", "reduce": "reduce in flight", "reduce_into_reader": "reduce into readers"}
+BRANCHING = {"multicast": "multicast", "reduce": "reduce in flight", "reduce_into_reader": "reduce (NVLS)"}
 GPU_KINDS = ("gpu", "tile")
 # The class of connections without a limit of their own, as of a virtual adapter: any rate is plausible there.
 UNLIMITED = "local"

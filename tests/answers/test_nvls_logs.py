@@ -134,7 +134,7 @@ def test_the_commands_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     log, rates = log_of(tmp_path, published("azure-ndh200v5", "nd-h200-v5")), str(tmp_path / "rates.yaml")
     assert run(["diagnose", log, "--machine", "hgx-h200"]) == 0
     out = capsys.readouterr().out
-    assert "it assumes: switches may multicast and reduce into readers" in out
+    assert "it assumes: switches may multicast and reduce (NVLS)" in out
     assert "NVLS by constants fitted to a public table of 8 H200" in out
     assert out.splitlines()[-1] == f"next: blinksim calibrate {log} --machine hgx-h200 -o rates.yaml"
     assert run(["calibrate", log, "--machine", "hgx-h200", "-o", rates]) == 0

@@ -294,7 +294,7 @@ def test_no_bound_is_exceeded_where_switches_reduce() -> None:
     # 2 (n - 1) / n times.
     lifted = next(row for row in rows if row["asked"] == "nccl" and row["size_bytes"] == 2**30)
     assert lifted["bound_algbw_GBps"] == pytest.approx(18 * 20.6 * 8 / 9)
-    assert "reduce into readers" in lifted["bound_assumes"]
+    assert "reduce (NVLS)" in lifted["bound_assumes"]
     small = next(row for row in rows if row["asked"] == "nccl" and row["size_bytes"] == 2**10)
     assert small["bound_algbw_GBps"] == pytest.approx(18 * 20.6 * 8 / 14)
     assert "only forward" in small["bound_assumes"]

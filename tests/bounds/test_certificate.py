@@ -117,9 +117,9 @@ def test_certificates_in_words() -> None:
     machine = dgx1v()
     side = [f"gpu{i}" for i in range(7)]
     cut = Cut.of(machine, Collective("allgather"), side)
-    assert cut.words(machine) == "GPUs 0-6 can send out at most 150 GB/s; 7 of 8 shards must cross"
+    assert cut.words(machine) == "GPUs 0-6 can send at most 150 GB/s and must send 7 of 8 shards"
     apart = Partition.of(machine, Collective("allreduce"), [[name] for name in machine.members])
-    expected = "all 8 ranks apart: between them the links carry 1200 GB/s, and 14 times the data must cross"
+    expected = "14 copies of the data must cross the links between all 8 ranks, which carry 1200 GB/s together"
     assert apart.words(machine) == expected
     assert listed(["n0.gpu1", "n0.gpu0", "n0.gpu2", "n1.gpu4", "host"]) == "GPUs 0-2 of n0, GPU 4 of n1, host"
     assert listed([f"n{node}.gpu{i}" for node in (1, 2, 3) for i in range(8)]) == "GPUs 0-7 of n1-3"

@@ -50,12 +50,11 @@ def test_unequal_ports_are_said_together() -> None:
     # Five ports of 100 and one of 50, each way; two trees of five edges of two links.
     assert found.rate == Fraction(1100 * 10**9, 20)
     assert (
-        found.words(part)
-        == "every byte crosses the 12 links of GPUs 20 times, and together they carry 1100 GB/s: 55 GB/s"
+        found.words(part) == "every byte crosses the 12 links of GPUs 20 times; together they carry 1100 GB/s: 55 GB/s"
     )
     lengths[part.links[0].name] = Fraction(2)
     mixed = Lengths.of(part, Collective("allreduce"), lengths)
-    assert "weighed by the certificate's lengths, 12 links" in mixed.words(part)
+    assert "weighted by the certificate, 12 links" in mixed.words(part)
 
 
 def test_what_is_assumed_decides_what_exceeds() -> None:

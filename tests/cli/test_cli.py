@@ -380,7 +380,7 @@ def test_before_is_the_answer_without_the_edit(
         assert before["ratio"] == pytest.approx(rate(damaged) / rate(alone), rel=1e-12)
     printed = answer(capsys, *line.split(), "--edit", edit, "--before")
     assert f"{rate(alone):.4g} GB/s algbw" in printed
-    assert f"with it {100 * rate(damaged) / rate(alone):.1f} % of that" in printed
+    assert f"{100 * (1 - rate(damaged) / rate(alone)):.1f} % slower with it" in printed
     refusal(capsys, *line.split(), "--before")
 
 

@@ -122,7 +122,7 @@ def test_two_hosts_may_reduce_in_their_switches() -> None:
     # Each way, 18 ports of NVLink (a reader's copy passes its port once more), and two of adapters.
     assert found.bound.rate == 16 * 2 * Fraction(4188 * 10**8) / 40
     assert found.bound.granted == (REDUCING_SWITCHES,)
-    assert "it assumes: switches may multicast and reduce into readers" in found.text()
+    assert "it assumes: switches may multicast and reduce (NVLS)" in found.text()
 
 
 @pytest.mark.parametrize("edit", ["without in-network", "nvswitch can=forward"])

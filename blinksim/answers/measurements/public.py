@@ -250,12 +250,10 @@ class PublicMeasurements(Result):
         fresh = [abs(found.expected_error_pct) for found in self.judged if found.expected_error_pct is not None]
         own = [abs(found.error_pct) for found in self.cells if found.error_pct is not None]
         if fresh:
-            parts.append(
-                f"constants miss {count(len(fresh), 'cell')} that they were not fitted to by {_pct(median(fresh))}"
-            )
+            parts.append(f"median error {_pct(median(fresh))} on {count(len(fresh), 'held-out cell')}")
         if own:
-            parts.append(f"NCCL's own prediction misses {len(own)} by {_pct(median(own))}")
-        return "; ".join(parts) + (" at the median" if fresh or own else "")
+            parts.append(f"median error of NCCL's own model {_pct(median(own))} on {len(own)}")
+        return "; ".join(parts)
 
     @property
     def judged(self) -> tuple[MeasuredCell, ...]:
@@ -297,7 +295,7 @@ class PublicMeasurements(Result):
                 if errors:
                     shown = map(_pct, _spread(errors).values())
                     rows.append((band, name, str(len(errors)), *shown))
-        heading = ("size", "predicted by", "cells", "median error", "median without sign", "nine of ten below")
+        heading = ("size", "predicted by", "cells", "median error", "median absolute error", "90th percentile")
         return table(heading, rows, left=(0, 1))
 
     def _table(self, cells: Sequence[MeasuredCell]) -> str:

@@ -214,7 +214,7 @@ class Windows(TimeCertificate):
         """The sentence of the rate's certificate, and how long its links are idle."""
         least, most = self.idle[0][0], self.idle[-1][0]
         span = in_words(least) if least == most else f"{in_words(least)} to {in_words(most)}"
-        return f"{self.proof.words(topology)}; for {span} data cannot be there yet, or would come too late"
+        return f"{self.proof.words(topology)}; filling and draining the pipeline takes {span}"
 
     def witness(self) -> dict[str, Any]:
         """JSON: the certificate of the rate, and the price of what is idle for how long."""
@@ -260,7 +260,7 @@ def priced(topology: Topology, proof: Certificate) -> Iterator[tuple[Fraction, l
                 yield length * device.capacity, [number for number, end in enumerate(ends) if end == device.name]
 
 
-MESSAGES = "messages go whole from rank to rank, no coding, and switches only forward"
+MESSAGES = "whole messages from rank to rank, ordinary sends and sums, and switches that only forward"
 Place = tuple[tuple[str, ...], ...]
 """Lists of devices."""
 

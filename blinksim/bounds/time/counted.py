@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from blinksim.bounds.certificates import listed
 from blinksim.bounds.time.certificates import Place, Theorem, amount, carried, in_words, microseconds
 from blinksim.bounds.time.delays import FAR, Delays
 from blinksim.collective import EVERY, OWN, ROOT
@@ -203,10 +204,10 @@ class CrossingPairs(Theorem):
         return self.all * len(self.givers) * len(self.takers)
 
     def words(self, time: int) -> str:
-        return (
-            f"{amount(Fraction(self.size))} of each of {len(self.givers)} ranks must get to each of {len(self.takers)} "
-            f"others; what crosses early has few contributions in it, what crosses late reaches few ranks"
-        )
+        names = [self.facts.topology.devices[device].name for device in self.facts.ranks]
+        givers, takers = (listed([names[rank] for rank in side]) for side in (self.givers, self.takers))
+        must = f"{takers} must receive {amount(Fraction(self.size))} from {'each of ' * (len(self.givers) > 1)}{givers}"
+        return f"{must}; early messages hold few contributions, and late ones reach few ranks"
 
 
 @lru_cache(maxsize=64)
@@ -303,8 +304,8 @@ class Straddling(Theorem):
             return f"the messages of an allreduce of {self.n} ranks cannot follow each other within {in_words(time)}"
         cost, row = best
         return (
-            f"a byte's {row[0]} messages cannot all be under way at once: with overheads they take {float(cost):.4g} "
-            f"byte times on links"
+            f"each byte needs {row[0]} messages; with overheads they keep links busy for {float(cost):.4g} times its "
+            f"transfer time"
         )
 
 

@@ -439,8 +439,8 @@ class RandomClock(Searched):
 
     def words(self, time: int) -> str:
         return (
-            f"pieces that are short pay overheads and pieces that are long come late: within {in_words(time)} messages "
-            f"on all links together bring the data to fewer than {self.n - 1} other ranks"
+            f"short pieces pay overheads and long ones come late: within {in_words(time)} all messages together bring "
+            f"the data to fewer than {self.n - 1} other ranks"
         )
 
 
@@ -658,8 +658,8 @@ class TreeCost(Theorem):
 
     def words(self, time: int) -> str:
         return (
-            f"within {in_words(time)} the messages that bring a byte to {self.n} ranks take "
-            f"{float(self._cost(time)):.4g} times its time on a port, with their overheads"
+            f"within {in_words(time)}, the messages that bring a byte to {self.n} ranks keep ports busy for "
+            f"{float(self._cost(time)):.4g} times its transfer time"
         )
 
 
