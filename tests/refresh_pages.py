@@ -1,8 +1,8 @@
 """Writes into the pages what their commands print: ``python tests/refresh_pages.py [PAGE ...]``, from the checkout.
 
 A block whose output is still as the page says is left alone. Where lines are left out (``…``), as many lines as before
-are kept above the first ellipsis, below the last, and between two. Read the difference before you commit it: the commands decide what
-a page shows, not whether its text still fits.
+are kept above the first ellipsis, below the last, and between two. Read the difference before you commit it: the
+commands decide what a page shows, not whether its text still fits.
 """
 
 from __future__ import annotations

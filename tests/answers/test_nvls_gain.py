@@ -55,9 +55,7 @@ def test_off_is_the_other_side_of_on() -> None:
 def test_small_sizes_and_few_gpus_do_without() -> None:
     small = gain(8, MIB)
     assert (small.taken, small.ratio, small.least) == (False, 1.0, 2 * MIB)
-    assert small.sentence() == (
-        "no effect here: NCCL takes ring LL either way; it takes NVLS from 2 MiB on"
-    )
+    assert small.sentence() == "no effect here: NCCL takes ring LL either way; it takes NVLS from 2 MiB on"
     # On four H200 NCCL took the ring (NCCL 2.27.7, the same table).
     assert gain(4, 8 * GIB).least is None
 
