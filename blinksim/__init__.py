@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from blinksim.answers.logs.diagnose import diagnose as diagnose
     from blinksim.answers.logs.series import Series as Series
     from blinksim.answers.logs.series import read_series as read_series
+    from blinksim.answers.machine_comparison import Buckets as Buckets
+    from blinksim.answers.machine_comparison import MachineComparison as MachineComparison
+    from blinksim.answers.machine_comparison import buckets as buckets
+    from blinksim.answers.machine_comparison import compare_machines as compare_machines
     from blinksim.answers.measurements.measured import Measured as Measured
     from blinksim.answers.measurements.measured import measured as measured
     from blinksim.answers.measurements.public import PublicMeasurements as PublicMeasurements
@@ -113,6 +117,7 @@ else:
         "answers.logs.calibrate": "Calibration calibrate",
         "answers.logs.diagnose": "Diagnosis diagnose",
         "answers.logs.series": "Series read_series",
+        "answers.machine_comparison": "Buckets MachineComparison buckets compare_machines",
         "answers.measurements.measured": "Measured measured",
         "answers.measurements.public": "PublicMeasurements",
         "answers.pareto": "Pareto Tradeoff pareto",

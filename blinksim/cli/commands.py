@@ -290,6 +290,8 @@ class Project(Options, run="blinksim.cli.project:project"):
     Options:
       algorithm: In place of the machine's library: a name, a Python file of your own, best (of those that are
           found quickly), all to rank them, or nccl for what NCCL's own model says.
+      bytes: Of many calls of --bucket bytes each, one after another, such as the gradients of a step.
+      bucket: Of one of the calls of --bytes.
       why: Also the terms, the bounds and what they assume, and the schedules that were considered.
       model: auto (execution with --rates measured where constants are known, else alpha-beta), alpha-beta,
           execution, simulate, nccl-tuner, projection (scale-up + scale-out), a preset such as
@@ -314,6 +316,8 @@ class Project(Options, run="blinksim.cli.project:project"):
     algorithm: str | None = option()
     model: str | None = option()
     why: bool = option()
+    bytes: str | None = option(metavar="SIZE", rare=True)
+    bucket: str | None = option(metavar="SIZE", rare=True)
     reduction_rate: str | None = option(metavar="RATE", rare=True)
     what_if: bool = option(rare=True)
     before: bool = BEFORE
@@ -337,10 +341,12 @@ class Compare(Options, run="blinksim.cli.project:compare"):
           same algorithms.
       search: Also search so long, for each size, a schedule that is made for it, as synth --size does; all
           are simulated.
-      plot: Draw algbw against size as PNG, SVG or PDF, with the bounds and what was measured there.
+      price: Of several machines, separated by commas: what a node costs an hour, for GB/s per price.
+      plot: Draw algbw against size as PNG, SVG or PDF: what the library takes, could take, and the bound.
 
     Examples:
       blinksim compare hgx-h100 allreduce
+      blinksim compare p5,p5en,gb200-nvl72 allreduce --nodes 8 --plot instances.png
       blinksim compare hgx-h200 allreduce --sizes 1KiB:1GiB:x4 --algorithms ring,two_shot,direct --plot sizes.png
       blinksim compare dgx1-v100 allreduce --members 1,4,5,7 --algorithms nccl,chains,packed
       blinksim compare p5.48xlarge allreduce --nodes 64 --model nccl-tuner --sizes 1MiB:2GiB --plot ring-or-tree.png
@@ -358,6 +364,7 @@ class Compare(Options, run="blinksim.cli.project:compare"):
     model: str | None = option()
     search: float | None = option(kind=Decimal(0, min_open=True), metavar="SECONDS", rare=True)
     timing: ModelOptions = group(ModelOptions)
+    price: tuple[str, ...] = option((), metavar="NAME=PRICE", rare=True)
     plot: str | None = FILE
     plot_y: PlotY = PLOT_Y
     force: bool = FORCE

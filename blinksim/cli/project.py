@@ -62,6 +62,9 @@ def project(options: Project) -> None:
     question = question_of(options.machine, options.where)
     unedited(question, options.before)
     wanted = collective_of(options.collective, options.root, options.traffic)
+    if options.bytes or options.bucket:
+        _in_buckets(options, question, wanted)
+        return
     if options.size is not None:
         size = parse_size(options.size)
     elif wanted.traffic is not None:
@@ -72,6 +75,20 @@ def project(options: Project) -> None:
         _by_name(options, question, wanted, size)
     else:
         _with_library(options, question, wanted, size)
+
+
+def _in_buckets(options: Project, question: Question, collective: Collective) -> None:
+    """The time of many calls."""
+    from blinksim.answers.machine_comparison import buckets
+
+    each = options.bucket or options.size
+    if not (options.bytes and each):
+        raise InputError(
+            "--bytes is of many calls of --bucket bytes each: give both, such as --bytes 14GB --bucket 25MiB"
+        )
+    with Working(f"reading {options.machine}"):
+        found = buckets(question, collective, options.bytes, each, library_of(options.timing))
+    answer("project", found.to_dict, lambda: click.echo(as_typed(found.text())), found.rows)
 
 
 def _with_library(options: Project, question: Question, collective: Collective, size: int) -> None:
@@ -224,8 +241,13 @@ def compare(options: Compare) -> None:
     from blinksim.answers import compare as study
     from blinksim.timing import model_registry as registry
 
-    question = question_of(options.machine, options.where)
     wanted = collective_of(options.collective, options.root, options.traffic)
+    if "," in options.machine:
+        _side_by_side(options, wanted)
+        return
+    if options.price:
+        raise InputError("--price compares machines; name several, separated by commas")
+    question = question_of(options.machine, options.where)
     sizes, given = parse_sizes(options.sizes), options.timing
     listed = options.algorithms.split(",") if options.algorithms else None
     models = [name.strip() for name in (options.model or registry.DEFAULT).split(",")]
@@ -254,6 +276,27 @@ def compare(options: Compare) -> None:
         result = study.compare(part, wanted, sizes, listed, say, others, model, options.search)
     _print(result, question)
     drawn(options.plot, options.force, "compare", result, y=options.plot_y)
+
+
+def _side_by_side(options: Compare, collective: Collective) -> None:
+    """Several machines with their libraries."""
+    from blinksim.answers.machine_comparison import compare_machines
+
+    if options.model or options.algorithms or options.search:
+        raise InputError("several machines are compared with their libraries; leave algorithms and models out")
+    prices = dict[str, float]()
+    for text in options.price:
+        name, _, price = text.partition("=")
+        try:
+            prices[name] = float(price)
+        except ValueError:
+            raise InputError(f"--price {text}: write it like --price p5=55.04") from None
+    questions = [question_of(name.strip(), options.where) for name in options.machine.split(",")]
+    with Working(f"reading {options.machine}"):
+        library = library_of(options.timing)
+        found = compare_machines(questions, collective, options.sizes, prices=prices, library=library)
+    answer("compare", found.to_dict, lambda: click.echo(as_typed(found.text())), found.rows)
+    drawn(options.plot, options.force, "compare_machines", found, y=options.plot_y)
 
 
 def _chosen_by_libraries(

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from blinksim.plots.compare_plot import compare
+from blinksim.plots.compare_plot import compare, compare_machines
 from blinksim.plots.loads_plot import loads
 from blinksim.plots.measured_plot import measured
 from blinksim.plots.pareto_plot import pareto
@@ -25,6 +25,7 @@ __all__ = [
     "MARKERS",
     "check",
     "compare",
+    "compare_machines",
     "figure",
     "gantt",
     "loads",

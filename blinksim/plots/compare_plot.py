@@ -12,10 +12,14 @@ from blinksim.timing.library_model import SHARE
 from blinksim.units import format_size_about
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from blinksim.answers.compare import Comparison
+    from blinksim.answers.machine_comparison import MachineComparison
+    from blinksim.answers.project import Answer
     from blinksim.timing.projection_result import Projection
 
 _WIDTH = 8.5
@@ -73,43 +77,69 @@ def compare(comparison: Comparison, most: int = COLUMNS, y: str = "algbw") -> Fi
     searched = {size: entry.time_s for size, entry in made.items()}
     values += shown_as.curve(axes, searched, factor, zorder=3, label=label, **star)
     values += _bounds(axes, comparison, listed, shown, shown_as)
-    axes.set(xlabel="size", ylabel=shown_as.label)
-    style.number_axis(axes, sizes, sizes=True)
-    style.value_axis(axes, values, times=times)
     _crossovers(axes, comparison, shown, above=times)
     models = ", ".join(dict.fromkeys(projection.model for projection in listed))
     left = f"; {len(shown)} of {len(comparison.algorithms)} algorithms" * (len(shown) < len(comparison.algorithms))
     words = f"{comparison.collective} on {style.drawn_machine(topology)}: {topology.ranks} ranks"
-    style.title(axes, f"{words}, {', '.join(topology.link_classes)}, {comparison.rates}, model {models}{left}", _WIDTH)
-    style.legend(axes)
+    title = f"{words}, {', '.join(topology.link_classes)}, {comparison.rates}, model {models}{left}"
+    _finished(axes, sizes, shown_as, values, title)
+    return drawn
+
+
+def compare_machines(comparison: MachineComparison, y: str = "busbw") -> Figure:
+    """What a collective takes on several machines with their libraries, each line in its interval.
+
+    y: ``algbw``, ``busbw`` or ``time``.
+    """
+    shown_as = style.measure(y)
+    drawn, axes = style.figure(_WIDTH)
+    values = list[float]()
+    for place, (name, answers) in enumerate(comparison.answers.items()):
+        label = f"{style.plain(name)}, {len(answers[0].members)} GPUs"
+        values += _with_library(axes, answers, shown_as, style.look(place)["color"], label)
+    sizes = [one.size for answers in comparison.answers.values() for one in answers]
+    _finished(axes, sorted({*sizes}), shown_as, values, f"{comparison.collective} with the machines' libraries")
     return drawn
 
 
 def _three_figures(comparison: Comparison, shown_as: style.Measure) -> Figure:
     """What the library takes with its interval, what the best schedule could take, and the bound."""
     drawn, axes = style.figure(_WIDTH)
-    answers, times = comparison.answers, shown_as.name == "time"
+    answers = comparison.answers
     factor = float(busbw_factor(comparison.collective.name, len(answers[0].members)))
-    takes = {one.size: one.time_s for one in answers}
+    measured = any(one.details["basis"] == "measured" for one in answers)
+    words = f"takes with {answers[0].library}" + (" (dots: measured)" if measured else "")
+    values = _with_library(axes, answers, shown_as, _LIBRARY, words, f"{SHARE} published times")
     could = {one.size: one.could.best.time_s for one in answers if one.could is not None}
     least = {one.size: one.least.time_s for one in answers if one.least is not None}
-    sizes = [*takes]
-    low = [shown_as.of(one.size / one.low_s, one.size, factor) for one in answers]
-    high = [shown_as.of(one.size / one.high_s, one.size, factor) for one in answers]
-    axes.fill_between(sizes, low, high, color=_LIBRARY, alpha=0.2, linewidth=0, label=f"{SHARE} published times")
-    measured = [place for place, one in enumerate(answers) if one.details["basis"] == "measured"]
-    look = {"color": _LIBRARY, "linewidth": 2.2, "marker": "o", "markersize": 5, "markevery": measured}
-    words = f"takes with {answers[0].library}" + (" (dots: measured)" if measured else "")
-    values = shown_as.curve(axes, takes, factor, label=words, **look)
     values += shown_as.curve(axes, could, factor, label="could take (best schedule)", color=_SEARCHED, linewidth=1.6)
     bound = shown_as.curve(axes, least, factor, label="bound", color="#000000", linestyle="--", linewidth=1.2)
+    values += bound if shown_as.name != "time" else []
+    where = f"{len(answers[0].members)} GPUs of {style.drawn_machine(comparison.topology)}"
+    _finished(axes, [one.size for one in answers], shown_as, values, f"{comparison.collective} on {where}")
+    return drawn
+
+
+def _with_library(
+    axes: Axes, answers: Sequence[Answer], shown_as: style.Measure, color: str, label: str, band: str = ""
+) -> list[float]:
+    """Draws what a library takes in its interval, with a dot where it was measured; the values."""
+    factor = float(busbw_factor(answers[0].collective.name, len(answers[0].members)))
+    low = [shown_as.of(one.size / one.low_s, one.size, factor) for one in answers]
+    high = [shown_as.of(one.size / one.high_s, one.size, factor) for one in answers]
+    sizes = [one.size for one in answers]
+    axes.fill_between(sizes, low, high, color=color, alpha=0.2, linewidth=0, label=band or None)
+    dots = [place for place, one in enumerate(answers) if one.details["basis"] == "measured"]
+    look = {"color": color, "linewidth": 2.2, "marker": "o", "markersize": 5, "markevery": dots}
+    return shown_as.curve(axes, {one.size: one.time_s for one in answers}, factor, label=label, **look)
+
+
+def _finished(axes: Axes, sizes: Sequence[int], shown_as: style.Measure, values: list[float], title: str) -> None:
     axes.set(xlabel="size", ylabel=shown_as.label)
     style.number_axis(axes, sizes, sizes=True)
-    style.value_axis(axes, [*values, *(bound if not times else ())], times=times)
-    where = f"{len(answers[0].members)} GPUs of {style.drawn_machine(comparison.topology)}"
-    style.title(axes, f"{comparison.collective} on {where}", _WIDTH)
+    style.value_axis(axes, values, times=shown_as.name == "time")
+    style.title(axes, title, _WIDTH)
     style.legend(axes)
-    return drawn
 
 
 def _bounds(

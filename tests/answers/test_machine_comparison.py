@@ -1,0 +1,68 @@
+"""Machines side by side, and calls in buckets: each figure is that of the question by itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import blinksim as bs
+from blinksim.cli.main import run
+from blinksim.errors import InputError
+
+
+def test_each_machine_answers_as_by_itself(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    picture = tmp_path / "two.svg"
+    words = ["compare", "hgx-h100,dgx-a100", "allreduce", "--sizes", "1MiB,1GiB", "--price", "dgx-a100=20"]
+    assert run([*words, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    for row in rows:
+        alone = bs.project(row["machine"], "allreduce", row["size_bytes"])
+        assert row["time_s"] == alone.time_s
+        worth = alone.busbw_GBps / 20 if row["machine"] == "dgx-a100" else None
+        assert row["busbw_per_price"] == (None if worth is None else pytest.approx(worth))
+    assert len(rows) == 4
+    assert run([*words, "--plot", str(picture)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("allreduce of 1 GiB: hgx-h100 is quickest, ")
+    assert "GB/s per price" in shown
+    assert picture.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["compare", "p5,p5", "allreduce"], "name at least two, each once"),
+        (["compare", "p5,p5en", "allreduce", "--price", "p4d=3"], "there are prices of p4d"),
+        (["compare", "p5,p5en", "allreduce", "--price", "p5"], "write it like --price p5=55.04"),
+        (["compare", "p5,p5en", "allreduce", "--algorithms", "ring"], "leave algorithms and models out"),
+        (["compare", "p5", "allreduce", "--price", "p5=3"], "name several"),
+        (["project", "p5", "allreduce", "--bytes", "14GB"], "give both"),
+        (["project", "p5", "allreduce", "--bytes", "1MB", "--bucket", "1GB"], "more than all bytes"),
+    ],
+)
+def test_what_is_refused(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
+    assert run([*words, *(["--sizes", "1MiB"] if words[0] == "compare" else [])]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_buckets_are_as_many_calls(capsys: pytest.CaptureFixture[str]) -> None:
+    found = bs.buckets("hgx-h100", "allreduce", "14GB", "25MiB")
+    one = bs.project("hgx-h100", "allreduce", "25MiB")
+    first, last = found.rows()[0], found.rows()[-1]
+    assert first["calls"] == -(-14 * 10**9 // (25 * 2**20)) == 535
+    assert first["time_s"] == pytest.approx(535 * one.time_s)
+    assert (last["calls"], last["bucket_bytes"]) == (1, 14 * 10**9)
+    as_good = [row["bucket_bytes"] for row in found.rows() if row["time_s"] <= 1.1 * last["time_s"]]
+    assert found.best.size == min(as_good)
+    assert run(["project", "hgx-h100", "allreduce", "--bytes", "14GB", "--bucket", "25MiB"]) == 0
+    assert capsys.readouterr().out.startswith("14 GB in 535 allreduce calls of 25 MiB with NCCL: ")
+
+
+def test_one_bucket_of_all_is_one_call() -> None:
+    found = bs.buckets("hgx-h100", "allreduce", "1GiB", "1GiB")
+    first = found.rows()[0]
+    assert (first["calls"], first["bucket_bytes"]) == (1, 2**30)
+    with pytest.raises(InputError, match="more than all bytes"):
+        bs.buckets("hgx-h100", "allreduce", 10, 20)
