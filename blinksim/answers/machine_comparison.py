@@ -126,6 +126,12 @@ def compare_machines(
         For fewer than two machines, one that is named twice, and prices of others.
     InfeasibleError
         As `project` raises it.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> print(bs.compare_machines(["hgx-h100", "dgx-a100"], "allreduce", ["1GiB"]).sentence().partition(",")[0])
+    allreduce of 1 GiB: hgx-h100 is quickest
     """
     asked = [one if isinstance(one, Question) else Question(one, nodes=nodes) for one in machines]
     names = [str(getattr(one.machine, "name", one.machine)) for one in asked]
@@ -215,10 +221,16 @@ def buckets(
 
     Parameters
     ----------
-    machine, collective, library
-        As for `compare_machines`.
-    total, bucket : int or str
-        Bytes of all calls and of one, or text such as ``"14GB"``. The last call is taken for a whole one.
+    machine : Question, str, path or Topology
+        As for `project`.
+    collective : str or Collective
+        Such as ``"allreduce"``.
+    total : int or str
+        Bytes of all calls, or text such as ``"14GB"``.
+    bucket : int or str
+        Bytes of a call; the last one is taken for a whole one.
+    library : Library, optional
+        The version of NCCL, and whether switches may add.
 
     Returns
     -------
@@ -229,6 +241,13 @@ def buckets(
     ------
     InputError
         For a bucket larger than all bytes.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.buckets("hgx-h100", "allreduce", "1GiB", "64MiB")
+    >>> found.rows()[0]["calls"]
+    16
     """
     whole, first = size_of(total), size_of(bucket)
     if first > whole:

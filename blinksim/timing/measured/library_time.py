@@ -85,7 +85,9 @@ def library_time(
     name: of the machine in the catalogue, empty if it is not there. nccl: the constants in its file. timing:
     what NCCL would take, where its model says.
     """
-    for candidate, own in ((name, nccl), *((near, _nccl_rates(near)) for near in (relative_of(name),) if near)):
+    # Machines of the same board may have another network.
+    relatives = [(near, _nccl_rates(near)) for near in (relative_of(name),) if near and job.nodes == 1]
+    for candidate, own in ((name, nccl), *relatives):
         found = nccl_time(candidate, own, job, size, timing) or _by_tables(candidate, job, size, timing)
         if found is not None and candidate != name:
             return replace(found, machine=name, origin=f"{found.origin}; of {candidate}, its nearest relative")
