@@ -61,9 +61,9 @@ help:  ## this list
 install: $(STAMP)  ## set up .venv (every target that needs it does so by itself)
 
 .PHONY: demo
-demo: $(BARE)  ## how fast is allreduce on three machines: a DGX-1V, 16 Aurora nodes, an 8-GPU H200 host
+demo: $(BARE)  ## how fast is allreduce on three machines: an HGX H100, 16 Aurora nodes, an 8-GPU H200 host
 	@for question in \
-	  'project dgx1-v100 allreduce 256MiB' \
+	  'project hgx-h100 allreduce 256MiB' \
 	  'project aurora allreduce 2GB --nodes 16 --ranks-per-node 12 --model aurora-projection' \
 	  'project tests/data/captures/h200x8/topo.xml allreduce 1GiB'; \
 	do \
