@@ -20,6 +20,7 @@ NATURAL: dict[str, Callable[[], object]] = {
     "place": lambda: bs.place("dgx1-v100", 4, "allgather"),
     "contest": lambda: bs.contest("dgx1-v100", "allreduce"),
     "project": lambda: bs.project("dgx1-v100", "allreduce", "256MiB"),
+    "project, the algorithm in place": lambda: bs.project("dgx1-v100", "allreduce", "1GiB", "ring"),
     "bound": lambda: bs.bound("dgx1-v100", "allreduce"),
     "select": lambda: bs.load("dgx1-v100").select([0, 1, 2]),
     "select text": lambda: bs.load("dgx1-v100").select("0-3"),

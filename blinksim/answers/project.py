@@ -201,8 +201,8 @@ def project(
     machine: MachineLike,
     collective: CollectiveLike,
     size: int | float | str | None = None,
-    *,
     algorithm: AlgorithmName | ChoiceName | str | None = None,
+    *,
     model: models.ModelName | str | TimingModel | None = None,
     gamma: float = 0.0,
 ) -> Projection:

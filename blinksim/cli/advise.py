@@ -39,7 +39,7 @@ def advise(options: commands.Advise) -> None:
     options.check_files()
     question = question_of(options.machine or _SAVED, options.where)
     earlier = unedited(question, options.before)
-    wanted = collective_of(options.collective, options.root, options.traffic)
+    wanted = collective_of(options.collective or "allreduce", options.root, options.traffic)
     default = study.SIZE if wanted.traffic is None else wanted.traffic.size
     size = default if options.size is None else parse_size(options.size)
 

@@ -183,7 +183,7 @@ class TopoList(Options, run="blinksim.cli.topo:list_machines"):
     The machines that come with blinksim, and the shapes that can be generated.
     """
 
-    json: bool = JSON
+    form: TextOptions = group(TextOptions)
 
 
 class TopoShow(Options, run="blinksim.cli.topo:show"):
@@ -206,7 +206,7 @@ class TopoShow(Options, run="blinksim.cli.topo:show"):
     plot: str | None = FILE
     bottleneck: str | None = option(metavar="COLLECTIVE")
     force: bool = FORCE
-    json: bool = JSON
+    form: TextOptions = group(TextOptions)
 
 
 class TopoCheck(Options, run="blinksim.cli.topo:check"):
@@ -224,7 +224,7 @@ class TopoCheck(Options, run="blinksim.cli.topo:check"):
 
     machine: str | None = argument()
     rules: bool = option()
-    json: bool = JSON
+    form: TextOptions = group(TextOptions)
 
 
 class TopoImport(Options, run="blinksim.cli.topo:import_machine"):
@@ -420,7 +420,7 @@ class Schedules(Options, run="blinksim.cli.schedules:schedules"):
       blinksim verify dgx1-v100-8-allreduce
     """
 
-    json: bool = JSON
+    form: TextOptions = group(TextOptions)
 
 
 class Synth(Options, run="blinksim.cli.synth:synth"):
@@ -517,7 +517,7 @@ class Verify(Options, run="blinksim.cli.schedules:verify"):
     in_place: bool = option(rare=True)
     slots: int | None = option(kind=Whole(1), rare=True)
     release: str = option("2.28.3", flags="--nccl", metavar="X.Y.Z", rare=True)
-    json: bool = JSON
+    form: TextOptions = group(TextOptions)
 
 
 class Export(Options, run="blinksim.cli.schedules:export"):
@@ -604,8 +604,7 @@ class Simulate(Options, run="blinksim.cli.schedules:simulate"):
     trace: str | None = FILE
     plot: str | None = FILE
     force: bool = FORCE_ALL
-    quiet: bool = QUIET
-    json: bool = JSON
+    form: TextOptions = group(TextOptions)
 
 
 class RunOptions(Options):
@@ -660,7 +659,7 @@ class Run(Options, run="blinksim.cli.schedules:run"):
     where: ScheduleMachineOptions = group(ScheduleMachineOptions)
     how: RunOptions = group(RunOptions)
     pairs: bool = option()
-    json: bool = JSON
+    form: TextOptions = group(TextOptions)
 
 
 class Advise(Options, run="blinksim.cli.advise:advise"):
@@ -673,9 +672,11 @@ class Advise(Options, run="blinksim.cli.advise:advise"):
 
     {machine}
 
+    COLLECTIVE is allreduce, and SIZE 256MiB or the matrix's largest buffer, unless they say otherwise.
+
     Options:
-      collective: What the GPUs will run.
-      size: How large it is.  [default: 256MiB, or the matrix's largest buffer]
+      named_collective: COLLECTIVE, also without MACHINE.
+      named_size: SIZE.
       no_nvls: NCCL will run with NCCL_NVLS_ENABLE=0.
       output: Where to write what is worth loading, if anything is.
 
@@ -683,15 +684,17 @@ class Advise(Options, run="blinksim.cli.advise:advise"):
       blinksim advise
       blinksim advise hgx-h100 --nodes 2
       blinksim advise dgx1-v100 --members 0,1,2,3,4,7
-      blinksim advise topo.xml --collective allgather -o graph.xml
+      blinksim advise topo.xml allgather 1GiB -o graph.xml
     """
 
     machine: str | None = argument()
+    collective: str | None = argument()
+    size: str | None = argument()
     where: MachineOptions = group(
         MachineOptions, "measured where constants are known, else nccl, where the machine has it"
     )
-    collective: str = option("allreduce")
-    size: str | None = option()
+    named_collective: str | None = option(flags="--collective", metavar="NAME", rare=True)
+    named_size: str | None = option(flags="--size", metavar="SIZE", rare=True)
     root: int | None = ROOT
     traffic: str | None = TRAFFIC
     no_nvls: bool = option()
@@ -699,6 +702,13 @@ class Advise(Options, run="blinksim.cli.advise:advise"):
     output: str | None = OUTPUT
     force: bool = FORCE
     form: TextOptions = group(TextOptions)
+
+    def __init__(self, values: Mapping[str, object]) -> None:
+        super().__init__(values)
+        for name, given in (("collective", self.named_collective), ("size", self.named_size)):
+            if given and getattr(self, name):
+                raise InputError(f"--{name} says what {getattr(self, name)} says; leave one of them out")
+            setattr(self, name, getattr(self, name) or given)
 
 
 class Diagnose(Options, run="blinksim.cli.logs:diagnose"):
@@ -787,7 +797,6 @@ class Tune(Options, run="blinksim.cli.tune:tune"):
       output: Where to write the rules.
       times_to: Where to write the measured times.
       plugin: Build the plugin that reads the rules, with the system's C compiler.
-      quiet: No progress.
 
     Examples:
       blinksim tune --plugin libnccl-tuner-blinksim.so
@@ -804,8 +813,7 @@ class Tune(Options, run="blinksim.cli.tune:tune"):
     times_to: str | None = FILE
     plugin: str | None = FILE
     force: bool = FORCE_ALL
-    json: bool = JSON
-    quiet: bool = option(flags="-q --quiet")
+    form: TextOptions = group(TextOptions)
 
 
 class Measured(Options, run="blinksim.cli.logs:measured"):

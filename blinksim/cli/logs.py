@@ -61,8 +61,7 @@ def diagnose(options: Diagnose) -> None:
     for log in options.logs:
         runs = _runs(log, options.collective)
         part = _part(runs[0], question, whole)
-        strange = other_gpus(runs[0], whole)
-        if strange:
+        if strange := other_gpus(runs[0], whole):
             note(strange)
         by_log[log] = study.diagnose(
             runs,
@@ -79,7 +78,7 @@ def diagnose(options: Diagnose) -> None:
         for log, each in by_log.items()
     }
     behind = [log for log in by_log if options.threshold is not None and percents[log] < options.threshold]
-    wrong, several = any(each.wrong for each in by_log.values()), len(by_log) > 1
+    wrong, several = any(each.wrong or each.impossible for each in by_log.values()), len(by_log) > 1
     first, only = next(iter(by_log.items()))
 
     def said() -> dict[str, object]:
@@ -101,7 +100,7 @@ def diagnose(options: Diagnose) -> None:
         if not each.complete:
             note(f"{log}: ends before nccl-tests' last lines; did the test stop early?")
         if log in behind:
-            before = f"{log}: " if several else ""
+            before = f"{log}: " * several
             note(
                 f"{before}below the threshold: {percents[log]:.3g} % of the {options.against} at "
                 f"{format_size(each.largest.size)}, wanted {options.threshold:g} %"
@@ -156,7 +155,7 @@ def _show_diagnosis(found: Diagnosis, question: Question, log: str) -> None:
         click.echo(f"next: blinksim diagnose {typed(log)} --machine {machine} --no-nvls")
     elif found.first_behind is None and not found.impossible and len(found.expectation.rings.limits) > 1:
         # Of classes that such times do not tell apart, none can be calibrated.
-        click.echo(f"next: blinksim advise {machine} --collective {found.collective.name}")
+        click.echo(f"next: blinksim advise {command_line(question, found.collective.name)}")
     elif found.first_behind is None and not found.impossible:
         click.echo(f"next: blinksim calibrate {typed(log)} --machine {machine} -o rates.yaml")
     else:

@@ -41,7 +41,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("--what-if", "--whatif", "--without", "--degrade"), ("--edit",)),
     **dict.fromkeys(("--bandwidth", "--bandwidths"), ("--rates",)),
 }
-_MACHINE_FIRST = ("project", "compare", "bound", "synth", "sweep")
+_MACHINE_FIRST = ("project", "compare", "bound", "synth", "sweep", "advise")
 _NEEDLESS = ("--dtype", "--datatype", "--op")
 
 
@@ -121,10 +121,8 @@ def _words(error: click.ClickException, words: Sequence[str]) -> str:
     known = {name for parameter in context.command.params for name in parameter.opts} if context else set[str]()
     if not isinstance(error, click.NoSuchOption):
         # click has no class of its own for too many arguments.
-        places = {"--sizes": "sizes go after --sizes", "--collective": "the collective goes after --collective"}
-        place = next((words for option, words in places.items() if option in known), "")
-        extra = "unexpected extra argument" in error.message and place
-        return f"{error.message.rstrip('.')}: {place}" if extra else error.format_message()
+        extra = "unexpected extra argument" in error.message and "--sizes" in known
+        return f"{error.message.rstrip('.')}: sizes go after --sizes" if extra else error.format_message()
     meant = next((option for option in _ELSEWHERE.get(error.option_name, ()) if option in known), None)
     if meant is not None:
         shown = _edit_meant(error, words) if meant == "--edit" and error.option_name in words else f"'{meant}'"

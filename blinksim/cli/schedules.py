@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from blinksim.cli.options import read_schedule, schedule_question
-from blinksim.cli.terminal import Working, answer, as_typed, note, print_json, typed, written
+from blinksim.cli.terminal import Working, answer, as_typed, drawn, note, print_json, typed, written
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.textio.text_table import count, table
 from blinksim.units import format_rate, format_size, format_size_about, format_time, parse_size, parse_time
@@ -42,7 +42,7 @@ def schedules(options: Schedules) -> None:
         on = {"machine": schedule.topology.name, "ranks": schedule.topology.ranks}
         parts = {"chunks": schedule.chunks, "sends": schedule.sends}
         rows.append({**about, **on, **parts, "bound_exact": schedule.bound.get("rate_exact")})
-    if options.json:
+    if options.form.json:
         print_json({"command": "schedules", "rows": rows})
         return
     heading = ("schedule", "collective", "algorithm", "machine", "ranks", "at most GB/s")
@@ -173,37 +173,31 @@ def _named(line: str, output: str) -> str:
 
 def simulate(options: Simulate) -> None:
     """A schedule in time, on its own links."""
+    from blinksim.formats.chrome_trace import write_trace
     from blinksim.timing.simulator import simulate as simulated
 
     size, launch = parse_size(options.size), parse_time(options.launch)
-    trace, plot, force = options.trace, options.plot, options.force
     options.check_files()
     loaded = read_schedule(options.schedule, options.where)
     search = "" if options.how.chunk else ", searching the best size of pieces; --chunk 1MiB or another size saves that"
     with Working(f"simulating {options.schedule}{search}"):
         timeline = simulated(loaded, size, launch=launch, **vars(options.how))
 
-    def write(_: str) -> None:
-        if trace:
-            from blinksim.formats.chrome_trace import write_trace
+    def write(target: str) -> None:
+        cut = write_trace(timeline, target, options.force)
+        if cut:
+            note(as_typed(cut))
 
-            cut = write_trace(timeline, trace, force)
-            if cut:
-                note(as_typed(cut))
-        if plot:
-            from blinksim import plots
-
-            plots.save(plots.gantt(timeline), plot, force=force)
-
-    with written(trace or plot, write) as there:
+    with written(options.trace, write) as there:
 
         def text() -> None:
             _show_timeline(timeline, options.where.edits)
-            for file in filter(None, (trace, plot) if there else ()):
-                click.echo(f"written: {file}")
+            if there:
+                click.echo(f"written: {there}")
 
         asked = {"schedule": options.schedule, "edits": list(options.where.edits)}
         answer("simulate", lambda: {**asked, **timeline.to_dict()}, text)
+    drawn(options.plot, options.force, "gantt", timeline)
 
 
 def _show_timeline(timeline: Timeline, edits: Sequence[str]) -> None:
@@ -286,7 +280,8 @@ def _pairs(options: Run, given: Sequence[str]) -> None:
     others = [
         name
         for name in given
-        if name not in ("schedule", "size", "pairs", "json") and (name != "executor" or options.how.executor != "cupy")
+        if name not in ("schedule", "size", "pairs", "json", "quiet")
+        and (name != "executor" or options.how.executor != "cupy")
     ]
     if others:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in others)

@@ -75,6 +75,16 @@ def test_known_rates_come_back_from_a_noisy_log(tmp_path: Path, machine: str, co
     assert np.mean(inside) > 0.83
 
 
+@pytest.mark.parametrize(("off", "wild"), [(0.98, False), (0.96, False), (0.9, True), (1.2, True)])
+def test_wild_is_what_is_far_off_however_little_times_scatter(tmp_path: Path, off: float, wild: bool) -> None:
+    topology = load("dgx-a100")
+    truth = RingModel(topology.select(), Collective("allgather"))
+    points = [Point(size, *[1e6 * truth.time(size) * (off if size == 2**24 else 1.0)] * 2) for size in SIZES]
+    found = calibrate(log_of(tmp_path, topology, "allgather", points))
+    assert {sample.size for _, sample, _ in found.wild} == ({2**24} if wild else set())
+    assert found.parameter("nvlink", "bandwidth").value == pytest.approx(25e9, rel=1e-3)
+
+
 def test_the_table_in_force_gives_the_fitted_times(tmp_path: Path) -> None:
     topology = load("hgx-h200")
     truth = scaled(RingModel(topology.select(), Collective("allreduce")), {"nvlink": 0.6}, {"nvlink": 1.3})

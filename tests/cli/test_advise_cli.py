@@ -91,6 +91,13 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["best"]["rate_exact"] == "50"
 
 
+def test_collective_and_size_go_in_place_or_after_options(capsys: pytest.CaptureFixture[str]) -> None:
+    placed = ask(capsys, *SIX, "allgather", "64MiB", "--json")
+    assert placed == ask(capsys, *SIX, "--collective", "allgather", "--size", "64MiB", "--json")
+    found = json.loads(placed[0])
+    assert (found["collective"], found["size_bytes"]) == ("allgather", 2**26)
+
+
 @pytest.mark.slow
 def test_times_before_an_edit_are_by_the_model_after_it(capsys: pytest.CaptureFixture[str]) -> None:
     """Links that are edited are no longer what was measured; then neither answer rests on it."""

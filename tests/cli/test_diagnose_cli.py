@@ -100,6 +100,15 @@ def test_wrong_data_end_with_status_1(capsys: pytest.CaptureFixture[str], tmp_pa
     assert "WRONG DATA at 1 GiB" in out
 
 
+def test_a_log_of_another_machine_ends_with_status_1(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text(text("allreduce", 8, [Point(2**30, 2**30 / 300e3, None)]))
+    out, _ = ask(capsys, str(path), "--machine", "hgx-h200", "--no-nvls", "--json", status=1)
+    assert json.loads(out)["ok"] is False
+    out, _ = ask(capsys, str(path), "--machine", "hgx-h200", "--no-nvls", status=1)
+    assert "faster than this machine can be, so the log comes from another one" in out
+
+
 @pytest.mark.parametrize(
     ("content", "arguments", "status", "message"),
     [

@@ -49,6 +49,12 @@ def test_a_message_that_is_spelled_stays_as_it_is() -> None:
     assert as_typed(once) == once
 
 
+@pytest.mark.parametrize("name", [name for name, options in COMMANDS.items() if options.run])
+def test_every_command_with_answers_can_be_quiet(name: str) -> None:
+    flags = {flag for parameter in built(name).params for flag in parameter.opts}
+    assert "--json" not in flags or {"-q", "--quiet"} <= flags
+
+
 def _options() -> dict[str, bool]:
     """Every option of every command, and whether it takes a value somewhere."""
     found: dict[str, bool] = {}

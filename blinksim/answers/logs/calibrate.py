@@ -29,8 +29,9 @@ Class = tuple[str, str]
 """A link class and ``alpha`` or ``bandwidth``."""
 # A parameter of which the others explain all but this part of its share is left as it was.
 _LEAST_OWN = 0.05
-# A measurement below this weight does not count (4 standard deviations); it is reported as wild.
-WILD = 0.08
+# A measurement below this weight does not count (4 standard deviations); if it is off by more than this part as well,
+# it is reported as wild: the times of a quiet machine scatter so little that two per cent are many deviations.
+WILD, FAR_OFF = 0.08, 0.05
 _START_ALPHA = 1e-6
 # The step of the factor on an alpha for its slope.
 _STEP = 1e-6
@@ -69,7 +70,7 @@ class Calibration(Result):
     residuals : tuple of float
         measured / fitted - 1 for every sample, in the order of the series.
     wild : tuple
-        The series, sample and residual of each measurement that had no say.
+        The series, sample and residual of each measurement that is more than 5 % off and had no say.
     spread : float
         Of the others, such as 0.05 for 5 %.
     kept : tuple
@@ -336,7 +337,7 @@ class _Problem:
         wild = tuple(
             (one, sample, float(error))
             for (one, sample), error, weight in zip(every, errors, found.weight, strict=True)
-            if weight < WILD
+            if weight < WILD and abs(error) > FAR_OFF
         )
         return Calibration(
             RateTable(name, {kind: ClassRates(**row) for kind, row in classes.items()}, machine, source),

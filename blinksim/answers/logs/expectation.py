@@ -130,17 +130,13 @@ class RingModel:
         return shared, spread.links[spread.start[:-1]], occupied, starts, seconds
 
     @cached_property
-    def _kinds(self) -> tuple[list[tuple[Ints, Floats, Counts]], list[int]]:
-        """The steps that differ (`blinksim.timing.alpha_beta.step_kinds`), and how many there are of each; none for a
-        pipeline."""
+    def _kinds(self) -> tuple[list[tuple[Ints, Floats, Counts]], list[int], Floats]:
+        """The steps that differ (`blinksim.timing.alpha_beta.step_kinds`), and how many there are of each; of a
+        pipeline the loads of the resources instead."""
         if self.schedule.form != "steps":
-            return [], []
+            return [], [], np.array([float(load) for load in resource_loads(self.schedule, self._figures[0])])
         kinds, numbers = step_kinds(self.schedule)
-        return kinds, np.bincount(numbers, minlength=len(kinds)).tolist()
-
-    @cached_property
-    def _loads(self) -> Floats:
-        return np.array([float(load) for load in resource_loads(self.schedule, self._figures[0])])
+        return kinds, np.bincount(numbers, minlength=len(kinds)).tolist(), np.array([])
 
     @cached_property
     def _own(self) -> tuple[float, dict[str, float]]:
@@ -164,7 +160,7 @@ class RingModel:
         slower[shared.of_link] = [betas.get(link.kind, 1.0) for link in links]
         starts, seconds = replace(starts, overhead=starts.overhead * scale[first]), seconds * slower
         routes = route_alphas(schedule, scale=scale)
-        kinds, counts = self._kinds
+        kinds, counts, loads = self._kinds
         if kinds:
             # Each step waits for the overheads of all messages on the link that is busy longest, of many
             # bytes: what a byte takes does not depend on the overheads then.
@@ -185,7 +181,7 @@ class RingModel:
         )
         for chunk, src, dst, own in sends:
             late[chunk, dst] = max(late[chunk, dst], late[chunk, src] + float(own))
-        busy, alpha = self._loads * seconds, max(late.values())
+        busy, alpha = loads * seconds, max(late.values())
         if self.collective.exchanges:
             # The last of the blocks waits for the overheads of those that leave before it.
             used, times = np.unique(schedule.route, return_counts=True)
