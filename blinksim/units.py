@@ -29,8 +29,6 @@ _SIZE |= {f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", star
 # As nccl-tests reads its -b and -e: powers of 1024, in either case.
 _LETTERS = {letter: 1024**power for power, prefix in enumerate("KMGT", start=1) for letter in (prefix, prefix.lower())}
 _PRINTED = ("TiB", "GiB", "MiB", "KiB", "TB", "GB", "MB", "kB")
-# A whole number from here on is easier to read with a fraction of the next unit.
-_LONG = 10_000
 _RATE = {f"{unit}/s": Fraction(scale) for unit, scale in _SIZE.items()}
 _RATE |= {f"{prefix}b/s": Fraction(1000**power, 8) for power, prefix in enumerate(("", "k", "M", "G", "T"))}
 _PER_SECOND = {unit.removesuffix("/s") + "ps": scale for unit, scale in _RATE.items()}
@@ -193,7 +191,7 @@ def format_size(size: float) -> str:
     whole = round(size)
     if whole and whole == size:
         count, unit = min((whole // _SIZE[unit], unit) for unit in ("B", *_PRINTED) if whole % _SIZE[unit] == 0)
-        if count >= _LONG and unit.endswith("iB"):
+        if count >= 10_000 and unit.endswith("iB"):
             # 616.875 MiB is the same as 631680 KiB, and is easier to read.
             for larger in ("TiB", "GiB", "MiB"):
                 text = f"{whole / _SIZE[larger]:.6g}"
@@ -208,11 +206,12 @@ def format_size(size: float) -> str:
 
 
 def format_size_about(size: float) -> str:
-    """Text for a number of bytes to three digits, in binary units: ``159 KiB``."""
+    """Text for a number of bytes: exact if that is as short, ``875 MB``, else three digits, ``159 KiB``."""
     unit = next((unit for unit in ("TiB", "GiB", "MiB", "KiB") if size >= _SIZE[unit]), "B")
     number = size / _SIZE[unit]
     # Four digits before the next unit begins at 1024, not an exponent.
-    return f"{number:.0f} {unit}" if number >= 999.5 else f"{number:.3g} {unit}"
+    about = f"{number:.0f} {unit}" if number >= 999.5 else f"{number:.3g} {unit}"
+    return min(about, format_size(size), key=len)
 
 
 def format_rate(rate: Fraction | float) -> str:

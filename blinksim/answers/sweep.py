@@ -12,7 +12,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -308,6 +308,8 @@ class Sweep(Result):
         Lines of the journal that were not as they had been written; their work was done again.
     base : Question
         What all points have in common: nodes, edits and so on.
+    classes : tuple of str
+        The columns with the seconds of each link class, of models that say them.
 
     Examples
     --------
@@ -324,6 +326,7 @@ class Sweep(Result):
     resumed: int = 0
     damaged: tuple[int, ...] = ()
     base: Question = field(default_factory=Question)
+    classes: tuple[str, ...] = ()
 
     @property
     def failed(self) -> tuple[dict[str, Any], ...]:
@@ -449,8 +452,8 @@ def sweep(
         if report is not None:
             report(len(answers), total)
     part_at.cache_clear()
-    points = tuple(_points(tasks, answers, title, bounds=bounds))
-    return Sweep(title, wanted, along, points, resumed, stored.damaged, start)
+    points, classes = _points(tasks, answers, title, bounds=bounds)
+    return Sweep(title, wanted, along, points, resumed, stored.damaged, start, classes)
 
 
 def _tasks(
@@ -490,10 +493,11 @@ def _tasks(
 
 def _points(
     tasks: Sequence[Task], answers: Mapping[str, Rows], title: str, *, bounds: bool
-) -> Iterator[dict[str, Any]]:
-    """The rows of the table."""
+) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
+    """The rows of the table, and the columns with the seconds of link classes."""
     bound_of = {(task.case, task.rates): answers[task.key][0] for task in tasks if task.algorithm == _BOUND_WORK}
     classes = dict.fromkeys(kind for found in answers.values() for row in found for kind in row.get(_BY_CLASS) or ())
+    points = list[dict[str, Any]]()
     for task in tasks:
         labels = dict(task.case.labels)
         for answer in answers[task.key] if task.algorithm != _BOUND_WORK else ():
@@ -506,7 +510,8 @@ def _points(
                 row |= {key: answer.get(key, limit[key]) for key in _BOUND}
                 most = row["bound_algbw_GBps"]
                 row["of_bound"] = rate / most if most and rate else None
-            yield row | {"reason": answer["reason"]}
+            points.append(row | {"reason": answer["reason"]})
+    return tuple(points), tuple(f"{kind}_s" for kind in classes)
 
 
 def _algorithms(names: Sequence[str] | str, collective: Collective, model: TimingModel) -> list[str]:

@@ -826,7 +826,7 @@ class Measured(Options, run="blinksim.cli.logs:measured"):
     Options:
       quality: Which tables to take: A are whole ones with machine and number of GPUs, in B something is
           derived, C are excerpts.
-      plot: Draw measured, predicted and bound against size as PNG, SVG or PDF.
+      plot: Draw measured, predicted and bound against size, or measured and projected, as PNG, SVG or PDF.
       plot_collective: What the picture shows.  [default: allreduce]
 
     Examples:
@@ -946,8 +946,9 @@ class Sweep(Options, run="blinksim.cli.sweep:sweep"):
       bounds: Also the best rate that is possible at every point.
       output: Write all rows there as CSV. Finished work is kept in FILE.journal meanwhile: after a kill the
           same command goes on from it.
-      plot: Draw algbw as PNG, SVG or PDF: lines along sizes, nodes and other numbers, a heat map for two
-          categories.
+      plot: Draw algbw as PNG, SVG or PDF: lines along sizes, nodes and other numbers, bars for a few points, a
+          heat map for two categories.
+      plot_y: What the picture shows upwards; terms: times as bars of what takes them, of a preset.
 
     Examples:
       blinksim sweep aurora allreduce --sizes 2GB --vary nodes=2,4,8,16 --vary 'xe bandwidth=15GB/s,53GB/s' \\
@@ -970,7 +971,7 @@ class Sweep(Options, run="blinksim.cli.sweep:sweep"):
     work: WhereOptions = group(WhereOptions)
     output: str | None = OUTPUT
     plot: str | None = FILE
-    plot_y: PlotY = PLOT_Y
+    plot_y: Literal["algbw", "busbw", "time", "terms"] = choice("algbw busbw time terms", "algbw", rare=True)
     force: bool = FORCE_ALL
     form: TableOptions = group(TableOptions)
 

@@ -387,8 +387,6 @@ def measured(options: Measured) -> None:
     options.check_files()
     public = study.measured(options.machine, options.quality.upper())
     if isinstance(public, study.Measured):
-        if options.plot:
-            raise InputError("the tables of aurora are not drawn; name another machine, or leave --plot out")
         preset = public.cells[-1]
         size = format_size(preset.size).replace(" ", "")
         again = (

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from blinksim.answers.measurements.measured import ProjectedCell, projected_cells
 from blinksim.papers.tables import Figure, Table
 from blinksim.results import total
-from blinksim.textio.text_table import count
 from blinksim.timing.projection import equations, load_preset
 
 TITLE = "Aurora allreduce projection, 2025"
@@ -27,9 +26,9 @@ def tables() -> Iterator[Table]:
     for name in dict.fromkeys(cell.table for cell in cells):
         mine = [cell for cell in cells if cell.table == name]
         rows = [
-            *(Figure(_what(cell), cell.model_ms, cell.time_ms, "ms", _flags(cell, "model")) for cell in mine),
+            *(Figure(cell.place, cell.model_ms, cell.time_ms, "ms", _flags(cell, "model")) for cell in mine),
             *(
-                Figure(f"{_what(cell)}: efficiency", float(cell.efficiency_pct), 100 * cell.time_ms / cell.measured_ms,
+                Figure(f"{cell.place}: efficiency", float(cell.efficiency_pct), 100 * cell.time_ms / cell.measured_ms,
                        "%", _flags(cell, "efficiency"))
                 for cell in mine
             ),
@@ -38,14 +37,10 @@ def tables() -> Iterator[Table]:
     chain = load_preset("aurora-chain")
     alone = {cell.nodes: cell for cell in cells if cell.ranks_per_node == 1}
     compared = [
-        Figure(_what(cell), cell.measured_ms, 1e3 * total(equations(chain, cell.size, nodes, 1)), "ms")
+        Figure(cell.place, cell.measured_ms, 1e3 * total(equations(chain, cell.size, nodes, 1)), "ms")
         for nodes, cell in alone.items()
     ]
     yield Table("The chain, beside measured times", "equation 1, which no table uses", tuple(compared))
-
-
-def _what(cell: ProjectedCell) -> str:
-    return f"{count(cell.nodes, 'node')}, {count(cell.ranks_per_node, 'rank')}{' each' if cell.nodes > 1 else ''}"
 
 
 def _flags(cell: ProjectedCell, kind: str) -> str:

@@ -20,23 +20,6 @@ from blinksim.plots.traffic_plot import traffic
 from blinksim.plots.trees_plot import trees
 
 __all__ = [
-    "COLOURS",
-    "FORMATS",
-    "MARKERS",
-    "check",
-    "compare",
-    "compare_machines",
-    "figure",
-    "gantt",
-    "loads",
-    "measured",
-    "panels",
-    "pareto",
-    "save",
-    "size_axis",
-    "sweep",
-    "topology",
-    "traffic",
-    "trees",
-    "utilisation",
-]
+    "COLOURS", "FORMATS", "MARKERS", "check", "compare", "compare_machines", "figure", "gantt", "loads", "measured",
+    "panels", "pareto", "save", "size_axis", "sweep", "topology", "traffic", "trees", "utilisation",
+]  # fmt: skip

@@ -81,8 +81,8 @@ def compare(comparison: Comparison, most: int = COLUMNS, y: str = "algbw") -> Fi
     models = ", ".join(dict.fromkeys(projection.model for projection in listed))
     left = f"; {len(shown)} of {len(comparison.algorithms)} algorithms" * (len(shown) < len(comparison.algorithms))
     words = f"{comparison.collective} on {style.drawn_machine(topology)}: {topology.ranks} ranks"
-    title = f"{words}, {', '.join(topology.link_classes)}, {comparison.rates}, model {models}{left}"
-    _finished(axes, sizes, shown_as, values, title)
+    note = f"{', '.join(topology.link_classes)}; {comparison.rates}; model {models}{left}"
+    _finished(axes, sizes, shown_as, values, words, note)
     return drawn
 
 
@@ -131,14 +131,17 @@ def _with_library(
     axes.fill_between(sizes, low, high, color=color, alpha=0.2, linewidth=0, label=band or None)
     dots = [place for place, one in enumerate(answers) if one.details["basis"] == "measured"]
     look = {"color": color, "linewidth": 2.2, "marker": "o", "markersize": 5, "markevery": dots}
-    return shown_as.curve(axes, {one.size: one.time_s for one in answers}, factor, label=label, **look)
+    times = {one.size: one.time_s for one in answers}
+    return [*low, *high, *shown_as.curve(axes, times, factor, label=label, **look)]
 
 
-def _finished(axes: Axes, sizes: Sequence[int], shown_as: style.Measure, values: list[float], title: str) -> None:
+def _finished(
+    axes: Axes, sizes: Sequence[int], shown_as: style.Measure, values: list[float], title: str, note: str = ""
+) -> None:
     axes.set(xlabel="size", ylabel=shown_as.label)
-    style.number_axis(axes, sizes, sizes=True)
-    style.value_axis(axes, values, times=shown_as.name == "time")
-    style.title(axes, title, _WIDTH)
+    style.number_axis(axes, sizes)
+    style.value_axis(axes, values, shown_as.column)
+    style.title(axes, title, _WIDTH, note=note)
     style.legend(axes)
 
 

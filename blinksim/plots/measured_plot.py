@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from blinksim.answers.measurements.measured import SOURCE, Measured
 from blinksim.answers.measurements.public import job_of
 from blinksim.collective import busbw_factor
 from blinksim.errors import InputError
 from blinksim.plots import style
+from blinksim.units import format_size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,15 +27,16 @@ _WORDS = {"expected_s": "expected by constants", "predicted_s": "what NCCL predi
 Job = list["MeasuredCell"]
 
 
-def measured(found: PublicMeasurements, collective: str = "", y: str = "busbw", most: int = 5) -> Figure:
+def measured(found: PublicMeasurements | Measured, collective: str = "", y: str = "busbw", most: int = 5) -> Figure:
     """Measured rate, expected rate and bound against size; below, the error of the expected rate.
 
     Markers are measured times, hollow ones those that constants were fitted to. Solid lines are what constants say,
-    dashed ones what NCCL predicts for itself, dotted ones the bound.
+    dashed ones what NCCL predicts for itself, dotted ones the bound. Of Aurora, measured and projected times
+    of each number of nodes and ranks.
 
     Parameters
     ----------
-    found : PublicMeasurements
+    found : PublicMeasurements or Measured
         What to draw.
     collective : str
         Which collective; by default allreduce, or the first that was measured.
@@ -57,10 +61,12 @@ def measured(found: PublicMeasurements, collective: str = "", y: str = "busbw", 
     >>> picture = bs.plot.measured(bs.measured("nd-h200-v5"))
     """
     shown_as = style.measure(y)
-    known = list(dict.fromkeys(row.cell.collective for row in found.cells))
+    known = list(dict.fromkeys(row["collective"] for row in found.rows()))
     name = collective or ("allreduce" if "allreduce" in known else known[0])
     if name not in known:
         raise InputError(f"no {name} of {found.machine} was published; there are {', '.join(known)}")
+    if isinstance(found, Measured):
+        return _projected(found, shown_as)
     curves: dict[tuple[Any, ...], Job] = {}
     for row in sorted(found.cells, key=lambda row: row.cell.size):
         if row.cell.collective == name:
@@ -73,8 +79,8 @@ def measured(found: PublicMeasurements, collective: str = "", y: str = "busbw", 
         values += _curves(above, below, shown_as, job, style.look(place))
     for axes in (above, below):
         style.lighten(axes)
-    style.number_axis(above, sorted({row.cell.size for job in shown for row in job}), sizes=True)
-    style.value_axis(above, values, times=y == "time")
+    style.number_axis(above, sorted({row.cell.size for job in shown for row in job}))
+    style.value_axis(above, values, shown_as.column)
     above.set_ylabel(shown_as.label)
     below.axhspan(-_BAND, _BAND, color="#eeeeee", zorder=0)
     below.axhline(0, color=_GREY, linewidth=0.8)
@@ -83,6 +89,26 @@ def measured(found: PublicMeasurements, collective: str = "", y: str = "busbw", 
     left = f"; {len(shown)} of {len(curves)} jobs" if len(shown) < len(curves) else ""
     style.title(above, f"{name} on {found.machine}, as published{left}", _WIDTH)
     _legend(drawn, shown)
+    return drawn
+
+
+def _projected(found: Measured, shown_as: style.Measure) -> Figure:
+    """A row for each number of nodes and ranks: what was measured, and what each preset gives."""
+    values: dict[str, dict[str, float]] = {}
+    for cell in found.cells:
+        row = f"{cell.place}, {format_size(cell.size)}"
+        factor = float(busbw_factor("allreduce", cell.nodes * cell.ranks_per_node))
+        for name, time_ms in (("measured", cell.measured_ms), (cell.preset, cell.time_ms)):
+            values.setdefault(name, {})[row] = shown_as.of(1e3 * cell.size / time_ms, cell.size, factor)
+    rows = [*values["measured"]]
+    drawn, axes = style.figure(_WIDTH, 1.3 + 0.3 * len(rows))
+    for place, (name, along) in enumerate(values.items()):
+        axes.plot([*along.values()], [*map(rows.index, along)], linestyle="none", label=name, **style.look(place))
+    style.row_axis(axes, rows)
+    axes.set(xlim=(0, None), xlabel=shown_as.label)
+    axes.xaxis.set_major_formatter(partial(style.number, column=shown_as.column))
+    style.title(axes, f"allreduce on {found.machine}, measured and projected", _WIDTH, note=SOURCE)
+    style.legend(axes)
     return drawn
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 _WIDTH = 8.5
 
 
-# Latencies that differ by more than this factor stand on a logarithmic axis.
-_WIDE = 10.0
 # Above and below the points, of their height.
 _MARGIN = 0.12
 # Where a number may stand beside its point, in points of the page, and how far it must be from others, across and up.
@@ -43,7 +41,7 @@ def pareto(front: Pareto) -> Figure:
     """
     drawn, axes = style.figure(_WIDTH)
     points = front.points
-    latencies = [point.latency_s * 1e6 for point in points]
+    latencies = [point.latency_s for point in points]
     rates = [point.bandwidth / 1e9 for point in points]
     # Pipelined schedules pay for overheads again with every piece, so that their points may lie above the line.
     front_line = [at for at, point in enumerate(points) if point.quickest]
@@ -55,15 +53,8 @@ def pareto(front: Pareto) -> Figure:
         label = style.plain(f"{number}  {point.name}")
         axes.scatter([x], [y], s=36, facecolors=face, edgecolors=colour, label=label, zorder=2)
     axes.axhline(front.bound.rate_GBps, color="#000000", linestyle="--", linewidth=1.0, label="bound on the rate")
-    axes.set(xlabel="latency (us)", ylabel="algbw for large sizes (GB/s)")
-    # Where latencies are far apart, those of small sizes would lie on top of each other.
-    if max(latencies) > _WIDE * min(latencies):
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.set_xlim(min(latencies) / 1.15, 1.15 * max(latencies))
-    else:
-        margin = 0.08 * max(latencies)
-        axes.set_xlim(min(latencies) - margin, max(latencies) + margin)
+    axes.set(xlabel="latency", ylabel="algbw for large sizes (GB/s)")
+    style.number_axis(axes, latencies, "latency_s")
     margin = _MARGIN * (max(*rates, front.bound.rate_GBps) - min(rates)) or front.bound.rate_GBps
     axes.set_ylim(max(0.0, min(rates) - margin), max(*rates, front.bound.rate_GBps) + margin)
     # The number of every point beside it, where it covers neither another number nor another point.
@@ -83,8 +74,7 @@ def pareto(front: Pareto) -> Figure:
         style.beside(axes, str(number), (latencies[number - 1], rates[number - 1]), best, fontsize=8)
     topology = front.topology
     words = f"{front.collective} on {style.drawn_machine(topology)}: {topology.ranks} ranks"
-    words += f", {', '.join(topology.link_classes)}, {topology.rates} rates, model alpha-beta"
-    words += "; filled: the quickest at some size"
-    style.title(axes, words, _WIDTH)
+    note = f"filled: the quickest at some size; {', '.join(topology.link_classes)}; {topology.rates} rates"
+    style.title(axes, words, _WIDTH, note=f"{note}; model alpha-beta")
     style.legend(axes)
     return drawn

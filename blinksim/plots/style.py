@@ -10,12 +10,13 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from blinksim.errors import InputError, unknown
-from blinksim.units import format_size, format_time
+from blinksim.units import format_size_about, format_time
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", ":")
+HATCHES = ("", "//", "..", "xx", "\\\\", "oo", "++", "--")
 FORMATS = (".png", ".svg", ".pdf")
 # Behind words that stand on lines.
 PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
@@ -38,7 +40,7 @@ _LETTERS = 13
 _MOST_EDITS = 3
 # Largest over smallest value from which an axis is logarithmic.
 _WIDE = 20
-_MOST_TICKS = 10
+_MOST_TICKS, _MOST_SIZES = 15.0, 9.5
 # Formats that note the time of day in the file unless it is taken out.
 _UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
@@ -80,9 +82,7 @@ def size_axis(axes: Axes, sizes: Sequence[int]) -> None:
     >>> axes.get_xscale()
     'log'
     """
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(list(sizes), [format_size(size) for size in sizes])
-    axes.minorticks_off()
+    number_axis(axes, sizes)
     axes.set_xlabel("size")
 
 
@@ -111,13 +111,18 @@ def legend(axes: Axes, *entries: Any, **more: Any) -> None:
     axes.legend(*entries, **{**place, **more})
 
 
-def title(over: Figure | Axes, words: str, inches: float, size: float = 10, **more: Any) -> None:
-    """The title of a figure or of axes: at the left, in as many lines as `inches` make it."""
+def title(over: Figure | Axes, words: str, inches: float, size: float = 10, *, note: str = "", **more: Any) -> None:
+    """The title of a figure or of axes: at the left, in as many lines as `inches` make it.
+
+    note: how the figures came about, in small letters at the bottom.
+    """
     text = wrapped(words, inches)
     if hasattr(over, "suptitle"):
         over.suptitle(text, fontsize=size, x=0.01, ha="left", **more)
     else:
         over.set_title(text, fontsize=size, loc="left", **more)
+    if note:
+        over.figure.supxlabel(wrapped(note, 1.4 * inches), x=0.01, ha="left", fontsize=7, color="#555555")
 
 
 def row_axis(axes: Axes, names: Sequence[str], size: float = 8) -> None:
@@ -203,11 +208,19 @@ def measure(name: str) -> Measure:
     return MEASURES[name]
 
 
-def value_axis(axes: Axes, values: Sequence[float], *, times: bool = False) -> None:
-    """A y axis that holds `values` and their markers: from nothing, or logarithmic where they are far apart.
+def number(value: float | str, _: object = None, *, column: str) -> str:
+    """A value of a column for people, also at a tick: ``64 MiB``, ``4.7 ms``, ``10,000``, ``ring``."""
+    if isinstance(value, str):
+        return plain(value)
+    if column == "size_bytes":
+        return format_size_about(value)
+    if column.endswith("_s"):
+        return format_time(float(f"{value:.4g}"))
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
-    times: the values are seconds.
-    """
+
+def value_axis(axes: Axes, values: Sequence[float], column: str) -> None:
+    """A y axis that holds `values` of a column and their markers: from 0, or logarithmic if far apart."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     finite = [value for value in values if math.isfinite(value)]
@@ -219,14 +232,11 @@ def value_axis(axes: Axes, values: Sequence[float], *, times: bool = False) -> N
         axes.yaxis.set_minor_locator(NullLocator())
     else:
         axes.set_ylim(0, 1.07 * high if high > 0 else 1.0)
-    axes.yaxis.set_major_formatter(lambda value, _: format_time(float(f"{value:.4g}")) if times else f"{value:g}")
+    axes.yaxis.set_major_formatter(partial(number, column=column))
 
 
-def number_axis(axes: Axes, numbers: Sequence[float], *, sizes: bool = False) -> None:
-    """An x axis with a tick for each of `numbers`, or for some of them: logarithmic where they are far apart.
-
-    sizes: the numbers are bytes.
-    """
+def number_axis(axes: Axes, numbers: Sequence[float], column: str = "size_bytes") -> None:
+    """An x axis with ticks for those of `numbers`, of a column, that have room: logarithmic if far apart."""
     from matplotlib.ticker import NullLocator
 
     known = sorted(set(numbers))
@@ -240,9 +250,16 @@ def number_axis(axes: Axes, numbers: Sequence[float], *, sizes: bool = False) ->
     else:
         edge = 0.04 * (high - low) or 0.5
         axes.set_xlim(low - edge, high + edge)
-    step = -(-len(known) // _MOST_TICKS)
-    ticks = known[::-step][::-1]
-    names = [format_size(int(tick)) if sizes else f"{tick:.4g}" for tick in ticks]
+    # Round sizes if there are some, and none too near to the next.
+    place, most = math.log2 if axes.get_xscale() == "log" else float, _MOST_TICKS
+    if column == "size_bytes":
+        rounds, most = [size for size in known if int(size).bit_count() == 1], _MOST_SIZES
+        known = rounds if len(rounds) > 1 else known
+    ticks = known[-1:]
+    for tick in known[-2::-1]:
+        if place(ticks[0]) - place(tick) > (place(high) - place(low)) / most:
+            ticks.insert(0, tick)
+    names = [number(tick, column=column) for tick in ticks]
     axes.set_xticks(ticks, names, rotation=30 if sum(map(len, names)) > 60 else 0)
     axes.xaxis.set_minor_locator(NullLocator())
 

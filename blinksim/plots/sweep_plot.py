@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import InputError
@@ -29,13 +32,10 @@ _WIDEST = 22.0
 _WIDE, _MOST_NUMBERS = 20, 400
 _BOUND = "bound on the rate"
 _FILES = (".yaml", ".yml", ".xml", ".txt", ".json")
-_NAMES = {
-    **{measure.column: measure.label for measure in style.MEASURES.values()},
-    "of_bound": "share of bound",
-    "size_bytes": "size",
-    "asked": "algorithm",
-}
-_ENDINGS = (("_GBps", " (GB/s)"), ("_s", " (s)"))
+_NAMES = {measure.column: measure.label for measure in style.MEASURES.values()}
+_NAMES |= {"of_bound": "share of bound", "size_bytes": "size", "asked": "algorithm"}
+# Points up to which two numbers along an axis are bars: nobody knows what lies between them.
+_MOST_BARS = 12
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,6 @@ class Table:
         limits = [limit for row in self.rows if (limit := self.limit(row)) is not None]
         return self.answers() + ([] if self.value == "time_s" else limits)
 
-    @property
-    def unit(self) -> str:
-        """The name of what is drawn, with its unit."""
-        return label(self.value) + (" (s)" if self.value == "time_s" else "")
-
     def limit(self, row: dict[str, Any]) -> float | None:
         """The bound at a point in the unit of what is drawn; None if it is unknown or the value has none."""
         most = row.get("bound_algbw_GBps")
@@ -86,27 +81,17 @@ class Table:
 
 def label(column: str) -> str:
     """The name of a column for people: ``xe_bandwidth_GBps`` as ``xe bandwidth (GB/s)``."""
-    if column in _NAMES:
-        return _NAMES[column]
-    for ending, unit in _ENDINGS:
-        if column.endswith(ending):
-            return style.plain(column.removesuffix(ending).replace("_", " ") + unit)
-    return style.plain(column.replace("_", " "))
-
-
-def tick(column: str, value: Any) -> str:
-    """A value of a column for people."""
-    if column == "size_bytes":
-        return format_size(value)
-    return f"{value:.4g}" if isinstance(value, float) else style.plain(str(value))
+    # Times are written with their unit.
+    words = column.removesuffix("_s").replace("_GBps", " (GB/s)").replace("_", " ")
+    return _NAMES.get(column, style.plain(words))
 
 
 def entry(column: str, value: Any) -> str:
     """A value with the name of its column where it would not speak alone: ``nodes 4``, but ``ring``."""
     if not isinstance(value, (int, float)) or column == "size_bytes":
-        return tick(column, value)
+        return style.number(value, column=column)
     name, bracket, unit = label(column).partition(" (")
-    return f"{name} {tick(column, value)}" + (f" {unit.removesuffix(')')}" if bracket else "")
+    return f"{name} {style.number(value, column=column)}" + (f" {unit.removesuffix(')')}" if bracket else "")
 
 
 def sweep(found: Sweep, value: str = "algbw") -> Figure:
@@ -120,7 +105,8 @@ def sweep(found: Sweep, value: str = "algbw") -> Figure:
     found : Sweep
         What to draw.
     value : str
-        ``time``, ``algbw``, ``busbw`` or a column of numbers.
+        ``time``, ``algbw``, ``busbw`` or a column of numbers; ``terms`` for times as bars of what takes them,
+        where the rows say that by link class.
 
     Returns
     -------
@@ -138,22 +124,29 @@ def sweep(found: Sweep, value: str = "algbw") -> Figure:
     >>> found = bs.sweep("dgx1-v100", "allreduce", ["1MiB", "1GiB"], {"nvlink lanes": [1, 2]}, algorithms=["ring"])
     >>> picture = bs.plot.sweep(found, "time_s")
     """
-    column = style.MEASURES[value].column if value in style.MEASURES else value
+    asked = "time" if value == "terms" and found.classes else value
+    column = style.MEASURES[asked].column if asked in style.MEASURES else asked
     rows = found.rows()
     if column not in rows[0] or not any(isinstance(row[column], (int, float)) for row in rows):
-        raise InputError(f"{value!r} is no column of numbers here; draw one of {', '.join(style.MEASURES)}")
+        known = ", ".join(style.MEASURES)
+        raise InputError(f"{value!r} is no column of numbers here; draw one of {known}, or terms of a preset")
     along = found.varying()
     if not along:
         raise InputError("one point is no picture; vary something, or give several sizes")
     if len(along) > 3:
         raise InputError(f"{len(along)} things vary ({', '.join(along)}); a picture holds three, so fix one")
-    table = Table(rows, column, found.collective)
+    table, (title, note) = Table(rows, column, found.collective), _title(found)
     (across, down, panel), drawn_as_lines = _arranged(table, along)
-    if not drawn_as_lines:
-        return _maps(table, across, str(down), panel, _title(found))
-    if not table.numeric(across):
-        return _bars(table, across, _title(found))
-    return _lines(table, across, down, panel, _title(found))
+    few = len(rows) <= _MOST_BARS and len(table.values(across)) < 3
+    if value == "terms" or (drawn_as_lines and (few or not table.numeric(across))):
+        drawn = _bars(table, along, found.classes if value == "terms" else ())
+    elif drawn_as_lines:
+        drawn = _lines(table, across, down, panel)
+    else:
+        drawn = _maps(table, across, str(down), panel)
+    title += f"; {len(found.failed)} of {len(rows)} points without an answer" * bool(found.failed)
+    style.title(drawn, title, drawn.get_figwidth(), note=note)
+    return drawn
 
 
 def _arranged(table: Table, along: list[str]) -> tuple[tuple[str, str | None, str | None], bool]:
@@ -178,66 +171,60 @@ def _arranged(table: Table, along: list[str]) -> tuple[tuple[str, str | None, st
     return (across, next(name for name in rest if name != across), panel), False
 
 
-def _title(found: Sweep) -> str:
-    """Collective, machine, and of size, nodes, rates, algorithm and model what is the same at every point."""
+def _title(found: Sweep) -> tuple[str, str]:
+    """Collective, machine, size, ranks; and rates, algorithm, model: what is the same at every point."""
     rows, varying = found.rows(), found.varying()
     name = PurePath(found.machine).name if found.machine.endswith(_FILES) else found.machine
     nodes = 1 if "nodes" in varying else found.base.nodes
     words = [f"{found.collective} on {style.machine_words(name, found.base.edits, nodes)}"]
-    sizes = {row["size_bytes"] for row in rows}
-    if len(sizes) == 1:
-        words.append(format_size(sizes.pop()))
-    ranks = {row["ranks"] for row in rows if row["ranks"] is not None}
-    if len(ranks) == 1:
-        words.append(f"{ranks.pop()} ranks")
+    sizes, ranks, asked = (_same(row[key] for row in rows) for key in ("size_bytes", "ranks", "asked"))
+    words += [format_size(size) for size in sizes if len(sizes) == 1]
+    words += [f"{count} ranks" for count in ranks if len(ranks) == 1]
+    notes = list[str]()
     tables = _same(row["rates"] for row in rows if not row["reason"])
-    if len(tables) > 1 and "rates" not in varying:
-        at = {table: _same(row["asked"] for row in rows if row["rates"] == table) for table in tables}
-        words += [f"{table} rates ({', '.join(names)})" for table, names in at.items()]
-    elif tables and "rates" not in varying:
-        words.append(f"{', '.join(tables)} rates")
-    asked = {row["asked"] for row in rows}
-    if len(asked) == 1:
-        words += [f"{name} algorithm" if name == "best" else name for name in asked]
-    words.append("model " + ", ".join(_same(row["model"] for row in rows)))
-    return ", ".join(words)
+    for held in tables if "rates" not in varying else ():
+        names = ", ".join(_same(row["asked"] for row in rows if row["rates"] == held))
+        notes.append(f"{held} rates" + f" ({names})" * (len(tables) > 1))
+    notes += [f"{name} algorithm" if name == "best" else name for name in asked if len(asked) == 1]
+    notes.append("model " + ", ".join(_same(row["model"] for row in rows)))
+    return ", ".join(words), "; ".join(notes)
 
 
-def _same(values: Any) -> list[str]:
+def _same(values: Any) -> list[Any]:
     return [value for value in dict.fromkeys(values) if value]
 
 
-def _panels(
-    table: Table, panel: str | None, inches: Callable[[int, int], tuple[float, float]]
-) -> tuple[Figure, list[tuple[Axes, Table]]]:
-    """A figure with axes for each value of `panel`, and the rows that go there; inches: of rows and columns of them."""
+def _panels(table: Table, panel: str | None, inches: tuple[float, float]) -> tuple[Figure, list[tuple[Axes, Table]]]:
+    """A figure with axes for each value of `panel`, and the rows that go there; inches: of one of them."""
     values = table.values(panel) if panel else [None]
     if len(values) > _MOST_PANELS:
         raise InputError(f"{len(values)} panels for {panel} are too many (at most {_MOST_PANELS})")
     wide = min(3, len(values))
     tall = math.ceil(len(values) / wide)
-    drawn, parts = style.canvas(*inches(wide, tall)), []
+    drawn, parts = style.canvas(min(_WIDEST, wide * inches[0]), min(_WIDEST, tall * inches[1])), []
     for number, value in enumerate(values):
         axes = drawn.add_subplot(tall, wide, number + 1)
         if panel:
-            named = entry(panel, value) if isinstance(value, (int, float)) else f"{label(panel)}: {tick(panel, value)}"
+            named = (
+                entry(panel, value)
+                if isinstance(value, (int, float))
+                else f"{label(panel)}: {style.number(value, column=panel)}"
+            )
             axes.set_title(named, fontsize=9, loc="left")
         parts.append((axes, table.part(panel, value)))
     return drawn, parts
 
 
-def _lines(table: Table, across: str, down: str | None, panel: str | None, title: str) -> Figure:
+def _lines(table: Table, across: str, down: str | None, panel: str | None) -> Figure:
     """A line for each value of `down` along `across`, and a panel for each value of `panel`, all to one scale."""
-    drawn, parts = _panels(
-        table, panel, lambda wide, tall: (8.5, 5.0) if wide == 1 else (4.2 * wide + 1.8, 3.4 * tall + 0.6)
-    )
+    drawn, parts = _panels(table, panel, (4.8, 3.7) if panel else (8.5, 5.0))
     series = table.values(down) if down else [None]
     handles: dict[str, Artist] = {}
     for axes, part in parts:
         style.lighten(axes)
         _panel(axes, part, across, down, series)
-        style.number_axis(axes, table.values(across), sizes=across == "size_bytes")
-        style.value_axis(axes, table.reach(), times=table.value == "time_s")
+        style.number_axis(axes, table.values(across), across)
+        style.value_axis(axes, table.reach(), table.value)
         axes.set(xlabel=label(across), ylabel=label(table.value))
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(name, handle)
@@ -247,19 +234,16 @@ def _lines(table: Table, across: str, down: str | None, panel: str | None, title
         corner = drawn.axes[min(3, len(parts)) - 1]
         kind = label(down) if down else None
         style.legend(corner, [handles[name] for name in names], names, title=kind, title_fontsize=8, alignment="left")
-    lost = sum(row[table.value] is None for row in table.rows)
-    words = f"{title}; {lost} of {len(table.rows)} points without an answer" if lost else title
-    style.title(drawn, words, drawn.get_figwidth())
     return drawn
 
 
-def _panel(axes: Axes, table: Table, across: str, down: str | None, series: list[object]) -> None:
+def _panel(axes: Axes, table: Table, across: str, down: str | None, series: list[Any]) -> None:
     bounds: dict[tuple[tuple[float, float | None], ...], list[tuple[str, object]]] = {}
     for place, value in enumerate(series):
         rows = sorted(table.part(down, value).rows, key=lambda row: row[across])
         at = [row[across] for row in rows]
         answers = [math.nan if row[table.value] is None else row[table.value] for row in rows]
-        name = entry(down, value) if down else label(table.value).partition(" (")[0]
+        name = style.number(value, column=down) if down else label(table.value).partition(" (")[0]
         dashes = style.DASHES[place // len(style.COLOURS)]
         axes.plot(at, answers, linestyle=dashes, markersize=4, linewidth=1.6, label=name, **style.look(place))
         limits = tuple((row[across], table.limit(row)) for row in rows if table.limit(row) is not None)
@@ -273,43 +257,38 @@ def _panel(axes: Axes, table: Table, across: str, down: str | None, series: list
         axes.plot(*zip(*points, strict=True), color=colour, linestyle="--", linewidth=1.0, label=name)
 
 
-def _bars(table: Table, along: str, title: str) -> Figure:
-    """A bar for each value of one category, its number at the end, and a mark for the bound."""
-    from matplotlib.lines import Line2D
-
-    rows = table.rows
+def _bars(table: Table, along: Sequence[str], classes: Sequence[str]) -> Figure:
+    """A bar and a number for each point, a mark for the bound; classes: what the value consists of."""
+    rows, column = table.rows, table.value
     drawn, axes = style.figure(8.5, max(2.2, 1.3 + 0.34 * len(rows)))
-    marked = False
+    ends = dict.fromkeys((place for place, row in enumerate(rows) if row[column] is not None), 0.0)
+    for number, name in enumerate(classes or [column]):
+        look: dict[str, Any] = {"color": style.COLOURS[number], "hatch": style.HATCHES[number], "edgecolor": "white"}
+        widths = [rows[place][name] for place in ends]
+        axes.barh([*ends], widths, height=0.7, left=[*ends.values()], label=label(name), **look)
+        ends = {place: end + width for (place, end), width in zip(ends.items(), widths, strict=True)}
     for place, row in enumerate(rows):
-        value, limit = row[table.value], table.limit(row)
-        if value is None:
-            style.beside(axes, "no answer", (0, place), (3, 0), va="center", fontsize=8, color="#555555")
-        else:
-            axes.barh(place, value, height=0.7, color=style.COLOURS[0])
-            style.beside(
-                axes, f"{value:.4g}", (value, place), (-4, 0), va="center", ha="right", fontsize=8, color="white"
-            )
-        if limit is not None:
-            axes.vlines(limit, place - 0.42, place + 0.42, color="#000000", linestyle="--", linewidth=1.2)
-            marked = True
-    style.row_axis(axes, [tick(along, row[along]) for row in rows])
-    axes.set(xlim=(0, 1.05 * max(table.reach())), xlabel=table.unit, ylabel=label(along))
-    if marked:
-        style.legend(axes, handles=[Line2D([], [], color="#000000", linestyle="--", linewidth=1.2, label=_BOUND)])
-    style.title(axes, title, 7.5)
+        words = style.number(row[column], column=column) if place in ends else "no answer"
+        style.beside(axes, words, (ends.get(place, 0), place), (3, 0), va="center", color="#555555")
+    limits = [(limit, place) for place, row in enumerate(rows) if (limit := table.limit(row)) is not None]
+    if limits:
+        at, middle = np.array(limits).T
+        axes.vlines(at, middle - 0.42, middle + 0.42, color="#000000", linestyle="--", label=_BOUND)
+    if classes or limits:
+        style.legend(axes)
+    style.row_axis(axes, [", ".join(entry(name, row[name]) for name in along) for row in rows])
+    axes.set(xlim=(0, 1.12 * max(table.reach())), xlabel=label(column))
+    axes.xaxis.set_major_formatter(partial(style.number, column=column))
     return drawn
 
 
-def _maps(table: Table, across: str, down: str, panel: str | None, title: str) -> Figure:
+def _maps(table: Table, across: str, down: str, panel: str | None) -> Figure:
     """A column of cells for each value of `across`, a row for each of `down`, the numbers written into them."""
-    import numpy as np
     from matplotlib.ticker import LogLocator
 
     columns, lines, answers = table.values(across), table.values(down), table.answers()
     each = max(4.5, 0.75 * len(columns) + 2.2), max(2.4, 0.45 * len(lines) + 1.6)
-    drawn, parts = _panels(
-        table, panel, lambda wide, tall: (min(_WIDEST, each[0] * wide), min(_WIDEST, each[1] * tall))
-    )
+    drawn, parts = _panels(table, panel, each)
     low, high = min(answers), max(answers)
     powers = low > 0 and high / low > _WIDE
     norm = style.colour_scale(low, high, powers=powers)
@@ -325,17 +304,19 @@ def _maps(table: Table, across: str, down: str, panel: str | None, title: str) -
         image = axes.imshow(grid, aspect="auto", cmap="cividis", norm=norm)
         for y, x in np.argwhere(~np.isnan(grid)) if grid.size <= _MOST_NUMBERS else ():
             shade = "white" if norm(grid[y, x]) < 0.55 else "black"
-            axes.text(x, y, f"{grid[y, x]:.3g}", ha="center", va="center", fontsize=7, color=shade)
-        names = [tick(across, value) for value in columns]
+            words = style.number(grid[y, x], column=table.value)
+            axes.text(x, y, words, ha="center", va="center", fontsize=7, color=shade)
+        names = [style.number(value, column=across) for value in columns]
         axes.set_xticks(range(len(columns)), names, rotation=30, ha="right", fontsize=8)
-        axes.set_yticks(range(len(lines)), [tick(down, value) for value in lines], fontsize=8)
+        axes.set_yticks(range(len(lines)), [style.number(value, column=down) for value in lines], fontsize=8)
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
         axes.set(xlabel=label(across), ylabel=label(down))
-    bar = drawn.colorbar(image, ax=drawn.axes, label=table.unit, format=lambda value, _: f"{value:.4g}")
+    bar = drawn.colorbar(
+        image, ax=drawn.axes, label=label(table.value), format=partial(style.number, column=table.value)
+    )
     if powers:
         # Not as powers of ten, of which there is but one or two.
         bar.set_ticks(LogLocator(subs=(1, 2, 5)))
         bar.minorticks_off()
-    style.title(drawn, title, drawn.get_figwidth())
     return drawn

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,33 +71,31 @@ def gantt(timeline: Timeline, most_links: int = MOST_LINKS) -> Figure:
     others = [use for use in ordered if use not in path][: most_links - len(path)]
     uses = [*path, *others]
     spans = timeline.spans([use.resource for use in uses])
-    # Units per second that suit the axis.
-    units = (("s", 1.0), ("ms", 1e3), ("us", 1e6), ("ns", 1e9))
-    unit, scale = next((entry for entry in units if timeline.time_s * entry[1] >= 1), units[-1])
     hidden = len(timeline.uses) - len(uses)
     drawn, axes = style.figure(_WIDTH, max(2.5, 1.7 + 0.24 * (len(uses) + bool(hidden))))
     if int(np.bincount(spans.row, minlength=1).max()) > _MOST_BARS:
-        _band(axes, timeline, spans, len(uses), scale)
+        _band(axes, timeline, spans, len(uses))
     else:
-        _bars(axes, spans, scale)
+        _bars(axes, spans)
     # The end, and the time that the loads of the links need.
     early = timeline.bound_s < 0.2 * timeline.time_s
     for seconds, label, line, side in (
         (timeline.bound_s, "needed by loads", "--", "left" if early else "right"),
         (timeline.time_s, "end", "-", "left"),
     ):
-        axes.axvline(seconds * scale, color="#555555", linewidth=0.9, linestyle=line)
+        axes.axvline(seconds, color="#555555", linewidth=0.9, linestyle=line)
         place = {"xycoords": ("data", "axes fraction"), "ha": side, "va": "bottom"}
-        style.beside(axes, label, (seconds * scale, 1.0), (2 if side == "left" else -2, 0), color="#555555", **place)
+        style.beside(axes, label, (seconds, 1.0), (2 if side == "left" else -2, 0), color="#555555", **place)
     _link_rows(axes, uses, hidden)
-    axes.set(xlim=(0, timeline.time_s * 1.02 * scale), xlabel=f"time ({unit})")
-    words = _title(timeline)
+    axes.set(xlim=(0, 1.02 * timeline.time_s), xlabel="time")
+    axes.xaxis.set_major_formatter(partial(style.number, column="time_s"))
+    notes = list[str]()
     if path and others:
         axes.axhline(len(path) - 0.5, color="#555555", linewidth=0.9)
-        words += "; above the line the critical path, below it the busiest other links"
+        notes.append("above the line the critical path, below it the busiest other links")
     if timeline.recorded_pieces < timeline.pieces:
-        words += f"; drawn are the first {timeline.recorded_pieces:,} of {timeline.pieces:,} pieces"
-    style.title(axes, words, _WIDTH, 9, pad=14)
+        notes.append(f"drawn are the first {timeline.recorded_pieces:,} of {timeline.pieces:,} pieces")
+    style.title(axes, _title(timeline), _WIDTH, 9, pad=14, note="; ".join(notes))
     return drawn
 
 
@@ -106,7 +105,7 @@ def _link_rows(axes: Axes, uses: list[Use], hidden: int) -> None:
     style.row_axis(axes, names, 7)
 
 
-def _bars(axes: Axes, spans: Spans, scale: float) -> None:
+def _bars(axes: Axes, spans: Spans) -> None:
     """A bar for each piece, in the colour of its chunk; in one colour where there are too many chunks."""
     from matplotlib.collections import PolyCollection
     from matplotlib.patches import Patch
@@ -119,7 +118,7 @@ def _bars(axes: Axes, spans: Spans, scale: float) -> None:
     handles = []
     for place, (mine, name) in enumerate(groups):
         colour, hatch = style.COLOURS[place % len(style.COLOURS)], _HATCHES[place // len(style.COLOURS)]
-        left, right, row = spans.start[mine] * scale, spans.end[mine] * scale, spans.row[mine]
+        left, right, row = spans.start[mine], spans.end[mine], spans.row[mine]
         corners = ((left, row - 0.4), (right, row - 0.4), (right, row + 0.4), (left, row + 0.4))
         bars = list(np.stack([np.stack(corner, -1) for corner in corners], 1))
         look: dict[str, Any] = {"facecolor": colour, "hatch": hatch, "edgecolor": "white"}
@@ -129,10 +128,10 @@ def _bars(axes: Axes, spans: Spans, scale: float) -> None:
         style.legend(axes, handles=handles, fontsize=7, bbox_to_anchor=(1.01, 1.0))
 
 
-def _band(axes: Axes, timeline: Timeline, spans: Spans, rows: int, scale: float) -> None:
+def _band(axes: Axes, timeline: Timeline, spans: Spans, rows: int) -> None:
     """A row of cells for each link: the share of each stretch of time in which it was busy."""
     shares = busy_shares(spans, rows, timeline.time_s, _BINS)
-    edges = np.linspace(0, timeline.time_s * scale, _BINS + 1)
+    edges = np.linspace(0, timeline.time_s, _BINS + 1)
     # Gaps between the rows, so that they read as bands.
     bottoms = np.arange(rows)[:, None] + np.array([-0.4, 0.4])
     padded = np.insert(shares, range(1, rows), np.nan, axis=0)

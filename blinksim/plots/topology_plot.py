@@ -44,7 +44,8 @@ def topology(machine: MachineLike, bound: BoundResult | None = None, before: Top
         A name of the catalogue, a machine file, or a topology. Of a machine that is named, the default members and
         links are drawn.
     bound : BoundResult, optional
-        What its certificate cuts apart is shaded, and the links between the parts drawn dashed in orange.
+        What its certificate cuts apart is shaded, and the links between the parts drawn dashed in orange,
+        unless it cuts all ranks apart.
 
     before : Topology, optional
         The machine without its edits. Links that are gone are drawn dashed in red, links that carry less in red with
@@ -80,6 +81,8 @@ def topology(machine: MachineLike, bound: BoundResult | None = None, before: Top
     drawn, axes = style.figure(width, max(2.2, scale * (high_y - low_y)) + 1.3)
     bare(axes, shown)
     parts, words = _parts(machine, bound) if bound is not None else ([], "")
+    # If all ranks are apart, every link crosses, and marks would tell nothing.
+    parts = [] if len(parts) == machine.ranks else parts
     _shade(axes, machine, shown.places, parts)
     cut = {name: number for number, part in enumerate(parts) for name in part}
     _links(axes, shown, machine, cut, changed)
@@ -88,7 +91,7 @@ def topology(machine: MachineLike, bound: BoundResult | None = None, before: Top
     if bound is not None:
         lines.append(f"{bound.collective} at most {in_GBps(bound.rate):.4g} GB/s algbw ({bound.scope})")
     lines = [style.wrapped(line, width - 0.6) for line in lines]
-    lines += style.wrapped(f"shaded: {words}", width - 0.6).split("\n")[:3] if words else []
+    lines += style.wrapped("shaded: " * bool(parts) + words, width - 0.6).split("\n")[:3] if words else []
     axes.set_title("\n".join(lines), loc="left", fontsize=9)
     return drawn
 

@@ -51,7 +51,7 @@ def curves(found: Facts) -> Figure:
                   label=f"measured: {name}{' (bytes)' if small else ''}")  # fmt: skip
     axes.set_xlabel("size")
     axes.set_ylabel("busbw in GB/s")
-    number_axis(axes, sizes, sizes=True)
+    number_axis(axes, sizes)
     axes.set_ylim(bottom=0)
     of = f", {found['measured']['gpus']} GPUs measured" if cells and found["measured"]["gpus"] != found["gpus"] else ""
     axes.set_title(f"allreduce on {found['gpus']} GPUs of {found['name']}{of}", fontsize=10, loc="left")

@@ -11,6 +11,7 @@ import pytest
 from canvas import outside, texts
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 
 import blinksim as bs
 from blinksim import plots
@@ -20,6 +21,7 @@ from blinksim.cli.main import run
 from blinksim.errors import InputError
 from blinksim.plots.style import machine_words
 from blinksim.question import Question
+from blinksim.units import format_size, format_time
 
 BOUND = "bound on the rate"
 EDITS = "edit=none;without gpu0-gpu3;without gpu9"
@@ -91,12 +93,64 @@ def test_two_categories_are_a_heat_map() -> None:
 
 
 def test_a_category_and_a_size_are_lines_with_gaps() -> None:
-    found = sweep("dgx1-v100", "allreduce", ["1MiB", "16MiB"], [EDITS])
+    found = sweep("dgx1-v100", "allreduce", ["1MiB", "4MiB", "16MiB"], [EDITS])
     drawn = plots.sweep(found)
     lines = named(drawn.axes[0])
     assert list(lines) == ["none", "without gpu0-gpu3", "without gpu9"]
     assert np.isnan([y for _, y in points(lines["without gpu9"])]).all()
-    assert "2 of 6 points without an answer" in " ".join(texts(drawn).split())
+    assert "3 of 9 points without an answer" in " ".join(texts(drawn).split())
+
+
+def bars(axes: Axes) -> dict[str, float]:
+    """Where the bars of each row end, by its name; a row may consist of several."""
+    ends = dict[float, float]()
+    for patch in axes.patches:
+        assert isinstance(patch, Rectangle)
+        row = round(patch.get_y() + patch.get_height() / 2)
+        ends[row] = max(ends.get(row, 0.0), patch.get_x() + patch.get_width())
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    return {names[int(row)]: end for row, end in ends.items()}
+
+
+def test_two_points_are_bars() -> None:
+    """Nobody knows what lies between them, so no line joins them."""
+    found = sweep("dgx1-v100", "allreduce", ["64MiB"], ["nvlink lanes=1,2"], algorithms=["ring"])
+    drawn = plots.sweep(found, "time")
+    axes = drawn.axes[0]
+    assert not axes.lines
+    assert bars(axes) == {f"nvlink lanes {row['nvlink_lanes']}": row["time_s"] for row in found.rows()}
+    drawn.draw_without_rendering()
+    assert {label.get_text().partition(" ")[2] for label in axes.get_xticklabels()} == {"s", "us", "ms"}
+    assert {text.get_text() for text in axes.texts} == {format_time(row["time_s"]) for row in found.rows()}
+    four = sweep("dgx1-v100", "allreduce", ["64MiB", "1GiB"], ["nvlink lanes=1,2"], algorithms=["ring"])
+    rows = {f"nvlink lanes {r['nvlink_lanes']}, {format_size(r['size_bytes'])}": r["busbw_GBps"] for r in four.rows()}
+    assert bars(plots.sweep(four, "busbw").axes[0]) == pytest.approx(rows)
+
+
+def test_terms_of_a_preset_are_stacked() -> None:
+    found = sweep("aurora", "allreduce", ["2GB"], ["nodes=1,2,16"], model="aurora-projection-mdfi")
+    drawn = plots.sweep(found, "terms")
+    axes = drawn.axes[0]
+    assert bars(axes) == pytest.approx({f"nodes {row['nodes']}": row["time_s"] for row in found.rows()})
+    assert len(axes.patches) == 3 * 3
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["xe", "mdfi", "slingshot"]
+    # The same height without colours: hatches differ.
+    assert len({patch.get_hatch() for patch in axes.patches}) == 3
+    assert outside(drawn) == []
+    with pytest.raises(InputError, match="terms of a preset"):
+        plots.sweep(nodes(), "terms")
+
+
+def test_large_numbers_are_written_out_and_legends_say_a_name_once() -> None:
+    vary = ["nodes=2,16,1000,10000", "xe bandwidth=15GB/s,53GB/s"]
+    axes = plots.sweep(sweep("aurora", "allreduce", ["2GB"], vary, model="aurora-projection")).axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["2", "16", "1,000", "10,000"]
+    legend = axes.get_legend()
+    assert legend is not None
+    assert legend.get_title().get_text() == "xe bandwidth (GB/s)"
+    assert [text.get_text() for text in legend.get_texts()] == ["15", "53"]
 
 
 def test_one_category_is_bars() -> None:
@@ -119,10 +173,11 @@ def test_a_third_thing_gives_panels_to_one_scale() -> None:
 
 
 def test_titles_say_what_is_the_same_everywhere() -> None:
-    title = texts(plots.sweep(nodes()))
-    assert "allreduce on hgx-h200, 64 MiB, nominal rates, model alpha-beta" in title
-    drawn = plots.compare(compared())
-    assert "allreduce on dgx1-v100: 8 ranks, nvlink, nominal rates, model alpha-beta" in texts(drawn)
+    """The title what is drawn, and a note below how it came about."""
+    told = texts(plots.sweep(nodes())).splitlines()
+    assert {"allreduce on hgx-h200, 64 MiB", "nominal rates; model alpha-beta"} <= {*told}
+    told = texts(plots.compare(compared())).splitlines()
+    assert {"allreduce on dgx1-v100: 8 ranks", "nvlink; nominal rates; model alpha-beta"} <= {*told}
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,8 @@ import blinksim as bs
 from blinksim import plots
 from blinksim.cli.main import run
 from blinksim.errors import InputError
+
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def points(line: Line2D) -> list[tuple[float, float]]:
@@ -80,5 +84,47 @@ def test_the_command_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "<svg" in path.read_text()
     assert run(["measured", "nd-h200-v5", "--plot", str(path)]) == 2
     assert "--force" in capsys.readouterr().err
-    assert run(["measured", "aurora", "--plot", str(tmp_path / "a.svg")]) == 2
-    assert "are not drawn" in capsys.readouterr().err
+    assert run(["measured", "aurora", "--plot", str(tmp_path / "a.svg"), "--plot-y", "time"]) == 0
+    assert "measured and projected" in (tmp_path / "a.svg").read_text()
+
+
+@pytest.mark.parametrize("y", ["time", "algbw"])
+def test_aurora_has_a_row_for_each_point_and_a_marker_for_each_time(y: str) -> None:
+    """Against the golden copy of the published tables."""
+    found = bs.measured("aurora")
+    assert not isinstance(found, bs.PublicMeasurements)
+    drawn = plots.measured(found, y=y)
+    axes = drawn.axes[0]
+    rows = [label.get_text() for label in axes.get_yticklabels()]
+    assert len(rows) == len(set(rows)) == 15
+    shown = {str(line.get_label()): points(line) for line in axes.lines}
+    golden = list(csv.DictReader((GOLDEN / "aurora_all.csv").read_text(encoding="utf-8").splitlines()))
+    for row in golden:
+        nodes, ranks, size = int(row["nodes"]), int(row["ranks_per_node"]), float(row["message_GB"]) * 1e9
+        name = f"{nodes} node{'s' * (nodes > 1)}, {ranks} rank{'s' * (ranks > 1)}{' each' * (nodes > 1)}, "
+        (place,) = (place for place, words in enumerate(rows) if words.startswith(name))
+        preset = "aurora-projection-pcie" if row["equation"] == "eq6" else "aurora-projection"
+        for label, key in (("measured", "experiment_ms"), (preset, "reproduced_ms")):
+            seconds = float(row[key]) / 1e3
+            (drawn_at,) = (x for x, y in shown[label] if y == place)
+            assert drawn_at == pytest.approx(seconds if y == "time" else size / seconds / 1e9, rel=1e-4)
+    assert sum(map(len, shown.values())) == 15 + 15 + 12
+    assert axes.get_xlabel() == ("time" if y == "time" else "algbw (GB/s)")
+    assert outside(drawn) == []
+    with pytest.raises(InputError, match="no alltoall of aurora was published; there are allreduce"):
+        plots.measured(found, "alltoall")
+
+
+@pytest.mark.parametrize("collective", ["allreduce", "allgather"])
+def test_ticks_of_sizes_are_round_and_apart(collective: str) -> None:
+    """Of H100 odd sizes were published too, such as 50163900 bytes and 33554400 for ten GPUs."""
+    found = bs.measured("hgx-h100")
+    assert isinstance(found, bs.PublicMeasurements)
+    drawn = plots.measured(found, collective)
+    drawn.draw_without_rendering()
+    axes = drawn.axes[1]
+    ticks = [int(tick) for tick in axes.get_xticks()]
+    assert len(ticks) >= 5
+    assert all(tick.bit_count() == 1 for tick in ticks)
+    boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))

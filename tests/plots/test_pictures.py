@@ -41,6 +41,20 @@ def test_link_width_is_bandwidth_and_the_cut_is_marked() -> None:
     assert "62.5 GB/s" in axes.get_title(loc="left")
 
 
+def test_a_bound_that_cuts_all_ranks_apart_marks_no_link() -> None:
+    """Every link of a DGX-1V then crosses; a legend of what is not drawn would say nothing."""
+    machine = bs.load("dgx1-v100").select()
+    drawn, plain = plots.topology(machine, bs.bound(machine, "allreduce")), plots.topology(machine)
+    axes = drawn.axes[0]
+    assert "all 8 ranks" in axes.get_title(loc="left")
+    assert "shaded" not in axes.get_title(loc="left")
+    looks = [[(line.get_color(), line.get_linestyle()) for line in one.axes[0].lines] for one in (drawn, plain)]
+    assert looks[0] == looks[1]
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["nvlink, 25 to 50 GB/s each way"]
+
+
 @pytest.mark.parametrize(
     ("machine", "nodes"), [("aurora", 1), ("hgx-h200", 2), ("p3.16xlarge", 1), ("fattree:4x4", 1), ("torus:3x3", 1)]
 )

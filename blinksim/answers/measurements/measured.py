@@ -11,7 +11,7 @@ from blinksim.errors import InputError
 from blinksim.formats.shipped.machine_names import catalogue_file
 from blinksim.results import Result, keyed, total
 from blinksim.textio.text_files import read_rows
-from blinksim.textio.text_table import table
+from blinksim.textio.text_table import count, table
 from blinksim.timing.measured import library_rates, public_tables
 from blinksim.timing.projection import equations, load_preset
 from blinksim.units import format_size, parse_size
@@ -43,6 +43,11 @@ class ProjectedCell:
     efficiency_pct: str
     flags: tuple[str, ...]
     note: str
+
+    @property
+    def place(self) -> str:
+        """Such as ``2 nodes, 12 ranks each``."""
+        return f"{count(self.nodes, 'node')}, {count(self.ranks_per_node, 'rank')}{' each' * (self.nodes > 1)}"
 
     @property
     def time_ms(self) -> float:
@@ -102,7 +107,7 @@ class Measured(Result):
         """One row per cell; times in milliseconds, as published."""
         keys = "table nodes ranks_per_node size_bytes=size model=preset model_ms=time_ms published_model_ms=model_ms"
         keys += " measured_ms efficiency_pct=reached_pct published_efficiency_pct=efficiency_pct note"
-        return [keyed(found, keys) for found in self.cells]
+        return [keyed(found, f"{keys} collective", collective="allreduce") for found in self.cells]
 
     def to_dict(self) -> dict[str, Any]:
         """The rows and their source."""
