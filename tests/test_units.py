@@ -15,6 +15,7 @@ from blinksim.units import (
     exact_GBps,
     format_rate,
     format_size,
+    format_size_about,
     format_time,
     parse_exact,
     parse_rate,
@@ -257,3 +258,26 @@ def test_what_is_no_size_is_refused_in_a_line(given: Any) -> None:
     with pytest.raises(InputError) as refused:
         size_of(given)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (445746 * 2**10, "435 MiB"),
+        (2**26, "64 MiB"),
+        (875 * 10**6, "875 MB"),
+        (2 * 10**9, "2 GB"),
+        (33554400, "32 MiB"),
+        (1023, "1023 B"),
+        (162_000, "162 kB"),
+    ],
+)
+def test_sizes_in_sentences_are_exact_or_short(size: int, text: str) -> None:
+    assert format_size_about(size) == text
+
+
+@given(st.integers(1, 2**50))
+def test_sizes_in_sentences_are_near_and_never_longer_than_exact_ones(size: int) -> None:
+    text = format_size_about(size)
+    assert len(text) <= len(format_size(size))
+    assert float(parse_rate(f"{text}/s")) == pytest.approx(size, rel=0.006)

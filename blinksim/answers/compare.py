@@ -200,7 +200,7 @@ class Comparison(Result):
         for projections in self.projections:
             made, least = self.made.get(projections[0].size), _least(projections)
             leader = min(projections[0], made or projections[0], key=lambda one: one.time_s)
-            cells = {"size": format_size(leader.size), "best time": format_time(leader.time_s)}
+            cells = {"size": format_size_about(leader.size), "best time": format_time(leader.time_s)}
             if bounded:
                 reached = f"{100 * least / leader.time_s:.0f} %" if least else ""
                 cells |= {"at least": format_time(least) if least else "", "reached": reached}
@@ -220,7 +220,7 @@ class Comparison(Result):
         head = ("size", f"with {self.answers[0].library}", SHARE, "could take", "by", "cannot take less", "busbw")
         rows = [
             (
-                format_size(one.size),
+                format_size_about(one.size),
                 format_time(one.time_s),
                 f"{format_time(one.low_s)} to {format_time(one.high_s)}",
                 "-" if one.could is None else format_time(one.could.best.time_s),

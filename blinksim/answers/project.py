@@ -26,7 +26,7 @@ from blinksim.timing.library_model import Library
 from blinksim.timing.measured_constants import uncovered
 from blinksim.timing.projection_result import Ceiling, LeastTime, Projection, labelled
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
-from blinksim.units import format_rate, format_size, format_time, size_of
+from blinksim.units import format_rate, format_size_about, format_time, size_of
 
 # Nobody measured the job, nor anything like it.
 _UNKNOWN = ("predicted", "links")
@@ -116,7 +116,7 @@ class Answer(Projection):
         nodes = self.details["nodes"]
         where = f"{len(self.members)} GPUs of {f'{nodes} x ' if nodes > 1 else ''}{self.machine}"
         return (
-            f"{self.collective} of {format_size(self.size)} on {where}: {format_time(self.time_s)} with "
+            f"{self.collective} of {format_size_about(self.size)} on {where}: {format_time(self.time_s)} with "
             f"{self.library}, busbw {format_rate(self.busbw)}"
         )
 
@@ -124,7 +124,7 @@ class Answer(Projection):
         """The three figures at this size in one line."""
         could = "" if self.could is None else f", could take {format_time(self.could.best.time_s)}"
         least = "" if self.least is None else f", cannot take less than {format_time(self.least.time_s)}"
-        return f"{format_size(self.size)} takes {format_time(self.time_s)} with {self.library}{could}{least}"
+        return f"{format_size_about(self.size)} takes {format_time(self.time_s)} with {self.library}{could}{least}"
 
     def text(self) -> str:
         """The three figures, where the first comes from, and what limits: at most nine lines."""

@@ -14,7 +14,7 @@ from blinksim.cli.options import collective_of, command_line, question_of, typed
 from blinksim.cli.terminal import Working, answer, csv_text, drawn, note, written
 from blinksim.errors import InfeasibleError
 from blinksim.textio.text_table import count, table
-from blinksim.units import format_size, format_time, parse_sizes
+from blinksim.units import format_size_about, format_time, parse_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -180,7 +180,7 @@ def _cell(column: str, value: float | str) -> str:
     if isinstance(value, str):
         return value
     if column == "size_bytes":
-        return format_size(value)
+        return format_size_about(value)
     if column.endswith("_s") and isinstance(value, float):
         return format_time(value)
     return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -137,11 +137,11 @@ def with_least_time(part: Topology, projection: Projection) -> Projection:
     if projection.model not in ON_LINKS or part.ranks > _MOST_RANKS or projection.size < 1 or projection.bound is None:
         return projection
     least = least_time_of(part, projection.collective, projection.size, projection.bound, projection.grants)
-    missing = least.time_s - projection.time_s
-    terms = projection.terms
-    if missing > 0:
-        terms = (*terms, Term(_WAITS, missing, "alpha"))
-    return replace(projection, least=least, terms=terms)
+    missing = max(0.0, least.time_s - projection.time_s)
+    terms = [*projection.terms, Term(_WAITS, missing, "alpha")]
+    if missing < 1e-9 * least.time_s:  # but rounding
+        terms[-2:] = [replace(terms[-2], time_s=terms[-2].time_s + missing)]
+    return replace(projection, least=least, terms=tuple(terms))
 
 
 def least_time_of(

@@ -11,7 +11,7 @@ from blinksim.bounds.bound_result import BY_SUMS
 from blinksim.collective import Collective, busbw_factor
 from blinksim.results import Rates, Result, Term, keyed, paragraph
 from blinksim.textio.text_table import count, names, table
-from blinksim.units import exact_GBps, format_rate, format_size, format_time, in_GBps
+from blinksim.units import exact_GBps, format_rate, format_size, format_size_about, format_time, in_GBps
 
 
 @dataclass(frozen=True)
@@ -199,10 +199,9 @@ class Projection(Rates, Result):
 
     def sentence(self, how: str = "") -> str:
         """The answer in one line. how: the reservation under which the time holds."""
-        return (
-            f"{self.collective} of {format_size(self.size)} on {self.machine} takes {format_time(self.time_s)}{how}: "
-            f"algbw {format_rate(self.algbw)}, busbw {format_rate(self.busbw)} ({self.algorithm}, {self.model})"
-        )
+        what = f"{self.collective} of {format_size_about(self.size)} on {self.machine}"
+        rates = f"algbw {format_rate(self.algbw)}, busbw {format_rate(self.busbw)}"
+        return f"{what} takes {format_time(self.time_s)}{how}: {rates} ({self.algorithm}, {self.model})"
 
     def text(self) -> str:
         """The sentence, the terms as a table, and what else is known."""

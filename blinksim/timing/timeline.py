@@ -20,7 +20,7 @@ from blinksim.textio.text_table import count
 from blinksim.timing.evaluation import evaluated
 from blinksim.timing.event_graph import Run, ScheduleGraph, Ticks, Work
 from blinksim.timing.simulation_options import Options
-from blinksim.units import format_rate, format_size, format_time
+from blinksim.units import format_rate, format_size, format_size_about, format_time
 
 Whole = npt.NDArray[np.int64]
 Real = npt.NDArray[np.float64]
@@ -392,10 +392,9 @@ class Timeline(Rates, Result):
     def sentence(self) -> str:
         """The answer in one line."""
         schedule = self.schedule
-        return (
-            f"{schedule.collective} of {format_size(self.size)} on {schedule.topology.name} by {schedule.algorithm} "
-            f"takes {format_time(self.time_s)}: algbw {format_rate(self.algbw)}, busbw {format_rate(self.busbw)}"
-        )
+        what = f"{schedule.collective} of {format_size_about(self.size)} on {schedule.topology.name}"
+        rates = f"algbw {format_rate(self.algbw)}, busbw {format_rate(self.busbw)}"
+        return f"{what} by {schedule.algorithm} takes {format_time(self.time_s)}: {rates}"
 
     def __repr__(self) -> str:
         over = self.time_s / self.bound_s - 1 if self.bound_s else 0.0

@@ -179,3 +179,17 @@ def test_a_sweep_shows_nothing_above_its_bound() -> None:
     assert all(0 < row["of_bound"] <= 1 for row in found.rows())
     assumed = {row["bound_assumes"] for row in found.rows() if row["asked"] == "nccl"}
     assert all(text.startswith(REDUCING_SWITCHES) for text in assumed)
+
+
+@pytest.mark.parametrize("machine", ["p5en.48xlarge", "hgx-h100", "dgx1-v100"])
+def test_no_term_is_rounding_and_no_time_is_below_the_least(machine: str) -> None:
+    """Direct exchange attains the bound there, so its sums differ from the least time by rounding alone."""
+    seen = 0
+    for nodes, size in ((2, 2**28), (4, 2**20)):
+        found = bs.project(bs.load(machine, nodes=nodes), "alltoall", size, algorithm="direct", model="alpha-beta")
+        assert found.least is not None
+        assert found.time_s >= found.least.time_s * (1 - 1e-12)
+        assert found.time_s == sum(term.time_s for term in found.terms)
+        assert all(term.time_s > 1e-9 * found.time_s for term in found.terms)
+        seen += found.time_s < found.least.time_s * (1 + 1e-9)
+    assert machine != "p5en.48xlarge" or seen
