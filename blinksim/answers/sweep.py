@@ -422,7 +422,8 @@ def sweep(
     lengths = sizes_of(sizes)
     pool.check(workers, cluster)
     along = axes(vary)
-    models.check(model, (*models.schedule_models(), *models.preset_names()))
+    if not models.times_schedules(model):
+        models.check(model, (*models.schedule_models(), *models.preset_names()))
     timing = models.model(model)
     names = _algorithms(algorithms, wanted, timing)
     outside = digests(names, model, alone=workers == 1 and cluster is None and journal is None)

@@ -7,7 +7,6 @@ from fractions import Fraction
 import pytest
 
 from blinksim.answers.advise import NvlsGain, advise, nvls_gain
-from blinksim.answers.compare import compare
 from blinksim.answers.logs.expectation import Expectation, part_and_whole
 from blinksim.answers.place import place
 from blinksim.cli.main import run
@@ -88,19 +87,3 @@ def test_place_ranks_with_what_switches_add(capsys: pytest.CaptureFixture[str]) 
     assert "GB/s, switches add" in capsys.readouterr().out
     assert run(["place", "hgx-h200", "7", "--top", "1", "--without-in-network"]) == 0
     assert "switches add" not in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_compare_says_from_where_on() -> None:
-    machine = load("hgx-h200", rates="measured")
-    found = compare(machine, "allreduce", "1MiB:1GiB:x4", ["ring", "double_binary"])
-    assert "NCCL's NVLS is quicker from 16 MiB on: 266.8 GB/s at 1 GiB (name nvls to see all)" in found.text()
-    named = compare(machine, "allreduce", "1MiB,1GiB", ["ring", "nvls"])
-    assert named.best()[-1].algorithm == "nvls"
-    assert named.best()[-1].algbw_GBps == pytest.approx(266.8, rel=1e-3)
-    for quiet in (
-        named,
-        compare(machine, "allgather", "1GiB", ["ring"]),
-        compare("hgx-h200", "allreduce", "1GiB", ["ring"]),
-    ):
-        assert "switches add" not in quiet.text()

@@ -59,7 +59,9 @@ def test_the_python_of_an_export_can_be_typed(capsys: pytest.CaptureFixture[str]
         ),
         ("project aurora allreduce 2GB --nodes 4 --model projection", ["--nodes", "4", "--model", "projection"]),
         pytest.param(
-            "project switch:4 allreduce 64KiB", ["synth", "switch:4", "--size", "64KiB"], marks=pytest.mark.slow
+            "project switch:4 allreduce 64KiB --algorithm best",
+            ["synth", "switch:4", "--size", "64KiB"],
+            marks=pytest.mark.slow,
         ),
         ("bound switch:3 allgather --size 64KiB", ["synth", "switch:3", "--size", "64KiB"]),
     ],

@@ -162,7 +162,7 @@ def _rows(start: np.ndarray) -> zip[tuple[int, int]]:
 def test_a_comparison_prints_what_a_simulation_of_all_finds() -> None:
     machine = bs.load("hgx-h200", rates="measured").select("0-3")
     sizes = [4 * KIB, 512 * KIB, 6 * MIB, 96 * MIB]
-    found = bs.compare(machine, "allreduce", sizes)
+    found = bs.compare(machine, "allreduce", sizes, model="auto")
     rivals = bs.contest(machine, "allreduce", sizes=sizes)
     every = [rivals.projections(size) for size in sizes]
     assert [best.algorithm for best in found.best()] == [projections[0].algorithm for projections in every]

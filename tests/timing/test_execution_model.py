@@ -138,7 +138,7 @@ def test_what_could_be_taken_is_a_program_where_constants_of_programs_are_known(
     assert found.could is not None
     best = found.could.best
     program = bs.project(MACHINE, "allreduce", "1MiB", algorithm=best.algorithm, model="execution")
-    assert best.time_s == pytest.approx(program.time_s)
+    assert best.time_s == pytest.approx(program.time_s, rel=0.05)
     assert "as a program" in found.text()
     plain = bs.project("ring:8@25GB/s", "allreduce", "1MiB")
     assert isinstance(plain, bs.Answer)
