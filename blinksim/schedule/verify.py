@@ -306,23 +306,23 @@ def wrong_copies(schedule: Schedule) -> Iterator[str]:
 
 
 def _wrong_images(whole: SymmetricSchedule, shares: Sequence[Fraction] | None) -> Iterator[str]:
-    """As `chunk_ends.wrong_chunks` of every image."""
+    """As `chunk_ends.wrong_chunks` of every image; those of a rooted collective must have its root."""
+    if whole.collective.rooted:
+        root = int(whole.base.device_of[whole.collective.root])
+        if any(int(generator[root]) != root for generator in whole.group.generators):
+            return iter((f"its symmetries move the root {whole.topology.devices[root].name}",))
     if whole.collective.name == "alltoall" and shares is None:
         return wrong_exchange(whole)
-    base, none = whole.base, np.zeros(0, dtype=np.int32)
+    base, sends = whole.base, ("chunk", "src", "dst", "step", "route", "channel")
+    none: dict[str, Any] = dict.fromkeys(sends, np.zeros(0, dtype=np.int32))
     chunk, exponents = whole.elements()
     labelled = replace(
         base,
         share_num=base.share_num[chunk],
         origin=whole.labels_of(base.origin, chunk, exponents),
         target=whole.labels_of(base.target, chunk, exponents),
-        chunk=none,
-        src=none,
-        dst=none,
-        op=none.astype(np.uint8),
-        step=none,
-        route=none,
-        channel=none,
+        op=np.zeros(0, dtype=np.uint8),
+        **none,
     )
     return chunk_ends.wrong_chunks(labelled, shares)
 

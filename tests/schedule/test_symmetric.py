@@ -145,6 +145,18 @@ def test_what_is_wrong_with_a_chunk_is_found(change: str) -> None:
     assert not verify(replace(whole, base=wrong).schedule).ok
 
 
+@pytest.mark.parametrize(("name", "source"), [("broadcast", "allgather"), ("reduce", "reducescatter")])
+def test_symmetries_that_move_the_root_are_wrong(name: str, source: str) -> None:
+    """The trees of all ranks, called those of the root: only the images at the root are right."""
+    whole = made(PARTS["rails"], source)
+    assert whole is not None
+    nobody = np.full_like(whole.base.origin, -1)
+    base = replace(whole.base, collective=Collective(name), origin=nobody, target=nobody)
+    verdict = verify(replace(whole, base=base))
+    assert verdict.reasons[0] == "its symmetries move the root n0.gpu0"
+    assert not verify(replace(whole, base=base).schedule).ok
+
+
 def test_the_symmetries_must_be_those_of_the_machine() -> None:
     whole = made(PARTS["rails"], "allgather")
     other = find_commuting_group(part_of("hgx-h100", 9))
