@@ -104,8 +104,10 @@ class Answer(Projection):
 
     def row(self) -> dict[str, Any]:
         """The three figures as a row of a table."""
-        found = super().row() | {key: self.details[f"interval_{key}"] for key in ("low_s", "high_s")}
-        return found | {"could_take_s": None if self.could is None else self.could.best.time_s}
+        found = super().row() | {key: self.details[key] for key in ("interval_low_s", "interval_high_s")}
+        found["could_take_s"] = None if self.could is None else self.could.best.time_s
+        found["cannot_take_less_s"] = None if self.least is None else self.least.time_s
+        return found | {key: self.details[key] for key in ("library", "basis")}
 
     def rows(self) -> list[dict[str, Any]]:
         """One row: the three figures."""

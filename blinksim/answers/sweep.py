@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from hashlib import sha256
-from itertools import product
+from itertools import chain, product
 from math import prod
 from pathlib import Path
 from typing import Any, Literal
@@ -25,7 +25,7 @@ from typing import Any, Literal
 from blinksim import plugins
 from blinksim._version import __version__
 from blinksim.algorithms.registry import AlgorithmName, algorithm, candidates
-from blinksim.answers import pool
+from blinksim.answers import pool, project
 from blinksim.answers.pool import Journal, Rows
 from blinksim.bounds.bound_result import TWO_PHASES
 from blinksim.collective import Collective, CollectiveLike
@@ -34,12 +34,14 @@ from blinksim.formats.schedule_files import names_a_file
 from blinksim.formats.schedule_json import MOST_BYTES
 from blinksim.formats.shipped.ready_schedules import located
 from blinksim.machines import MachineLike
-from blinksim.question import Question
+from blinksim.question import Question, preferring
 from blinksim.results import Result, paragraph
 from blinksim.textio.text_files import read_bytes
 from blinksim.textio.text_table import count
 from blinksim.timing import model_registry as models
 from blinksim.timing.candidates import asked_as, each
+from blinksim.timing.library_model import MODEL as LIBRARY
+from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
 from blinksim.topology.edits import VERBS
 from blinksim.topology.graph import Topology
@@ -56,6 +58,7 @@ _BY_CLASS = "time_by_class_s"
 _BOUND = ("bound_algbw_GBps", "bound_exact_GBps", "bound_scope", "bound_assumes", "bound_reason")
 _BOUND_WORK = " bound"
 _APART = {"reason", _BY_CLASS, *_BOUND}
+_BY_LINKS = "alpha-beta"
 
 SETTINGS = ("nodes", "ranks-per-node", "members", "relays", "links", "rates", "edit")
 PROPERTIES = ("bandwidth", "latency", "lanes", "overhead")
@@ -358,8 +361,8 @@ def sweep(
     sizes: Sizes = SIZES,
     vary: Mapping[str, Iterable[object]] | Sequence[str | Axis] | str = (),
     *,
-    algorithms: Sequence[AlgorithmName | Literal["best", "all", "nccl"] | str] | str = ("best",),
-    model: models.ModelName | str = "alpha-beta",
+    algorithms: Sequence[AlgorithmName | Literal["best", "all", "nccl", "library"] | str] | str = (),
+    model: models.ModelName | str | None = None,
     bounds: bool = False,
     base: Question | None = None,
     workers: int = 1,
@@ -383,10 +386,12 @@ def sweep(
     algorithms : sequence of str, or str
         Names of the registry, also as text such as ``"ring,chain"``; files of schedules, own and of MSCCL;
         ``best`` is the quickest of those that are found quickly, ``all`` every one that needs no solver,
-        ``nccl`` what NCCL would choose by its own model, at the rates ``nccl`` unless the base names others.
-    model : str
-        ``alpha-beta``, ``execution``, ``simulate`` or the name of a projection preset. The default times all
-        points alike, also those after an edit, which measured constants do not cover.
+        ``nccl`` what NCCL would choose by its own model, at the rates ``nccl`` unless the base names others;
+        ``library`` what the machine's library takes, with the best schedule and the bound beside it, as
+        `blinksim.project` says. Default: ``library`` if no model is named, else ``best``.
+    model : str, optional
+        ``alpha-beta``, ``execution``, ``simulate`` or the name of a projection preset. Default: ``alpha-beta``,
+        which times all schedules alike, also those after an edit, which measured constants do not cover.
     bounds : bool
         Adds the bound at every point (of allreduce beyond 8,192 ranks: in two phases).
     base : Question, optional
@@ -415,17 +420,18 @@ def sweep(
     --------
     >>> import blinksim as bs
     >>> found = bs.sweep("dgx1-v100", "allreduce", ["256MiB"], {"edit": ["none", "without gpu0-gpu3"]})
-    >>> [row["algorithm"] for row in found.rows()]
-    ['ring', 'packed']
+    >>> [row["library"] for row in found.rows()], found.rows()[0]["time_s"] < found.rows()[1]["time_s"]
+    (['NCCL', 'NCCL'], True)
     """
     wanted = Collective.of(collective)
     lengths = sizes_of(sizes)
     pool.check(workers, cluster)
     along = axes(vary)
+    named, model = model, model or _BY_LINKS
     if not models.times_schedules(model):
         models.check(model, (*models.schedule_models(), *models.preset_names()))
     timing = models.model(model)
-    names = _algorithms(algorithms, wanted, timing)
+    names = _algorithms(algorithms, wanted, timing, named)
     outside = digests(names, model, alone=workers == 1 and cluster is None and journal is None)
     start = base or Question()
     if timing.pins_rates and timing.rates is not None:
@@ -483,7 +489,9 @@ def _tasks(
         for name, table in (*tables.items(), *limits):
             if table not in nodes:
                 node = Question(machine, rates=table).node()
-                nodes[table] = node, _fingerprint(node)
+                # What a library takes is known from these tables, whichever the links are at.
+                every = (node, preferring(node, "nccl"), preferring(node, "measured"))
+                nodes[table] = node, "".join(map(_fingerprint, every))
             node, print_ = nodes[table]
             question = replace(asked, machine=node, rates=node.rates, collective=like.collective)
             key = _key(print_, case, like.collective, like.sizes, name, like.model, outside)
@@ -497,13 +505,15 @@ def _points(
 ) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
     """The rows of the table, and the columns with the seconds of link classes."""
     bound_of = {(task.case, task.rates): answers[task.key][0] for task in tasks if task.algorithm == _BOUND_WORK}
-    classes = dict.fromkeys(kind for found in answers.values() for row in found for kind in row.get(_BY_CLASS) or ())
+    every = [row for found in answers.values() for row in found]
+    columns = dict.fromkeys(chain.from_iterable(every))
+    classes = dict.fromkeys(kind for row in every for kind in row.get(_BY_CLASS) or ())
     points = list[dict[str, Any]]()
     for task in tasks:
         labels = dict(task.case.labels)
         for answer in answers[task.key] if task.algorithm != _BOUND_WORK else ():
             row: dict[str, Any] = {"machine": title, "collective": str(task.collective), "model": answer["model"]}
-            row |= labels | {key: value for key, value in answer.items() if key not in {*_APART, *labels}}
+            row |= {key: answer.get(key) for key in columns if key not in _APART} | labels
             row |= {f"{kind}_s": answer.get(_BY_CLASS, classes).get(kind, 0.0) for kind in classes}
             if bounds:
                 # The bound of the answer itself, if it has one, else that of its case.
@@ -515,7 +525,8 @@ def _points(
     return tuple(points), tuple(f"{kind}_s" for kind in classes)
 
 
-def _algorithms(names: Sequence[str] | str, collective: Collective, model: TimingModel) -> list[str]:
+def _algorithms(names: Sequence[str] | str, collective: Collective, model: TimingModel, by: str | None) -> list[str]:
+    names = names or ("best" if by else LIBRARY)
     if not isinstance(model, ScheduleModel):
         if each(names) != ("best",):
             given = ", ".join(map(str, each(names)))
@@ -565,15 +576,22 @@ def run(task: Task) -> Rows:
 
 
 def _timed(task: Task) -> Rows:
-    chooser = models.chooser(task.algorithm)
-    model, question = models.model(chooser or task.model), task.place.question
-    # The links must connect the members for what a library chooses as for all others.
-    part = part_at(task.place) if chooser or isinstance(model, ScheduleModel) else None
-    if part is None or not isinstance(model, ScheduleModel):
-        model, part = model.at(question)
+    question, chooser = task.place.question, models.chooser(task.algorithm)
+    projections: Sequence[Projection]
+    if task.algorithm == LIBRARY:
+        # It has rates of its own, unless the case names some.
+        asked = replace(question, rates=task.case.question.rates)
+        projections = project.answer(asked, task.collective, task.sizes)
+    else:
+        model = models.model(chooser or task.model)
+        # The links must connect the members for what a library chooses as for all others.
+        part = part_at(task.place) if chooser or isinstance(model, ScheduleModel) else None
+        if part is None or not isinstance(model, ScheduleModel):
+            model, part = model.at(question)
+        names = model.best if task.algorithm == "best" else [task.algorithm]
+        projections = model.times(part, task.collective, task.sizes, names)
     quickest: dict[int, dict[str, Any]] = {}
-    names = model.best if task.algorithm == "best" else [task.algorithm]
-    for found in model.times(part, task.collective, task.sizes, names):
+    for found in projections:
         if found.size not in quickest:
             row = task.row(model=found.model, ranks=len(found.members), size_bytes=found.size, **found.row())
             held = found.bound

@@ -712,12 +712,13 @@ class Advise(Options, run="blinksim.cli.advise:advise"):
 
 
 class Diagnose(Options, run="blinksim.cli.logs:diagnose"):
-    """Is my bandwidth normal? Compare a log of nccl-tests with model and bound.
+    """Is my bandwidth normal? Compare a log of nccl-tests with what is expected, and with the bound.
 
-    Compare what nccl-tests measured with what NCCL expects of MACHINE and with what no schedule exceeds.
+    Compare what nccl-tests measured with what the library takes on MACHINE (as `project` says), and with what
+    no schedule exceeds.
 
-    LOG: text that nccl-tests printed, or its JSON (-J); - for standard input. Names the first size that falls
-    behind NCCL's own model, and the link class that it falls behind on. Several logs stand side by side.
+    LOG: text that nccl-tests printed, or its JSON (-J); - for standard input. Names the first size from which
+    times are above the interval of what is expected, and why. Several logs stand side by side.
 
     {machine}
 
@@ -726,6 +727,7 @@ class Diagnose(Options, run="blinksim.cli.logs:diagnose"):
       threshold: Exit status 1 if the largest size reaches less.  [default: status 1 only for wrong data]
       against: What PERCENT is of.
       in_place: Take the times in place.  [default: out of place, where there are any]
+      why: Also all sizes, the certificate of the bound, NCCL's own choice, and what busbw is.
       nccl_version: The NCCL that ran.  [default: what LOG says, else 2.28.3]
 
     Examples:
@@ -743,6 +745,7 @@ class Diagnose(Options, run="blinksim.cli.logs:diagnose"):
     against: str = choice("bound model", "bound", rare=True)
     in_place: bool = option(rare=True)
     no_nvls: bool = NO_NVLS
+    why: bool = option()
     nccl_version: str | None = option(metavar="VERSION", rare=True)
     form: TableOptions = group(TableOptions)
 
@@ -929,7 +932,7 @@ class Place(Options, run="blinksim.cli.bound:place"):
 
 
 class Sweep(Options, run="blinksim.cli.sweep:sweep"):
-    """What if? Every combination of edits, nodes, sizes and algorithms.
+    """What if? The time at every combination of edits, nodes, sizes and algorithms.
 
     How does the time of COLLECTIVE on MACHINE change with what-ifs, nodes, sizes and algorithms?
 
@@ -940,9 +943,10 @@ class Sweep(Options, run="blinksim.cli.sweep:sweep"):
           a property of links: 'xe bandwidth=15GB/s,53GB/s', 'gpu0-gpu3 lanes=1,2'; whole edits, separated by
           semicolons: 'edit=none;without gpu3' (and so members, relays, links).
       algorithms: Names and Python files, separated by commas; best of those that are found quickly, all that
-          need no solver, nccl: what NCCL would choose; files of schedules (.json, MSCCL's .xml).
+          need no solver, nccl: what NCCL would choose, library: what it takes; files of schedules (.json,
+          MSCCL's .xml).  [default: library; best if a model is named]
       model: alpha-beta, execution (measured GPUs of one node), simulate, a preset such as projection, or a
-          file of your own.
+          file of your own.  [default: alpha-beta]
       bounds: Also the best rate that is possible at every point.
       output: Write all rows there as CSV. Finished work is kept in FILE.journal meanwhile: after a kill the
           same command goes on from it.
@@ -965,8 +969,8 @@ class Sweep(Options, run="blinksim.cli.sweep:sweep"):
     traffic: str | None = TRAFFIC
     sizes: str = option("1MiB:256MiB:x16", text=SIZES)
     vary: tuple[str, ...] = option(metavar="WHAT=VALUES")
-    algorithms: str = option("best")
-    model: str = option("alpha-beta")
+    algorithms: str | None = option()
+    model: str | None = option()
     bounds: bool = option()
     work: WhereOptions = group(WhereOptions)
     output: str | None = OUTPUT

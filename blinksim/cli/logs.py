@@ -18,13 +18,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from blinksim.answers.logs.calibrate import Calibration, Parameter
-    from blinksim.answers.logs.diagnose import Diagnosis
+    from blinksim.answers.logs.diagnose import Diagnosis, Line
     from blinksim.answers.logs.fit import Fitted
     from blinksim.answers.logs.nccl_fit import NcclFit
     from blinksim.cli.commands import Calibrate, Diagnose, Measured, Reproduce
     from blinksim.nccl.logs.log_rows import Run
     from blinksim.question import Question
     from blinksim.topology.graph import Topology
+
+
+# Of more lanes of a GPU none is down alone.
+_FEW_LANES = 8
 
 
 def _runs(log: str, collective: str | None) -> list[Run]:
@@ -93,7 +97,7 @@ def diagnose(options: Diagnose) -> None:
         if several:
             _show_beside(by_log, question, " --no-nvls" if options.no_nvls else "")
         else:
-            _show_diagnosis(only, question, first)
+            _show_diagnosis(only, question, first, options.why)
 
     answer("diagnose", said, text, rows)
     for log, each in by_log.items():
@@ -110,103 +114,94 @@ def diagnose(options: Diagnose) -> None:
 
 
 def _show_beside(by_log: Mapping[str, Diagnosis], question: Question, more: str) -> None:
-    """Several logs: algbw by size and log, and what each log says."""
+    """Several logs: busbw by size and log, and what each log says."""
     for log, each in by_log.items():
         click.echo(f"{log}: {each.sentence()}")
     by_size = {log: {line.size: line for line in each.lines} for log, each in by_log.items()}
     sizes = sorted({size for lines in by_size.values() for size in lines})
     rows = []
     for size in sizes:
-        lines = [by_size[log].get(size) for log in by_log]
-        rates = [f"{line.algbw_GBps:.4g}{'*' if line.behind and not line.latency_bound else ' '}" if line else "- "
-                 for line in lines]  # fmt: skip
-        rows.append((format_size(size), *rates))
-    click.echo("\n  algbw in GB/s by size and log; * behind NCCL's model\n")
+        cells = [_busbw(each, by_size[log].get(size)) for log, each in by_log.items()]
+        rows.append((format_size(size), *cells))
+    click.echo("\n  busbw in GB/s by size and log; * behind what is expected\n")
     click.echo(table(("size", *(f"{log} " for log in by_log)), rows, left=()))
     worst = min(by_log, key=lambda log: by_log[log].largest.of_model)
     click.echo(f"next: blinksim diagnose {typed(worst)} --machine {command_line(question)}{more}")
 
 
-def _show_diagnosis(found: Diagnosis, question: Question, log: str) -> None:
+def _show_diagnosis(found: Diagnosis, question: Question, log: str, why: bool) -> None:
     from blinksim.answers.logs.diagnose import small_times
 
     click.echo(found.sentence() + "\n")
-    factor = float(found.factor)
     cells = [
         (
             format_size(line.size),
             format_time(line.time_s),
-            f"{line.algbw / 1e9:.4g}",
-            f"{line.algbw * factor / 1e9:.4g}",
-            format_time(line.expected.time_s),
-            f"{100 * line.of_model:.0f} %{'*' if line.behind and not line.latency_bound else ' '}",
-            f"{100 * found.of_bound(line):.3g} %",
-            line.expected.choice,
+            _busbw(found, line),
+            f"{line.size / line.expected.time_s * float(found.factor) / 1e9:.4g}",
+            f"{100 * line.of_model:.0f} %",
+            *([f"{line.algbw_GBps:.4g}", f"{100 * found.of_bound(line):.3g} %", line.expected.choice] if why else ()),
         )
-        for line in found.lines
+        for line in (found.lines if why else found.apart())
     ]
-    heading = ("size", "time", "algbw", "busbw", "model", "of model ", "of bound", "NCCL's pick")
+    heading = ["size", "time", "busbw ", "expected", "of expected"]
+    heading += ["algbw", "of bound", "NCCL's pick"] if why else []
     click.echo(table(heading, cells, left=(7,)))
     click.echo("")
-    for key, words in _facts(found, small_times(found)):
+    for key, words in _facts(found, small_times(found), why):
         click.echo(f"  {key:<11} {words}")
     machine = command_line(question)
-    if found.resembles.startswith("ring") and found.largest.expected.choice.startswith("nvls"):
+    if found.resembles.startswith("NVLS"):
         click.echo(f"next: blinksim diagnose {typed(log)} --machine {machine} --no-nvls")
-    elif found.first_behind is None and not found.impossible and len(found.expectation.rings.limits) > 1:
+    elif not found.as_expected:
+        click.echo(f"next: blinksim bound {machine} {found.collective.name} --losses")
+    elif len(found.expectation.rings.limits) > 1:
         # Of classes that such times do not tell apart, none can be calibrated.
         click.echo(f"next: blinksim advise {command_line(question, found.collective.name)}")
-    elif found.first_behind is None and not found.impossible:
-        click.echo(f"next: blinksim calibrate {typed(log)} --machine {machine} -o rates.yaml")
     else:
-        click.echo(f"next: blinksim bound {machine} {found.collective.name} --losses")
+        click.echo(f"next: blinksim calibrate {typed(log)} --machine {machine} -o rates.yaml")
 
 
-def _facts(found: Diagnosis, small: str) -> list[tuple[str, str]]:
+def _busbw(found: Diagnosis, line: Line | None) -> str:
+    """In GB/s, marked * where it is behind."""
+    if line is None:
+        return "- "
+    behind = line.behind and not line.latency_bound
+    return f"{line.algbw * float(found.factor) / 1e9:.4g}{'*' if behind else ' '}"
+
+
+def _facts(found: Diagnosis, small: str, why: bool) -> list[tuple[str, str]]:
     from blinksim.bounds.bound_result import NOTHING
 
-    part, best = found.part, found.bound
-    facts = [
-        ("bound", f"{exact_GBps(best.rate)} GB/s algbw at {part.rates} rates ({best.scope})"),
-        ("", best.certificate.words(part)),
-        *([("", f"it assumes: {best.assumes}")] if best.assumes != NOTHING else []),
-    ]
-    beaten = [entry for entry in found.bounds[1:] if entry.rate < best.rate and entry.rate < found.largest.algbw]
-    if beaten:
-        facts.append(("", f"above {format_rate(beaten[0].rate)}, which holds for: {beaten[0].assumes}"))
+    part, best, expectation = found.part, found.bound, found.expectation
+    facts = [("bound", f"busbw {format_rate(best.rate * found.factor)} at {part.rates} rates")]
+    if why:
+        facts += [("", f"{exact_GBps(best.rate)} GB/s algbw ({best.scope}): {best.certificate.words(part)}")]
+    facts += [("", f"it assumes: {best.assumes}")] if best.assumes != NOTHING else []
     if found.impossible:
         facts.append(("", "no schedule is faster: another machine, or rates that are too low (see --rates)"))
-    facts.append(("model", found.expectation.name))
-    facts += dict.fromkeys(
-        ("", f"NVLS by constants {line.expected.origin}") for line in found.lines if line.expected.origin
-    )
-    if found.expectation.silence:
-        facts.append(("", f"not NCCL's own: {found.expectation.silence}"))
-    if found.first_behind is not None and found.lane is not None:
-        seen, usual = found.lane
-        kind = found.expectation.rings.limit
-        facts.append(("behind", f"as if a lane of {kind} carried {seen / 1e9:.3g} GB/s in place of {usual / 1e9:.3g}"))
-        others = found.expectation.rings.limits[1:]
+    facts.append(("expected", found.largest.expected.origin))
+    if why:
+        facts.append(("model", expectation.name))
+        facts += [("", f"not NCCL's own: {expectation.silence}")] if expectation.silence else []
+    if found.first_behind is not None and found.lane is not None and not found.sure:
+        seen, usual, lanes = found.lane[0] / 1e9, found.lane[1] / 1e9, found.lane[2]
+        kind, *others = expectation.rings.limits
+        few = f", or {lanes * seen / usual:.2g} of the {lanes} of a GPU" if 1 < lanes <= _FEW_LANES else ""
+        facts.append(("behind", f"as if a lane of {kind} carried {seen:.3g} GB/s in place of {usual:.3g}{few}"))
         if others:
-            facts.append(
-                ("", f"{' and '.join((kind, *others))} follow each other, so a log does not tell which is slow")
-            )
-    if found.resembles:
+            words = " and ".join((kind, *others))
+            facts.append(("", f"{words} follow each other, so a log does not tell which is slow"))
+    if found.resembles and not found.sure:
         facts.append(("resembles", found.resembles))
-    if found.published is not None:
-        facts += [("published", found.published.words), ("", found.published.cell.set.source)]
     if found.odd:
         sizes = ", ".join(format_size(line.size) for line in found.odd[:6])
-        facts.append(("odd sizes", f"{sizes}: behind, though larger sizes are not; measure again"))
+        facts.append(("odd sizes", f"{sizes}: behind, smaller and larger ones less so; measure again"))
     if small:
         facts.append(("small sizes", small))
     facts.append(("ranks", f"{part.ranks}: {names(part.members)}; links {', '.join(part.link_classes)}"))
-    rule = {"allreduce": "2(n-1)/n", "broadcast": "1", "reduce": "1"}.get(found.collective.name, "(n-1)/n")
-    facts += [
-        ("algbw", "in GB/s: size / time, what the caller gets"),
-        ("busbw", f"algbw x {found.factor} ({rule} for n = {part.ranks}): what every GPU's links carry, so that it"),
-        ("", "compares with their data sheet whatever the number of ranks"),
-    ]
+    if why:
+        facts.append(("busbw", f"algbw x {found.factor}; algbw is size / time (blinksim help busbw)"))
     return facts
 
 

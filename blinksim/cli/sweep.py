@@ -36,7 +36,6 @@ def sweep(options: Sweep) -> None:
     question, machine, form = question_of(options.machine, options.where), options.machine, options.form
     options.work.check(machine)
     wanted = collective_of(options.collective, options.root, options.traffic)
-    algorithms = options.algorithms.split(",")
     options.check_files()
     journal = f"{options.output}.journal" if options.output else None
     total, start, last = 0, monotonic(), monotonic()
@@ -57,7 +56,7 @@ def sweep(options: Sweep) -> None:
                 wanted,
                 parse_sizes(options.sizes),
                 options.vary,
-                algorithms=algorithms,
+                algorithms=options.algorithms or (),
                 model=options.model,
                 bounds=options.bounds,
                 base=question,
@@ -81,7 +80,11 @@ def sweep(options: Sweep) -> None:
         Path(f"{target}.journal").unlink(missing_ok=True)
 
     with written(options.output, keep) as output:
-        asked = {"source": machine, "collective": swept.collective.name, "model": options.model}
+        asked = {
+            "source": machine,
+            "collective": swept.collective.name,
+            "model": options.model or ("alpha-beta" if options.algorithms else "library"),
+        }
         edited = {"edits": list(question.edits), "vary": list(options.vary)}
         said = {"machine": swept.machine, **asked, **edited, "rows": rows}
         answer("sweep", lambda: said, lambda: _show(swept, output), lambda: rows)
@@ -99,10 +102,11 @@ def _show(swept: Study, output: str | None) -> None:
     answered = [row for row in rows if not row["reason"]]
     if answered:
         click.echo(f"{_sentence(swept, answered)}\n")
-    several = len({row["rates"] for row in rows}) > 1 and "rates" not in varying
+    several = len({row["rates"] for row in answered}) > 1 and "rates" not in varying
     # What was asked for says it all, unless that is a choice.
     asked = "asked" in varying
     chosen = not asked or any(row["asked"] != row["algorithm"] for row in answered)
+    chosen &= any(not row.get("library") for row in answered)
     lines = _lines(rows[:_SHOWN], varying, chosen=chosen, several=several)
     header = list(lines[0])
     words = {_title(column) for column in varying if any(isinstance(row[column], str) for row in rows)}
@@ -142,6 +146,9 @@ def _lines(rows: Rows, varying: Sequence[str], *, chosen: bool, several: bool) -
         if chosen:
             line["takes" if asked else "algorithm"] = row["algorithm"] if not failed else "-" if asked else row["asked"]
         line["time"] = "-" if failed else format_time(row["time_s"])
+        for key in ("could_take_s", "cannot_take_less_s"):
+            if key in row:
+                line[_title(key.removesuffix("_s"))] = "-" if row[key] is None else format_time(row[key])
         line["algbw GB/s"] = "-" if failed else f"{row['algbw_GBps']:.4g}"
         if several:
             line["rates"] = row["rates"]
@@ -156,11 +163,13 @@ def _lines(rows: Rows, varying: Sequence[str], *, chosen: bool, several: bool) -
 def _notes(swept: Study, several: bool) -> list[str]:
     """At which rates the rows are, and what their bounds assume."""
     rows = swept.rows()
-    tables = list(dict.fromkeys(row["rates"] for row in rows))
+    tables = list(dict.fromkeys(row["rates"] for row in rows if not row["reason"]))
     if several:
         notes = ["what NCCL chooses is at its own rates; --rates takes one table for all"]
     else:
         notes = [f"all at {tables[0]} rates"] if len(tables) == 1 else []
+    libraries = dict.fromkeys(row["library"] for row in rows if row.get("library"))
+    notes += [f"time with {' or '.join(libraries)}; --csv has its interval"] if libraries else []
     held: dict[str, dict[str, None]] = {}  # bounds in GB/s, by what they assume
     for row in rows:
         if row.get("bound_assumes"):

@@ -133,7 +133,7 @@ class Library(TimingModel):
         whole = model.machine
         if question.edits or changed:
             model.healthy = self.at(replace(question, edits=(), rates=None))[0]
-        elif whole.edits and whole.loaded_from is not None:
+        elif whole.loaded_from is not None and (whole.edits or whole.loaded_from[1] not in get_args(RatesName)):
             unedited = load(whole.loaded_from[0], nodes=whole.nodes)
             model.healthy = self.at(Question(unedited, members=",".join(whole.members)))[0]
         return model, whole

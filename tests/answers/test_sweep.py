@@ -22,6 +22,7 @@ from pool_work import double
 
 import blinksim as bs
 from blinksim.answers import pool
+from blinksim.answers.project import answer
 from blinksim.answers.sweep import Axis, expand, sweep
 from blinksim.cli.main import run
 from blinksim.collective import Collective
@@ -124,6 +125,30 @@ def test_rows_equal_single_projections() -> None:
         assert (row["time_s"], row["algorithm"]) == (alone.time_s, alone.algorithm)
         assert row["busbw_GBps"] == pytest.approx(alone.busbw / 1e9)
         assert row["reason"] == ""
+
+
+def test_the_default_rows_are_the_three_figures_of_project() -> None:
+    vary = {"edit": ["none", "without gpu0-gpu3", "without gpu99"]}
+    found = sweep("dgx1-v100", "allreduce", [MIB, "256MiB"], vary)
+    assert found.varying() == ["edit", "size_bytes"]
+    *answered, _, _ = rows = found.rows()
+    assert len(rows) == 6
+    for row in answered:
+        question = Question("dgx1-v100", edits=() if row["edit"] == "none" else (row["edit"],))
+        [alone] = answer(question, Collective("allreduce"), [row["size_bytes"]])
+        assert row | alone.row() == row
+        assert row["interval_low_s"] < row["time_s"] < row["interval_high_s"]
+        assert row["cannot_take_less_s"] < row["could_take_s"]
+        assert row["library"] == "NCCL"
+    assert all(row["reason"] and row["time_s"] is row["could_take_s"] is None for row in found.failed)
+    assert len(found.failed) == 2
+    assert {tuple(row) for row in rows} == {tuple(rows[0])}
+
+
+def test_a_table_of_rates_that_is_named_is_that_of_project() -> None:
+    row = sweep("dgx1-v100", "allreduce", [MIB], base=Question(rates="seed"), bounds=True).rows()[0]
+    [alone] = answer(Question("dgx1-v100", rates="seed"), Collective("allreduce"), [MIB])
+    assert (row["time_s"], row["could_take_s"]) == (alone.time_s, alone.row()["could_take_s"])
 
 
 def test_the_published_projection_at_every_point() -> None:

@@ -63,7 +63,8 @@ def _worded(arguments: Sequence[str]) -> list[str]:
     if " ".join(arguments[:2]) in _WITHOUT_JSON:
         return [*arguments]
     named = {word.partition("=")[0] for word in arguments} & {"--algorithm", "--algorithms", "--model", "--search"}
-    default = {"project": ["--algorithm", "best"], "compare": ["--model", "auto"]}.get(arguments[0], [])
+    defaults = {"project": ["--algorithm", "best"], "compare": ["--model", "auto"], "sweep": ["--algorithms", "best"]}
+    default = defaults.get(arguments[0], [])
     return [*arguments, *([] if named else default), "--json"]
 
 

@@ -1,7 +1,7 @@
-"""Diagnosis of measured bandwidth: times of nccl-tests beside NCCL's own model and the bound.
+"""Diagnosis of measured bandwidth: times of nccl-tests beside what the library takes, and the bound.
 
-Sizes at which the model spends most of its time on latency say nothing about links; of the others, the first
-from which the measurement stays behind the model is named, with the link class that limits there.
+Sizes at which latency is most of the time say nothing about links; of the others, the first from which the
+measurement stays above the interval of what is expected is named, with its cause or the link class that limits.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from blinksim.answers.logs.expectation import Expectation, Expected, at_nccl_rates
 from blinksim.answers.logs.series import check_members, members_of
-from blinksim.answers.measurements.beside import Yardstick, yardstick
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import InputError
@@ -32,8 +32,10 @@ from blinksim.units import format_rate, format_size, format_time, in_GBps
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
-BEHIND = 0.8
-"""A measurement below this part of the model is behind it."""
+FASTER = 1.2
+"""More than this many times the expected bandwidth is not what the machine does."""
+_SHOWN_FROM = 2**20
+_ENDS = ("gpu", "nic")
 _VERSION = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){1,2}")
 # Tolerance for another explanation.
 _NEAR = 0.12
@@ -60,17 +62,23 @@ class Line(Rates):
 
     @property
     def latency_bound(self) -> bool:
-        """True if the model spends half of its time or more on latency."""
+        """True if half of the time or more is expected to be latency."""
         return self.expected.latency_s >= 0.5 * self.expected.time_s
 
     @property
     def behind(self) -> bool:
-        return self.of_model < BEHIND
+        """True if it takes longer than eight in ten published times allow for."""
+        return self.time_s > self.expected.high_s
+
+    @property
+    def faster(self) -> bool:
+        """True if it takes less than they do, or by far less than is expected."""
+        return self.time_s < self.expected.low_s or self.of_model > FASTER
 
 
 @dataclass(frozen=True)
 class Diagnosis(Result):
-    """A test of nccl-tests beside NCCL's model and the bound.
+    """A test of nccl-tests beside what is expected, and the bound.
 
     Attributes
     ----------
@@ -88,8 +96,6 @@ class Diagnosis(Result):
         The log has its last lines.
     in_place : bool
         The times are those in place, where there are both.
-    published : Yardstick, optional
-        What others published for the same job on such a machine, beside the log.
 
     Examples
     --------
@@ -114,7 +120,6 @@ class Diagnosis(Result):
     bounds: tuple[Bound, ...]
     complete: bool
     in_place: bool
-    published: Yardstick | None = None
 
     @property
     def bound(self) -> Bound:
@@ -151,9 +156,10 @@ class Diagnosis(Result):
 
     @property
     def odd(self) -> list[Line]:
-        """Single bandwidth-bound sizes that are behind, though larger ones are not."""
+        """Single bandwidth-bound sizes that are behind, though smaller and larger ones are less."""
         first = self.first_behind
-        return [line for line in self.behind if first is None or line.size < first.size]
+        dips = [line for before, line in pairwise(self.lines) if line.of_model < before.of_model]
+        return [line for line in self.behind if line in dips and (first is None or line.size < first.size)]
 
     @property
     def tells(self) -> bool:
@@ -169,20 +175,35 @@ class Diagnosis(Result):
         return max(self.of_bound(line) for line in self.lines) > 1.02
 
     @property
+    def as_expected(self) -> bool:
+        """True if bandwidth is neither behind nor ahead of what is expected."""
+        return not (self.first_behind or self.impossible or self.largest.faster)
+
+    def apart(self) -> list[Line]:
+        """The largest size and smaller ones down to 1 MiB, in steps of 4; all, if none is as large."""
+        found = list[Line]()
+        for line in reversed(self.lines):
+            if not found or (_SHOWN_FROM <= line.size <= found[-1].size / 4):
+                found.append(line)
+        return found[::-1] if self.largest.size >= _SHOWN_FROM else list(self.lines)
+
+    @property
     def slowdown(self) -> float:
         """The time per byte at the largest size over that of the model, both without latency."""
         line = self.largest
         return max(1e-9, line.time_s - line.expected.latency_s) / (line.expected.time_s - line.expected.latency_s)
 
     @property
-    def lane(self) -> tuple[float, float] | None:
-        """Bytes/s of a lane of the limiting class, as measured and as in the model."""
-        rings = self.expectation.rings
-        rates = {link.lane_bandwidth for link in rings.topology.links if link.kind == rings.limit}
+    def lane(self) -> tuple[float, float, int] | None:
+        """Bytes/s of a lane of the limiting class, as measured and as in the model, and lanes (adapters) of a GPU."""
+        machine, kind = self.expectation.rings.topology, self.expectation.rings.limit
+        rates = {link.lane_bandwidth for link in machine.links if link.kind == kind}
         if len(rates) != 1 or not self.tells:
             return None
         rate = float(rates.pop())
-        return rate / self.slowdown, rate
+        out = [link for link in machine.links if link.kind == kind and machine.device(link.src).kind in _ENDS]
+        lanes = sum(link.lanes for link in out) // max(1, sum(device.holds for device in machine.devices))
+        return rate / self.slowdown, rate, lanes
 
     @property
     def resembles(self) -> str:
@@ -196,6 +217,11 @@ class Diagnosis(Result):
         best = min(apart, key=lambda words: median(apart[words]), default="")
         return best if best and median(apart[best]) < _NEAR and len(apart[best]) == len(self.behind) else ""
 
+    @property
+    def sure(self) -> bool:
+        """True if what it resembles is far from what slow links do; other algorithms of NCCL are not."""
+        return self.resembles != "" and "NCCL_ALGO" not in self.resembles
+
     def sentence(self) -> str:
         """The answer in one line."""
         what = f"{self.collective.name} on {self.part.ranks} GPUs of {self.part.name}"
@@ -206,24 +232,28 @@ class Diagnosis(Result):
         if not self.tells:
             return f"{what}: up to {format_size(line.size)} latency decides, so this log says nothing about bandwidth"
         reached = (
-            f"{format_rate(line.algbw)} algbw at {format_size(line.size)}, {100 * line.of_model:.0f} % of the model, "
-            f"{100 * self.of_bound(line):.0f} % of the bound"
+            f"{format_rate(line.algbw * self.factor)} busbw at {format_size(line.size)}, "
+            f"{100 * line.of_model:.0f} % of expected, {100 * self.of_bound(line):.0f} % of the bound"
         )
         if self.impossible:
             return f"{what}: faster than this machine can be, so the log comes from another one: {reached}"
+        if first is None and line.faster:
+            return f"{what}: faster than expected, so the log may come from another machine: {reached}"
         if first is None:
             return f"{what}: normal: {reached}"
-        slow = " or ".join(self.expectation.rings.limits)
-        return f"{what}: behind from {format_size(first.size)} on, on {slow}: {reached}"
+        links = " or ".join(self.expectation.rings.limits)
+        why = f"as with {self.resembles}" if self.sure else f"on {links}"
+        return f"{what}: behind from {format_size(first.size)} on, {why}: {reached}"
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per size, with units in the keys."""
         keys = "size_bytes=size time_s algbw_GBps=algbw busbw_GBps model_time_s=expected.time_s model_algbw_GBps"
         keys += " model_choice=expected.choice bound_algbw_GBps model_rates bound_rates percent_of_model"
+        interval = "interval_low_s=expected.low_s interval_high_s=expected.high_s origin=expected.origin"
         return [
             keyed(
                 line,
-                f"{keys} percent_of_bound latency_bound behind wrong",
+                f"{keys} percent_of_bound latency_bound behind wrong {interval}",
                 busbw_GBps=in_GBps(line.algbw * float(self.factor)),
                 model_algbw_GBps=in_GBps(line.size / line.expected.time_s),
                 bound_algbw_GBps=self.bound.rate_GBps,
@@ -237,22 +267,24 @@ class Diagnosis(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
-        first, lane = self.first_behind, self.lane
+        first, lane, line = self.first_behind, self.lane, self.largest
+        published = {"source": line.expected.origin, "compared_size_bytes": line.size}
+        published["percent_of_published"] = 100 * line.of_model
         keys = "collective=collective.name ranks=part.ranks model=expectation.name bound_exact=bound.rate"
         keys += " bound_scope=bound.scope bound_words busbw_factor_exact rows normal first_behind_size_bytes"
         keys += " link_class=expectation.rings.limit link_classes=expectation.rings.limits lane_GBps"
         return keyed(
             self,
             f"{keys} model_lane_GBps resembles odd_size_bytes complete published",
+            published=published if line.expected.basis in ("measured", "between") else None,
             bound_words=self.bound.certificate.words(self.part),
             busbw_factor_exact=str(self.factor),
             rows=self.rows(),
-            normal=first is None and not self.wrong and self.tells and not self.impossible,
+            normal=self.as_expected and self.tells and not self.wrong,
             first_behind_size_bytes=None if first is None else first.size,
             lane_GBps=None if lane is None else in_GBps(lane[0]),
             model_lane_GBps=None if lane is None else in_GBps(lane[1]),
             odd_size_bytes=[line.size for line in self.odd],
-            published=None if self.published is None else self.published.to_dict(),
         )
 
     def __repr__(self) -> str:
@@ -319,7 +351,7 @@ def diagnose(
     ... ''')
     >>> import blinksim as bs
     >>> print(bs.diagnose("log.txt", "hgx-h200", multicast=False).sentence())
-    allreduce on 8 GPUs of hgx-h200: normal: 205.4 GB/s algbw at 1 GiB, 101 % of the model, 80 % of the bound
+    allreduce on 8 GPUs of hgx-h200: normal: 359.5 GB/s busbw at 1 GiB, 103 % of expected, 80 % of the bound
     """
     if isinstance(runs, str | os.PathLike):
         runs = tests_log.select(tests_log.read(runs))
@@ -345,24 +377,21 @@ def diagnose(
     lines = []
     for size, rows in sorted(by_size.items()):
         wrong = max((row.wrong or 0.0 for row in rows), default=0.0)
-        lines.append(Line(size, median(row.time_s for row in rows), expectation.of_a_log(size), wrong))
+        lines.append(Line(size, median(row.time_s for row in rows), expectation.taken(size), wrong))
     if not lines:
         raise InputError(f"{first.path}: has no size above 0")
     ordered = expectation.bound(max(line.algbw for line in lines), lines[-1].size)
     complete = all(run.complete for run in given)
-    factor = float(busbw_factor(collective.name, chosen.ranks))
-    rates_seen = [(line.size, line.algbw * factor) for line in lines]
-    published = yardstick(chosen, collective, rates_seen, multicast)
-    return Diagnosis(chosen, collective, tuple(lines), expectation, ordered, complete, in_place, published)
+    return Diagnosis(chosen, collective, tuple(lines), expectation, ordered, complete, in_place)
 
 
 def small_times(found: Diagnosis) -> str:
-    """How small sizes compare with the model, in words; empty if nothing stands out."""
+    """How small sizes compare with what is expected, in words; empty if nothing stands out."""
     small = [line for line in found.lines if line.latency_bound]
     slow = [line for line in small if line.behind]
     if len(slow) < max(1, len(small) // 2):
         return ""
     line = slow[0]
     why = "launching and waiting, not the links" if found.first_behind is None else "slow as well"
-    model = format_time(line.expected.time_s)
-    return f"{format_time(line.time_s)} at {format_size(line.size)}, where the model has {model}: {why}"
+    usual = format_time(line.expected.time_s)
+    return f"{format_time(line.time_s)} at {format_size(line.size)}, where {usual} is expected: {why}"

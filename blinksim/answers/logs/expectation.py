@@ -38,6 +38,7 @@ from blinksim.results import total
 from blinksim.schedule.loads import Resources, RouteUses, resource_loads, resources, single_routes
 from blinksim.schedule.model import Schedule
 from blinksim.timing.alpha_beta import Counts, Floats, Ints, Starts, crossed, route_alphas, step_kinds
+from blinksim.timing.library_model import Library
 from blinksim.timing.measured_constants import NVLS
 from blinksim.timing.nccl_model import choice, projections, time_by_channels
 from blinksim.topology.elements import NCCL, RCCL
@@ -220,13 +221,17 @@ class RingModel:
 class Expected:
     """A predicted time in seconds, the part of it that no bandwidth shortens, and what NCCL would run.
 
-    origin: where the constants were measured; empty for the time that NCCL predicts for itself.
+    origin, basis: where it comes from (`blinksim.timing.library_model`); empty for the time that NCCL predicts
+    for itself. low_s, high_s: the interval that 8 in 10 published times lie in.
     """
 
     time_s: float
     latency_s: float
     choice: str
     origin: str = ""
+    low_s: float = 0.0
+    high_s: float = math.inf
+    basis: str = ""
 
 
 @dataclass(frozen=True)
@@ -272,11 +277,14 @@ class Expectation:
             return f"{self.library} has no model of {self.collective.name}, which it runs as plain sends"
         return self._asked[1]
 
+    @property
+    def _version(self) -> str:
+        return nearest(self.ran) if self.ran else DEFAULT_VERSION
+
     @cached_property
     def _asked(self) -> tuple[Prediction | None, str]:
         try:
-            version = nearest(self.ran) if self.ran else DEFAULT_VERSION
-            return predict(self.machine, self.part.members, version=version, multicast=self.multicast), ""
+            return predict(self.machine, self.part.members, version=self._version, multicast=self.multicast), ""
         except BlinksimError as error:
             return None, str(error)
 
@@ -306,11 +314,22 @@ class Expectation:
         fork = "" if self.library == "NCCL" else f"; {self.library} is a fork of it"
         return f"NCCL {found.version}'s own model at {self.machine.rates} rates{other}{fork}"
 
-    def of_a_log(self, size: int) -> Expected:
-        """As `at`, but where switches add by the constants of NVLS: NCCL's own time is up to a third too short."""
-        own = self.at(size)
-        real = self.measured(size) if own.choice.startswith(NVLS) else None
-        return real or own
+    @cached_property
+    def _takes(self) -> Library:
+        question = Question(self.machine, members=",".join(self.part.members))
+        return Library(version=self._version, multicast=self.multicast).at(question)[0]
+
+    @cached_property
+    def without_nvls(self) -> Expectation:
+        """The same with switches that only forward."""
+        return replace(self, multicast=False)
+
+    def taken(self, size: int) -> Expected:
+        """What the library takes, as `blinksim.project` says; latency has the share that it has in `at`."""
+        [found] = self._takes.times(self._takes.machine, self.collective, [size])
+        own, of = self.at(size), found.details
+        more = of["origin"], of["interval_low_s"], of["interval_high_s"], of["basis"]
+        return Expected(found.time_s, found.time_s * own.latency_s / own.time_s, own.choice, *more)
 
     def at(self, size: int) -> Expected:
         """The expected time for `size` bytes."""
@@ -368,7 +387,7 @@ class Expectation:
 
     def _as_by_nvls(self, algbw: float, size: int) -> bool:
         """True if NCCL takes NVLS at that size and the rate is about what that reaches, or nearest to it."""
-        expected = self.of_a_log(size)
+        expected = self.taken(size)
         if expected.choice.startswith(NVLS) and algbw * expected.time_s > _REACHED * size:
             return True
         # Versions of NCCL differ in the fewest GPUs for which they take it.
@@ -379,11 +398,13 @@ class Expectation:
         """Seconds for `size` bytes of what might run instead of NCCL's choice, by its cause."""
         result = {}
         found = self.prediction
-        chosen = self.at(size).choice
+        chosen = [self.at(size).choice]
+        if chosen[0].startswith(NVLS):
+            chosen.append(self.without_nvls.at(size).choice)
+            result["NVLS off (NCCL_NVLS_ENABLE=0?)"] = self.without_nvls.taken(size).time_s
         for timing in found.times(self.collective.name, size) if found else ():
-            if f"{timing.algorithm} {timing.protocol}" != chosen:
-                setting = f"{timing.algorithm} {timing.protocol} (NCCL_ALGO, NCCL_PROTO or NCCL_NVLS_ENABLE set?)"
-                result[setting] = timing.time_s
+            if f"{timing.algorithm} {timing.protocol}" not in chosen:
+                result[f"{timing.algorithm} {timing.protocol} (NCCL_ALGO or NCCL_PROTO set?)"] = timing.time_s
         if self._elsewhere is not None:
             kinds = ", ".join(self._elsewhere.classes)
             result[f"rings over {kinds} (peer access off, or {self.rings.limit} down?)"] = self._elsewhere.time(size)
