@@ -432,7 +432,7 @@ def sweep(
         models.check(model, (*models.schedule_models(), *models.preset_names()))
     timing = models.model(model)
     names = _algorithms(algorithms, wanted, timing, named)
-    outside = digests(names, model, alone=workers == 1 and cluster is None and journal is None)
+    outside = digests(names, model, alone=(workers, cluster, journal) == (1, None, None))
     start = base or Question()
     if timing.pins_rates and timing.rates is not None:
         start = replace(start, rates=timing.rates)
