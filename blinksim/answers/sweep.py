@@ -505,7 +505,7 @@ def _points(
 ) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
     """The rows of the table, and the columns with the seconds of link classes."""
     bound_of = {(task.case, task.rates): answers[task.key][0] for task in tasks if task.algorithm == _BOUND_WORK}
-    every = [row for found in answers.values() for row in found]
+    every = list(chain.from_iterable(answers.values()))
     columns = dict.fromkeys(chain.from_iterable(every))
     classes = dict.fromkeys(kind for row in every for kind in row.get(_BY_CLASS) or ())
     points = list[dict[str, Any]]()

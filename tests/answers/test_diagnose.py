@@ -156,14 +156,14 @@ def test_nvls_is_expected_unless_it_was_off(tmp_path: Path) -> None:
 
 
 def test_one_dead_adapter_of_four(tmp_path: Path) -> None:
-    """On P5 every GPU has four EFA adapters; links alone take 4/3 as long with three."""
+    """On P5 every GPU has four EFA adapters; what is no latency takes 4/3 as long with three."""
     times = {size: bs.project(load("p5", nodes=8), "allreduce", size).time_s for size in (2**31, 2**33)}
     points = [Point(size, 4 / 3 * 1e6 * time, None) for size, time in times.items()]
     found = diagnose(run_of(tmp_path, "allreduce", 64, points), load("p5", nodes=8))
     assert found.lane is not None
     measured, usual, adapters = found.lane
     assert adapters == 4
-    assert 4 * measured / usual == pytest.approx(3, rel=0.02)
+    assert 4 * measured / usual == pytest.approx(3, rel=0.05)
     assert found.resembles == ""
 
 
