@@ -185,7 +185,8 @@ def _title(found: Sweep) -> tuple[str, str]:
     for held in tables if "rates" not in varying else ():
         names = ", ".join(_same(row["asked"] for row in rows if row["rates"] == held))
         notes.append(f"{held} rates" + f" ({names})" * (len(tables) > 1))
-    notes += [f"{name} algorithm" if name == "best" else name for name in asked if len(asked) == 1]
+    said = {"best": "best algorithm", "library": f"with {' or '.join(_same(row.get('library') for row in rows))}"}
+    notes += [said.get(name, name) for name in asked if len(asked) == 1]
     notes.append("model " + ", ".join(_same(row["model"] for row in rows)))
     return ", ".join(words), "; ".join(notes)
 

@@ -287,7 +287,7 @@ def test_the_commands_draw_time(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert run([*swept, "--plot", str(tmp_path / "s.svg")]) == 0
     picture = (tmp_path / "s.svg").read_text()
     assert "<!-- busbw (GB/s) -->" in picture
-    assert "nccl rates, library" in picture
+    assert "nccl rates; with NCCL; model library" in picture
     assert run(swept) == 2
     assert "--plot" in capsys.readouterr().err
 
