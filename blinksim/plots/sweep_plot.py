@@ -187,8 +187,7 @@ def _title(found: Sweep) -> tuple[str, str]:
         notes.append(f"{held} rates" + f" ({names})" * (len(tables) > 1))
     said = {"best": "best algorithm", "library": f"with {' or '.join(_same(row.get('library') for row in rows))}"}
     notes += [said.get(name, name) for name in asked if len(asked) == 1]
-    notes.append("model " + ", ".join(_same(row["model"] for row in rows)))
-    return ", ".join(words), "; ".join(notes)
+    return ", ".join(words), "; ".join([*notes, "model " + ", ".join(_same(row["model"] for row in rows))])
 
 
 def _same(values: Any) -> list[Any]:
