@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from copy import copy
@@ -186,3 +187,13 @@ def test_spreads_are_quantiles_of_the_cells() -> None:
     assert spread.cells == len(ratios)
     assert spread.middle == pytest.approx(np.exp(np.median(ratios)), rel=5e-3)
     assert spread.low == pytest.approx(np.exp(np.quantile(ratios, 0.1)), rel=2e-2)
+
+
+def test_why_states_one_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    """A program on H100 exceeds what the links were measured to carry: that is no bound."""
+    assert run(["project", "hgx-h100", "allreduce", "1GB", "--why"]) == 0
+    shares = [float(share) for share in re.findall(r"of which this is ([0-9.]+) %", capsys.readouterr().out)]
+    assert shares
+    assert max(shares) <= 100
+    by_name = bs.project("hgx-h100", "allreduce", "1GB", model="library")
+    assert by_name.time_s == bs.project("hgx-h100", "allreduce", "1GB").time_s
