@@ -75,7 +75,8 @@ class Traffic(Tabular):
         if int(whole.min()) < 0:
             i, j = (int(place) for place in np.argwhere(whole < 0)[0])
             raise InputError(f"rank {i} has {whole[i, j]} bytes for rank {j}; bytes cannot be negative")
-        if float(whole.sum(dtype=np.float64)) > _MOST_BYTES:
+        # As floats, which do not overflow; a sum that these round down to the limit is exact as a whole number.
+        if float(whole.sum(dtype=np.float64)) > _MOST_BYTES or int(whole.sum()) > _MOST_BYTES:
             raise InputError("a traffic matrix of more than 2^53 bytes; give the bytes of one call")
         if not int(whole.sum()) - int(np.trace(whole)):
             raise InputError("no rank has anything for another in this traffic matrix")

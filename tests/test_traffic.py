@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from fractions import Fraction
 from itertools import permutations
 from pathlib import Path
@@ -11,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import blinksim as bs
@@ -43,6 +46,7 @@ def matrices(draw: st.DrawFn) -> npt.NDArray[np.int64]:
         ([[1, 2], [3]], "equally long"),
         ([[5, 0], [0, 5]], "no rank has anything"),
         ([[0, 2**53], [2**53, 0]], "2^53"),
+        ([[0, 2**53 + 1], [0, 0]], "2^53"),
         (np.full((2, 2), 2**64 - 1, dtype=np.uint64), "2^53"),
     ],
 )
@@ -82,6 +86,8 @@ def test_files_keep_the_matrix(matrix: npt.NDArray[np.int64], tmp_path_factory: 
         ("", "t.csv: holds no traffic matrix"),
         ("0,0\n0,0\n", "t.csv: no rank has anything"),
         ("0,99999999999999999999999\n0,0\n", "t.csv"),
+        (f"0,{'9' * 5000}\n0,0\n", "t.csv:1: entry 2"),
+        ("0,9223372036854775808\n0,0\n", "t.csv: .*2.53"),
     ],
 )
 def test_one_message_for_a_wrong_file(
@@ -93,6 +99,25 @@ def test_one_message_for_a_wrong_file(
         bs.read_traffic("t.csv")
     assert run(["bound", "ring:2", "alltoallv", "--traffic", "t.csv"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+NPY = io.BytesIO()
+np.save(NPY, np.array([[0, 3000], [1000, 0]]))
+
+
+@given(st.integers(0, 90), st.integers(0, 12), st.binary(max_size=12))
+@example(118, 0, b"")
+@example(10, 118, b"{'descr': '<i8', 'fortran_order': False, 'shape': (2, 2".ljust(118))
+@example(10, 118, b"{'descr': '<i8', 'fortran_order': False, 'shape': (2, None)}".ljust(118))
+@example(10, 118, b"{'descr': '<i8', 'fortran_order': False, 'shape': (2L, 2L)}".ljust(118))
+def test_a_damaged_file_of_numpy_is_a_matrix_or_a_file_error(
+    tmp_path_factory: pytest.TempPathFactory, start: int, length: int, text: bytes
+) -> None:
+    path = tmp_path_factory.mktemp("traffic") / "t.npy"
+    path.write_bytes(NPY.getvalue()[:start] + text + NPY.getvalue()[start + length :])
+    with warnings.catch_warnings(), suppress(FileError):
+        warnings.simplefilter("error")
+        bs.read_traffic(path)
 
 
 def test_what_the_command_line_refuses(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -8,8 +8,6 @@ not how large it is.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +18,7 @@ import numpy as np
 
 from blinksim.errors import FileError, InputError
 from blinksim.nccl.tuner.prediction import Prediction
-from blinksim.nccl.tuner.tuner_files import DEFAULT, Choice, runs
+from blinksim.nccl.tuner.tuner_files import DEFAULT, MOST_CHANNELS, Choice, runs
 from blinksim.textio.text_files import MIB, read_text, shown
 from blinksim.timing.measured_constants import NcclRates
 
@@ -28,6 +26,9 @@ from blinksim.timing.measured_constants import NcclRates
 # many channels are best depends on the size.
 _NEAR = 1.0
 COLUMNS = ("collective", "size_bytes", "algorithm", "protocol", "channels", "least_channels", "time_us")
+_ROW = re.compile(
+    r"(\w+),(\d{1,15}),(\w+),(\w+),(-?\d{1,9}),(\d{1,9}),(\d{1,15}(?:\.\d{0,15})?(?:e[+-]?0?\d)?)", re.ASCII
+)
 _JOB = re.compile(r"# NCCL (\S+) on (.+) \((.*)\): ([0-9]{1,9}) ranks on ([0-9]{1,9}) nodes?")
 
 Model = Callable[[str, str, str, int], float | None]
@@ -70,6 +71,8 @@ class ChoiceTime:
     def __post_init__(self) -> None:
         if not (self.time_s > 0 and math.isfinite(self.time_s)):
             raise InputError(f"a measured time of {self.time_s} s for {self.collective}: give seconds above 0")
+        if self.channels != DEFAULT and not 1 <= self.channels <= MOST_CHANNELS:
+            raise InputError(f"channels={self.channels}: give 1 to {MOST_CHANNELS}, or {DEFAULT} for NCCL's own number")
         if self.size < 1:
             raise InputError(f"a measured time of {self.collective} for {self.size} bytes: give at least 1")
 
@@ -181,23 +184,25 @@ def read_times(path: str | Path) -> tuple[list[ChoiceTime], int | None, TimedJob
         if said is None:
             raise FileError(shown(path), "say '# NCCL 2.28.9 on MACHINE (GPUS): 4 ranks on 1 node', or nothing", line=1)
         job = TimedJob(said[1], said[2], said[3], int(said[4]), int(said[5]))
-    rows, before = csv.reader(io.StringIO(text)), int(job is not None)
-    head = next(rows, [])
-    if tuple(head) != COLUMNS:
+    head, *rows = [*text.splitlines(), ""]
+    before = int(job is not None)
+    if tuple(head.split(",")) != COLUMNS:
         raise FileError(shown(path), f"this line names the columns: {','.join(COLUMNS)}", line=1 + before)
     found, least = [], set()
-    for row in rows:
-        line = rows.line_num + before
-        if not row:
+    for line, text in enumerate(rows, 2 + before):
+        if not text.strip():
             continue
-        if len(row) != len(COLUMNS):
-            raise FileError(shown(path), f"{len(row)} fields; there are {len(COLUMNS)} columns", line=line)
-        collective, size, algorithm, protocol, channels, fewest, time = row
+        row = _ROW.fullmatch(text)
+        if row is None:
+            raise FileError(
+                shown(path), f"{text[:60]!r} is no row such as allreduce,1024,ring,ll128,-1,0,27.5", line=line
+            )
+        collective, size, algorithm, protocol, channels, fewest, time = row.groups()
         try:
             found.append(ChoiceTime(collective, int(size), algorithm, protocol, int(channels), float(time) * 1e-6))
-            least.add(int(fewest))
-        except (ValueError, InputError) as error:
+        except InputError as error:
             raise FileError(shown(path), str(error), line=line) from None
+        least.add(int(fewest))
     if len(least) > 1:
         raise FileError(shown(path), "times of several least_channels; NCCL has one NCCL_MIN_NCHANNELS for all")
     return found, (least.pop() or None) if least else None, job
@@ -205,11 +210,5 @@ def read_times(path: str | Path) -> tuple[list[ChoiceTime], int | None, TimedJob
 
 def times_text(times: Iterable[ChoiceTime], least_channels: int | None, job: TimedJob) -> str:
     """The text of a file."""
-    target = io.StringIO()
-    target.write(f"# {job}\n")
-    writer = csv.writer(target, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for one in times:
-        micro = f"{one.time_s * 1e6:.6g}"
-        writer.writerow((one.collective, one.size, *one.choice, least_channels or 0, micro))
-    return target.getvalue()
+    rows = [(one.collective, one.size, *one.choice, least_channels or 0, f"{one.time_s * 1e6:.6g}") for one in times]
+    return "\n".join((f"# {job}", *(",".join(map(str, row)) for row in (COLUMNS, *rows)), ""))

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Sequence
 from io import BytesIO
 from math import prod
 from pathlib import Path
+from tokenize import TokenError
 
 import numpy as np
 
@@ -24,7 +26,8 @@ from blinksim.units import parse_size
 # The largest matrix in 64 bits, and what stands before it in a file of NumPy.
 _MOST_BYTES = 513 * MIB
 _NPY = b"\x93NUMPY"
-_DIGITS = re.compile(r"[0-9,]*")
+_DIGITS, _LONGEST = re.compile(r"[0-9,]*"), 20
+_HEADER = "; leave a header out, or begin its line with #: line i holds the bytes of rank i for every rank"
 
 
 def read_traffic(path: str | os.PathLike[str]) -> Traffic:
@@ -76,10 +79,9 @@ def from_lines(name: str, lines: Sequence[str]) -> Traffic:
         if len(row) != len(rows):
             raise FileError(name, f"{len(row)} entries, but {len(rows)} ranks have a line each", number)
     try:
-        return Traffic(np.array([row for _, row in rows], dtype=np.int64))
-    except (InputError, OverflowError) as error:
-        why = "more than 2^53 bytes" if isinstance(error, OverflowError) else str(error)
-        raise FileError(name, why) from None
+        return Traffic([row for _, row in rows])
+    except InputError as error:
+        raise FileError(name, str(error)) from None
 
 
 def _from_npy(name: str, data: bytes) -> Traffic:
@@ -87,18 +89,18 @@ def _from_npy(name: str, data: bytes) -> Traffic:
     try:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(file)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of headers as Python 2 wrote them
+            shape, fortran, dtype = read(file)
         # A header may promise more than there is, and NumPy would make room for it.
         if prod(shape) * dtype.itemsize != len(data) - file.tell():
             raise ValueError("it is cut off, or has more behind its numbers")
-        file.seek(0)
-        matrix = np.load(file, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise FileError(name, f"cannot be read as a file of NumPy: {str(error)[:200]}") from None
-    try:
-        return Traffic(matrix)
+        matrix = np.frombuffer(data, dtype, offset=file.tell())
+        return Traffic(matrix.reshape(shape, order="F" if fortran else "C"))
     except InputError as error:
         raise FileError(name, str(error)) from None
+    except (ValueError, EOFError, TypeError, SyntaxError, RecursionError, TokenError) as error:
+        raise FileError(name, f"cannot be read as a file of NumPy: {str(error)[:200]}") from None
 
 
 def _row(name: str, number: int, text: str) -> list[int]:
@@ -107,16 +109,14 @@ def _row(name: str, number: int, text: str) -> list[int]:
         between = "semicolons" if ";" in text else "tabs"
         raise FileError(name, f"has {between} between its entries; separate them with commas", number)
     # Nearly all files hold digits; int() takes underscores and signs too, which no bytes have.
-    if _DIGITS.fullmatch(text) and all(entries):
+    if _DIGITS.fullmatch(text) and all(0 < len(entry) < _LONGEST for entry in entries):
         return list(map(int, entries))
     sizes = []
     for place, entry in enumerate(map(str.strip, entries), 1):
         try:
             sizes.append(0 if entry == "0" else parse_size(entry))
         except InputError:
-            hint = ""
-            if number == 1:
-                hint = "; leave a header out, or begin its line with #: line i holds the bytes of rank i for every rank"
+            hint = _HEADER if number == 1 else ""
             raise FileError(name, f"entry {place}, {entry[:40]!r}, is no number of bytes{hint}", number) from None
     return sizes
 
