@@ -29,6 +29,7 @@ from blinksim.schedule.verify import verify
 from blinksim.timing.contest import ON_LINKS, with_least_time
 from blinksim.timing.measured_constants import NVLS
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName, schedule_model
+from blinksim.timing.nccl_model import weakest
 from blinksim.timing.projection_result import OF_RUNS
 from blinksim.topology.cluster import nodes_of
 from blinksim.units import exact_GBps, format_rate, format_size, format_time, in_GBps, size_of
@@ -106,7 +107,7 @@ def options_of(rivals: Contest, expectation: Expectation, size: int, within_s: f
             # There is no such schedule for this collective or machine, or nothing that says how long it
             # takes.
             plans.pop(name, None)
-    timed = rivals.among({name: Candidate(plan) for name, plan in plans.items()}).projections(size, best)
+    timed = rivals.among({name: Candidate(plan) for name, plan in plans.items()}).answers(size, best)
     by_name = {projection.algorithm: projection for projection in timed}
     return [Option(plan, by_name[name].time_s, by_name[name]) for name, plan in plans.items() if verify(plan).ok]
 
@@ -259,6 +260,8 @@ class Advice(Result):
         What timed the schedules: ``execution`` or ``alpha-beta``.
     nvls : NvlsGain, optional
         What switches that add are worth; None where NCCL cannot use any.
+    weakest : str
+        What has less bandwidth than most of its sort, in words; empty if nothing has.
 
     Examples
     --------
@@ -280,6 +283,7 @@ class Advice(Result):
     other: Option | None
     model: str
     nvls: NvlsGain | None = None
+    weakest: str = ""
 
     def algbw(self, time_s: float) -> float:
         """Bytes/s."""
@@ -300,6 +304,14 @@ class Advice(Result):
         # nothing.
         least = 0.0 if self.bound.grants else self.least_s or 0.0
         return max(least, self.size / float(self.bound.rate)) / time_s
+
+    @property
+    def basis(self) -> str:
+        """What says how long NCCL takes: measured constants, or its own model."""
+        own, origin = self.expectation, self.expected.origin
+        alone = f"{own.name} says {format_time(own.at(self.size).time_s)}"
+        words = f"by constants {origin}; {alone}" if origin else own.name
+        return f"{words}, raised to the bound" if self.share(self.expected.time_s) >= 1 else words
 
     @property
     def large(self) -> bool:
@@ -379,19 +391,20 @@ class Advice(Result):
 
         timed, own, proof = self.best.projection.details, self.expected, self.bound.certificate
         busbw = self.algbw(own.time_s) * float(busbw_factor(self.collective.name, self.part.ranks))
-        rates = {"algbw_GBps": in_GBps(self.algbw(own.time_s)), "busbw_GBps": in_GBps(busbw)}
-        origin = {"measured_on": own.origin} if own.origin else {}
-        nccl = {"model": self.expectation.name, "choice": own.choice, "time_s": own.time_s, **origin, **rates}
+        nccl = {"model": self.expectation.name, "choice": own.choice, "time_s": own.time_s}
+        nccl |= {"measured_on": own.origin} if own.origin else {}
+        nccl |= {"algbw_GBps": in_GBps(self.algbw(own.time_s)), "busbw_GBps": in_GBps(busbw)}
         return {
             **keyed(self, "collective=collective.name size_bytes=size model"),
             **{key: timed[key] for key in OF_RUNS if key in timed},
             **keyed(self, "bound_exact=bound.rate bound_scope=bound.scope"),
             "bound_words": proof.words(self.part),
             "certificate": proof.to_dict(),
-            **({} if self.least_s is None else {"least_time_s": self.least_s}),
+            **({"least_time_s": self.least_s} if self.least_s is not None else {}),
             "library": self.expectation.library.lower(),
             "nccl": nccl,
             "nvls": self.nvls.to_dict() if self.nvls else None,
+            **({"weakest": self.weakest} if self.weakest else {}),
             **{key: shown(getattr(self, key)) for key in ("best", "load", "alternative")},
         }
 
@@ -489,7 +502,11 @@ def advise(
     held = expectation.bound(size / expected.time_s, size)[0]
     quickest = min(loadable, key=lambda option: option.time_s, default=None)
     nvls, timed_by = nvls_gain(expectation, size, real=bool(real)), rivals.model.name
-    return Advice(chosen, wanted, size, expectation, expected, held, best, quickest, other, timed_by, nvls)
+    lost = weakest(replace(expectation.machine, members=chosen.members, relays=()))
+    own = expectation, expected
+    advice = Advice(chosen, wanted, size, *own, held, best, quickest, other, timed_by, nvls, lost)
+    # What NCCL takes, by its own model or as measured, is no less than any schedule takes at these rates.
+    return replace(advice, expected=replace(expected, time_s=max(expected.time_s, advice.share(1.0))))
 
 
 def _in_force(

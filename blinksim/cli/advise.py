@@ -122,10 +122,10 @@ def _facts(advice: Advice, question: Question) -> list[tuple[str, str]]:
         facts.append(("", f"it assumes: {bound.assumes}"))
     channels = f", {count(own.prediction.nchannels, 'channel')}" if own.prediction else ""
     facts.append((own.library if own.runs else "rings", f"{reached(expected.time_s)}: {expected.choice}{channels}"))
-    alone = f"{own.name} says {format_time(own.at(advice.size).time_s)}" if expected.origin else own.name
-    facts.append(("", f"by constants {expected.origin}; {alone}" if expected.origin else alone))
+    facts.append(("", advice.basis))
     if advice.nvls:
         facts.append(("NVLS", advice.nvls.sentence()))
+    facts += [("weakest", advice.weakest)] if advice.weakest else []
     plan = best.schedule
     words = f"{reached(best.time_s)}: {plan.algorithm}, {plan.parts()}, verified"
     if best.time_s <= expected.time_s:

@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from blinksim.bounds.bound_result import (
-    EVERY_LINK,
-    REDUCING_SWITCHES,
-    with_reduction,
-)
+from blinksim.bounds.bound_result import EVERY_LINK, REDUCING_SWITCHES, with_reduction
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.nccl.files import graph_file
@@ -34,6 +31,7 @@ from blinksim.timing.projection_result import Ceiling, NcclProjection, Projectio
 from blinksim.timing.timing_model import TimingModel
 from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology
+from blinksim.topology.rules import behind
 from blinksim.topology.selection import ALL, NONE
 from blinksim.units import format_rate
 
@@ -135,19 +133,18 @@ class NcclTuner(TimingModel):
 
         NCCL plans for one node where all are alike, so that a thousand nodes cost no more than one.
         """
-        nodes: int | None = None
+        one = replace(question, nodes=1) if question.nodes > 1 and not question.members else question
         try:
-            several = question.nodes > 1 and not question.members
-            whole = replace(question, nodes=1).whole() if several else question.whole()
-            nodes = question.nodes if several else None
+            whole = one.whole()
         except InputError:
             # Some edit or other names a device of the cluster.
-            whole = question.whole()
-        if nodes is not None and whole.fabric is None:
-            whole, nodes = question.whole(), None
+            one, whole = question, question.whole()
+        if one is not question and whole.fabric is None:
+            one, whole = question, question.whole()
         machine = replace(whole, members=question.member_names(whole), relays=())
         model = copy(self)
-        model.machine, model.nodes, model._searched, model._ceilings = machine, nodes, None, {}
+        model.machine, model.nodes = machine, None if one is question else question.nodes
+        model._searched, model._ceilings = None, {}
         return model, machine
 
     def check(self, question: Question) -> None:
@@ -162,12 +159,9 @@ class NcclTuner(TimingModel):
         """NCCL's channels on a machine; raises as `predict_with` does."""
         whole = self.machine or topology
         if self._searched is None or self._searched[0] is not whole:
-            given: dict[str, Any] = {
-                "version": self.version,
-                "multicast": self.multicast,
-                "graph_file": self.graph_file,
-            }
-            self._searched = whole, predict_with(whole, whole.members, nodes=self.nodes, **given)
+            names = ("nodes", "version", "multicast", "graph_file")
+            given: dict[str, Any] = {name: getattr(self, name) for name in names}
+            self._searched = whole, predict_with(whole, whole.members, **given)
         return self._searched[1]
 
     def algorithms(self, topology: Topology, collective: Collective) -> tuple[str, ...]:
@@ -229,10 +223,19 @@ class NcclTuner(TimingModel):
             return None
         details = projection.details
         far = details["type_intra"] not in _NEAR or details.get("type_inter", "LOC") not in _NEAR_ADAPTERS
-        key = projection.collective, reduces_in_switches(projection), far
+        # The switches add for NVLS.
+        reduces = reduces_in_switches(projection)
+        key = projection.collective, reduces, far
         if key not in self._ceilings:
-            cluster = whole if whole.nodes > 1 or self.nodes is None else whole.replicate(self.nodes)
-            self._ceilings[key] = _ceiling(*key, cluster)
+            machine = whole if whole.nodes > 1 or self.nodes is None else whole.replicate(self.nodes)
+            part = machine.select(links=ALL) if far else machine.selected()
+            granted = [EVERY_LINK] if set(part.link_classes) > set(machine.default_links()) else []
+            if reduces:
+                granted, part = [*granted, REDUCING_SWITCHES], with_reduction(part)
+            able = frozenset[str]().union(*(device.in_network for device in part.devices if device.node >= 0))
+            # What NVLS uses of what the switches can do.
+            grants = [grant for grant in BRANCHING if reduces and grant in able]
+            self._ceilings[key] = ceiling_of(part, projection.collective, granted, grants)
         return self._ceilings[key]
 
 
@@ -295,7 +298,8 @@ def _projection(
     prediction: Prediction, whole: Topology, collective: Collective, size: int, timing: Timing
 ) -> Projection:
     job = prediction.job
-    family = family_of(timing.algorithm)
+    # The sort of channels that the algorithm runs on.
+    family = {"ring": "ring", "nvls": "nvls", "nvls_tree": "nvls"}.get(timing.algorithm, "tree")
     graph = prediction.graphs[family]
     channels = graph.nchannels if family == "nvls" else prediction.nchannels
     rate = graph.bw_intra if job.nnodes <= 2 else graph.bw_inter
@@ -329,27 +333,12 @@ def _projection(
             "type_intra": graph.type_intra,
             **({"type_inter": graph.type_inter} if job.nnodes > 1 else {}),
             "assumed": list(prediction.assumed),
+            **({"weakest": found} if (found := weakest(whole)) else {}),
         },
     )
 
 
-def family_of(algorithm: str) -> str:
-    """The sort of channels that an algorithm of NCCL runs on: ``ring``, ``tree`` or ``nvls``."""
-    return "ring" if algorithm == "ring" else "nvls" if algorithm.startswith("nvls") else "tree"
-
-
-def _ceiling(collective: Collective, reduces: bool, far: bool, machine: Topology) -> Ceiling:
-    """The upper bound for all algorithms on a machine.
-
-    reduces: the switches add (NVLS). far: some paths leave the links that are meant for collectives.
-    """
-    granted = []
-    part = machine.select(links=ALL) if far else machine.selected()
-    if not set(part.link_classes) <= set(machine.default_links()):
-        granted.append(EVERY_LINK)
-    if reduces:
-        granted.append(REDUCING_SWITCHES)
-        part = with_reduction(part)
-    able = frozenset[str]().union(*(device.in_network for device in part.devices if device.node >= 0))
-    # What NVLS uses of what the switches can do.
-    return ceiling_of(part, collective, granted, [grant for grant in BRANCHING if reduces and grant in able])
+@lru_cache(maxsize=8)
+def weakest(machine: Topology) -> str:
+    """What has less bandwidth than most of its sort; empty for a machine of the catalogue as it is."""
+    return "" if catalogued(machine) else next((words for _, words in behind(machine)), "")

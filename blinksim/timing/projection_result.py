@@ -301,6 +301,7 @@ class NcclProjection(Projection):
         orders = details["channel_orders"]
         return [
             ("bottleneck", self.bottleneck),
+            *([("weakest", details["weakest"])] if "weakest" in details else []),
             ("NCCL takes", f"{details['nccl_algorithm']}, {details['nccl_protocol']} protocol"),
             *([("channel 0", names(orders[0]))] if orders else []),
             *self._at_most(),

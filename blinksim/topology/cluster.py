@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.topology.elements import put_together
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from blinksim.topology.fabric import Fabric
     from blinksim.topology.graph import Topology
 
-    Host = tuple[list[str], list[Device], list[Link]]
-
 MOST_DEVICES = 400_000
+Host: TypeAlias = "tuple[list[str], list[Device], list[Link]]"
+"""Members, devices and links of a host."""
 # Links from which on tables of a cluster are made of those of a node.
 _MANY = 2_000
 

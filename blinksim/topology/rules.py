@@ -7,13 +7,15 @@ consistency checks.)
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from fractions import Fraction
+from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from blinksim.errors import BlinksimError
+from blinksim.textio.text_table import count
 from blinksim.topology.elements import GPU_KINDS, UNLIMITED, Link
 from blinksim.units import format_rate, format_size, format_time
 
@@ -358,17 +360,32 @@ def _uneven_class(topology: Topology) -> Iterator[str]:
 @rule("missing-link", "warning", "see whether a link between them was forgotten")
 def _missing_link(topology: Topology) -> Iterator[str]:
     """No two GPUs alone have less bandwidth over a default class than all others, as after one forgotten link."""
-    part = used(topology)
-    for kind in part.link_classes:
-        total = dict.fromkeys(part.members, Fraction(0))
-        for link in part.links:
-            if link.kind == kind and link.src in total:
-                total[link.src] += link.bandwidth
-        most, times = Counter(total.values()).most_common(1)[0] if total else (Fraction(0), 0)
-        few = [name for name in part.members if total[name] != most]
-        if 0 < len(few) <= 2 and times >= 4 and all(total[name] < most for name in few):
-            have = "has" if len(few) == 1 else "have"
-            yield f"{' and '.join(few)} {have} less {kind} bandwidth than the other {times}"
+    found = (row for row in behind(topology) if row[0][0] in topology.members)
+    yield from (words for few, words in found if len(few) <= min(2, topology.ranks - 4))
+
+
+def behind(topology: Topology) -> Iterator[tuple[list[str], str]]:
+    """Adapters, nodes and members with less bandwidth of a class than most of their sort: names, and words.
+
+    What enters and what leaves a device count apart, and of a node what joins it to others.
+    """
+    total: defaultdict[tuple[str, str, int], Fraction] = defaultdict(Fraction)
+    for link in topology.links:
+        ends = topology.device(link.src), topology.device(link.dst)
+        for way, (near, far) in enumerate((ends, ends[::-1])):
+            total[near.name, link.kind, way] += link.bandwidth
+            if near.node != far.node:
+                total[f"n{near.node}", link.kind, way] += link.bandwidth
+    nodes = dict.fromkeys(topology.device(name).node for name in topology.members)
+    adapters = [device.name for device in topology.devices if device.kind == "nic" and device.node in nodes]
+    sorts = {"adapter": adapters, "node": [f"n{node}" for node in nodes], "GPU": topology.members}
+    for (sort, names), kind in product(sorts.items(), topology.default_links()):
+        rates = {name: min(total[name, kind, 0], total[name, kind, 1]) for name in names}
+        most, others = max(Counter(rates.values()).items(), key=lambda row: row[::-1], default=(0, 0))
+        few = [name for name in names if rates[name] < most]
+        if 0 < len(few) <= others == len(names) - len(few):
+            less = format_rate(max(rates[name] for name in few))
+            yield few, f"{listed(few)}: {less} of {kind}, the other {count(others, sort)} {format_rate(most)}"
 
 
 @rule("parallel-classes", "warning", "use one class at a time, or check that these are separate wires")

@@ -6,6 +6,8 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from validated_nccl import points
 
 from blinksim.answers.advise import SIZE, WORTH, Advice, advise
@@ -265,3 +267,46 @@ def test_rccl_between_nodes_is_not_taken_for_nccl() -> None:
     assert found.at(SIZE).time_s < 0.002
     with pytest.raises(InfeasibleError, match="between nodes RCCL has channels of its own"):
         project(machine, "allreduce", SIZE, algorithm="nccl")
+
+
+@pytest.mark.parametrize(
+    ("edit", "weakest"),
+    [
+        ("without {}.nic[0-6]", "{}: 50 GB/s of ib, the other 1 node 400 GB/s"),
+        ("degrade {0}.gpu5-{0}.nvswitch lanes=9", "{}.gpu5: 185.4 GB/s of nvlink, the other 15 GPUs 370.8 GB/s"),
+        ("fabric shape=tree leaf_nodes=1 oversubscription=16", ""),
+    ],
+)
+def test_a_damaged_cluster_is_judged_by_its_weakest_part(edit: str, weakest: str) -> None:
+    first, last = (
+        advise(Question("hgx-h100", nodes=2, edits=(edit.format(node),)), size=2**28, model="alpha-beta")
+        for node in ("n0", "n1")
+    )
+    for node, found in (("n0", first), ("n1", last)):
+        assert found.weakest == weakest.format(node)
+        assert found.to_dict().get("weakest", "") == found.weakest
+        assert max(row["of_bound"] for row in found.rows()) <= 1 + 1e-9
+        assert max(row["of_least_time"] for row in found.rows()) <= 1
+    assert first.expected == last.expected
+    assert first.bound.rate == last.bound.rate
+    # Of a leaf of one node 25 GB/s go up: what NCCL says alone is eight times as fast.
+    assert ("raised to the bound" in first.basis) == edit.startswith("fabric")
+
+
+@settings(max_examples=3, deadline=None)
+@given(
+    kind=st.sampled_from(["nvlink", "pcie", "qpi"]),
+    rate=st.sampled_from(["1MB/s", "200MB/s", "3GB/s", "300GB/s"]),
+    gpu=st.integers(1, 3),
+    size=st.sampled_from([2**10, 2**22, 2**30]),
+)
+def test_no_advice_and_no_prediction_beats_the_bound_of_an_edited_machine(
+    kind: str, rate: str, gpu: int, size: int
+) -> None:
+    question = Question("dgx1-v100", edits=(f"replace {kind} bandwidth={rate}", f"degrade gpu0-gpu{gpu} lanes=1"))
+    found = advise(question, size=size)
+    assert max(row["of_bound"] for row in found.rows()) <= 1 + 1e-9
+    assert max(row["of_least_time"] for row in found.rows()) <= 1
+    machine = question.preferring_known("nccl").whole()
+    reached = project(machine, "allreduce", size, algorithm="nccl").algbw
+    assert reached <= float(bound(machine.select(links="all"), "allreduce", in_network=True).rate) * (1 + 1e-9)

@@ -13,13 +13,13 @@ from strategies import topologies
 
 from blinksim import machines
 from blinksim.cli.main import run
-from blinksim.formats.shipped.machine_names import catalogue_file
+from blinksim.formats.shipped.machine_names import catalogue_file, names
 from blinksim.machines import load
 from blinksim.timing.measured_constants import FitError
 from blinksim.topology import shapes
 from blinksim.topology.fabric import Fabric
 from blinksim.topology.graph import Device, Link, Topology
-from blinksim.topology.rules import RULES, check
+from blinksim.topology.rules import RULES, behind, check
 
 G = Fraction(10**9)
 RING = shapes.ring(6)
@@ -114,7 +114,7 @@ BROKEN = [
     ("plausible-bandwidth", RING.replace("link", bandwidth="25MB/s"), "link links of 0.025 GB/s"),
     ("plausible-bandwidth", RING.replace("link", bandwidth="25TB/s"), "link links of 25000 GB/s"),
     ("uneven-class", RING.replace("gpu0-gpu1", bandwidth="2.5GB/s"), "25 GB/s (10 links), 2.5 GB/s (2 links)"),
-    ("missing-link", dgx1("DGX-1V").without("gpu0-gpu4"), "gpu0 and gpu4 have less nvlink bandwidth than the other 6"),
+    ("missing-link", dgx1("DGX-1V").without("gpu0-gpu4"), "gpu0, gpu4: 80 GB/s of nvlink, the other 6 GPUs 120 GB/s"),
     ("parallel-classes", replace(more(RING, *pair("gpu0", "gpu1", "pcie")), collective_links=()),
      "link and pcie links join the same devices, such as gpu0 and gpu1"),
     ("private-pcie", more(RING, *pair("gpu0", "gpu3", "PCIe4")), "PCIe4 links join GPUs directly"),
@@ -246,3 +246,30 @@ def test_a_faulty_machine_never_breaks_the_check_itself() -> None:
 @given(topologies(relays=True))
 def test_drawn_machines_have_no_errors(machine: Topology) -> None:
     assert [finding for finding in check(machine) if finding.severity == "error"] == []
+
+
+@pytest.mark.parametrize(
+    ("edit", "first"),
+    [
+        ("without n3.nic[0-6]", "n3: 50 GB/s of ib, the other 3 nodes 400 GB/s"),
+        ("degrade n1.nic0-fabric0 bandwidth=1GB/s", "n1.nic0: 1 GB/s of ib, the other 31 adapters 50 GB/s"),
+        ("degrade fabric0->n1.nic0 bandwidth=1GB/s", "n1.nic0: 1 GB/s of ib, the other 31 adapters 50 GB/s"),
+        ("degrade n2.gpu5-n2.nvswitch lanes=9", "n2.gpu5: 225 GB/s of nvlink, the other 31 GPUs 450 GB/s"),
+        ("without n0.gpu1-n0.nic1", "n0.nic1: 0 GB/s of pcie, the other 31 adapters 64 GB/s"),
+        ("degrade n[0-3].nic2-fabric2 bandwidth=20GB/s",
+         "n0.nic2, n1.nic2, n2.nic2, n3.nic2: 20 GB/s of ib, the other 28 adapters 50 GB/s"),
+        ("replace ib bandwidth=10GB/s", ""),
+    ],
+)  # fmt: skip
+def test_what_is_behind_the_others_of_its_sort(edit: str, first: str) -> None:
+    whole = machines.load("hgx-h100", nodes=4, edits=edit)
+    assert next((words for _, words in behind(whole)), "") == first
+    # Who takes no part is compared with nobody.
+    apart = replace(whole, members=tuple(f"n{node}.gpu{gpu}" for node in (0, 1) for gpu in (0, 3)))
+    assert [words for _, words in behind(apart) if "n2" in words or "n3" in words] == []
+
+
+def test_machines_of_the_catalogue_have_nothing_behind() -> None:
+    """But for Frontier, half of whose GPUs have no adapter and a link more."""
+    for name in names():
+        assert name == "frontier" or list(behind(machines.load(name))) == []

@@ -24,7 +24,7 @@ from blinksim.algorithms.building.orders import ring_orders
 from blinksim.algorithms.building.plan import Plan, add_chains
 from blinksim.algorithms.registry import algorithm
 from blinksim.bounds import bound
-from blinksim.bounds.bound_result import Bound, BoundResult
+from blinksim.bounds.bound_result import NVLS_GRANTS, Bound, BoundResult
 from blinksim.bounds.rails import symmetric_rails
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError
@@ -337,7 +337,10 @@ class Expectation:
         if found is None:
             return Expected(self.rings.time(size), self.rings.alpha, self.rings.schedule.algorithm)
         best = found.best(self.collective.name, size)
-        return Expected(best.time_s, best.latency_s, f"{best.algorithm} {best.protocol}")
+        # NCCL does not know all that makes a link slow.
+        held = self.bounds.holding(NVLS_GRANTS if best.algorithm.startswith(NVLS) else ())
+        least = size / float(held.rate) if self.part.rates == self.machine.rates else 0.0
+        return Expected(max(best.time_s, least), best.latency_s, f"{best.algorithm} {best.protocol}")
 
     def measured(self, size: int) -> Expected | None:
         """The time that NCCL's choice for `size` bytes really takes; None where no constants were measured."""
@@ -379,10 +382,9 @@ class Expectation:
         held = found.headline
         if self.adds_in_switches and (algbw > held.rate or self._as_by_nvls(algbw, size)):
             # Where switches that add allow no more, that is the headline. Wider ones hold for every schedule.
-            wider = [found.in_network, held if found.even_granted else None]
-            wider += [*sorted((b for b in found.bounds if b.rate > held.rate), key=lambda b: b.rate)]
-            able = [entry for entry in wider if entry is not None]
-            held = next((entry for entry in able if algbw <= entry.rate), able[-1] if able else held)
+            able = max(held, found.holding(NVLS_GRANTS), key=lambda entry: entry.rate)
+            wider = [able, *sorted((b for b in found.bounds if b.rate > able.rate), key=lambda b: b.rate)]
+            held = next((entry for entry in wider if algbw <= entry.rate), wider[-1])
         return held, *(entry for entry in found.bounds if entry is not held)
 
     def _as_by_nvls(self, algbw: float, size: int) -> bool:

@@ -19,8 +19,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import reduce
 from itertools import pairwise, permutations
+from math import gcd, lcm
 
 import numpy as np
 
@@ -256,19 +256,14 @@ def _rings(schedule: Schedule) -> Iterator[Line]:
         yield Line(tuple(order[:-1]), share, ring=True)
 
 
-def _common_divisor(share: Fraction, other: Fraction) -> Fraction:
-    while other:
-        share, other = other, share % other
-    return share
-
-
 def repeated(given: list[Line], most: int) -> list[Line]:
     """The lines with equal shares: each as often as its share needs, since NCCL splits the data evenly over channels.
 
     Raises `InfeasibleError` if that takes more than `most` channels.
     """
-    unit = reduce(_common_divisor, (line.share for line in given))
-    total = int(sum((line.share for line in given), start=Fraction(0)) / unit)
+    shares = [line.share for line in given]
+    unit = Fraction(gcd(*(share.numerator for share in shares)), lcm(*(share.denominator for share in shares)))
+    total = int(sum(shares) / unit)
     if total > most:
         more = f"give channels={total}, which NCCL 2.25 and later load, or " if total <= MOST_CHANNELS else ""
         raise InfeasibleError(

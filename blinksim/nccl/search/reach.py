@@ -37,10 +37,6 @@ class Target:
     most: int
     hops: int = 0
 
-    @property
-    def is_tree(self) -> bool:
-        return self.pattern in (families.PATTERN_BALANCED_TREE, families.PATTERN_SPLIT_TREE, families.PATTERN_TREE)
-
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -107,7 +103,8 @@ class Reach:
     def _demand(self, a: int, b: int, bandwidth: int, worst: int) -> Demand | None:
         """What a channel takes on the path between vertices a and b; None if its kind is not allowed."""
         path = self.paths[a, b]
-        if path.kind > worst or (self.target.is_tree and self.paths[b, a].kind > worst):
+        both_ways = self.target.pattern in families.FAMILY_PATTERNS[families.TREE]
+        if path.kind > worst or (both_ways and self.paths[b, a].kind > worst):
             return None
         return self.amounts(a, path, bandwidth)
 

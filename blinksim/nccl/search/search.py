@@ -56,7 +56,7 @@ class _Search:
 
     def __init__(self, paths: Paths, rules: Rules, pattern: int, least: int, most: int) -> None:
         self.paths, system = paths, paths.system
-        self.gpus, self.sm = len(paths.gpus), system.lowest_sm
+        self.gpus, self.sm = len(paths.gpus), min(system.vertices[gpu].sm for gpu in system.gpus)
         self.inter = bool(paths.ports)
         self.total = paths.total()
         self.widest = paths.widest()

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.nccl.families import C2C, NET, NVL, PIX, SYS
-from blinksim.topology.cluster import nodes_of, unlike_hosts
+from blinksim.topology.cluster import Host, nodes_of, unlike_hosts
 from blinksim.topology.elements import NCCL, RCCL
 from blinksim.topology.graph import Device, Link, Topology
 
@@ -156,10 +156,6 @@ class System:
     def switches(self) -> tuple[int, ...]:
         return self.of_kind(SWITCH_KIND)
 
-    @property
-    def lowest_sm(self) -> int:
-        return min(self.vertices[gpu].sm for gpu in self.gpus)
-
 
 def systems_of(topology: Topology, members: Sequence[str] | None = None, nodes: int | None = None) -> list[System]:
     """NCCL's view of the nodes on which `members` (default: the topology's) run: one for all that are alike.
@@ -193,7 +189,7 @@ def systems_of(topology: Topology, members: Sequence[str] | None = None, nodes: 
     # Without the names of their hosts.
     if len({frozenset(name.partition(".")[2] or name for name in local) for local, *_ in hosts}) > 1:
         raise InfeasibleError("NCCL's search is predicted for nodes that use the same GPUs; these differ")
-    return [_Builder(topology, count, *host).build() for host in hosts]
+    return [_Builder(topology, count, host).build() for host in hosts]
 
 
 def _number(device: Device, name: str, default: float) -> float:
@@ -230,14 +226,13 @@ def _direct(device: Device) -> bool:
 class _Builder:
     """The vertices of a node and the bandwidth between them, by position and kind of the link.
 
-    members, devices, links: of one node, with the links that leave it.
+    host: one node, with the links that leave it.
     """
 
-    def __init__(
-        self, topology: Topology, nnodes: int, members: list[str], devices: list[Device], links: list[Link]
-    ) -> None:
-        self.topology, self.nnodes, self.members = topology, nnodes, members
-        self.devices, self.links, self.node = devices, links, devices[0].node
+    def __init__(self, topology: Topology, nnodes: int, host: Host) -> None:
+        self.topology, self.nnodes = topology, nnodes
+        self.members, self.devices, self.links = host
+        self.node = self.devices[0].node
         self.vertices: list[Vertex] = []
         self.at: dict[str, int] = {}
         self.widths: defaultdict[tuple[int, int, int], Fraction] = defaultdict(Fraction)

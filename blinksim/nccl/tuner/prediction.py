@@ -49,10 +49,6 @@ class Prediction:
     assumed: tuple[str, ...] = ()
 
     @property
-    def constants(self) -> Constants:
-        return figures.load(self.version)
-
-    @property
     def graphs(self) -> dict[str, Graph]:
         """The graphs by family: ``ring``, ``tree`` and perhaps ``nvls``."""
         graphs = {"ring": self.ring, "tree": self.tree}
@@ -66,7 +62,7 @@ class Prediction:
     @cached_property
     def rows(self) -> tuple[tuner.Row, ...]:
         """The tuner's table: latency and bandwidth by collective, algorithm and protocol."""
-        return tuner.table(self.job, self.graphs, self.constants)
+        return tuner.table(self.job, self.graphs, figures.load(self.version))
 
     def orders(self, family: str) -> tuple[tuple[str, ...], ...]:
         """For each channel of a family the devices of the node of `names` in the order of the ring or chain."""
@@ -75,7 +71,8 @@ class Prediction:
 
     def times(self, collective: str, size: int) -> list[tuner.Timing]:
         """Predicted times of a collective of `size` bytes; see `blinksim.nccl.tuner.tuner.times`."""
-        return tuner.times(self.rows, self.job, self.nchannels, self.constants, collective, size)
+        constants = figures.load(self.version)
+        return tuner.times(self.rows, self.job, self.nchannels, constants, collective, size)
 
     def best(self, collective: str, size: int) -> tuner.Timing:
         """What NCCL chooses for a collective of `size` bytes: the least predicted time, of equal ones the first."""

@@ -45,10 +45,6 @@ class Job:
     arch: str = "x86_64"
     multicast: bool = False
 
-    @property
-    def ranks_per_node(self) -> float:
-        return self.ranks / self.nnodes
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -196,7 +192,7 @@ class _Tuner:
         if algorithm == "nvls" and job.nnodes > 1:
             return 0.0
         count, efficiency = graph.nchannels, self.generation.nvls_efficiency
-        per_node = job.ranks_per_node
+        per_node = job.ranks / job.nnodes
         share = 2.0 if collective == "allreduce" else (per_node - 1) / per_node
         intra = float(graph.bw_intra) / 1e9 * efficiency * (count - 1) / count * share
         inter = float(graph.bw_inter) / 1e9 * (2 if job.nnodes <= 2 and algorithm == "nvls_tree" else 1)
