@@ -27,7 +27,8 @@ from blinksim.timing.measured_constants import NcclRates
 _NEAR = 1.0
 COLUMNS = ("collective", "size_bytes", "algorithm", "protocol", "channels", "least_channels", "time_us")
 _ROW = re.compile(
-    r"(\w+),(\d{1,15}),(\w+),(\w+),(-?\d{1,9}),(\d{1,9}),(\d{1,15}(?:\.\d{0,15})?(?:e[+-]?0?\d)?)", re.ASCII
+    r"(\w+),([0-9]{1,15}),(\w+),(\w+),(-?[0-9]{1,9}),([0-9]{1,9}),([0-9]{1,15}(?:\.[0-9]{0,15})?(?:e[+-]?0?[0-9])?)",
+    re.ASCII,
 )
 _JOB = re.compile(r"# NCCL (\S+) on (.+) \((.*)\): ([0-9]{1,9}) ranks on ([0-9]{1,9}) nodes?")
 
