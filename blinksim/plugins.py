@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from hashlib import sha256
 from importlib.util import module_from_spec, spec_from_loader
 from inspect import unwrap
@@ -109,21 +109,21 @@ def new_name(name: object, what: str, taken: Iterable[str], origins: dict[str, s
 
 def advice(name: str, endings: Iterable[str] = PYTHON) -> str:
     """What to say after an unknown name: that a file of this name is there, if it is."""
-    there = [f"{name}{ending}" for ending in endings if os.path.isfile(f"{name}{ending}")]
-    return f"(or the file {there[0]})" if there else ""
+    return next((f"(or the file {name}{end})" for end in endings if os.path.isfile(f"{name}{end}")), "")
 
 
 @contextmanager
 def blamed(what: str, file: str = "", line: int | None = None) -> Iterator[None]:
     """Turns whatever the code inside raises into a `PluginError` that names `what` and the line in `file`.
 
-    `InfeasibleError` is an answer and passes.
+    `InfeasibleError` is an answer and passes. What the code prints goes to stderr: stdout holds the answer.
     """
     try:
-        yield
-    except (InfeasibleError, PluginError):
+        with redirect_stdout(sys.stderr):
+            yield
+    except (InfeasibleError, PluginError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == file]
         kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
         words = " ".join(str(error).split()) or "no message"

@@ -150,6 +150,7 @@ FAULTS = {
     "plan.add_chunk(1)": "ends without the contributions",
     "plan.add_chunk(1); return plan.finish()": "returns a Schedule; fill the plan",
     "raise SystemExit(0)": "SystemExit",
+    "raise BaseException": "BaseException: no message",
     'raise ValueError("two\\nlines")': "ValueError: two lines$",
 }
 
@@ -168,6 +169,15 @@ def test_a_fault_of_an_algorithm_is_one_line_with_its_name(body: str, capsys: py
         bs.contest("dgx1-v100", "allreduce")
     with pytest.raises(bs.PluginError, match="algorithm 'bad'"):
         bs.synthesize("dgx1-v100", "allreduce", "bad")
+
+
+def test_what_a_plugin_prints_does_not_stand_in_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    write("loud.py", 'print("loading")\n', HEAD, SWAP.replace("\n    ", '\n    print("building")\n    ', 1))
+    assert run(["project", "dgx1-v100", "allreduce", "1MiB", "--algorithm", "loud.py", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["algorithm"] == "swap"
+    assert err.splitlines()[0] == "loading"
+    assert "building" in err
 
 
 def test_a_refusal_is_an_answer(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,8 @@ from blinksim.topology.graph import ABILITIES, Device, Link, Topology
 _MOST = 2**31 - 1
 _TEXTS = ("name", "source", "rates")
 _LISTS = ("members", "relays", "collective_links", "inter_node_links")
-_MOST_LENGTH = 2**26
+# Of a column, and bytes of a text: more than the sends of any schedule that is written out.
+_MOST_LENGTH = 2**23
 _DEVICE_NAME = re.compile(r"[A-Za-z0-9_.:/]{1,80}")
 
 
