@@ -7,6 +7,7 @@ import csv
 import numpy as np
 import pytest
 
+import blinksim as bs
 from blinksim.answers.logs.fit import Timed, fit_sums
 from blinksim.answers.measurements.public import public_measurements, with_places
 from blinksim.timing.measured import library_rates, public_tables
@@ -77,3 +78,15 @@ def test_the_relative_stands_in_and_is_named() -> None:
     assert told == {"hgx-b200"}
     assert library_rates.relatives().get("hgx-b200") is None
     assert library_rates.relatives().get("hgx-b300") == ("hgx-b200", "the same links")
+
+
+def test_only_machines_of_the_same_links_lend_times() -> None:
+    """Constants of quicker links would beat what these allow: L40S has half the PCIe of RTX PRO 6000."""
+    lent = library_rates.relatives("times")
+    assert set(lent) < set(library_rates.relatives("rates"))
+    for name, (near, _) in library_rates.relatives("rates").items():
+        rates = [
+            sum(link.bandwidth for link in machine.selected().links if link.src == machine.members[0])
+            for machine in (bs.load(name), bs.load(near))
+        ]
+        assert (rates[0] == rates[1]) == (name in lent), name

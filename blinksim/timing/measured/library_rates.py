@@ -279,9 +279,14 @@ def rates(machine: str, library: str, scope: str) -> tuple[LibraryRates, ...]:
 
 
 @cache
-def relatives() -> dict[str, tuple[str, str]]:
-    """The machine with tables that is nearest to one without, and why it is, by that one."""
-    return dict(_table("relatives.csv", lambda row: (row["machine"], (row["relative"], row["why"])), "relative"))
+def relatives(lent: str = "rates") -> dict[str, tuple[str, str]]:
+    """The machine with tables that is nearest to one without, and why it is, by that one.
+
+    lent: ``rates`` for the share of nominal rates that links reach; ``times`` for constants of the library, which only
+    machines of the same links lend.
+    """
+    rows = _table("relatives.csv", dict, "relative")
+    return {row["machine"]: (row["relative"], row["why"]) for row in rows if lent in ("rates", row["lends"])}
 
 
 @cache

@@ -35,9 +35,9 @@ def catalogued(machine: Topology) -> str:
         return ""
 
 
-def relative_of(name: str) -> str:
-    """The machine whose measurements stand in for those of a machine of the catalogue; empty if none is near."""
-    return library_rates.relatives().get(name, ("", ""))[0]
+def relative_of(name: str, lent: str = "rates") -> str:
+    """The machine that lends a machine of the catalogue what was measured on it; empty if none is near."""
+    return library_rates.relatives(lent).get(name, ("", ""))[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,6 @@ class LibraryTime:
     machine: str
     owner: str
     error: FitError | None
-    by_tables: bool = False
 
     @property
     def time_s(self) -> float:
@@ -86,7 +85,7 @@ def library_time(
     what NCCL would take, where its model says.
     """
     # Machines of the same board may have another network.
-    relatives = [(near, _nccl_rates(near)) for near in (relative_of(name),) if near and job.nodes == 1]
+    relatives = [(near, _nccl_rates(near)) for near in (relative_of(name, "times"),) if near and job.nodes == 1]
     for candidate, own in ((name, nccl), *relatives):
         found = nccl_time(candidate, own, job, size, timing) or _by_tables(candidate, job, size, timing)
         if found is not None and candidate != name:
@@ -133,7 +132,7 @@ def _by_tables(name: str, job: LibraryJob, size: int, timing: Timing | None) -> 
             gpus = f"{least} to {most} GPUs" if most > least else f"{most} GPUs"
             where = "" if scope == ONE_NODE else f" on {scope}" if "GPU" not in scope else ", one a node"
             origin = f"fitted to {rates.error.points} published times of {rates.machine}, {gpus}{where}"
-            return LibraryTime(tuple(rates.terms(counts)), origin, name, name, rates.error, True)
+            return LibraryTime(tuple(rates.terms(counts)), origin, name, name, rates.error)
     return None
 
 
