@@ -1,75 +1,66 @@
-"""Advice on what to load: the bound, NCCL's own choice, the best schedule, and the best that NCCL can load.
+"""Advice on what to load: a schedule that is quicker than what the library does by itself.
 
-Where constants were measured, those of programs time the schedules and those of NCCL its choice: what both
-really take. Elsewhere schedules are timed by alpha and beta at the rates that NCCL computes with, so that
-NCCL's own prediction and theirs speak of the same links; then large sizes count, where the links decide.
+What the library takes, what the collective could take and cannot take less are those of `blinksim.project`. With a
+graph file NCCL takes as many times as long as its own model says, at the rates that NCCL computes with. That model
+halves every tree; chains inside a node got all of their lanes (58.9 GB/s of allreduce over three, Blink+ report,
+section 4.2), so there the links count.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from blinksim import exports
-from blinksim.algorithms.registry import algorithm
-from blinksim.answers.logs.expectation import Expectation, Expected, part_and_whole
-from blinksim.answers.quickest import best_made
-from blinksim.answers.ranking import contest
+from blinksim.answers.project import Answer, answer, schedules
+from blinksim.answers.ranking import LINKS_ONLY, contest
+from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import Bound
-from blinksim.collective import Collective, CollectiveLike, busbw_factor
+from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InfeasibleError
 from blinksim.machines import MachineLike, as_topology
-from blinksim.question import Question, preferring
+from blinksim.nccl.files import graph_file
+from blinksim.nccl.tuner.prediction import predict
+from blinksim.nccl.tuner.tuner import COLLECTIVES
+from blinksim.question import Question
 from blinksim.results import Result, keyed
-from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.loads import MOST_SENDS, rate
 from blinksim.schedule.verify import verify
-from blinksim.timing.contest import ON_LINKS, with_least_time
+from blinksim.timing.contest import ceiling_of
+from blinksim.timing.library_model import Library
+from blinksim.timing.measured.library_time import NCCL
 from blinksim.timing.measured_constants import NVLS
-from blinksim.timing.model_registry import DEFAULT, ScheduleModelName, schedule_model
 from blinksim.timing.nccl_model import weakest
-from blinksim.timing.projection_result import OF_RUNS
+from blinksim.timing.projection_result import OF_RUNS, Projection
 from blinksim.topology.cluster import nodes_of
-from blinksim.units import exact_GBps, format_rate, format_size, format_time, in_GBps, size_of
+from blinksim.units import exact_GBps, format_size, format_time, in_GBps, size_of
 
 if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule
     from blinksim.textio.whole_files import Exported
     from blinksim.timing.contest import Contest
-    from blinksim.timing.projection_result import Projection
     from blinksim.topology.graph import Topology
 
 SIZE = 256 * 2**20
 # NCCL's search tries bandwidths in steps of about a tenth, and its file is for experiments: less is not worth
 # it.
 WORTH = 1.1
-# Seconds of search for a schedule that is made for the size, which is of use up to this many bytes and ranks.
-_SEARCH_S, _MOST_BYTES, _MOST_RANKS = 2.0, 2**26, 16
-# Rates that go with constants that were measured.
-_MEASURED = "measured"
 # Solvers run up to this many ranks; beyond, only algorithms that need none.
 MOST_RANKS = 64
 # MSCCL's chunks are equal: shares in finer parts than this exceed what its runtimes hold.
 MOST_CHUNKS = 2000
-_FOR_NCCL = ("ring", "rings", "chains", "chain_tree")
+# Between nodes NCCL keeps to shapes of its own, which the solvers' schedules do not have.
+_FOR_NCCL, _BETWEEN_NODES = ("ring", "rings", "chains", "chain_tree"), ("ring", "chain_tree")
 # Sizes at which it is asked for what NCCL takes.
 _SIZES = tuple(2**power for power in range(10, 35))
 
 
 @dataclass(frozen=True)
 class Option:
-    """A schedule that could run. exported: what a runtime would read, if any.
-
-    time_s: seconds by the model in force; for what NCCL would load on several nodes not less than its own
-    model says, and by NCCL's constants where those were measured. projection: what the model in force says of
-    the schedule.
-    """
+    """A schedule that could run, and its time in seconds. exported: what a runtime would read, if any."""
 
     schedule: Schedule
     time_s: float
-    projection: Projection
     format: str = ""
     exported: Exported | None = None
 
@@ -77,72 +68,42 @@ class Option:
     def algorithm(self) -> str:
         return self.schedule.algorithm
 
-
-def options_of(rivals: Contest, expectation: Expectation, size: int, within_s: float) -> list[Option]:
-    """Verified schedules: the quickest that needs no solver, the packed one, and those that NCCL might read.
-
-    within_s: seconds; of schedules that need no solver and take longer nothing would be loaded into NCCL. If
-    it is infinite, times of schedules that are clearly not the quickest may be estimates.
-    """
-    part, collective = expectation.part, expectation.collective
-    # Where any time will do to be looked at, only the quickest must be timed exactly.
-    best = math.isinf(within_s)
-    candidates, timed = rivals.candidates, rivals.projections(size, best)
-    # One that has too many sends to be written out cannot be loaded: the next quickest stands for it.
-    ranked = [name for p in timed if candidates[name := p.algorithm].sends <= MOST_SENDS]
-    if not ranked:
-        raise InfeasibleError(
-            f"{part.name}: every schedule has more than {MOST_SENDS:,} sends on {part.ranks} ranks; take fewer"
-        )
-    worth = {p.algorithm for p in timed if p.time_s <= within_s}
-    wanted = dict.fromkeys((ranked[0], *(name for name in _FOR_NCCL if name in worth)))
-    plans = {name: candidates[name].schedule for name in wanted if name in ranked}
-    # Between nodes NCCL keeps to shapes of its own, which the solvers' schedules do not have.
-    solved = ("packed", "rings", "chains") if len(nodes_of(part, part.members)) == 1 else ("packed",)
-    for name in solved if part.ranks <= MOST_RANKS else ():
+    def for_runtime(self, name: str) -> Option | None:
+        """The option with what a runtime reads; None if the format cannot hold it."""
         try:
-            plans[name] = algorithm(name).build(part, collective, bound=expectation.bounds)
-            rivals.model.check_schedule(Candidate(plans[name]))
+            return replace(self, format=name, exported=exports.find(name).export(self.schedule))
         except BlinksimError:
-            # There is no such schedule for this collective or machine, or nothing that says how long it
-            # takes.
-            plans.pop(name, None)
-    timed = rivals.among({name: Candidate(plan) for name, plan in plans.items()}).answers(size, best)
-    by_name = {projection.algorithm: projection for projection in timed}
-    return [Option(plan, by_name[name].time_s, by_name[name]) for name, plan in plans.items() if verify(plan).ok]
+            return None
 
 
-def for_nccl(option: Option, expectation: Expectation, size: int, *, measured: bool) -> Option | None:
-    """The option as a graph file; None if the format cannot hold it.
-
-    On one node the links' own arithmetic counts: NCCL's model halves every tree, while chains of Blink+ got
-    all of their lanes (58.9 GB/s of allreduce over three, Blink+ report, section 4.2). Between nodes, where
-    NCCL decides how the channels go on, its model counts too: the longer of the two times is taken. measured:
-    NCCL's own choice is timed by constants that were measured, and so is the file, as far as they know what
-    it makes NCCL do.
-    """
-    from blinksim.nccl.files import graph_file
-
-    found = _exported(option, "nccl-graph") if option.algorithm in _FOR_NCCL and expectation.runs else None
-    if found is None or found.exported is None:
-        return None
-    kind = "tree" if "tree" in found.exported.environment.get("NCCL_ALGO", "") else "ring"
-    if measured:
-        time_s = expectation.measured_as(kind, size)
-        return None if time_s is None else replace(found, time_s=time_s)
-    if len(nodes_of(option.schedule.topology, option.schedule.topology.members)) == 1:
-        return found
-    file = graph_file.read_text(found.exported.files[""], "graph.xml")
-    time_s = expectation.with_file(file, size, kind)
-    return found if time_s is None else replace(found, time_s=max(time_s, option.time_s))
-
-
-def _exported(option: Option, name: str) -> Option | None:
-    """The option with what a runtime reads; None if the format cannot hold it."""
-    try:
-        return replace(option, format=name, exported=exports.find(name).export(option.schedule))
-    except BlinksimError:
-        return None
+def graph_files(question: Question, library: Library, found: Answer) -> list[Option]:
+    """The schedules that NCCL reads from graph files, and how long it then takes; none where NCCL is not modelled."""
+    collective, size = found.collective, found.size
+    stated, asked = library.stated(collective, size), question.preferring_known("nccl")
+    if stated is None or found.least is None:
+        return []
+    whole = asked.whole()
+    part = asked.part(whole, collective)
+    inside = len(nodes_of(part, part.members)) == 1
+    options = []
+    for name in _FOR_NCCL if inside and part.ranks <= MOST_RANKS else _BETWEEN_NODES:
+        try:
+            rivals = contest(part, collective, [name], model=LINKS_ONLY, sizes=[size])
+            option = Option(rivals.candidates[name].schedule, rivals.projections(size)[0].time_s)
+        except BlinksimError:
+            continue
+        read = option.for_runtime("nccl-graph")
+        if read is None or read.exported is None or not verify(read.schedule).ok:
+            continue
+        time_s, tree = read.time_s, "tree" in read.exported.environment.get("NCCL_ALGO", "")
+        if not (inside and tree):
+            graphs = graph_file.graphs_of(graph_file.read_text(read.exported.files[""], "graph.xml"))
+            told = predict(whole, part.members, multicast=False, graphs=graphs).times(collective.name, size)
+            kind = "tree" if tree else "ring"
+            time_s = max(time_s, *(one.time_s for one in told if (one.algorithm, one.protocol) == (kind, "Simple")))
+        time_s = max(found.least.time_s, found.time_s * time_s / stated.time_s)
+        options.append(replace(read, time_s=time_s))
+    return options
 
 
 @dataclass(frozen=True)
@@ -156,9 +117,9 @@ class NvlsGain:
     size : int
         Bytes.
     enabled : bool
-        True if NVLS is on in the answer that this stands beside.
-    on, off : Expected
-        NCCL's choice, and its time: both by measured constants, or both by NCCL's own model.
+        True if NVLS is on in the answer that this is part of.
+    on, off : Projection
+        What NCCL takes.
     at_most : float
         By how much the bounds for switches that add exceed those for switches that only forward.
     least : int, optional
@@ -168,15 +129,15 @@ class NvlsGain:
     collective: str
     size: int
     enabled: bool
-    on: Expected
-    off: Expected
+    on: Projection
+    off: Projection
     at_most: float
     least: int | None
 
     @property
     def taken(self) -> bool:
         """True if NCCL takes NVLS at this size where it may."""
-        return self.on.choice.startswith(NVLS)
+        return str(self.on.details["choice"]).startswith(NVLS)
 
     @property
     def ratio(self) -> float:
@@ -185,15 +146,16 @@ class NvlsGain:
 
     def sentence(self) -> str:
         """Its worth, in words."""
+        picked = self.on.details["choice"]
         if not self.taken and self.at_most <= 1:
             article = "an" if self.collective[0] in "aeiou" else "a"
             why = f"nothing to gain for {article} {self.collective}, whose busier direction of a port carries as much"
-            return f"{why} with it; NCCL takes {self.on.choice}"
+            return f"{why} with it; NCCL takes {picked}"
         if not self.taken:
             first = f"; it takes NVLS from {format_size(self.least)} on" if self.least is not None else ""
-            return f"no effect here: NCCL takes {self.on.choice} either way{first}"
+            return f"no effect here: NCCL takes {picked} either way{first}"
         most = f"; at best NVLS is {self.at_most:.3g} times as fast" if self.at_most > 1 else ""
-        on, off = (f"{one.choice}: {format_time(one.time_s)}" for one in (self.on, self.off))
+        on, off = (f"{one.details['choice']}: {format_time(one.time_s)}" for one in (self.on, self.off))
         ratio = f"{self.ratio:.3g}"
         times = "about as" if ratio == "1" else f"{ratio} times as"
         if not self.enabled:
@@ -204,31 +166,28 @@ class NvlsGain:
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
 
-        def shown(one: Expected) -> dict[str, Any]:
-            return {"choice": one.choice, "time_s": one.time_s, "algbw_GBps": in_GBps(self.size / one.time_s)}
+        def shown(one: Projection) -> dict[str, Any]:
+            return keyed(one, "choice time_s algbw_GBps=algbw", choice=one.details["choice"])
 
         return keyed(
             self, "enabled taken on off ratio at_most from_bytes=least", on=shown(self.on), off=shown(self.off)
         )
 
 
-def nvls_gain(expectation: Expectation, size: int, *, real: bool) -> NvlsGain | None:
-    """The worth of NVLS for `size` bytes; None where NCCL cannot use it.
-
-    real: by measured constants, where there are any of both choices; else by NCCL's own model.
-    """
-    enabled = expectation.multicast
-    other = replace(expectation, multicast=not enabled)
-    on, off = (expectation, other) if enabled else (other, expectation)
-    if not on.adds_in_switches:
+def nvls_gain(library: Library, part: Topology, collective: Collective, size: int) -> NvlsGain | None:
+    """The worth of NVLS for `size` bytes on a part of the library's machine; None where NCCL cannot use it."""
+    other = Library(version=library.version, multicast=not library.multicast).at(library.question)[0]
+    on, off = (library, other) if library.multicast else (other, library)
+    able = on.prediction
+    if able is None or NVLS not in able.graphs or collective.name not in COLLECTIVES:
         return None
-    measured_on, measured_off = on.measured(size) if real else None, off.measured(size) if real else None
-    if measured_on is None or measured_off is None:
-        measured_on, measured_off = on.at(size), off.at(size)
-    found, name = on.bounds, expectation.collective.name
-    wider = found.in_network.rate / found.rate if found.in_network is not None else 1
-    least = next((least for least in _SIZES if on.at(least).choice.startswith(NVLS)), None)
-    return NvlsGain(name, size, enabled, measured_on, measured_off, float(wider), least)
+    used = [limit for limit in _SIZES if able.best(collective.name, limit).algorithm.startswith(NVLS)]
+    [with_it] = on.times(on.machine, collective, [size])
+    [without] = off.times(off.machine, collective, [size])
+    bound = ceiling_of(part, collective)
+    wider = float(bound.in_network[0] / bound.rate) if bound.in_network else 1.0
+    found = NvlsGain(collective.name, size, library.multicast, with_it, without, wider, min(used, default=None))
+    return found if found.taken else replace(found, off=with_it)
 
 
 @dataclass(frozen=True)
@@ -239,25 +198,20 @@ class Advice(Result):
     ----------
     part : Topology
         The part of the machine that takes part.
-    collective : Collective
-        What runs.
-    size : int
-        Bytes.
-    expectation : Expectation
-        NCCL's own model.
-    expected : Expected
-        What NCCL would run, and how long it takes: by constants that were measured where there are any
-        (`origin`).
+    answer : Answer
+        What the library takes, could take, and cannot take less, as `blinksim.project` says.
     bound : Bound
-        It holds for what NCCL does and for the schedules.
+        What no schedule exceeds, with its certificate.
     best : Option
-        The quickest schedule found, also among those that are made for the size.
+        The quickest schedule found of those that can be written out.
     loadable : Option, optional
         The quickest that NCCL reads from a graph file, among those that might be worth it.
     other : Option, optional
-        `best` for MSCCL or RCCL (`runtime`), where it is quicker than what NCCL does.
-    model : str
-        What timed the schedules: ``execution`` or ``alpha-beta``.
+        `best` for MSCCL or RCCL (`runtime`), where it is quicker than what the library does.
+    runs : bool
+        The library reads schedules: NCCL, or RCCL within a node.
+    large : bool
+        Bandwidth decides at this size; if latency does, times of two models are not comparable.
     nvls : NvlsGain, optional
         What switches that add are worth; None where NCCL cannot use any.
     weakest : str
@@ -266,142 +220,100 @@ class Advice(Result):
     Examples
     --------
     >>> import blinksim as bs
-    >>> machine = bs.load("dgx1-v100", rates="nccl")
+    >>> machine = bs.load("dgx1-v100")
     >>> found = bs.advise(machine.select([1, 4, 5, 7]), machine=machine)
-    >>> found.expected.choice, found.load.format
-    ('ring Simple', 'nccl-graph')
+    >>> found.load.format, found.load.time_s < found.answer.time_s
+    ('nccl-graph', True)
     """
 
     part: Topology
-    collective: Collective
-    size: int
-    expectation: Expectation
-    expected: Expected
+    answer: Answer
     bound: Bound
     best: Option
     loadable: Option | None
     other: Option | None
-    model: str
+    runs: bool
+    large: bool
     nvls: NvlsGain | None = None
     weakest: str = ""
-
-    def algbw(self, time_s: float) -> float:
-        """Bytes/s."""
-        return self.size / time_s
-
-    @cached_property
-    def least_s(self) -> float | None:
-        """Lower bound in seconds on any schedule at this size; None if more than the links is timed.
-
-        At large sizes that is the bytes at the rate of `bound`.
-        """
-        least = with_least_time(self.part, self.best.projection).least
-        return None if least is None else least.time_s
-
-    def share(self, time_s: float) -> float:
-        """The share of a time that any schedule needs at this size, by the bounds on rate and time."""
-        # Where the bound is about switches that add, the one on times, for switches that only forward, says
-        # nothing.
-        least = 0.0 if self.bound.grants else self.least_s or 0.0
-        return max(least, self.size / float(self.bound.rate)) / time_s
-
-    @property
-    def basis(self) -> str:
-        """What says how long NCCL takes: measured constants, or its own model."""
-        own, origin = self.expectation, self.expected.origin
-        alone = f"{own.name} says {format_time(own.at(self.size).time_s)}"
-        words = f"by constants {origin}; {alone}" if origin else own.name
-        return f"{words}, raised to the bound" if self.share(self.expected.time_s) >= 1 else words
-
-    @property
-    def large(self) -> bool:
-        """True if bandwidth decides at this size; if latency does, times of two models are not comparable."""
-        return self.expected.latency_s < 0.5 * self.expected.time_s
-
-    @property
-    def real(self) -> bool:
-        """True if NCCL's time and those of schedules as programs were both measured."""
-        return self.model == "execution" and bool(self.expected.origin)
 
     @property
     def load(self) -> Option | None:
         """The schedule to load into NCCL; None if none pays."""
-        found, compares = self.loadable, self.large or self.real
-        return found if found and compares and found.time_s * WORTH <= self.expected.time_s else None
+        found = self.loadable
+        return found if found and self.large and found.time_s * WORTH <= self.answer.time_s else None
 
     @property
     def alternative(self) -> Option | None:
         """The schedule to run with another runtime; None if none pays."""
-        found, reached = self.other, (self.load.time_s if self.load else self.expected.time_s)
+        found, reached = self.other, (self.load or self.answer).time_s
         return found if found and self.large and found.time_s * WORTH <= reached else None
 
     @property
     def runtime(self) -> str:
         """The runtime that reads MSCCL programs on these GPUs."""
-        return "MSCCL" if self.expectation.library == "NCCL" else self.expectation.library
+        return "MSCCL" if self.answer.library == NCCL else self.answer.library
 
     def sentence(self) -> str:
         """The advice in one line."""
-        what = f"{self.collective} of {format_size(self.size)} on {self.part.ranks} GPUs of {self.part.name}"
-        own, library, best = self.expected.time_s, self.expectation.library, self.best
-        reached = format_rate(self.algbw(own))
+        found, library, best = self.answer, self.answer.library, self.best
+        what = f"{found.collective} of {format_size(found.size)} on {self.part.ranks} GPUs of {self.part.name}"
+        takes = f"{format_time(found.time_s)} with {library}"
         for option, runtime in ((self.load, library), (self.alternative, self.runtime)):
             if option is not None:
-                return (
-                    f"{what}: load {option.algorithm} into {runtime}: {format_rate(self.algbw(option.time_s))} algbw "
-                    f"in place of {reached}, {own / option.time_s:.2g} times as fast"
-                )
-        better = best.time_s * WORTH <= own
-        if not self.expectation.runs:
-            silent = "NCCL does not run here" if library == "NCCL" else "RCCL between nodes is not modelled"
-            if not better:
-                return f"{what}: {silent}; rings reach {reached} algbw, and nothing much more"
-            best_rate = format_rate(self.algbw(best.time_s))
-            return f"{what}: {silent}; {best.algorithm} reaches {best_rate} algbw, rings {reached}"
-        share, possible = (f"{100 * self.share(time_s):.0f} %" for time_s in (own, best.time_s))
-        what = f"{what}: nothing worth loading"
-        if not self.large and not self.real:
-            took = f"takes {format_time(best.time_s)}, {possible} of the bound"
-            return f"{what}: latency decides at this size; on links alone {best.algorithm} {took}"
+                times = f"{format_time(option.time_s)} in place of {takes}"
+                return f"{what}: load {option.algorithm} into {runtime}: {times}, {self.gain(option):.2g} times as fast"
+        what = f"{what}: nothing worth loading: {takes}"
+        if best.time_s * WORTH > found.time_s:
+            return f"{what}, and no schedule is a tenth quicker"
+        if not self.runs:
+            return f"{what}, which reads no schedules"
         if not self.large:
-            program = f"a program of {best.algorithm} {format_time(best.time_s)}"
-            return f"{what}, latency decides: {library}'s own choice takes {format_time(own)}, {program}"
-        words = f"{what}: {library}'s own choice reaches {share} of the bound"
-        if not better:
-            return words
+            return f"{what}, and latency decides at this size"
         runtimes = " or ".join(dict.fromkeys((library, self.runtime)))
-        return f"{words}, and no file makes {runtimes} reach the {possible} of {best.algorithm}"
+        return f"{what}, and no file makes {runtimes} take the {format_time(best.time_s)} of {best.algorithm}"
+
+    def gain(self, option: Option) -> float:
+        """How many times as long the library takes by itself."""
+        return self.answer.time_s / option.time_s
+
+    def lines(self, every: bool = False) -> list[tuple[str, str]]:
+        """The lines below the sentence, as labels and texts. every: also that NVLS changes nothing."""
+        found = self.answer.lines()
+        found += [("NVLS", self.nvls.sentence())] if self.nvls and (self.nvls.taken or every) else []
+        return found + ([("weakest", self.weakest)] if self.weakest else [])
 
     def to_dict(self) -> dict[str, Any]:
-        """The keys that ``--json`` prints."""
+        """The keys that ``--json`` prints; ``takes`` has those of `blinksim.project`."""
 
         def shown(option: Option | None) -> dict[str, Any] | None:
             if option is None:
                 return None
-            reached = rate(option.schedule)
-            executor = "projection.executor" if option is self.best and self.real else ""
+            reached, executor = rate(option.schedule), timed.executor if option is self.best else ""
             return keyed(
                 option,
-                f"algorithm time_s {executor and f'executor={executor}'} algbw_GBps rate_exact format environment",
-                algbw_GBps=in_GBps(self.algbw(option.time_s)),
+                f"algorithm time_s {executor and 'executor'} algbw_GBps rate_exact format environment",
+                executor=executor,
+                algbw_GBps=in_GBps(found.size / option.time_s),
                 rate_exact=exact_GBps(reached) if reached else None,
                 format=option.format or None,
                 environment=dict(option.exported.environment) if option.exported else {},
             )
 
-        timed, own, proof = self.best.projection.details, self.expected, self.bound.certificate
-        busbw = self.algbw(own.time_s) * float(busbw_factor(self.collective.name, self.part.ranks))
-        nccl = {"model": self.expectation.name, "choice": own.choice, "time_s": own.time_s}
-        nccl |= {"measured_on": own.origin} if own.origin else {}
-        nccl |= {"algbw_GBps": in_GBps(self.algbw(own.time_s)), "busbw_GBps": in_GBps(busbw)}
+        found, proof = self.answer, self.bound.certificate
+        timed = found.could.best if found.could else found
+        nccl = keyed(found, "model choice time_s", choice=found.details["choice"] or found.algorithm)
+        nccl |= {"measured_on": found.details["origin"]} if found.known else {}
+        nccl |= keyed(found, "algbw_GBps=algbw busbw_GBps=busbw")
         return {
-            **keyed(self, "collective=collective.name size_bytes=size model"),
-            **{key: timed[key] for key in OF_RUNS if key in timed},
+            **keyed(found, "collective=collective.name size_bytes=size model", model=timed.model),
+            **{key: timed.details[key] for key in OF_RUNS if key in timed.details},
             **keyed(self, "bound_exact=bound.rate bound_scope=bound.scope"),
             "bound_words": proof.words(self.part),
             "certificate": proof.to_dict(),
-            **({"least_time_s": self.least_s} if self.least_s is not None else {}),
-            "library": self.expectation.library.lower(),
+            **keyed(found, "least_time_s=least.time_s"),
+            "library": found.library.lower(),
+            "takes": found.to_dict(),
             "nccl": nccl,
             "nvls": self.nvls.to_dict() if self.nvls else None,
             **({"weakest": self.weakest} if self.weakest else {}),
@@ -409,24 +321,25 @@ class Advice(Result):
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row each for NCCL's own choice, the best schedule, and the schedule to load.
+        """One row each for the library's own choice, the best schedule, and the schedule to load.
 
         use: ``nccl``, ``best``, ``load`` or ``alternative``. of_bound: algbw as a share of the bound.
         of_least_time: the least time of any schedule at this size as a share of the time.
         """
+        found = self.answer
         options = {"best": self.best, "load": self.load, "alternative": self.alternative}
-        timed = [("nccl", self.expected.choice, "", self.expected.time_s)]
+        timed = [("nccl", found.details["choice"] or found.algorithm, "", found.time_s)]
         timed += [(use, o.algorithm, o.format, o.time_s) for use, o in options.items() if o is not None]
         rows = []
         for use, name, kind, time_s in timed:
-            algbw, share = self.algbw(time_s), self.share(time_s)
-            figures = {"algbw_GBps": in_GBps(algbw), "of_bound": algbw / float(self.bound.rate), "of_least_time": share}
-            rows.append({"use": use, "algorithm": name, "format": kind or None, "time_s": time_s, **figures})
+            algbw, least = found.size / time_s, found.least.time_s if found.least else 0.0
+            figures = {"of_bound": algbw / float(self.bound.rate), "of_least_time": least / time_s}
+            named = {"use": use, "algorithm": name, "format": kind or None, "time_s": time_s}
+            rows.append({**named, "algbw_GBps": in_GBps(algbw), **figures})
         return rows
 
     def __repr__(self) -> str:
-        own = f"{self.expectation.library}: {self.expected.choice}"
-        return f"<Advice {self.sentence()}\n  bound: {format_rate(self.bound.rate)}; {own}>"
+        return f"<Advice {self.sentence()}\n  {self.answer.in_short()}>"
 
 
 def advise(
@@ -437,9 +350,8 @@ def advise(
     machine: MachineLike | None = None,
     multicast: bool = True,
     rates: str | None = None,
-    model: ScheduleModelName | str = DEFAULT,
 ) -> Advice:
-    """Advise what to load into NCCL or another runtime, if anything beats NCCL's own choice.
+    """Advise what to load into NCCL or another runtime, if anything beats what the library does by itself.
 
     Parameters
     ----------
@@ -454,25 +366,19 @@ def advise(
     multicast : bool
         True if NCCL may use NVLS.
     rates : str, optional
-        The table of rates for bound, NCCL and schedules alike. Default: those that `part` was loaded or asked
-        at by name, else ``measured`` where the constants of NCCL and of programs are known, else ``nccl``,
-        where the machine has them. With measured constants NCCL chooses at the rates that it computes with,
-        whatever is measured.
-    model : str
-        What times the schedules, such as ``alpha-beta``. Default: what `blinksim.project` would take at these
-        rates.
+        The table of rates of the schedules. Default: as `blinksim.project` takes them.
 
     Returns
     -------
     Advice
-        NCCL's own choice, the best schedule, and what is worth loading.
+        What the library takes, the best schedule, and what is worth loading.
 
     Raises
     ------
     InputError
         For unknown names.
     InfeasibleError
-        If the links do not connect the members.
+        If the links do not connect the members, or no schedule can be written out.
 
     Examples
     --------
@@ -482,64 +388,44 @@ def advise(
     'chains'
     """
     wanted, size = Collective.of(collective), size_of(size)
-    expectation = _in_force(part, machine, rates, wanted, size, multicast)
-    chosen = expectation.part
-    # By the model in force: where programs were measured, what they take, else what the links allow.
-    rivals = contest(chosen, wanted, sizes=[size], model=model)
-    real = expectation.measured(size) if rivals.model.name == "execution" else None
-    expected = real or expectation.at(size)
-    # By measured constants a graph file is timed as what NCCL makes of it, whatever its schedule takes.
-    options = options_of(rivals, expectation, size, math.inf if real else expected.time_s)
-    usual = schedule_model(DEFAULT).on(chosen)
-    if size <= _MOST_BYTES and chosen.ranks <= _MOST_RANKS and rivals.on_links and usual.name in ON_LINKS:
-        made = best_made(replace(rivals, model=usual), size, _SEARCH_S)
-        options += [Option(made[1], made[0].time_s, made[0])] if made and verify(made[1]).ok else []
-    best = min(options, key=lambda option: option.time_s)
-    other = None
-    if best.time_s * WORTH <= expected.time_s and expectation.runs and best.schedule.share_den <= MOST_CHUNKS:
-        other = _exported(best, "msccl-xml")
-    loadable = [found for option in options if (found := for_nccl(option, expectation, size, measured=bool(real)))]
-    held = expectation.bound(size / expected.time_s, size)[0]
-    quickest = min(loadable, key=lambda option: option.time_s, default=None)
-    nvls, timed_by = nvls_gain(expectation, size, real=bool(real)), rivals.model.name
-    lost = weakest(replace(expectation.machine, members=chosen.members, relays=()))
-    own = expectation, expected
-    advice = Advice(chosen, wanted, size, *own, held, best, quickest, other, timed_by, nvls, lost)
-    # What NCCL takes, by its own model or as measured, is no less than any schedule takes at these rates.
-    return replace(advice, expected=replace(expected, time_s=max(expected.time_s, advice.share(1.0))))
+    question = part if isinstance(part, Question) else _question(as_topology(part), machine)
+    question = replace(question, rates=rates or question.rates)
+    library, whole = Library(multicast=multicast).at(question)
+    rivals = schedules(question, wanted, [size])
+    [found] = answer(question, wanted, [size], library=library, contest=rivals)
+    chosen = replace(question, rates=None, collective=wanted).part()
+    best = _quickest(rivals, found)
+    stated = library.stated(wanted, size) or (found.could.best if found.could else found)
+    large = sum(term.time_s for term in stated.terms if term.limit == "alpha") < 0.5 * stated.time_s
+    # Where latency decides, or the bound is near, no file pays.
+    pays = large and (found.least is None or found.least.time_s * WORTH <= found.time_s)
+    files = graph_files(question, library, found) if pays else []
+    loadable = min(files, key=lambda option: option.time_s, default=None)
+    runs = library.prediction is not None or (library.library == "RCCL" and library.nodes == 1)
+    quicker = best.time_s * WORTH <= found.time_s and runs and best.schedule.share_den <= MOST_CHUNKS
+    other = best.for_runtime("msccl-xml") if quicker else None
+    proved = best_known(chosen, wanted, found.grants).headline
+    nvls, lost = nvls_gain(library, chosen, wanted, size), weakest(whole)
+    return Advice(chosen, found, proved, best, loadable, other, runs, large, nvls, lost)
 
 
-def _in_force(
-    part: MachineLike | Question,
-    machine: MachineLike | None,
-    rates: str | None,
-    collective: Collective,
-    size: int,
-    multicast: bool,
-) -> Expectation:
-    """The expectation of NCCL, on the part at the rates at which the schedules are timed."""
+def _question(part: Topology, machine: MachineLike | None) -> Question:
+    """The question about a part of a machine, which NCCL sees with the links that the part leaves out."""
+    if machine is None:
+        return Question(part)
+    whole = replace(as_topology(machine), members=part.members, relays=part.relays)
+    return Question(
+        whole, links=None if whole.selected().link_classes == part.link_classes else ",".join(part.link_classes)
+    )
 
-    def times_programs(part: Topology) -> bool:
-        """True if constants of running programs that were measured on such GPUs are in force on a selected part."""
-        known = part.execution is not None and part.execution.measured.band is None
-        return known and schedule_model(DEFAULT).on(part).name == "execution"
 
-    chosen, whole = part_and_whole(part, machine, rates)
-    found = Expectation(chosen, whole, collective, multicast)
-    if rates is not None or (isinstance(part, Question) and part.rates is not None):
-        if not times_programs(chosen):
-            return found
-        # Whatever is measured, NCCL computes with figures of its own.
-        asked = replace(part, rates=None) if isinstance(part, Question) else part
-        return replace(found, machine=part_and_whole(asked, machine)[1])
-    if isinstance(part, Question):
-        measured = part.preferring_known(_MEASURED)
-        real = None if measured is part else measured.part(collective=collective)
-    else:
-        topology = as_topology(part)
-        real = preferring(topology, _MEASURED).selected()
-        real = None if real.rates == topology.rates else real
-    if real is None or not times_programs(real):
-        return found
-    known = replace(found, part=real)
-    return known if known.measured(size) else found
+def _quickest(rivals: Contest, found: Answer) -> Option:
+    """The quickest schedule that has not too many sends to be written out."""
+    for projection in found.could.projections if found.could else ():
+        candidate = rivals.candidates[projection.algorithm]
+        if candidate.sends <= MOST_SENDS and verify(candidate.schedule).ok:
+            return Option(candidate.schedule, projection.time_s)
+    raise InfeasibleError(
+        f"{rivals.topology.name}: every schedule has more than {MOST_SENDS:,} sends on {rivals.topology.ranks} ranks; "
+        "take fewer"
+    )

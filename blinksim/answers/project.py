@@ -79,6 +79,11 @@ class Answer(Projection):
         return str(self.details["library"])
 
     @property
+    def known(self) -> bool:
+        """True if somebody measured the job, or others like it."""
+        return self.details["basis"] not in _UNKNOWN
+
+    @property
     def limited_by(self) -> str:
         """What takes the most time of the best schedule, in words: a link class, or latency."""
         if self.could is None:
@@ -138,7 +143,7 @@ class Answer(Projection):
         choice = f"; {self.library} picks {details['choice']}" if details["choice"] else ""
         ends = f"{format_time(self.low_s)} to {format_time(self.high_s)}"
         found = [("interval", f"{ends}, {details['interval_share']} runs{choice}")]
-        nobody = "nobody has published a time of this; " if details["basis"] in _UNKNOWN else ""
+        nobody = "" if self.known else "nobody has published a time of this; "
         found.append(("from", nobody + details["origin"]))
         if self.projected is not None:
             found.append(("projected", f"{format_time(self.projected.time_s)} ({self.projected.model})"))

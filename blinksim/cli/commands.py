@@ -663,12 +663,12 @@ class Run(Options, run="blinksim.cli.schedules:run"):
 
 
 class Advise(Options, run="blinksim.cli.advise:advise"):
-    """What should I load? Bound, NCCL's pick, the best schedule, the file.
+    """What should I load, and what does it bring?
 
-    The bound, what NCCL would pick, the best schedule, and the file to load, for MACHINE or the one this runs on.
+    What to load on MACHINE, or the one this runs on, and what it brings: how long COLLECTIVE takes with the library,
+    with the file, and at best, as `project` says it.
 
-    Without MACHINE, asks nvidia-smi for this computer's own GPUs. Times are real ones where constants of NCCL and of
-    programs were measured; elsewhere the rates are those that NCCL computes with, unless --rates says otherwise.
+    Without MACHINE, asks nvidia-smi for this computer's own GPUs.
 
     {machine}
 
@@ -678,6 +678,7 @@ class Advise(Options, run="blinksim.cli.advise:advise"):
       named_collective: COLLECTIVE, also without MACHINE.
       named_size: SIZE.
       no_nvls: NCCL will run with NCCL_NVLS_ENABLE=0.
+      why: Also what the times and the bound rest on, and the schedules that were considered.
       output: Where to write what is worth loading, if anything is.
 
     Examples:
@@ -690,14 +691,13 @@ class Advise(Options, run="blinksim.cli.advise:advise"):
     machine: str | None = argument()
     collective: str | None = argument()
     size: str | None = argument()
-    where: MachineOptions = group(
-        MachineOptions, "measured where constants are known, else nccl, where the machine has it"
-    )
+    where: MachineOptions = group(MachineOptions, "nominal")
     named_collective: str | None = option(flags="--collective", metavar="NAME", rare=True)
     named_size: str | None = option(flags="--size", metavar="SIZE", rare=True)
     root: int | None = ROOT
     traffic: str | None = TRAFFIC
     no_nvls: bool = option()
+    why: bool = option()
     before: bool = BEFORE
     output: str | None = OUTPUT
     force: bool = FORCE

@@ -62,7 +62,7 @@ def test_of_a_whole_machine_the_log_says_the_members(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_advice_on_a_name_is_that_of_the_command() -> None:
     named = bs.advise("dgx1-v100")
-    whole = bs.load("dgx1-v100", rates="nccl")
+    whole = bs.load("dgx1-v100")
     assert named.rows() == bs.advise(whole.select(), machine=whole).rows()
 
 

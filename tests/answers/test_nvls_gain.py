@@ -7,21 +7,20 @@ from fractions import Fraction
 import pytest
 
 from blinksim.answers.advise import NvlsGain, advise, nvls_gain
-from blinksim.answers.logs.expectation import Expectation, part_and_whole
 from blinksim.answers.place import place
 from blinksim.cli.main import run
 from blinksim.collective import Collective
-from blinksim.machines import load
 from blinksim.question import Question
+from blinksim.timing.library_model import Library
 from blinksim.timing.measured.public_tables import cells
 
 MIB, GIB = 2**20, 2**30
 
 
 def gain(gpus: int, size: int, collective: str = "allreduce", multicast: bool = True) -> NvlsGain:
-    part, _ = part_and_whole(Question("hgx-h200", members=f"0-{gpus - 1}", rates="measured"))
-    whole = load("hgx-h200", rates="nccl")
-    found = nvls_gain(Expectation(part, whole, Collective(collective), multicast), size, real=True)
+    question = Question("hgx-h200", members=f"0-{gpus - 1}")
+    library = Library(multicast=multicast).at(question)[0]
+    found = nvls_gain(library, question.part(), Collective(collective), size)
     assert found is not None
     return found
 
@@ -41,7 +40,7 @@ def test_the_gain_is_that_of_published_pairs(gpus: int) -> None:
     # Of every byte a port carries 2(n - 1)/n, or (n + 1)/n.
     assert found.at_most == pytest.approx(2 * (gpus - 1) / (gpus + 1))
     assert found.ratio < found.at_most
-    assert (found.on.choice, found.off.choice) == ("nvls Simple", "ring Simple")
+    assert [one.details["choice"] for one in (found.on, found.off)] == ["nvls Simple", "ring Simple"]
 
 
 def test_off_is_the_other_side_of_on() -> None:
@@ -68,14 +67,13 @@ def test_what_only_receives_or_sends_gains_nothing(collective: str) -> None:
 
 @pytest.mark.slow
 def test_advise_says_it(capsys: pytest.CaptureFixture[str]) -> None:
-    machine = load("hgx-h200", rates="nccl")
-    found = advise(machine.select(), machine=machine)
+    found = advise("hgx-h200")
     assert found.nvls is not None
-    assert found.nvls.on.time_s == found.expected.time_s
+    assert found.nvls.on.time_s == found.answer.time_s
     assert found.to_dict()["nvls"]["from_bytes"] == 2 * MIB
-    assert advise(load("dgx1-v100", rates="nccl").select()).nvls is None
-    assert run(["advise", "hgx-h200", "--rates", "nccl", "--no-nvls"]) == 0
-    assert "  NVLS      off; with it NCCL takes nvls Simple: 1.012 ms" in capsys.readouterr().out
+    assert advise("dgx1-v100").nvls is None
+    assert run(["advise", "hgx-h200", "--no-nvls"]) == 0
+    assert "  NVLS              off; with it NCCL takes nvls Simple: 1.103 ms" in capsys.readouterr().out
 
 
 def test_place_ranks_with_what_switches_add(capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,19 +28,15 @@ from blinksim.bounds.bound_result import NVLS_GRANTS, Bound, BoundResult
 from blinksim.bounds.rails import symmetric_rails
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError
-from blinksim.machines import MachineLike, as_topology
-from blinksim.nccl.files.graph_file import GraphFile, graphs_of
 from blinksim.nccl.tuner.constants import DEFAULT_VERSION, nearest
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import COLLECTIVES
 from blinksim.question import Question, preferring
-from blinksim.results import total
 from blinksim.schedule.loads import Resources, RouteUses, resource_loads, resources, single_routes
 from blinksim.schedule.model import Schedule
 from blinksim.timing.alpha_beta import Counts, Floats, Ints, Starts, crossed, route_alphas, step_kinds
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured_constants import NVLS
-from blinksim.timing.nccl_model import choice, projections, time_by_channels
 from blinksim.topology.elements import NCCL, RCCL
 from blinksim.topology.graph import Topology
 
@@ -52,25 +48,6 @@ _NEAR = 1.1
 RATES = "nccl"
 # What reaches less of the rate of NVLS is no more like it than like rings.
 _REACHED = 0.8
-# The constants of NCCL's measured time that are about bytes (`blinksim.timing.measured_constants`).
-_BANDWIDTH = (".byte", ".turn")
-
-
-def part_and_whole(
-    part: MachineLike | Question, machine: MachineLike | None = None, rates: str | None = None
-) -> tuple[Topology, Topology]:
-    """The part that takes part and all of its machine, at the rates that NCCL computes with.
-
-    rates: another table. What was loaded or asked at rates by name stays at these, and so does a machine that
-    has none for NCCL. Raises as `blinksim.load` does.
-    """
-    if isinstance(part, Question):
-        asked = replace(part, rates=rates) if rates else part.preferring_known(RATES)
-        whole = asked.whole()
-        return asked.part(whole), whole
-    chosen = as_topology(part)
-    whole = chosen if machine is None else as_topology(machine)
-    return at_nccl_rates(chosen, rates).selected(), at_nccl_rates(whole, rates)
 
 
 def at_nccl_rates(machine: Topology, rates: str | None = None) -> Topology:
@@ -288,17 +265,6 @@ class Expectation:
         except BlinksimError as error:
             return None, str(error)
 
-    def with_file(self, file: GraphFile, size: int, algorithm: str) -> float | None:
-        """Seconds by NCCL's own model if the channels of a graph file are in force, under NCCL_PROTO=Simple.
-
-        algorithm: ``ring`` or ``tree``. None where there is no such model.
-        """
-        if self.prediction is None:
-            return None
-        found = predict(self.machine, self.part.members, multicast=False, graphs=graphs_of(file))
-        times = found.times(self.collective.name, size)
-        return next((t.time_s for t in times if (t.algorithm, t.protocol) == (algorithm, "Simple")), None)
-
     @property
     def adds_in_switches(self) -> bool:
         """True if NCCL may let switches add (NVLS), so that bounds which assume otherwise do not hold."""
@@ -342,30 +308,6 @@ class Expectation:
         least = size / float(held.rate) if self.part.rates == self.machine.rates else 0.0
         return Expected(max(best.time_s, least), best.latency_s, f"{best.algorithm} {best.protocol}")
 
-    def measured(self, size: int) -> Expected | None:
-        """The time that NCCL's choice for `size` bytes really takes; None where no constants were measured."""
-        found = self.prediction
-        if found is None:
-            return None
-        picked = choice(found, self.machine, self.collective, size)
-        known = time_by_channels(picked, found, self.machine)
-        if known is None:
-            return None
-        bandwidth = total(term for term in known.terms if term.limit.endswith(_BANDWIDTH))
-        return Expected(known.time_s, known.time_s - bandwidth, self.at(size).choice, known.origin)
-
-    def measured_as(self, algorithm: str, size: int) -> float | None:
-        """Seconds by measured constants where NCCL takes this algorithm with NCCL_PROTO=Simple, such as ``ring``.
-
-        None where there are none of it.
-        """
-        found, time_s = self.prediction, None
-        for one in projections(found, self.machine, self.collective, size) if found else ():
-            if found and one.algorithm == f"{algorithm}/Simple":
-                known = time_by_channels(one, found, self.machine)
-                time_s = None if known is None else known.time_s
-        return time_s
-
     @cached_property
     def bounds(self) -> BoundResult:
         """All bounds of the collective on the part, with those that let switches add where NCCL may."""
@@ -393,8 +335,11 @@ class Expectation:
         if expected.choice.startswith(NVLS) and algbw * expected.time_s > _REACHED * size:
             return True
         # Versions of NCCL differ in the fewest GPUs for which they take it.
-        nvls = self.measured_as(NVLS, size) if self.collective.reduces else None
-        return nvls is not None and abs(math.log(algbw * nvls / size)) < abs(math.log(algbw * expected.time_s / size))
+        timings = (
+            self.prediction.times(self.collective.name, size) if self.prediction and self.collective.reduces else ()
+        )
+        nvls = [timing.time_s for timing in timings if timing.algorithm == NVLS]
+        return any(abs(math.log(algbw * one / size)) < abs(math.log(algbw * expected.time_s / size)) for one in nvls)
 
     def others(self, size: int) -> dict[str, float]:
         """Seconds for `size` bytes of what might run instead of NCCL's choice, by its cause."""
