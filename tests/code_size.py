@@ -11,41 +11,41 @@ from __future__ import annotations
 
 import ast
 import csv
-import io
 import sys
-import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from radon.complexity import cc_visit_ast
-from source_tree import ROOT, modules, part_of, syntax
+from source_tree import ROOT, modules, nodes, part_of, syntax
 
 TABLE = Path(__file__).with_name("code_size.csv")
 DENSE, WIDE = 18, 110
-_NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 _SCOPES = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def code_lines(text: str) -> int:
+def _lines(node: ast.stmt | ast.expr) -> range:
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+
+def code_lines(text: str, tree: ast.Module) -> int:
     """Lines that are neither blank, nor comment, nor part of a docstring."""
-    docstrings: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
+    docstrings, strings = set[int](), set[int]()
+    for node in nodes(tree):
         if isinstance(node, _SCOPES) and ast.get_docstring(node, clean=False) is not None:
-            first = node.body[0]
-            docstrings.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
-    code: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in _NO_CODE:
-            code.update(range(token.start[0], token.end[0] + 1))
-    return len(code - docstrings)
+            docstrings.update(_lines(node.body[0]))
+        elif isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno != node.lineno:
+            strings.update(_lines(node))
+    lines = enumerate(map(str.strip, text.splitlines()), start=1)
+    written = {number for number, line in lines if line and not line.startswith("#")}
+    return len((written | strings) - docstrings)
 
 
 def private_functions(tree: ast.Module) -> tuple[int, int]:
     """How many functions and methods are private, and how many of them are named only once elsewhere."""
     used: Counter[str] = Counter()
     defined: list[str] = []
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             defined += [node.name] if node.name.startswith("_") and not node.name.endswith("__") else []
         elif isinstance(node, ast.Name):
@@ -67,11 +67,11 @@ def measure(root: Path) -> dict[str, int]:
     for name, path in modules(root).items():
         text, tree = path.read_text(encoding="utf-8"), syntax(path)
         room = part_of(name) if path.parent != root / "blinksim" else "(top level)"
-        lines = code_lines(text)
+        lines = code_lines(text, tree)
         found[room] += lines
         found["all code lines"] += lines
         found["modules"] += 1
-        found["functions"] += sum(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in ast.walk(tree))
+        found["functions"] += sum(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in nodes(tree))
         found["dense functions"] += dense_functions(tree)
         found["lines over 110 columns"] += sum(len(line) > WIDE for line in text.splitlines())
         every, once = private_functions(tree)

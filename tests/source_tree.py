@@ -33,6 +33,12 @@ def _parsed(text: str) -> ast.Module:
     return ast.parse(text)
 
 
+@cache
+def nodes(tree: ast.Module) -> list[ast.AST]:
+    """Every node of a module, listed once."""
+    return list(ast.walk(tree))
+
+
 def part_of(module: str) -> str:
     """The row entry that a module of blinksim belongs to; ``""`` for the package itself."""
     return module.split(".")[1] if "." in module else ""
@@ -46,21 +52,23 @@ def _is_type_checking(test: ast.expr) -> bool:
 
 def _walk(tree: ast.AST) -> Iterator[ast.AST]:
     """Every node except what only type checkers see."""
-    for child in ast.iter_child_nodes(tree):
-        if isinstance(child, ast.If) and _is_type_checking(child.test):
-            for other in child.orelse:
-                yield other
-                yield from _walk(other)
-            continue
-        yield child
-        yield from _walk(child)
+    left = [tree]
+    while left:
+        node = left.pop()
+        hides = isinstance(node, ast.If) and _is_type_checking(node.test)
+        left += node.orelse if hides else ast.iter_child_nodes(node)
+        yield node
 
 
 def imports(name: str, path: Path, known: frozenset[str]) -> set[tuple[int, str]]:
     """(line, imported module) of one module; a name imported from a package counts as the submodule if it is one."""
+    return _imports(name if path.name == "__init__.py" else name.rpartition(".")[0], syntax(path), known)
+
+
+@cache
+def _imports(package: str, tree: ast.Module, known: frozenset[str]) -> set[tuple[int, str]]:
     found: set[tuple[int, str]] = set()
-    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for node in _walk(syntax(path)):
+    for node in _walk(tree):
         if isinstance(node, ast.Import):
             found |= {(node.lineno, alias.name) for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

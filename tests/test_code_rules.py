@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from source_tree import ROOT, excused, modules, part_of, repository_files, syntax, write_package
+from source_tree import ROOT, excused, modules, nodes, part_of, repository_files, syntax, write_package
 
 # pyproject.toml has them for ruff; a method's own object is no parameter, nor are ``*args``.
 MAX_PARAMETERS = 8
@@ -32,8 +32,8 @@ OPTION = re.compile(r"(?<![\w-])--[A-Za-z][\w-]*")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def functions(tree: ast.AST) -> Iterator[Function]:
-    return (node for node in ast.walk(tree) if isinstance(node, Function))
+def functions(tree: ast.Module) -> Iterator[Function]:
+    return (node for node in nodes(tree) if isinstance(node, Function))
 
 
 def refused(root: Path, files: list[Path], rule: str) -> set[str]:
@@ -87,15 +87,15 @@ def options_in_text(root: Path) -> set[str]:
             continue
         tree = syntax(path)
         docstrings = {id(node) for node in _docstrings(tree)}
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             text = node.value if isinstance(node, ast.Constant) and id(node) not in docstrings else None
             if isinstance(text, str) and OPTION.search(text):
                 found.add(path.relative_to(root).as_posix())
     return found
 
 
-def _docstrings(tree: ast.AST) -> Iterator[ast.expr]:
-    for node in ast.walk(tree):
+def _docstrings(tree: ast.Module) -> Iterator[ast.expr]:
+    for node in nodes(tree):
         match node:
             case ast.Module(body=[ast.Expr(value=text), *_]) | ast.ClassDef(body=[ast.Expr(value=text), *_]):
                 yield text

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from source_tree import ROOT, modules, part_of, syntax, write_package
+from source_tree import ROOT, modules, nodes, part_of, syntax, write_package
 
 # Modules that parse, and what may be taken from them elsewhere: writing, mostly.
 PARSERS = {
@@ -42,18 +42,18 @@ def back_doors(root: Path) -> set[str]:
             continue
         tree = syntax(path)
         ours = _own_names(tree)
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             for used in _uses(node, ours):
                 if used not in EXCUSED.get(name, set()):
                     found.add(f"{name}:{getattr(node, 'lineno', 0)}: {used}")
     return found
 
 
-def _own_names(tree: ast.AST) -> set[str]:
+def _own_names(tree: ast.Module) -> set[str]:
     """What a module imports from blinksim: `machine_yaml.read_text` is a door, `path.read_text` is none."""
     return {
         alias.asname or alias.name
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("blinksim")
         for alias in node.names
     }
