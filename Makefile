@@ -91,9 +91,14 @@ quick: lint  ## lint and the tests of what changed since BASE (HEAD)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not slow and not gpu' $$($(BIN)/python tests/touched.py $(BASE))
 
 .PHONY: test-all
-test-all: lint  ## lint and all tests: the slow ones, the notebooks and the site too
+test-all: SLOW := not gpu and not alike
+test-all: lint  ## lint and the slow tests too, the notebooks and the site
 	@echo 'pytest (all tests, $(JOBS) processes)'
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not gpu' --hypothesis-profile thorough --durations=15
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m '$(SLOW)' --hypothesis-profile thorough --durations=15
+
+.PHONY: test-every
+test-every: SLOW := not gpu
+test-every: test-all  ## test-all, with every case of each sort (an hour)
 
 .PHONY: corpus
 corpus: $(STAMP)  ## frozen questions: which answers changed, and how (ONLY='--every 16' for some)

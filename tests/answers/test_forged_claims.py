@@ -162,15 +162,9 @@ def test_what_bound_prints_is_proved(question: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_no_forgery_is_accepted(tmp_path: Path) -> None:
-    tally = campaign(tmp_path, 160, seed=1)
-    assert tally["wrong"] + tally["refused"] > 100
-
-
-@pytest.mark.slow
 def test_none_of_many_forgeries_is_accepted(tmp_path: Path) -> None:
-    tally = campaign(tmp_path, 1000, seed=2)
-    assert tally["wrong"] + tally["refused"] > 650
+    tally = campaign(tmp_path, 500, seed=2)
+    assert tally["wrong"] + tally["refused"] > 325
 
 
 @pytest.mark.slow
@@ -338,7 +332,7 @@ def test_no_forged_claim_of_a_schedule_is_accepted(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_none_of_many_forged_claims_of_schedules_is_accepted(tmp_path: Path) -> None:
-    assert forged_schedules(tmp_path, 3000, seed=4) < 1200
+    assert forged_schedules(tmp_path, 1500, seed=4) < 600
 
 
 def test_a_bound_of_many_ranks_is_shown_to_be_attained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

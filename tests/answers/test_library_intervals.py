@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import copy
+from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,17 +25,17 @@ from blinksim.timing.measured.public_tables import Cell, band_of
 FEW = 20
 
 
-def _jobs(machine: str) -> Iterator[tuple[Library, list[tuple[Cell, bool]]]]:
+@cache
+def _jobs(machine: str) -> list[tuple[Library, list[tuple[Cell, bool]]]]:
     """The model of every job of a machine, with its cells and whether constants were fitted to them."""
     cells = [one for one in with_places(public_tables.cells(machine)) if "forced" not in one[0].set.algorithm]
+    jobs = []
     for (question, off), found in grouped(cells, lambda one: (question_of(machine, one[0]), one[0].nvls == "off")):
-        yield Library(multicast=not off).at(question)[0], found
-
-
-def _held_out(model: Library, published: Callable[[Cell], bool]) -> Library:
-    found = copy(model)
-    found.published = published
-    return found
+        model = Library(multicast=not off).at(question)[0]
+        # Copies share what is known by now: NCCL's plan and the published cells.
+        assert model._cells is not None
+        jobs.append((model, found))
+    return jobs
 
 
 def _inside(model: Library, cell: Cell) -> bool:
@@ -53,6 +55,7 @@ def test_intervals_hold_as_often_as_they_say(kept: str) -> None:
     inside = defaultdict[str, list[bool]](list)
     for machine in public_tables.machines():
         for model, cells in _jobs(machine):
+            unmeasured: dict[tuple[Collective, int], Any] = {}
             for cell, fitted in cells:
                 held: dict[str, Callable[[Cell], bool]] = {
                     "all": lambda _: True,
@@ -60,11 +63,11 @@ def test_intervals_hold_as_often_as_they_say(kept: str) -> None:
                     "other sets": lambda one, name=cell.set.name: one.set.name != name,  # type: ignore[misc]
                     "nothing": lambda _: False,
                 }
-                without = _held_out(model, held[kept])
-                without.constants = kept != "nothing"
+                without = copy(model)
+                without.published, without.constants = held[kept], kept != "nothing"
                 if fitted and kept == "other sets":
                     continue
-                without._times = {} if kept == "nothing" else model._times
+                without._times = unmeasured if kept == "nothing" else model._times
                 where = machine, f"band {band_of(cell.size)}", f"nodes {cell.nodes}", "all"
                 for name in where:
                     inside[name].append(_inside(without, cell))

@@ -83,9 +83,8 @@ def test_packed_trees_come_near_the_bound(fabric: str, nodes: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("each", [[5], [3, 4, 8]], ids=["5 of 8 GPUs", "3, 4 or 8 GPUs"])
-def test_partial_nodes(each: list[int]) -> None:
-    nodes = 64
+@pytest.mark.parametrize(("each", "nodes"), [([5], 64), ([3, 4, 8], 24)], ids=["5 of 8 GPUs", "3, 4 or 8 GPUs"])
+def test_partial_nodes(each: list[int], nodes: int) -> None:
     counts = [each[place % len(each)] for place in range(nodes)]
     names = [f"n{place}.gpu{gpu}" for place, count in enumerate(counts) for gpu in range(count)]
     machine = bs.load("hgx-h100", nodes=nodes).select(names)

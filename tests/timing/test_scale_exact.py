@@ -85,8 +85,7 @@ def test_a_small_cluster_with_a_slow_port() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("edits", ODD.values(), ids=list(ODD))
-@pytest.mark.parametrize("nodes", [2, 9])
-@pytest.mark.parametrize("name", ["hgx-h100", "dgx-a100"])
+@pytest.mark.parametrize(("name", "nodes"), [("hgx-h100", 9), ("dgx-a100", 2)])
 def test_clusters(name: str, nodes: int, edits: tuple[str, ...]) -> None:
     for collective in ("allreduce", "allgather"):
         check(name, nodes, edits, collective)
