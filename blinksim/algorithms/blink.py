@@ -8,7 +8,6 @@ trees with 1/n of the data.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
@@ -21,7 +20,7 @@ from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.rooted_trees import centre, hung_from
 from blinksim.packing.choose import Limits
-from blinksim.packing.columns import Arc, Column, Hops, Mix, find_hops
+from blinksim.packing.columns import Arc, Column, Hops, Mix, find_hops, loads
 from blinksim.packing.tree_columns import BOTH, DOWN, UP, TreeSearch
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.tree import Tree
@@ -73,7 +72,7 @@ def build(
         from blinksim.graphs.programs import shared_capacities
 
         net = network(topology)
-        path_plan.add_paths(plan, topology, collective, net, shared_capacities(topology, net), known)
+        path_plan.add_paths(plan, net, shared_capacities(topology, net), known)
     else:
         plan.add_trees(_trees(topology, collective, known.rate, loss, Limits(time_limit, seed)))
     return with_gap(plan.finish(rounded=True), known)
@@ -128,11 +127,8 @@ def one_hop(hops: Hops, search: TreeSearch) -> Mix | None:
 
 def even_rate(hops: Hops, columns: Iterable[Column]) -> Fraction:
     """The rate that each of these columns has, if all have the same."""
-    load = Counter[int]()
-    for column in columns:
-        for resource, times in column.load:
-            load[resource] += times
-    return min(Fraction(hops.capacity[r], times) for r, times in load.items())
+    together = loads((column, 1) for column in columns)
+    return min(Fraction(hops.capacity[r], times) for r, times in together.items())
 
 
 def trees_from(hops: Hops, mix: Mix, roots: Sequence[int], use: str) -> list[Tree]:

@@ -23,7 +23,7 @@ from blinksim.bounds import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.packing.columns import Arc, Column, Hops, Mix, best_mix, find_hops
-from blinksim.packing.steiner import cheapest_tree
+from blinksim.packing.tree_columns import cheapest_tree
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology

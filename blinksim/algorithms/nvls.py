@@ -43,6 +43,5 @@ def build(topology: Topology, collective: Collective) -> Schedule:
                 moves.read(switch, plan.ranks[owner], others)
             if collective.ends == EVERY:
                 moves.store(switch, plan.ranks[owner], others)
-            labels = (-1, -1) if collective.rooted else collective.labels(owner, owner)
-            moves.finish(plan.add_chunk(part * Fraction(1, len(owners)), *labels))
+            moves.finish(plan.add_chunk(part * Fraction(1, len(owners)), *collective.labels(owner, owner)))
     return plan.finish(rounded=True)

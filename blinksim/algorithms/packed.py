@@ -183,7 +183,7 @@ class _Builder:
         elif self.collective.personalized:
             from blinksim.algorithms.building import path_plan
 
-            path_plan.add_paths(self.plan, self.topology, self.collective, self.net, self.shared, self.bound)
+            path_plan.add_paths(self.plan, self.net, self.shared, self.bound)
         else:
             self.plan.add_trees(self.one_direction())
         return self.plan.finish(rounded=True)

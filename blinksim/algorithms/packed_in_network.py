@@ -184,6 +184,5 @@ def build(topology: Topology, collective: Collective, *, bound: BoundResult | No
             elif hop.sort == OWN:
                 moves.store(hop.end, hop.start, below)
         root = rank.get(tree.root, -1)
-        labels = (-1, -1) if collective.name == "allreduce" else collective.labels(root, root)
-        moves.finish(plan.add_chunk(amount / total, *labels))
+        moves.finish(plan.add_chunk(amount / total, *collective.labels(root, root)))
     return with_gap(plan.finish(rounded=True), known, divided=False)

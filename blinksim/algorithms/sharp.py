@@ -10,12 +10,12 @@ and reducescatter only add, towards the GPU that needs it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from blinksim.algorithms.building.plan import Moves, SwitchPlan
 from blinksim.algorithms.registry import ON_TREES, Algorithm
-from blinksim.collective import Collective
+from blinksim.collective import EVERY, OWN, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.rooted_trees import hung_from
 from blinksim.schedule.model import COPY, REDUCE, Schedule
@@ -41,67 +41,46 @@ def build(topology: Topology, collective: Collective) -> Schedule:
     plan = SwitchPlan(topology, collective, "sharp")
     groups = plan.groups if len(plan.groups) > 1 else [[rank] for rank in plan.ranks]
     local = min(map(len, groups))
-    if collective.name == "allreduce":
-        for place in range(local):
-            _allreduce(plan, groups, [group[place] for group in groups], Fraction(1, local))
-        return plan.finish(rounded=True)
-    own = not collective.rooted
-    for rank in range(len(plan.ranks)) if own else [collective.root]:
-        group = next(number for number, group in enumerate(groups) if plan.ranks[rank] in group)
-        labels = collective.labels(rank, rank) if own else (-1, -1)
-        places = [groups[group].index(plan.ranks[rank]) % local] if own else range(local)
-        for place in places:
-            heads = [group[place] for group in groups]
-            if own:
-                heads[group] = plan.ranks[rank]
-            share = Fraction(1, len(plan.ranks) if own else local)
-            _one_direction(plan, groups, heads, group, plan.ranks[rank], (share, labels))
+    reduces, spreads = collective.reduces, collective.ends == EVERY
+    abilities = {*["reduce"] * reduces, *["multicast"] * spreads}
+    own = OWN in (collective.starts, collective.ends)
+    share = Fraction(1, len(plan.ranks) if own else local)
+    for rank, end, node, heads in _ends(plan, groups, own=own):
+        # The other nodes, of an allreduce all: before the tree their data is added up, or after it they get it.
+        others = [(group, head) for group, head in zip(groups, heads, strict=True) if group is not node]
+        trees = _trees(plan, heads, abilities)
+        for parents, top in trees:
+            moves = Moves(plan)
+            if node:
+                # The tree hangs from the head of the node that the data comes from or goes to.
+                top = heads[groups.index(node)]
+                hung = hung_from(top, [(above, below) for below, above in parents.items()])
+                parents = {below: above for above, below in hung}
+            for group, head in others if reduces else [(node, end)]:
+                (_gather if reduces else _spread)(plan, moves, group, head)
+            moves.tree(parents, top, up=reduces, down=spreads)
+            for group, head in others if spreads else [(node, end)]:
+                (_spread if spreads else _gather)(plan, moves, group, head)
+            moves.finish(plan.add_chunk(share / len(trees), *collective.labels(rank, rank)))
     return plan.finish(rounded=True)
 
 
-def _allreduce(plan: SwitchPlan, groups: Sequence[Sequence[int]], heads: Sequence[int], share: Fraction) -> None:
-    """Sums of the nodes to their heads, up a tree to its top, down again, and into the nodes."""
-    trees = _trees(plan, heads, {"multicast", "reduce"})
-    for parents, top in trees:
-        moves = Moves(plan)
-        for group, head in zip(groups, heads, strict=True):
-            _gather(plan, moves, group, head)
-        moves.tree(parents, top, up=True, down=True)
-        for group, head in zip(groups, heads, strict=True):
-            _spread(plan, moves, group, head)
-        moves.finish(plan.add_chunk(share / len(trees)))
+def _ends(plan: SwitchPlan, groups: list[list[int]], *, own: bool) -> Iterator[tuple[int, int, list[int], list[int]]]:
+    """A rank that data comes from or goes to, its GPU and node (none for an allreduce), and the head of every node.
 
-
-def _one_direction(
-    plan: SwitchPlan,
-    groups: Sequence[Sequence[int]],
-    heads: Sequence[int],
-    group: int,
-    end: int,
-    chunk: tuple[Fraction, tuple[int, int]],
-) -> None:
-    """From the GPU `end` to all others, or from all others to it, on trees that hang from the head of its node."""
-    share, labels = chunk
-    inward = plan.collective.reduces
-    trees = _trees(plan, heads, {"reduce"} if inward else {"multicast"})
-    for parents, _ in trees:
-        hung = hung_from(heads[group], [(above, below) for below, above in parents.items()])
-        above = {child: parent for parent, child in hung}
-        moves = Moves(plan)
-        others = [
-            (nodes, head) for number, (nodes, head) in enumerate(zip(groups, heads, strict=True)) if number != group
-        ]
-        if inward:
-            for nodes, head in others:
-                _gather(plan, moves, nodes, head)
-            moves.tree(above, heads[group], up=True, down=False)
-            _gather(plan, moves, groups[group], end)
-        else:
-            _spread(plan, moves, groups[group], end)
-            moves.tree(above, heads[group], up=False, down=True)
-            for nodes, head in others:
-                _spread(plan, moves, nodes, head)
-        moves.finish(plan.add_chunk(share / len(trees), *labels))
+    own: every rank has data of its own, which takes the trees of the rank's place in its node; else the data is
+    divided among all places.
+    """
+    local = min(map(len, groups))
+    if plan.collective.name == "allreduce":
+        for place in range(local):
+            yield -1, -1, [], [group[place] for group in groups]
+        return
+    for rank in range(len(plan.ranks)) if own else [plan.collective.root]:
+        end = plan.ranks[rank]
+        node = next(group for group in groups if end in group)
+        for place in [node.index(end) % local] if own else range(local):
+            yield rank, end, node, [end if own and group is node else group[place] for group in groups]
 
 
 def _gather(plan: SwitchPlan, moves: Moves, group: Sequence[int], head: int) -> None:

@@ -72,6 +72,7 @@ class Limits:
         return solver if solver.status_name(solver.solve(model)) in _FOUND else None
 
 
+LIMITS = Limits()
 # What CP-SAT says of a program that it has an answer to.
 _FOUND = ("OPTIMAL", "FEASIBLE")
 # Largest common denominator of rates for which the fewest columns are looked for.
@@ -154,7 +155,7 @@ class Choice:
         orbit, total = column_orbits(image), int(self.rate * self.parts)
         model = new_model()
         amounts, used = list[Any](), list[Any]()
-        rows, groups = defaultdict[int, list[Any]](list), defaultdict[int, list[Any]](list)
+        groups = defaultdict[int, list[Any]](list)
         for number, column in enumerate(self.columns):
             if orbit[number] == number:
                 most = min([total, *(self.capacity[r] * self.parts // t for r, t in column.load)])
@@ -169,10 +170,8 @@ class Choice:
             amounts.append(amount)
             used.append(use)
             groups[column.group].append(amount)
-            for resource, times in column.load:
-                rows[resource].append(times * amount)
-        for resource, terms in rows.items():
-            model.add(sum(terms) <= self.capacity[resource] * self.parts)
+        for resource, load in _carried(self.columns, amounts).items():
+            model.add(load <= self.capacity[resource] * self.parts)
         for _, parts in sorted(groups.items()):
             model.add(sum(parts) == total)
         return model, amounts, used
@@ -184,7 +183,7 @@ def fewest(
     capacity: Sequence[int],
     *,
     rate: Fraction | None = None,
-    limits: Limits | None = None,
+    limits: Limits = LIMITS,
     cheapest: bool = False,
 ) -> Mix:
     """As few columns as a search finds that give every group `rate` (default: what `mix` gives).
@@ -213,30 +212,29 @@ def fewest(
             # What one column counts, beside its cost: more than the costs of as many as suffice.
             big = 1 + sum(sorted(costs, reverse=True)[: len(mix.columns)])
             model.minimize(sum((big + cost) * use for cost, use in zip(costs, used, strict=True)))
-        solver = (limits or Limits()).solved(model)
+        solver = limits.solved(model)
         if solver is not None:
             rates = {c: Fraction(solver.value(amount), parts) for c, amount in zip(pool, amounts, strict=True)}
             return replace(mix, columns=tuple(filter(rates.get, pool)), rates=tuple(filter(None, rates.values())))
     return mix
 
 
-def most_whole(
-    columns: Sequence[Column], capacity: Sequence[int], limits: Limits | None = None
-) -> tuple[list[int], bool]:
+def most_whole(columns: Sequence[Column], capacity: Sequence[int], limits: Limits = LIMITS) -> tuple[list[int], bool]:
     """How often to take each column so that the most fit together, and true if that number is proved maximal."""
     model = new_model()
-    counts, rows = _counts(model, columns, capacity, None)
-    for resource, terms in rows.items():
-        model.add(sum(terms) <= capacity[resource])
+    alone = [min(capacity[r] // times for r, times in column.load) for column in columns]
+    counts = [model.new_int_var(0, most, f"n{number}") for number, most in enumerate(alone)]
+    for resource, load in _carried(columns, counts).items():
+        model.add(load <= capacity[resource])
     model.maximize(sum(counts))
-    solver = (limits or Limits()).solved(model)
+    solver = limits.solved(model)
     if solver is None:
         return [0] * len(columns), False
     return [solver.value(count) for count in counts], solver.status_name(solver.response_proto.status) == "OPTIMAL"
 
 
 def equal_shares(
-    columns: Sequence[Column], capacity: Sequence[int], most: int, best: Fraction, limits: Limits | None = None
+    columns: Sequence[Column], capacity: Sequence[int], most: int, best: Fraction, limits: Limits = LIMITS
 ) -> tuple[Fraction, list[int]]:
     """K <= `most` columns (some perhaps several times) that carry 1/K of the data each, at the largest rate found.
 
@@ -249,13 +247,13 @@ def equal_shares(
     def fails(rate: Fraction) -> bool:
         """Whether no K <= `most` equal shares are found to reach `rate`; keeps the fewest that do."""
         model = new_model()
-        counts, rows = _counts(model, columns, capacity, most)
+        counts = [model.new_int_var(0, most, f"n{number}") for number in range(len(columns))]
         total = model.new_int_var(1, most, "K")
         model.add(sum(counts) == total)
-        for resource, terms in rows.items():
-            model.add(rate.numerator * sum(terms) <= rate.denominator * capacity[resource] * total)
+        for resource, load in _carried(columns, counts).items():
+            model.add(rate.numerator * load <= rate.denominator * capacity[resource] * total)
         model.minimize(total)
-        solver = (limits or Limits()).solved(model)
+        solver = limits.solved(model)
         if solver is not None:
             tried[rate] = [solver.value(count) for count in counts]
         return solver is None
@@ -275,16 +273,13 @@ def equal_shares(
     return max(tried), tried[max(tried)]
 
 
-def _counts(
-    model: cp_model.CpModel, columns: Sequence[Column], capacity: Sequence[int], most: int | None
-) -> tuple[list[Any], dict[int, list[Any]]]:
-    counts, rows = list[Any](), defaultdict[int, list[Any]](list)
-    for number, column in enumerate(columns):
-        bound = min(capacity[r] // times for r, times in column.load) if most is None else most
-        counts.append(model.new_int_var(0, bound, f"n{number}"))
+def _carried(columns: Sequence[Column], amounts: Sequence[Any]) -> dict[int, Any]:
+    """What each resource carries, as a sum of variables."""
+    rows = defaultdict[int, list[Any]](list)
+    for column, amount in zip(columns, amounts, strict=True):
         for resource, times in column.load:
-            rows[resource].append(times * counts[-1])
-    return counts, rows
+            rows[resource].append(times * amount)
+    return {resource: sum(terms) for resource, terms in rows.items()}
 
 
 # Members up to which the model is small enough.

@@ -19,6 +19,7 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 from math import lcm
+from typing import TypeVar
 
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.linear import Program
@@ -28,6 +29,7 @@ from blinksim.topology.graph import Topology
 
 Arc = tuple[int, int]
 Load = tuple[tuple[int, int], ...]
+Weight = TypeVar("Weight", int, float, Fraction)
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,14 +231,12 @@ def _vertex(
     chosen: Sequence[tuple[Column, float]], capacity: Sequence[int], groups: int
 ) -> list[tuple[Column, Fraction]] | None:
     """The rates of the columns of a vertex, from the rows that are full there; None if these do not determine it."""
-    total: dict[int, float] = {}
-    for column, weight in chosen:
-        for resource, times in column.load:
-            total[resource] = total.get(resource, 0.0) + weight * times
     width = len(chosen)
     # Unknowns: a rate per column and the rate of the groups; the last place of an equation is its right-hand side.
     full = {
-        r: {width + 1: Fraction(capacity[r])} for r, load in sorted(total.items()) if load > capacity[r] * (1 - 1e-6)
+        r: {width + 1: Fraction(capacity[r])}
+        for r, load in sorted(loads(chosen).items())
+        if load > capacity[r] * (1 - 1e-6)
     }
     for place, (column, _) in enumerate(chosen):
         for resource, times in column.load:
@@ -256,10 +256,12 @@ def _eliminate(rows: Iterable[dict[int, Fraction]], width: int) -> list[Fraction
 
     rows: the coefficients that are not 0, by unknown, and the right-hand side at `width`.
     """
-    first: dict[int, dict[int, Fraction]] = {}
+    first, zero = dict[int, dict[int, Fraction]](), Fraction(0)
     for row in rows:
         while (lead := min(row, default=width)) in first:
-            row = _minus(row, row[lead], first[lead])
+            times, other = row[lead], first[lead]
+            places = {place: row.get(place, zero) - times * other.get(place, zero) for place in row | other}
+            row = {place: value for place, value in places.items() if value}
         if lead < width:
             first[lead] = {place: value / row[lead] for place, value in row.items()}
         elif row:
@@ -269,17 +271,9 @@ def _eliminate(rows: Iterable[dict[int, Fraction]], width: int) -> list[Fraction
     values = [Fraction(0)] * width
     for lead in reversed(range(width)):
         row = first[lead]
-        values[lead] = row.get(width, Fraction(0)) - sum(
-            (value * values[place] for place, value in row.items() if lead < place < width), start=Fraction(0)
-        )
+        known = (value * values[place] for place, value in row.items() if lead < place < width)
+        values[lead] = row.get(width, zero) - sum(known, start=zero)
     return values
-
-
-def _minus(row: dict[int, Fraction], times: Fraction, other: dict[int, Fraction]) -> dict[int, Fraction]:
-    left = dict(row)
-    for place, value in other.items():
-        left[place] = left.get(place, Fraction(0)) - times * value
-    return {place: value for place, value in left.items() if value}
 
 
 def shortened(mix: Mix, capacity: Sequence[int]) -> Mix:
@@ -303,12 +297,12 @@ def shortened(mix: Mix, capacity: Sequence[int]) -> Mix:
     return replace(mix, columns=tuple(c for c, _ in chosen), rates=tuple(share * rate for _, share in chosen))
 
 
-def loads(chosen: Sequence[tuple[Column, Fraction]]) -> dict[int, Fraction]:
+def loads(chosen: Iterable[tuple[Column, Weight]]) -> dict[int, Weight]:
     """What each resource carries."""
-    total: dict[int, Fraction] = {}
+    total: dict[int, Weight] = {}
     for column, weight in chosen:
         for resource, times in column.load:
-            total[resource] = total.get(resource, Fraction(0)) + weight * times
+            total[resource] = total[resource] + weight * times if resource in total else weight * times
     return total
 
 

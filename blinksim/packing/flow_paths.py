@@ -24,9 +24,9 @@ from blinksim.packing.scaling import fitting
 
 @dataclass(frozen=True, slots=True)
 class PathShare:
-    """`rate` units of one commodity's flow to `sink` take this path (arcs, from the source on)."""
+    """`rate` units of the flow from `source` to `sink` take this path (arcs, from the source on)."""
 
-    commodity: int
+    source: int
     sink: int
     arcs: tuple[int, ...]
     rate: Fraction
@@ -42,7 +42,7 @@ def route_flows(
     if len(commodities) == 1 and all(len(resource.uses) == 1 for resource in shared):
         capacity = [[Fraction(value) for value in net.capacity.tolist()]]
         rate = _rate(net, capacity[0], commodities[0])
-        return rate, _decomposed(net, capacity[0], commodities[0], 0, rate)
+        return rate, _decomposed(net, capacity[0], commodities[0], rate)
     if flow_variables(net, len(commodities)) > MOST_FLOWS:
         return None
     try:
@@ -63,8 +63,8 @@ def route_flows(
         return None
     rate, parts = reached
     paths = []
-    for number, (row, commodity) in enumerate(zip(parts, commodities, strict=True)):
-        paths += _decomposed(net, row, commodity, number, rate)
+    for row, commodity in zip(parts, commodities, strict=True):
+        paths += _decomposed(net, row, commodity, rate)
     return rate, paths
 
 
@@ -115,9 +115,7 @@ def _rate(net: Network, capacity: Sequence[Fraction], commodity: Commodity) -> F
     return ratio * unit
 
 
-def _decomposed(
-    net: Network, capacity: Sequence[Fraction], commodity: Commodity, number: int, rate: Fraction
-) -> list[PathShare]:
+def _decomposed(net: Network, capacity: Sequence[Fraction], commodity: Commodity, rate: Fraction) -> list[PathShare]:
     """A flow of `rate` per unit of weight, cut into paths: at most one per arc and sink."""
     sinks = [vertex for vertex, weight in commodity.weights.items() if weight]
     wanted = [*capacity, *(rate * commodity.weights[vertex] for vertex in sinks)]
@@ -160,5 +158,5 @@ def _decomposed(
             for arc in arcs:
                 left[arc] -= amount
             left[place] -= amount
-            paths.append(PathShare(number, sink, tuple(reversed(arcs)), amount * unit))
+            paths.append(PathShare(commodity.source, sink, tuple(reversed(arcs)), amount * unit))
     return paths

@@ -22,8 +22,8 @@ from blinksim.gpu.execution.reference import Reference
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.machines import load
-from blinksim.packing import steiner
-from blinksim.packing.steiner import cheapest_tree
+from blinksim.packing import tree_columns
+from blinksim.packing.tree_columns import cheapest_tree
 from blinksim.schedule.pipeline import scratch
 from blinksim.schedule.tree import trees_of
 from blinksim.schedule.verify import verify
@@ -215,7 +215,7 @@ def test_many_terminals_try_sets_of_helpers(monkeypatch: pytest.MonkeyPatch) -> 
     draw = random.Random(7)
     price = {(a, b): draw.random() for a in range(7) for b in range(7) if a != b}
     exact = cheapest_tree(price, 0, range(5), (5, 6))
-    monkeypatch.setattr(steiner, "MOST_TERMINALS", 1)
+    monkeypatch.setattr(tree_columns, "MOST_TERMINALS", 1)
     tried = cheapest_tree(price, 0, range(5), (5, 6))
     assert exact is not None
     assert tried is not None

@@ -12,7 +12,7 @@ import pytest
 
 from blinksim.packing.choose import Limits, equal_shares, fewest, most_whole
 from blinksim.packing.columns import Column, Mix, best_mix, loads, shortened
-from blinksim.packing.steiner import cheapest_tree
+from blinksim.packing.tree_columns import cheapest_tree
 
 
 def network(seed: int) -> nx.DiGraph[int]:

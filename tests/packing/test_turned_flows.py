@@ -36,9 +36,9 @@ def test_as_fast_as_flows_from_every_source(name: str) -> None:
     assert rate == routed[0] == best
     load_of, sent = Counter[int](), Counter[tuple[int, int]]()
     for path in paths:
-        assert (net.tail[path.arcs[0]], net.head[path.arcs[-1]]) == (path.commodity, path.sink)
+        assert (net.tail[path.arcs[0]], net.head[path.arcs[-1]]) == (path.source, path.sink)
         assert all(net.head[a] == net.tail[b] for a, b in pairwise(path.arcs))
-        sent[path.commodity, path.sink] += path.rate  # type: ignore[assignment]
+        sent[path.source, path.sink] += path.rate  # type: ignore[assignment]
         for arc in path.arcs:
             load_of[arc] += path.rate  # type: ignore[assignment]
     assert sent == {(a, b): rate for a in everywhere for b in everywhere if a != b}

@@ -160,8 +160,7 @@ def _add(plan: Plan, events: Sequence[Event], share: Fraction, rank: Ints, span:
     ranks that agree with it in the halved bits add up.
     """
     n, collective, mask = plan.n, plan.collective, 0
-    owners = [(-1, -1) if collective.name == "allreduce" else collective.labels(own, own) for own in rank.tolist()]
-    chunk = np.array([plan.add_chunk(share / n, *ends) for ends in owners])
+    chunk = np.array([plan.add_chunk(share / n, *collective.labels(own, own)) for own in rank.tolist()])
     if collective.name != "allreduce":
         now, bit, holder = np.array([(e.now, 1 << e.bit, sender) for e in events for sender in e.holders]).T
         here = np.arange(n)[:, None] ^ holder

@@ -7,10 +7,10 @@ several sends.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import lcm
-from operator import itemgetter
 
 from blinksim.algorithms.building.plan import Plan
 from blinksim.bounds import BoundResult
@@ -18,7 +18,7 @@ from blinksim.bounds.optimum import commodities
 from blinksim.collective import ROOT, Collective
 from blinksim.graphs.network import Network
 from blinksim.graphs.programs import Commodity, SharedCapacity
-from blinksim.packing.flow_paths import flow_images, route_flows
+from blinksim.packing.flow_paths import PathShare, flow_images, route_flows
 from blinksim.packing.forest import regular_group
 from blinksim.packing.hosts import read_hosts
 from blinksim.packing.hosts import straight as straight_trees
@@ -29,19 +29,11 @@ from blinksim.topology.graph import Topology
 from blinksim.topology.routes import Router
 
 Pair = tuple[int, int]
-# The rate of every path, from start to end over links; the same pair may have several.
-_Paths = dict[tuple[int, int, Route], Fraction]
 
 
-def add_paths(
-    plan: Plan,
-    topology: Topology,
-    collective: Collective,
-    net: Network,
-    shared: list[SharedCapacity],
-    bound: BoundResult,
-) -> None:
-    """The chunks and sends of `collective` (gather, scatter or alltoall) at the best rate found."""
+def add_paths(plan: Plan, net: Network, shared: list[SharedCapacity], bound: BoundResult) -> None:
+    """The chunks and sends of the plan's collective (gather, scatter or alltoall) at the best rate found."""
+    topology, collective = plan.topology, plan.collective
     members = net.members.tolist()
     rank = {vertex: number for number, vertex in enumerate(members)}
     starts, ends = (
@@ -69,12 +61,10 @@ def add_paths(
         # A flow's rate counts units of its commodities' weights: blocks, or bytes of a traffic matrix.
         unit = Fraction(1, ranks if collective.traffic is None else collective.traffic.size)
         most = bound.rate * unit / net.unit
-        rate, paths = _images(topology, collective, net, shared, most)
-        if rate < most:
-            rate, paths = max((rate, paths), _flows(collective, net, shared, starts, ends, most), key=itemgetter(0))
+        rate, amounts = _flows(plan, net, shared, pairs, most)
         if rate * net.unit / unit > direct:
-            for (start, end, arcs), amount in paths.items():
-                add(start, end, amount / rate * unit, arcs)
+            for (start, end, links), amount in amounts.items():
+                add(start, end, amount / rate * unit, links)
             return
     for pair in pairs:
         add(*pair, blocks[pair], straight[pair])
@@ -98,50 +88,39 @@ def _straight(
     return ported, rate
 
 
-def _images(
-    topology: Topology, collective: Collective, net: Network, shared: list[SharedCapacity], most: Fraction
-) -> tuple[Fraction, _Paths]:
-    """As `_flows`, for an alltoall on a machine of direct links in which all GPUs are alike; else zero."""
-    plain = len(net.members) == net.vertices and all(len(capacity.uses) == 1 for capacity in shared)
-    group = regular_group(topology) if collective.name == "alltoall" and topology.symmetries and plain else None
-    routed = None if group is None else flow_images(net, most, group)
-    if routed is None:
-        return Fraction(0), _Paths()
-    return routed[0], _merged(((path.commodity, path.sink, path.arcs), path.rate) for path in routed[1])
-
-
 def _flows(
-    collective: Collective,
-    net: Network,
-    shared: list[SharedCapacity],
-    starts: list[int],
-    ends: list[int],
-    most: Fraction,
-) -> tuple[Fraction, _Paths]:
-    """The rate of one block (in units of the network, at most `most`) by the best flows, and their paths.
+    plan: Plan, net: Network, shared: list[SharedCapacity], pairs: Sequence[Pair], most: Fraction
+) -> tuple[Fraction, dict[tuple[int, int, Route], Fraction]]:
+    """The rate of one block (in units of the network, at most `most`) by the best flows, and that of every path.
 
-    Zero where the flows are too large to compute.
+    Where all GPUs of an alltoall are alike and joined by direct links, images of one flow may reach it. Zero where the
+    flows are too large to compute.
     """
-    # A gather is a scatter in the reversed network: one source is cheaper than many.
-    backwards = collective.collects
-    sources, sinks = (ends, starts) if backwards else (starts, ends)
-    if collective.traffic is None:
-        wanted = [Commodity(a, {b: 1 for b in sinks if b != a}) for a in sources]
-    else:
-        wanted = commodities(net, collective.traffic)
-    routed = route_flows(net.reversed() if backwards else net, shared, wanted, most)
-    if routed is None:
-        return Fraction(0), _Paths()
-    keys = ((wanted[path.commodity].source, path.sink, path.arcs) for path in routed[1])
-    keyed = ((b, a, arcs[::-1]) if backwards else (a, b, arcs) for a, b, arcs in keys)
-    return routed[0], _merged(zip(keyed, (path.rate for path in routed[1]), strict=True))
-
-
-def _merged(paths: Iterable[tuple[tuple[int, int, Route], Fraction]]) -> _Paths:
-    total = _Paths()
-    for path, rate in paths:
-        total[path] = total.get(path, Fraction(0)) + rate
-    return total
+    topology, collective = plan.topology, plan.collective
+    rate, paths, backwards = Fraction(0), list[PathShare](), collective.collects
+    plain = len(net.members) == net.vertices and all(len(capacity.uses) == 1 for capacity in shared)
+    if collective.name == "alltoall" and topology.symmetries and plain:
+        group = regular_group(topology)
+        rate, paths = (group is not None and flow_images(net, most, group)) or (rate, paths)
+    if rate < most:
+        # A gather is a scatter in the reversed network: one source is cheaper than many.
+        sinks = defaultdict[int, dict[int, int]](dict)
+        for start, end in pairs:
+            source, sink = (end, start) if backwards else (start, end)
+            sinks[source][sink] = 1
+        if collective.traffic is None:
+            wanted = [Commodity(source, weights) for source, weights in sinks.items()]
+        else:
+            wanted = commodities(net, collective.traffic)
+        routed = route_flows(net.reversed() if backwards else net, shared, wanted, most)
+        if routed is not None and routed[0] > rate:
+            rate, paths = routed
+    # The same path may come several times.
+    amounts = dict[tuple[int, int, Route], Fraction]()
+    for path in paths:
+        key = (path.sink, path.source, path.arcs[::-1]) if backwards else (path.source, path.sink, path.arcs)
+        amounts[key] = amounts.get(key, Fraction(0)) + path.rate
+    return rate, amounts
 
 
 def _over_ports(topology: Topology, pairs: list[Pair]) -> dict[Pair, Route]:
