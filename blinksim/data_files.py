@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.resources import files as package_files
 from pathlib import Path
 
 from blinksim.errors import MissingError
@@ -13,7 +12,7 @@ def folder(name: str) -> Path:
 
     Raises `MissingError` if the installation lacks it.
     """
-    package = Path(str(package_files("blinksim")))
+    package = Path(__file__).parent
     installed = package / "_data" / name
     if installed.is_dir():
         return installed

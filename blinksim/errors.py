@@ -7,7 +7,6 @@ bug, and ends with 70.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from blinksim.printable import one_line
@@ -128,12 +127,19 @@ class MissingError(BlinksimError):
     exit_code = 4
 
 
+def nearest_names(name: str, known: Iterable[str], most: int, cutoff: float) -> list[str]:
+    """At most so many of `known` that are spelt almost like `name`; cutoff: 1 for the same letters."""
+    from difflib import get_close_matches  # takes as long to load as the command line itself
+
+    return get_close_matches(name, list(known), n=most, cutoff=cutoff)
+
+
 def unknown(what: str, name: str, known: Iterable[str], *, hint: str = "") -> InputError:
     """An `InputError` for a name that is not in `known`: offers the nearest names, or lists all of them."""
     names = sorted(known)
     lowered = {entry.lower(): entry for entry in names}
     compared = lowered if len(lowered) <= _MOST_COMPARED else [name.lower()] * (name.lower() in lowered)
-    near = [lowered[match] for match in get_close_matches(name[:200].lower(), compared, n=3, cutoff=0.6)]
+    near = [lowered[match] for match in nearest_names(name[:200].lower(), compared, 3, 0.6)]
     if near:
         advice = f"did you mean {' or '.join(repr(entry) for entry in near)}?"
     elif not names:

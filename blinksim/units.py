@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping
-from difflib import get_close_matches
 from fractions import Fraction
 from numbers import Real
 from types import MappingProxyType
 
-from blinksim.errors import InputError
+from blinksim.errors import InputError, nearest_names
 
 # 1 KiB to 1 GiB, doubling.
 SIZES = tuple(2**power for power in range(10, 31))
@@ -54,7 +53,7 @@ def _near(unit: str, units: Collection[str]) -> list[str]:
     alike = alike or [
         known for known in units if known in (f"{unit}/s", f"{unit}B/s", f"{unit}b/s") or unit == f"{known}/s"
     ]
-    return alike or get_close_matches(unit, units, n=2, cutoff=0.75)
+    return alike or nearest_names(unit, units, 2, 0.75)
 
 
 def _parse(

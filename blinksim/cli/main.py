@@ -8,7 +8,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 import click
 
@@ -16,7 +15,7 @@ from blinksim._version import __version__
 from blinksim.cli.commands import COMMANDS
 from blinksim.cli.options import built
 from blinksim.cli.terminal import as_typed, escaped_output, still_at_work
-from blinksim.errors import BlinksimError, InputError
+from blinksim.errors import BlinksimError, InputError, nearest_names
 
 _EPILOG = """\b
 A first answer:
@@ -59,7 +58,7 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         known = self.list_commands(ctx)
         if args and args[0] not in known and not args[0].startswith("-"):
-            near = get_close_matches(args[0], known, n=2)
+            near = nearest_names(args[0], known, 2, 0.6)
             advice = f"did you mean {' or '.join(near)}?" if near else f"commands: {', '.join(known)}"
             ctx.fail(f"unknown command {args[0]!r}: {advice}")
         return super().resolve_command(ctx, args)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from math import lcm
+from math import gcd, lcm
 from typing import TypeVar
 
 from blinksim.errors import InfeasibleError
@@ -79,14 +79,15 @@ def find_hops(topology: Topology, helpers: Sequence[str] = (), *, divided: bool 
     divided: what a hop carries is divided among all routes as good as its own. Raises `InfeasibleError` if no
     two vertices are joined.
     """
-    index, links = topology.index, topology.links
+    index, links, head = topology.index, topology.links, topology.ends[1].tolist()
     vertices = tuple(index[name] for name in (*topology.members, *helpers))
     inside = set(vertices)
     shared = resources(topology)
     passed = [shared.members[a:b].tolist() for a, b in pairwise(shared.starts.tolist())]
     routes: dict[Arc, tuple[int, ...]] = {}
-    parts: dict[Arc, dict[int, Fraction]] = {}
-    thinnest: set[Fraction] = set()
+    # How often a hop uses each resource, and among how many routes it is divided.
+    parts: dict[Arc, tuple[Counter[int], int]] = {}
+    taken: set[int] = set()
     for a in vertices:
         for b in vertices:
             if a == b:
@@ -95,23 +96,25 @@ def find_hops(topology: Topology, helpers: Sequence[str] = (), *, divided: bool 
                 route = topology.router.route(a, b)
             except InfeasibleError:
                 continue
-            if any(index[links[i].dst] in inside for i in route[:-1]):
+            if any(head[i] in inside for i in route[:-1]):
                 continue
             equal = topology.router.routes(a, b) if divided else (route,)
             used = Counter(resource for path in equal for i in path for resource in passed[i])
-            routes[a, b], parts[a, b] = route, {r: Fraction(times, len(equal)) for r, times in used.items()}
-            thinnest.add(min(links[i].lane_bandwidth for path in equal for i in path))
+            routes[a, b], parts[a, b] = route, (used, len(equal))
+            taken.update(*equal)
     if not routes:
         raise InfeasibleError(f"{topology.name}: no link joins two of the members; add link classes or relays")
     whole_of = [1] * len(shared.rate)
-    for load in parts.values():
-        for resource, part in load.items():
-            whole_of[resource] = lcm(whole_of[resource], part.denominator)
+    for used, among in parts.values():
+        for resource, times in used.items():
+            whole_of[resource] = lcm(whole_of[resource], among // gcd(times, among))
     loads = {
-        arc: tuple(sorted((r, int(part * whole_of[r])) for r, part in load.items())) for arc, load in parts.items()
+        arc: tuple(sorted((r, times * whole_of[r] // among) for r, times in used.items()))
+        for arc, (used, among) in parts.items()
     }
     capacity, unit = whole(list(zip(shared.rate, whole_of, strict=True)))
-    return Hops(vertices, topology.ranks, routes, loads, tuple(capacity), unit, min(thinnest))
+    thinnest = min({links[i].lane_bandwidth for i in taken})
+    return Hops(vertices, topology.ranks, routes, loads, tuple(capacity), unit, thinnest)
 
 
 # Shares with a larger common denominator are rounded to multiples of 1/ROUNDED.

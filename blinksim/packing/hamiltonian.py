@@ -63,16 +63,17 @@ def disjoint_cycles(edges: Sequence[tuple[int, int]], count: int) -> list[Order]
 
 
 def _two_factors(edges: Sequence[tuple[int, int]], count: int) -> list[_Factor]:
-    """The neighbours of every vertex in each factor: an Euler tour's directions, as perfect matchings."""
+    """The neighbours of every vertex in each factor: an Euler tour's directions, as perfect matchings.
+
+    None where the edges do not join all vertices: no cycle passes them all.
+    """
     import networkx as nx
 
     graph: nx.MultiGraph[int] = nx.MultiGraph(edges)
     graph.add_nodes_from(range(count))
-    arcs = [
-        (a, b)
-        for part in nx.connected_components(graph)
-        for a, b in nx.eulerian_circuit(graph.subgraph(part), source=min(part))
-    ]
+    if not nx.is_connected(graph):
+        return []
+    arcs = list(nx.eulerian_circuit(graph, source=0))
     left: list[list[int]] = [[] for _ in range(count)]
     for a, b in arcs:
         left[a].append(b)

@@ -6,11 +6,10 @@ import csv
 import os
 import sys
 from collections.abc import Callable
-from difflib import get_close_matches
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from blinksim.errors import FileError, InputError
+from blinksim.errors import FileError, InputError, nearest_names
 
 Made = TypeVar("Made")
 
@@ -100,7 +99,7 @@ def _near(place: Path) -> str:
         names = sorted(entry.name for entry in place.parent.iterdir())
     except (OSError, ValueError):
         return f"; there is no folder {place.parent} either" if place.parent != Path(".") else ""
-    near = get_close_matches(place.name, names, n=2, cutoff=0.7)
+    near = nearest_names(place.name, names, 2, 0.7)
     return f"; did you mean {' or '.join(str(place.with_name(name)) for name in near)}?" if near else ""
 
 

@@ -56,16 +56,15 @@ class Entry:
 def discovered() -> dict[str, Entry]:
     """The entries of all modules ``*_model`` of this package by name, read from their texts.
 
-    A module states ``ENTRIES``, a tuple of mappings without anything to compute: ``class`` is the name of the
-    class, the others are the fields of `Entry`.
+    A module states ``ENTRIES``, a tuple of mappings without anything to compute, above an empty line:
+    ``class`` is the name of the class, the others are the fields of `Entry`.
     """
     found = []
     for path in sorted(path for folder in timing.__path__ for path in Path(folder).glob("*_model.py")):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "ENTRIES":
-                for fields in ast.literal_eval(node.value):
-                    home = f"{timing.__name__}.{path.stem}:{fields.pop('class')}"
-                    found.append(Entry(home=home, **fields))
+        _, _, stated = path.read_text(encoding="utf-8").partition("\nENTRIES = ")
+        for fields in ast.literal_eval(stated.partition("\n\n")[0] or "()"):
+            home = f"{timing.__name__}.{path.stem}:{fields.pop('class')}"
+            found.append(Entry(home=home, **fields))
     return {entry.name: entry for entry in sorted(found, key=lambda entry: entry.place)}
 
 

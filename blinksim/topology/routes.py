@@ -152,7 +152,8 @@ class Router:
         load = Counter(link for route in routes for link in route)
         for place in {self._head[link] for link in load}:
             bundle = self._bundle(region, place)
-            if len(bundle) > 1 and len({Fraction(load[link], times) for link, times in Counter(bundle).items()}) > 1:
+            one, *others = Counter(bundle).items()
+            if any(load[link] * one[1] != load[one[0]] * times for link, times in others):
                 return False
         return True
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-from blinksim.errors import InfeasibleError, InputError, unknown
+from blinksim.errors import InfeasibleError, InputError, nearest_names, unknown
 from blinksim.textio.name_ranges import expand, has_range
 from blinksim.topology.elements import regarded
 
@@ -109,7 +108,7 @@ def relay_names(
     if relays == IDLE:
         taken = frozenset(members)
         return tuple(name for name in holders if name not in taken)
-    near = get_close_matches(relays.lower(), (IDLE, NONE), n=1, cutoff=0.7)
+    near = nearest_names(relays.lower(), (IDLE, NONE), 1, 0.7)
     if near:
         raise InputError(f"relays={relays}: did you mean {near[0]}?")
     return listed(relays, numbered or holders, "relays")

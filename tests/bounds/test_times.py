@@ -12,9 +12,12 @@ from exhaustive_times import Wire, blocks, least_time
 
 import blinksim as bs
 from blinksim.bounds.quick import quick_bound
-from blinksim.bounds.time.delays import SECOND
+from blinksim.bounds.time.certificates import TimeCertificate
+from blinksim.bounds.time.clock import _flows, best_clock
+from blinksim.bounds.time.counted import _parts
+from blinksim.bounds.time.delays import SECOND, Delays, delays
 from blinksim.bounds.time.time_bound import all_times, time_certificate_from_dict
-from blinksim.collective import Collective
+from blinksim.collective import Collective, CollectiveName
 from blinksim.errors import InputError
 from blinksim.topology.graph import Device, Link, Topology
 
@@ -261,3 +264,24 @@ def test_a_bus_starts_with_one_link_and_ends_with_another() -> None:
     devices = (Device("gpu0", "gpu"), Device("gpu1", "gpu"), Device("sw", "switch"))
     part = Topology("bus", devices, tuple(links), collective_links=("link",)).selected()
     assert bs.time_bound(part, "allreduce", 1024).time_s == pytest.approx(2.148e-6, rel=1e-9)
+
+
+@pytest.mark.parametrize("machine", ["hgx-h100", "dgx1-v100", "torus:3x3", "p4d.24xlarge"])
+@pytest.mark.parametrize("name", ["allreduce", "allgather", "broadcast", "reduce", "alltoall"])
+def test_one_place_of_a_kind_is_as_good_as_all(
+    machine: str, name: CollectiveName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What symmetries of the problem take to each other proves the same time; the first one is named either way."""
+    collective, size = Collective(name, root=1 if name in ("broadcast", "reduce") else 0), 2**20
+    part = bs.load(machine, nodes=1 if ":" in machine else 2).select()
+    kinds = delays(part, collective).alike([[frozenset({device})] for device in delays(part, collective).ranks])
+    assert len({*kinds}) < part.ranks or (machine == "dgx1-v100" and collective.rooted)
+
+    def found() -> tuple[TimeCertificate, ...]:
+        for cached in (delays, _flows, best_clock, _parts):
+            cached.cache_clear()
+        return all_times(part, collective, size, [])
+
+    by_kind = found()
+    monkeypatch.setattr(Delays, "alike", lambda _, things: list(range(len(things))))
+    assert by_kind == found()

@@ -103,15 +103,8 @@ class Clock(TimeCertificate):
         if not needed or passes > needed:
             raise InputError(f"by these clocks {float(passes):g} B pass, and {float(needed):g} B must")
         names = [device.name for device in topology.devices]
-        return cls(
-            size,
-            time,
-            tuple(topology.members[rank] for rank in given),
-            tuple(topology.members[rank] for rank in taken),
-            tuple(zip(names, shown, strict=True)),
-            passes,
-            needed,
-        )
+        sources, sinks = (tuple(topology.members[rank] for rank in ranks) for ranks in (given, taken))
+        return cls(size, time, sources, sinks, tuple(zip(names, shown, strict=True)), passes, needed)
 
     def again(self, topology: Topology, collective: Collective, size: int) -> Clock:
         """What the same clocks prove about another problem."""
@@ -163,26 +156,26 @@ Pair = tuple[tuple[int, ...], tuple[int, ...]]
 """Ranks that data comes from, and that it must get to."""
 
 
+@lru_cache(maxsize=_KEPT)
 def best_clock(topology: Topology, collective: Collective, size: int) -> Clock | None:
     """The latest time that clocks prove, of all sources and sinks that are tried; None for large machines."""
     promising = sorted(_flows(topology, collective), key=lambda entry: -entry.estimate(size))[:_PAIRS]
     first = sorted(promising, key=lambda entry: -entry.time(size))
     second = sorted(first[:_REFINED], key=lambda entry: -entry.refined(size)[0])
-    found = [clock for clock in (entry.clock(size) for entry in second[:_RAISED]) if clock is not None]
+    found = filter(None, (entry.clock(size) for entry in dict.fromkeys(second[:_RAISED])))
     return max(found, key=lambda clock: clock.time, default=None)
 
 
 @lru_cache(maxsize=_KEPT)
 def _flows(topology: Topology, collective: Collective) -> tuple[_Flow, ...]:
-    """Flows between all pairs of one question."""
+    """Flows between all pairs of one question; for pairs that are alike, that of the first."""
     if len(topology.devices) > _MOST_DEVICES:
         return ()
     facts = delays(topology, collective)
-    return tuple(
-        _Flow(facts, given, taken)
-        for given, taken in dict.fromkeys(_pairs(facts))
-        if collective.between(given, taken, topology.ranks)
-    )
+    pairs = [ends for ends in dict.fromkeys(_pairs(facts)) if collective.between(*ends, topology.ranks)]
+    first = facts.alike([[frozenset(facts.ranks[rank] for rank in side) for side in ends] for ends in pairs])
+    flows = {place: _Flow(facts, *pairs[place]) for place in {*first}}
+    return tuple(flows[place] for place in first)
 
 
 def _pairs(facts: Delays) -> Iterator[Pair]:
@@ -222,11 +215,8 @@ class _Flow:
         self.late = frozenset(device for device in self.sources if device in facts.owners)
         self._found: dict[frozenset[int], _Paths] = {}
         # The least of the rates out of the sources and into the sinks; the least delay of anything between them.
-        inside, outside, every = (
-            {*self.sources},
-            {*self.sinks},
-            list(zip(facts.src, facts.dst, facts.rate, strict=True)),
-        )
+        inside, outside = {*self.sources}, {*self.sinks}
+        every = list(zip(facts.src, facts.dst, facts.rate, strict=True))
         out = sum(rate for src, dst, rate in every if src in inside and dst not in inside)
         into = sum(rate for src, dst, rate in every if dst in outside and src not in outside)
         self._narrow, self._apart = max(1, min(out, into)), min(facts.apart[a][b] for a in given for b in self.sinks)
@@ -254,8 +244,7 @@ class _Flow:
         facts, late, best = self.facts, self.late, (0, [0] * len(self.facts.topology.devices))
         for _ in range(_ROUNDS):
             time, clocks = self._clocks(late, self.needed(size))
-            if time > best[0]:
-                best = time, clocks
+            best = max(best, (time, clocks), key=lambda found: found[0])
             passing = {device: facts.passing[device] for device in facts.ranks if device in facts.owners}
             again = frozenset(device for device, then in passing.items() if then is None or clocks[device] < then)
             if again == late:

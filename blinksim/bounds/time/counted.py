@@ -21,7 +21,6 @@ from blinksim.bounds.time.certificates import Place, Theorem, amount, carried, i
 from blinksim.bounds.time.delays import FAR, Delays
 from blinksim.collective import EVERY, OWN, ROOT
 from blinksim.errors import InputError
-from blinksim.topology.graph import Topology
 
 # Ranks up to which the ways between all of them are looked for, and up to which any part of them may be the
 # place.
@@ -216,7 +215,8 @@ def _parts(facts: Delays) -> tuple[frozenset[int], ...]:
     devices, everyone = facts.topology.devices, frozenset(range(len(facts.topology.devices)))
     hosts = {devices[rank].node for rank in facts.ranks}
     if len(hosts) > 1:
-        return tuple(frozenset(d for d in everyone if devices[d].node == host) for host in sorted(hosts))
+        hosted = [frozenset(d for d in everyone if devices[d].node == host) for host in sorted(hosts)]
+        return tuple(dict.fromkeys(hosted[first] for first in facts.alike([(part,) for part in hosted])))
     relays, n = everyone - {*facts.ranks}, len(facts.ranks)
     found = list[frozenset[int]]()
     for count in (1, n - 1) if relays or n > _ANY else range(1, n):
@@ -266,7 +266,7 @@ class Straddling(Theorem):
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
-        return under_way(self.facts.topology)
+        return under_way(tuple(self.facts.ranks), frozenset(zip(self.facts.src, self.facts.dst, strict=True)))
 
     def there(self, time: int) -> int:
         facts = self.facts
@@ -280,18 +280,19 @@ class Straddling(Theorem):
     def _best(self, time: int) -> tuple[Fraction, Row] | None:
         """The least byte times that a byte needs, and the messages that it takes then; None if nothing is possible."""
         overhead, latency = min(self.facts.overhead), min(self.facts.latency)
-        best: tuple[Fraction, Row] | None = None
-        for row in self.rows:
-            messages, further, together = row
+        best: Row | None = None
+        # The least cost as whole numbers, one over the other; at first, more than any.
+        cost, unit = 1, 0
+        for messages, further, together in self.rows:
             spent = together * time - messages * latency
             data = spent - messages * overhead
             # No message costs less than 1.
-            if data <= 0 or (best is not None and messages + further >= best[0]):
+            if data <= 0 or (messages + further) * unit >= cost:
                 continue
-            cost = Fraction(messages * spent, data) + further
-            if best is None or cost < best[0]:
-                best = cost, row
-        return best
+            paid = messages * spent + further * data
+            if paid * unit < cost * data:
+                best, cost, unit = (messages, further, together), paid, data
+        return None if best is None else (Fraction(cost, unit), best)
 
     def table(self, time: int) -> dict[str, Any]:
         best = self._best(time)
@@ -310,19 +311,19 @@ class Straddling(Theorem):
 
 
 @lru_cache(maxsize=64)
-def under_way(topology: Topology) -> tuple[Row, ...]:
+def under_way(ranks: tuple[int, ...], joined: frozenset[tuple[int, int]]) -> tuple[Row, ...]:
     """For every number of messages and further hops the most messages that can be under way at once.
 
-    From 2(n-1) messages to one for every ordered pair of ranks; only rows that no other one betters, those
-    with the fewest messages and hops first. Tries every two sets of ranks.
+    ranks: their devices, of which there are no others. joined: pairs of devices with a link. From 2(n-1)
+    messages to one for every ordered pair of ranks; only rows that no other one betters, those with the
+    fewest messages and hops first. Tries every two sets of ranks.
     """
-    n = topology.ranks
+    n = len(ranks)
     # Links on the shortest way between two ranks, less 1; 0 from a rank to itself.
-    place = {name: rank for rank, name in enumerate(topology.members)}
     away = np.full((n, n), 10**6, dtype=np.int64)
     np.fill_diagonal(away, 0)
-    for link in topology.links:
-        away[place[link.src], place[link.dst]] = 1
+    for src, dst in joined:
+        away[ranks.index(src), ranks.index(dst)] = 1
     for middle in range(n):
         away = np.minimum(away, away[:, [middle]] + away[[middle], :])
     sets = np.arange(1, 2**n)

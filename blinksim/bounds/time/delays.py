@@ -7,14 +7,17 @@ every link. What only passes through a device pays no overhead there.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from heapq import heapify, heappop, heappush
 from math import lcm
 
+import numpy as np
+
 from blinksim.collective import ROOT, Collective
 from blinksim.topology.graph import Topology
+from blinksim.topology.symmetry import candidates, encoded, orbit_labels
 
 SECOND = 10**15
 """Femtoseconds in a second."""
@@ -74,6 +77,8 @@ class Delays:
         from_root, to_root = collective.starts == ROOT, collective.ends == ROOT
         self.owners = root if from_root else {*self.ranks} - (root if to_root else set())
         self.takers = root if to_root else {*self.ranks} - (root if from_root else set())
+        # What symmetries must leave where it is: the root, and ranks with traffic of their own.
+        self._fixed = self.ranks if collective.traffic else [*root]
         self.passing = self._passing()
         # The least latency from every device to one that must get data.
         self._left = self._reached([(0, device) for device in self.takers], back=True)
@@ -89,6 +94,17 @@ class Delays:
             for device in self.ranks
         )
         return [self._reached(first, device) for first, device in zip(firsts, self.ranks, strict=True)]
+
+    def alike(self, things: Sequence[Iterable[frozenset[int]]]) -> list[int]:
+        """For each of `things`, sets of devices, the place of the first that a symmetry takes to it."""
+        number = {tuple(thing): place for place, thing in enumerate(things)}
+        known, images = encoded(self.topology).apart(self._fixed), []
+        for perm in candidates(self.topology):
+            if known.image(perm) is not None:
+                turned = (tuple(frozenset(perm[place] for place in part) for part in thing) for thing in things)
+                images.append(np.array([number.get(image, i) for i, image in enumerate(turned)]))
+        label = orbit_labels(len(things), images)
+        return [int(first) for first in np.unique(label, return_index=True)[1][label]]
 
     def onward(self, device: int) -> list[int]:
         """The least latency from a device to every one; `FAR` where there is no way."""

@@ -8,7 +8,6 @@ GPUs that may not read each other's memory go through a CPU, a port is reached t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from blinksim.nccl.families import C2C, DIS, LOC, NET, NVB, NVL, P2C, PHB, PIX, PXB, PXN, SYS
@@ -41,6 +40,7 @@ class Paths:
         self.gpus, self.ports, self.switches = system.gpus, system.ports, system.switches
         self.cpus = system.of_kind(CPU_KIND)
         self._table: dict[tuple[int, int], Path] = {}
+        self._nearest: dict[tuple[int, tuple[int, ...]], list[int]] = {}
         for end in (*self.cpus, *self.gpus, *self.ports, *self.switches):
             for start, path in _walk(system, end).items():
                 self._table[start, end] = path
@@ -86,11 +86,13 @@ class Paths:
             most = max(most, nvlink, pcie)
         return most
 
-    def nearest(self, start: int, ends: Iterable[int]) -> list[int]:
+    def nearest(self, start: int, ends: tuple[int, ...]) -> list[int]:
         """Those of `ends` that `start` reaches with the largest bandwidth, and among these by the best kind of path."""
-        scores = [(-self[start, end].bandwidth, self[start, end].kind, end) for end in ends]
-        best = min(((width, kind) for width, kind, _ in scores if kind < DIS), default=None)
-        return [end for width, kind, end in scores if (width, kind) == best]
+        if (start, ends) not in self._nearest:
+            scores = [(-self[start, end].bandwidth, self[start, end].kind, end) for end in ends]
+            best = min(((width, kind) for width, kind, _ in scores if kind < DIS), default=None)
+            self._nearest[start, ends] = [end for width, kind, end in scores if (width, kind) == best]
+        return self._nearest[start, ends]
 
     def local_cpu(self, gpu: int) -> int | None:
         reached = [cpu for cpu in self.cpus if self[gpu, cpu].kind < DIS]
@@ -119,6 +121,7 @@ class Paths:
         kind = PXN if self.system.vertices[middle].kind == GPU_KIND else _merge(first.kind, second.kind)
         width = min(first.bandwidth, second.bandwidth)
         self._table[start, end] = Path(kind, width, (*first.wires, *second.wires))
+        self._nearest.clear()
 
     def _bend_towards(self, port: int) -> None:
         for gpu in self.gpus:
