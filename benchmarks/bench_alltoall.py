@@ -29,7 +29,7 @@ import blinksim as bs
 from blinksim.algorithms.registry import candidates
 from blinksim.collective import Collective
 from blinksim.timing.alpha_beta import cost
-from blinksim.timing.candidates import said_once
+from blinksim.timing.contest import said_once
 from blinksim.traffic import Traffic
 from blinksim.units import format_time, size_of
 

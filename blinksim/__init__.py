@@ -16,95 +16,72 @@ if TYPE_CHECKING:
     from blinksim import plots as plot  # noqa: F401
     from blinksim.algorithms.building.plan import Plan as Plan
     from blinksim.algorithms.registry import register_algorithm as register_algorithm
-    from blinksim.answers.advise import Advice as Advice
-    from blinksim.answers.advise import advise as advise
-    from blinksim.answers.bound import bound as bound
-    from blinksim.answers.bound import gains as gains
-    from blinksim.answers.bound import levels as levels
-    from blinksim.answers.bound import losses as losses
-    from blinksim.answers.bound import time_bound as time_bound
+    from blinksim.answers.advise import Advice as Advice, advise as advise
+    from blinksim.answers.bound import (
+        bound as bound,
+        gains as gains,
+        levels as levels,
+        losses as losses,
+        time_bound as time_bound,
+    )
     from blinksim.answers.choice_times import ChoiceTime as ChoiceTime
-    from blinksim.answers.compare import Comparison as Comparison
-    from blinksim.answers.compare import Models as Models
-    from blinksim.answers.compare import across_models as across_models
-    from blinksim.answers.compare import compare as compare
-    from blinksim.answers.logs.calibrate import Calibration as Calibration
-    from blinksim.answers.logs.calibrate import calibrate as calibrate
-    from blinksim.answers.logs.diagnose import Diagnosis as Diagnosis
-    from blinksim.answers.logs.diagnose import diagnose as diagnose
-    from blinksim.answers.logs.series import Series as Series
-    from blinksim.answers.logs.series import read_series as read_series
-    from blinksim.answers.machine_comparison import Buckets as Buckets
-    from blinksim.answers.machine_comparison import MachineComparison as MachineComparison
-    from blinksim.answers.machine_comparison import buckets as buckets
-    from blinksim.answers.machine_comparison import compare_machines as compare_machines
-    from blinksim.answers.measurements.measured import Measured as Measured
-    from blinksim.answers.measurements.measured import measured as measured
+    from blinksim.answers.compare import (
+        Buckets as Buckets,
+        Comparison as Comparison,
+        MachineComparison as MachineComparison,
+        Models as Models,
+        across_models as across_models,
+        buckets as buckets,
+        compare as compare,
+        compare_machines as compare_machines,
+    )
+    from blinksim.answers.logs.calibrate import Calibration as Calibration, calibrate as calibrate
+    from blinksim.answers.logs.diagnose import Diagnosis as Diagnosis, diagnose as diagnose
+    from blinksim.answers.logs.series import Series as Series, read_series as read_series
+    from blinksim.answers.measurements.measured import Measured as Measured, measured as measured
     from blinksim.answers.measurements.public import PublicMeasurements as PublicMeasurements
-    from blinksim.answers.pareto import Pareto as Pareto
-    from blinksim.answers.pareto import Tradeoff as Tradeoff
-    from blinksim.answers.pareto import pareto as pareto
-    from blinksim.answers.place import Placements as Placements
-    from blinksim.answers.place import place as place
-    from blinksim.answers.project import Answer as Answer
-    from blinksim.answers.project import project as project
-    from blinksim.answers.ranking import Ranking as Ranking
-    from blinksim.answers.ranking import contest as contest
-    from blinksim.answers.ranking import rank as rank
-    from blinksim.answers.sweep import Sweep as Sweep
-    from blinksim.answers.sweep import sweep as sweep
-    from blinksim.answers.synthesize import Synthesis as Synthesis
-    from blinksim.answers.synthesize import synthesize as synthesize
-    from blinksim.answers.tune import Tuning as Tuning
-    from blinksim.answers.tune import tune as tune
-    from blinksim.answers.verify import read_schedule as read_schedule
-    from blinksim.answers.verify import verify as verify
-    from blinksim.answers.verify_file import FileVerdict as FileVerdict
-    from blinksim.answers.verify_file import verify_file as verify_file
-    from blinksim.bounds.bound_result import Bound as Bound
-    from blinksim.bounds.bound_result import BoundResult as BoundResult
+    from blinksim.answers.pareto import Pareto as Pareto, Tradeoff as Tradeoff, pareto as pareto
+    from blinksim.answers.place import Placements as Placements, place as place
+    from blinksim.answers.project import Answer as Answer, project as project
+    from blinksim.answers.ranking import Ranking as Ranking, contest as contest, rank as rank
+    from blinksim.answers.sweep import Sweep as Sweep, sweep as sweep
+    from blinksim.answers.synthesize import Synthesis as Synthesis, synthesize as synthesize
+    from blinksim.answers.tune import Tuning as Tuning, tune as tune
+    from blinksim.answers.verify import read_schedule as read_schedule, verify as verify
+    from blinksim.answers.verify_file import FileVerdict as FileVerdict, verify_file as verify_file
+    from blinksim.bounds.bound_result import Bound as Bound, BoundResult as BoundResult
     from blinksim.bounds.sensitivity import Change as Change
     from blinksim.bounds.time.time_bound import TimeBound as TimeBound
     from blinksim.collective import Collective as Collective
-    from blinksim.errors import BlinksimError as BlinksimError
-    from blinksim.errors import FileError as FileError
-    from blinksim.errors import InfeasibleError as InfeasibleError
-    from blinksim.errors import InputError as InputError
-    from blinksim.errors import MissingError as MissingError
-    from blinksim.errors import PluginError as PluginError
-    from blinksim.exports import export as export
-    from blinksim.exports import write as write
+    from blinksim.errors import (
+        BlinksimError as BlinksimError,
+        FileError as FileError,
+        InfeasibleError as InfeasibleError,
+        InputError as InputError,
+        MissingError as MissingError,
+        PluginError as PluginError,
+    )
+    from blinksim.exports import export as export, write as write
     from blinksim.formats.schedule_json import write_schedule as write_schedule
-    from blinksim.formats.traffic_files import read_traffic as read_traffic
-    from blinksim.formats.traffic_files import write_traffic as write_traffic
-    from blinksim.gpu.execution.run import Execution as Execution
-    from blinksim.gpu.execution.run import execute as execute
-    from blinksim.machines import catalogue as catalogue
-    from blinksim.machines import check as check
-    from blinksim.machines import load as load
-    from blinksim.machines import this_machine as this_machine
-    from blinksim.papers.tables import Reproduction as Reproduction
-    from blinksim.papers.tables import reproduce as reproduce
+    from blinksim.formats.traffic_files import read_traffic as read_traffic, write_traffic as write_traffic
+    from blinksim.gpu.execution.run import Execution as Execution, execute as execute
+    from blinksim.machines import catalogue as catalogue, check as check, load as load, this_machine as this_machine
+    from blinksim.papers.tables import Reproduction as Reproduction, reproduce as reproduce
     from blinksim.question import Question as Question
     from blinksim.results import Term as Term
     from blinksim.schedule.model import Schedule as Schedule
     from blinksim.schedule.verify import Verdict as Verdict
     from blinksim.textio.whole_files import Exported as Exported
     from blinksim.timing.contest import Contest as Contest
-    from blinksim.timing.model_registry import model as model
-    from blinksim.timing.model_registry import register_model as register_model
+    from blinksim.timing.model_registry import model as model, register_model as register_model
     from blinksim.timing.projection_result import Projection as Projection
     from blinksim.timing.simulator import simulate as simulate
     from blinksim.timing.timeline import Timeline as Timeline
-    from blinksim.timing.timing_model import Breakdown as Breakdown
-    from blinksim.timing.timing_model import ScheduleModel as ScheduleModel
-    from blinksim.topology.graph import Device as Device
-    from blinksim.topology.graph import Link as Link
-    from blinksim.topology.graph import Topology as Topology
+    from blinksim.timing.timing_model import Breakdown as Breakdown, ScheduleModel as ScheduleModel
+    from blinksim.topology.graph import Device as Device, Link as Link, Topology as Topology
     from blinksim.topology.networkx_reader import from_networkx as from_networkx
     from blinksim.topology.rules import Finding as Finding
-    from blinksim.traffic import Traffic as Traffic
-    from blinksim.traffic import expert_traffic as expert_traffic
+    from blinksim.traffic import Traffic as Traffic, expert_traffic as expert_traffic
 else:
     # The public names by the modules that define them.
     _NAMES = {
@@ -113,11 +90,10 @@ else:
         "answers.advise": "Advice advise",
         "answers.bound": "bound gains levels losses time_bound",
         "answers.choice_times": "ChoiceTime",
-        "answers.compare": "Comparison Models across_models compare",
+        "answers.compare": "Buckets Comparison MachineComparison Models across_models buckets compare compare_machines",
         "answers.logs.calibrate": "Calibration calibrate",
         "answers.logs.diagnose": "Diagnosis diagnose",
         "answers.logs.series": "Series read_series",
-        "answers.machine_comparison": "Buckets MachineComparison buckets compare_machines",
         "answers.measurements.measured": "Measured measured",
         "answers.measurements.public": "PublicMeasurements",
         "answers.pareto": "Pareto Tradeoff pareto",

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from blinksim.errors import InfeasibleError, InputError, unknown
-from blinksim.formats.registry import FORMATS as FORMATS
-from blinksim.formats.registry import Format
+from blinksim.formats.registry import FORMATS as FORMATS, Format
 
 if TYPE_CHECKING:
     from blinksim.formats.rate_tables import RateTable

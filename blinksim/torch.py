@@ -2,5 +2,4 @@
 
 from __future__ import annotations
 
-from blinksim.gpu.torch import BlinksimProcessGroup as BlinksimProcessGroup
-from blinksim.gpu.torch import GroupError as GroupError
+from blinksim.gpu.torch import BlinksimProcessGroup as BlinksimProcessGroup, GroupError as GroupError

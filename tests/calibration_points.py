@@ -7,8 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from blinksim.answers.measurements.execution_fit import Case
-from validate.recipes.few_points import GUESSES as GUESSES
-from validate.recipes.few_points import ours
+from validate.recipes.few_points import GUESSES as GUESSES, ours
 
 RESULTS = Path(__file__).resolve().parents[1] / "validate" / "results"
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import independent_check
 import pytest
 import strategies
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import blinksim as bs
 from blinksim.algorithms.registry import REGISTRY, algorithm, candidates

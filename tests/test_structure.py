@@ -33,7 +33,7 @@ ROWS = (
     ("packing",),
     ("algorithms",),
     ("timing.measured_constants", "timing.alpha_beta"),
-    ("timing.execution_section", "nccl", "gpu.programs"),
+    ("nccl", "gpu.programs"),
     ("gpu.program_time",),
     ("formats",),
     ("machines",),

@@ -14,8 +14,7 @@ from fractions import Fraction
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import ON_TREES, Algorithm
-from blinksim.bounds import BoundResult
-from blinksim.bounds import bound as find_bound
+from blinksim.bounds import BoundResult, bound as find_bound
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.rooted_trees import centre, hung_from

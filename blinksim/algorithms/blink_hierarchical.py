@@ -18,8 +18,7 @@ from blinksim.algorithms.blink import even_rate
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import Algorithm
-from blinksim.bounds import BoundResult
-from blinksim.bounds import bound as find_bound
+from blinksim.bounds import BoundResult, bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.packing.columns import Arc, Column, Hops, Mix, best_mix, find_hops

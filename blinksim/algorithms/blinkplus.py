@@ -17,8 +17,7 @@ from blinksim.algorithms.blink import MOST_RANKS, as_tree, use_of
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
-from blinksim.bounds import BoundResult
-from blinksim.bounds import bound as find_bound
+from blinksim.bounds import BoundResult, bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.rooted_trees import hung_from, longest_path

@@ -19,8 +19,7 @@ from blinksim.algorithms.building.claims import LARGE, NEARLY, accepted_gap, in_
 from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.rail_aligned import exchange
 from blinksim.algorithms.registry import Algorithm
-from blinksim.bounds import BoundResult
-from blinksim.bounds import bound as find_bound
+from blinksim.bounds import BoundResult, bound as find_bound
 from blinksim.budget import Progress, Watch
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError

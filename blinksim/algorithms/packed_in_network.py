@@ -20,8 +20,7 @@ from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.plan import Moves, SwitchPlan
 from blinksim.algorithms.packed import build as build_packed
 from blinksim.algorithms.registry import ON_TREES, Algorithm
-from blinksim.bounds import BoundResult
-from blinksim.bounds import bound as find_bound
+from blinksim.bounds import BoundResult, bound as find_bound
 from blinksim.bounds.optimum import OUT, OWN, PATH, BranchingTrees, Hop, TreeSet, abilities, best_trees
 from blinksim.bounds.quick import guessed_lengths
 from blinksim.collective import Collective

@@ -18,8 +18,7 @@ from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.orders import ring_orders
 from blinksim.algorithms.building.plan import Plan, add_chains
 from blinksim.algorithms.registry import ON_TREES, Algorithm
-from blinksim.bounds import BoundResult
-from blinksim.bounds import bound as find_bound
+from blinksim.bounds import BoundResult, bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.chain_columns import by_rail, column, listed, order_of, priced

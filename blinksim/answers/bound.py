@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from blinksim.bounds import Bound, BoundResult
-from blinksim.bounds import bound as bound_of
-from blinksim.bounds import in_flight as in_flight_of
+from blinksim.bounds import Bound, BoundResult, bound as bound_of, in_flight as in_flight_of
 from blinksim.bounds.sensitivity import Change, link_changes, nic_gain
 from blinksim.bounds.time.time_bound import TimeBound
 from blinksim.collective import Collective, CollectiveLike

@@ -23,7 +23,7 @@ from blinksim.schedule.candidate import Candidate
 from blinksim.textio.text_table import count, names, refused_words, table
 from blinksim.timing.alpha_beta import cost
 from blinksim.timing.alpha_beta_model import AlphaBeta
-from blinksim.timing.candidates import CandidateLike, named
+from blinksim.timing.contest import CandidateLike, named
 from blinksim.timing.projection_result import Ceiling, labelled, left_out_words
 from blinksim.units import SIZES, Sizes, format_rate, format_size, format_size_about, format_time, size_of, sizes_of
 

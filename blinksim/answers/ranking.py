@@ -13,8 +13,7 @@ from blinksim.question import Question
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import refused_words, table
 from blinksim.timing import model_registry as models
-from blinksim.timing.candidates import CandidateLike
-from blinksim.timing.contest import Contest
+from blinksim.timing.contest import CandidateLike, Contest
 from blinksim.timing.library_model import Library
 from blinksim.timing.nccl_model import NcclTuner
 from blinksim.timing.projection_result import Projection, labelled, left_out_words
@@ -49,7 +48,7 @@ def contest(
         Such as ``"allreduce"``.
     names : iterable of str, path or Schedule, or str, optional
         Algorithms by name, also as text such as ``"ring,chain"``, schedules, and files of schedules, own and
-        of MSCCL. Default: all that have the collective and are quickly found (`blinksim.timing.candidates`).
+        of MSCCL. Default: all that have the collective and are quickly found (`blinksim.timing.contest`).
     report : callable, optional
         Called with a progress message.
     model : str or ScheduleModel

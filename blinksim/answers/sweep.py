@@ -39,7 +39,7 @@ from blinksim.results import Result, paragraph
 from blinksim.textio.text_files import read_bytes
 from blinksim.textio.text_table import count
 from blinksim.timing import model_registry as models
-from blinksim.timing.candidates import asked_as, each
+from blinksim.timing.contest import asked_as, each
 from blinksim.timing.library_model import MODEL as LIBRARY
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import ScheduleModel, TimingModel

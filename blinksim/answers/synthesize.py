@@ -14,8 +14,7 @@ import numpy as np
 from blinksim.algorithms.building.claims import symmetric_with_gap, with_gap
 from blinksim.algorithms.building.symmetric_trees import FEW_SENDS, symmetric_packed
 from blinksim.algorithms.rail_aligned import large
-from blinksim.algorithms.registry import Algorithm, AlgorithmName
-from blinksim.algorithms.registry import algorithm as registered
+from blinksim.algorithms.registry import Algorithm, AlgorithmName, algorithm as registered
 from blinksim.answers.quickest import LEAST_SEARCH_S, AtSize, candidates
 from blinksim.budget import within
 from blinksim.collective import Collective, CollectiveLike, busbw_factor
@@ -27,7 +26,7 @@ from blinksim.schedule.model import Schedule, as_schedule
 from blinksim.schedule.switch_work import abilities_used
 from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.schedule.verify import Verdict, verify
-from blinksim.timing.candidates import said_once
+from blinksim.timing.contest import said_once
 from blinksim.timing.simulation_options import MessagesName
 from blinksim.topology.selection import require_served
 from blinksim.units import exact_GBps, size_of

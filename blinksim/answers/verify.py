@@ -18,8 +18,7 @@ from blinksim.schedule.model import Schedule, ScheduleLike, rebase
 from blinksim.schedule.switch_work import abilities_used, own_copies
 from blinksim.schedule.symmetric import SymmetricSchedule, as_compact
 from blinksim.schedule.tree import moves_along_trees
-from blinksim.schedule.verify import Verdict
-from blinksim.schedule.verify import verify as verify_schedule
+from blinksim.schedule.verify import Verdict, verify as verify_schedule
 
 if TYPE_CHECKING:
     from blinksim.bounds import Bound

@@ -42,8 +42,7 @@ from blinksim.graphs.programs import (
 )
 from blinksim.graphs.rooted_trees import cheapest_parents, from_parents
 from blinksim.topology.graph import Topology
-from blinksim.topology.symmetry import orbits as device_orbits
-from blinksim.topology.symmetry import with_name_rotations
+from blinksim.topology.symmetry import orbits as device_orbits, with_name_rotations
 from blinksim.traffic import Traffic
 
 # Lengths need no common denominator with anything else, so long fractions may be tried last.

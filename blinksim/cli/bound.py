@@ -1,4 +1,4 @@
-"""The commands bound and place: the best possible rate and its proof; the GPUs with the best one."""
+"""The commands bound, place and traffic: the best possible rate and its proof; the GPUs with the best one; matrices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from blinksim.cli.options import collective_of, command_line, left, question_of, unedited
-from blinksim.cli.terminal import Working, answer
+from blinksim.cli.terminal import Working, answer, drawn, typed, written
 from blinksim.errors import InputError
 from blinksim.textio.text_table import names, table
 from blinksim.units import exact_GBps, format_rate, format_size, format_size_about, format_time, parse_size
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from blinksim.bounds import BoundResult
     from blinksim.bounds.sensitivity import Change, LevelBound
     from blinksim.bounds.time.time_bound import TimeBound
-    from blinksim.cli.commands import Bound, Place
+    from blinksim.cli.commands import Bound, Place, Traffic
     from blinksim.question import Question
 
 _LOST, _GAINED = "after losing one link", "with one more"
@@ -270,3 +270,42 @@ def place(options: Place) -> None:
 
     described = question.described(whole)
     answer("place", lambda: {**described, "collective": options.collective, "count": count, "rows": rows}, text, flat)
+
+
+def traffic(options: Traffic) -> None:
+    """What every rank sends to every other: made, or read from a file."""
+    from blinksim.formats.traffic_files import read_traffic, write_traffic
+    from blinksim.traffic import expert_traffic
+
+    options.check_files()
+    makes = ("tokens", "token_size", "experts_per_rank", "top_k", "skew", "seed")
+    given = {name: getattr(options, name) for name in makes if getattr(options, name) is not None}
+    file, ranks = options.file, options.ranks
+    if file is not None:
+        if given or ranks is not None:
+            name = next(iter(given), "ranks").replace("_", "-")
+            raise InputError(f"--{name} makes a matrix, and {file} holds one; leave one of them out")
+        flows = read_traffic(file)
+    elif ranks is None:
+        raise InputError("name a file, or say how many ranks have experts, as in: blinksim traffic --ranks 64")
+    else:
+        flows = expert_traffic(ranks, **given)
+    if options.combine:
+        flows = flows.transposed()
+    facts = flows.to_dict()
+    with written(options.output, lambda target: write_traffic(flows, target, options.force)) as output:
+
+        def text() -> None:
+            pairs = f"{facts['pairs']:,} of {flows.ranks * (flows.ranks - 1):,} pairs"
+            click.echo(f"traffic of {flows.ranks} ranks: {format_size_about(flows.total)} between {pairs}\n")
+            for what, key in (("sends", "sent"), ("receives", "received")):
+                most, rank, mean = facts[f"most_{key}_bytes"], facts[f"most_{key}_rank"], facts["mean_bytes"]
+                times = f"{most / mean:.3g} times the average of {format_size_about(mean)}"
+                click.echo(f"  {what:<9} rank {rank} most: {format_size_about(most)}, {times}")
+            click.echo(f"  keeps     {format_size_about(facts['kept_bytes'])} in all, which crosses no link")
+            if output:
+                click.echo(f"  written   {output}")
+                click.echo(f"next: blinksim bound MACHINE alltoallv --traffic {typed(output)}")
+
+        answer("traffic", lambda: facts, text)
+    drawn(options.plot, options.force, "traffic", flows)

@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from blinksim.cli.options import ALL_GPUS, Decimal, Options, Whole, argument, choice, group, option
-from blinksim.cli.options import COMMANDS as COMMANDS
+from blinksim.cli.options import (
+    ALL_GPUS,
+    COMMANDS as COMMANDS,
+    Decimal,
+    Options,
+    Whole,
+    argument,
+    choice,
+    group,
+    option,
+)
 from blinksim.errors import InputError
 
 if TYPE_CHECKING:
@@ -282,8 +291,8 @@ class Project(Options, run="blinksim.cli.project:project"):
 
     How long will COLLECTIVE of SIZE bytes take on MACHINE, and what takes the time?
 
-    SIZE is the larger of one rank's send and receive buffers, such as 256MiB or 2GB. With --traffic it is that of the
-    matrix unless you give another, to which the matrix is scaled.
+    SIZE is the larger of one rank's send and receive buffers, such as 256MiB or 2GB. With --traffic it is
+    that of the matrix unless you give another, to which the matrix is scaled.
 
     {machine}
 
@@ -376,8 +385,8 @@ class Bound(Options, run="blinksim.cli.bound:bound"):
 
     How fast can COLLECTIVE be on MACHINE at best, whatever the algorithm?
 
-    Every bound is an exact fraction with a certificate that needs no solver to check: `blinksim verify` re-adds the
-    sums of what --json prints.
+    Every bound is an exact fraction with a certificate that needs no solver to check: `blinksim verify`
+    re-adds the sums of what --json prints.
 
     {machine}
 
@@ -491,13 +500,15 @@ class Verify(Options, run="blinksim.cli.schedules:verify"):
 
     Is FILE right? It is a schedule, what `bound --json` printed, or a file for a runtime.
 
-    The exit status is 1 if something is wrong, and 5 if nothing is but something that FILE claims is not proved.
+    The exit status is 1 if something is wrong, and 5 if nothing is but something that FILE claims is not
+    proved.
 
-    A schedule that comes with blinksim goes by its name (`blinksim schedules`). A schedule is interpreted chunk by
-    chunk: every rank must end with what the collective promises. A bound is derived anew from the machine file and the
-    witness in its certificate; no solver is asked. That a bound is attained takes a schedule: the one at hand, or one
-    that is built and interpreted. A graph file is carried through NCCL's own stages for the GPUs of MACHINE: is it
-    used, ignored, refused, or a crash? MSCCL's XML and MSCCL++'s plans are carried out symbolically.
+    A schedule that comes with blinksim goes by its name (`blinksim schedules`). A schedule is interpreted
+    chunk by chunk: every rank must end with what the collective promises. A bound is derived anew from the
+    machine file and the witness in its certificate; no solver is asked. That a bound is attained takes a
+    schedule: the one at hand, or one that is built and interpreted. A graph file is carried through NCCL's
+    own stages for the GPUs of MACHINE: is it used, ignored, refused, or a crash? MSCCL's XML and MSCCL++'s
+    plans are carried out symbolically.
 
     Options:
       in_place: Ask for a schedule whose input and output are one buffer.
@@ -527,8 +538,9 @@ class Export(Options, run="blinksim.cli.schedules:export"):
 
     The schedule is verified first. Exit status 3 says that the format cannot hold it, and what to do instead.
 
-    nccl-tuner makes rules for the tuners of NCCL, RCCL and NCCLX. In place of a schedule it takes TIMES, a file of
-    measured times as blinksim tune --times-to writes it; the options from --machine to --dialect are for it alone.
+    nccl-tuner makes rules for the tuners of NCCL, RCCL and NCCLX. In place of a schedule it takes TIMES, a
+    file of measured times as blinksim tune --times-to writes it; the options from --machine to --dialect are
+    for it alone.
 
     Options:
       name: nccl-graph, nccl-graph-set, msccl-xml, mscclpp-json, nccl-tuner.
@@ -579,10 +591,11 @@ class Simulate(Options, run="blinksim.cli.schedules:simulate"):
 
     How long does SCHEDULE take for SIZE bytes when its pieces share the links of its machine?
 
-    SCHEDULE is a file or a name of `blinksim schedules`; with --machine also an XML file of MSCCL or a plan of MSCCL++.
+    SCHEDULE is a file or a name of `blinksim schedules`; with --machine also an XML file of MSCCL or a plan
+    of MSCCL++.
 
-    Every piece waits for its data and for its link; the answer says which links were busy and what the time consists
-    of.
+    Every piece waits for its data and for its link; the answer says which links were busy and what the time
+    consists of.
 
     Options:
       launch: Time before anything starts.
@@ -641,7 +654,8 @@ class Run(Options, run="blinksim.cli.schedules:run"):
 
     Run SCHEDULE with vectors of SIZE bytes; exit status 1 if the data are wrong.
 
-    NumPy interprets on the CPU the same program that GPUs run through CuPy; its time says nothing about a machine.
+    NumPy interprets on the CPU the same program that GPUs run through CuPy; its time says nothing about a
+    machine.
 
     Options:
       pairs: Measure every pair of GPUs, way by way, instead of running a schedule.
@@ -755,9 +769,9 @@ class Calibrate(Options, run="blinksim.cli.logs:calibrate"):
 
     Fit alpha and bandwidth of MACHINE's link classes to what nccl-tests measured.
 
-    LOG: text that nccl-tests printed, or its JSON (-J); - for standard input. Several logs, of several collectives
-    or numbers of GPUs, are fitted together. Single wild times do not matter, and every figure comes with its
-    interval of 95 %.
+    LOG: text that nccl-tests printed, or its JSON (-J); - for standard input. Several logs, of several
+    collectives or numbers of GPUs, are fitted together. Single wild times do not matter, and every figure
+    comes with its interval of 95 %.
 
     {machine}
 
@@ -785,7 +799,7 @@ class Calibrate(Options, run="blinksim.cli.logs:calibrate"):
     form: TextOptions = group(TextOptions)
 
 
-class Tune(Options, run="blinksim.cli.tune:tune"):
+class Tune(Options, run="blinksim.cli.schedules:tune"):
     """Make stock NCCL quicker: time its choices, write a file for its tuner.
 
     Find where another of NCCL's own choices is quicker, and write a file of rules for a tuner plugin.
@@ -851,8 +865,8 @@ class Reproduce(Options, run="blinksim.cli.logs:reproduce"):
 
     The tables of DOCUMENT beside what blinksim computes, and the difference.
 
-    DOCUMENT: blink, blinkplus, cubedo (the SISCI-NCCL thesis), mxnet or aurora. What a document prints and cannot be
-    is named at the end.
+    DOCUMENT: blink, blinkplus, cubedo (the SISCI-NCCL thesis), mxnet or aurora. What a document prints and
+    cannot be is named at the end.
 
     Examples:
       blinksim reproduce aurora
@@ -863,13 +877,13 @@ class Reproduce(Options, run="blinksim.cli.logs:reproduce"):
     form: TableOptions = group(TableOptions)
 
 
-class Traffic(Options, run="blinksim.cli.traffic:traffic"):
+class Traffic(Options, run="blinksim.cli.bound:traffic"):
     """What do experts send to whom? Make, show and draw traffic for alltoallv.
 
     What does every rank send to every other? Make the traffic of experts, or show the matrix in FILE.
 
-    Line i of FILE has the bytes that rank i has for rank 0, rank 1 and so on, separated by commas; or FILE is what
-    numpy.save wrote. Each token goes once to every rank that holds one of its experts.
+    Line i of FILE has the bytes that rank i has for rank 0, rank 1 and so on, separated by commas; or FILE is
+    what numpy.save wrote. Each token goes once to every rank that holds one of its experts.
 
     Options:
       ranks: Make the dispatch of experts on this many ranks.
@@ -931,7 +945,7 @@ class Place(Options, run="blinksim.cli.bound:place"):
     form: TableOptions = group(TableOptions)
 
 
-class Sweep(Options, run="blinksim.cli.sweep:sweep"):
+class Sweep(Options, run="blinksim.cli.project:sweep"):
     """What if? The time at every combination of edits, nodes, sizes and algorithms.
 
     How does the time of COLLECTIVE on MACHINE change with what-ifs, nodes, sizes and algorithms?
@@ -983,8 +997,8 @@ class Sweep(Options, run="blinksim.cli.sweep:sweep"):
 class Help(Options, run="blinksim.cli.options:explain"):
     """What does this word mean? Words of the answers, and all options of a command.
 
-    What does WORD mean? It is a word of the answers, such as busbw or NVLS; the name of a command, for all of its
-    options; or machine, for the options that choose a machine and its GPUs.
+    What does WORD mean? It is a word of the answers, such as busbw or NVLS; the name of a command, for all of
+    its options; or machine, for the options that choose a machine and its GPUs.
 
     Examples:
       blinksim help busbw

@@ -21,8 +21,8 @@ OPERATIONS = ("sum", "prod", "min", "max")
 class _Completed(click.types.StringParamType):
     """Text, with names that a shell offers for it.
 
-    names: the values, of the line as far as it is typed. files: a file is a value too. several: values stand in a list
-    with commas.
+    names: the values, of the line as far as it is typed. files: a file is a value too. several: values stand
+    in a list with commas.
     """
 
     def __init__(

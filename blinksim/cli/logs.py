@@ -17,10 +17,9 @@ from blinksim.units import exact_GBps, format_rate, format_size, format_time
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from blinksim.answers.logs.calibrate import Calibration, Parameter
+    from blinksim.answers.logs.calibrate import Calibration, NcclFit, Parameter
     from blinksim.answers.logs.diagnose import Diagnosis, Line
     from blinksim.answers.logs.fit import Fitted
-    from blinksim.answers.logs.nccl_fit import NcclFit
     from blinksim.cli.commands import Calibrate, Diagnose, Measured, Reproduce
     from blinksim.nccl.logs.log_rows import Run
     from blinksim.question import Question
@@ -241,8 +240,7 @@ def _on_gpus(options: Calibrate) -> None:
     import datetime
 
     from blinksim import machines
-    from blinksim.answers.measurements.calibrate_gpus import calibrate_gpus, times_words
-    from blinksim.answers.measurements.execution_fit import processes
+    from blinksim.answers.measurements.execution_fit import calibrate_gpus, processes, times_words
     from blinksim.formats import rate_tables
     from blinksim.gpu.execution.gpu_clock import GpuClock
     from blinksim.textio.whole_files import write_text

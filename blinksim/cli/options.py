@@ -176,9 +176,9 @@ def group(kind: type[Given], rates: str = "") -> Given:
 class Options:
     """The values of a command line as attributes, which subclasses declare.
 
-    A command is such a class with a function to `run`, written ``module:name``. The first paragraph of its docstring
-    stands in the list of commands, the others are its help. Options are described below "Options:", a line for each,
-    and examples come last.
+    A command is such a class with a function to `run`, written ``module:name``. The first paragraph of its
+    docstring stands in the list of commands, the others are its help. Options are described below "Options:",
+    a line for each, and examples come last.
     """
 
     run: ClassVar[str]
@@ -332,8 +332,7 @@ def schedule_question(where: ScheduleMachineOptions) -> Question:
 
 def read_schedule(schedule: str, where: ScheduleMachineOptions) -> Schedule:
     """The schedule of a file or a name, on the machine that the options name."""
-    from blinksim.answers.verify import moved_to
-    from blinksim.answers.verify import read_schedule as read
+    from blinksim.answers.verify import moved_to, read_schedule as read
 
     question = schedule_question(where)
     if question.machine:

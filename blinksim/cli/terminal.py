@@ -179,8 +179,8 @@ def _option(piece: re.Match[str]) -> str:
 class Working:
     """A line on a terminal that shows what a command does, after the first second; calling it changes the text.
 
-    Used as a context: ``with Working("building") as say: … say("building ring, 1 of 9")``. Where stderr is no terminal
-    `still_at_work` prints the text if the work takes long. Leaves nothing behind on a terminal.
+    Used as a context: ``with Working("building") as say: … say("building ring, 1 of 9")``. Where stderr is no
+    terminal `still_at_work` prints the text if the work takes long. Leaves nothing behind on a terminal.
     """
 
     def __init__(self, what: str) -> None:

@@ -24,7 +24,7 @@ from blinksim.errors import FileError, InputError, unknown
 from blinksim.formats.rate_tables import LINK_EXAMPLE, LinkClass, Outline, RateTable, read_link_class
 from blinksim.textio import name_ranges, text_files, yaml_nodes
 from blinksim.textio.yaml_nodes import Entry, decimal_text, dump, rate_text, time_text
-from blinksim.timing import execution_section
+from blinksim.timing.measured_constants import read_section, write_section
 from blinksim.topology.fabric import SHAPES, Fabric, Level
 from blinksim.topology.graph import ABILITIES, DEVICE_KINDS, Device, Link, Topology
 
@@ -81,7 +81,7 @@ def write(topology: Topology) -> str:
         tail,
     ]
     if topology.execution is not None or topology.nccl_rates is not None:
-        parts.append({"execution": execution_section.write(topology.execution, topology.nccl_rates)})
+        parts.append({"execution": write_section(topology.execution, topology.nccl_rates)})
     return "\n".join(dump(part) for part in parts if part)
 
 
@@ -244,7 +244,7 @@ class _Body:
         devices = tuple(self._devices())
         links = tuple(self._links())
         measured = self.keys.get("execution")
-        execution, nccl_rates = execution_section.read(measured) if measured else (None, None)
+        execution, nccl_rates = read_section(measured) if measured else (None, None)
         try:
             topology = Topology(
                 name=outline.name,

@@ -21,8 +21,7 @@ from pathlib import Path
 from blinksim.errors import FileError
 from blinksim.graphs.connectivity import UnionFind
 from blinksim.textio import link_rates
-from blinksim.textio.text_files import MIB
-from blinksim.textio.text_files import read_text as text_of
+from blinksim.textio.text_files import MIB, read_text as text_of
 from blinksim.topology.elements import machine_name, nvswitch
 from blinksim.topology.graph import Device, Link, Topology
 

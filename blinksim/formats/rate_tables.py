@@ -5,7 +5,7 @@ machine: dgx1-v100            # optional: refuse the table for any other machine
 source: nccl-tests on our second box
 classes:
   nvlink: {bandwidth: 22.9GB/s, latency: 1us, overhead: 1us}    # of one lane, one direction; each optional
-execution: {…}                # optional: what it takes to run collectives (`blinksim.timing.execution_section`)
+execution: {…}                # optional: what it takes to run collectives (`blinksim.timing.measured_constants`)
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from typing import Any
 from blinksim.errors import InputError, unknown
 from blinksim.textio import text_files, yaml_nodes
 from blinksim.textio.yaml_nodes import Entry, dump, rate_text, time_text
-from blinksim.timing import execution_section
-from blinksim.timing.measured_constants import ExecutionRates, NcclRates
+from blinksim.timing.measured_constants import ExecutionRates, NcclRates, read_section, write_section
 from blinksim.topology.graph import Link, Topology
 
 _NUMBERS = ("bandwidth", "latency", "overhead")
@@ -71,7 +70,7 @@ def read(path: str | os.PathLike[str]) -> RateTable:
     """The table in the file at `path`; raises `FileError` with line and column for anything amiss."""
     root = yaml_nodes.load(path, text_files.read_text(path, what="rates file"), "rates file")
     keys = root.mapping(("name", "machine", "source", "classes", "execution"), ("name",), example=_EXAMPLE)
-    execution, nccl_rates = execution_section.read(keys["execution"]) if "execution" in keys else (None, None)
+    execution, nccl_rates = read_section(keys["execution"]) if "execution" in keys else (None, None)
     classes: dict[str, ClassRates] = {}
     named = keys["classes"].named(example="{nvlink: {bandwidth: 22.9GB/s}}") if "classes" in keys else {}
     for name, (key, value) in named.items():
@@ -98,7 +97,7 @@ def write(table: RateTable) -> str:
         for name, row in table.classes.items()
     }
     head = {"name": table.name, "machine": table.machine, "source": table.source}
-    section = execution_section.write(table.execution, table.nccl_rates)
+    section = write_section(table.execution, table.nccl_rates)
     parts = {key: text for key, text in head.items() if text}, {"classes": classes}, {"execution": section}
     return "".join(dump(part) for part in parts if any(part.values()))
 

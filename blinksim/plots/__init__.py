@@ -8,16 +8,12 @@
 
 from __future__ import annotations
 
-from blinksim.plots.compare_plot import compare, compare_machines
-from blinksim.plots.loads_plot import loads
-from blinksim.plots.measured_plot import measured
-from blinksim.plots.pareto_plot import pareto
+from blinksim.plots.compare_plot import compare, compare_machines, measured, pareto
 from blinksim.plots.style import COLOURS, FORMATS, MARKERS, check, figure, panels, save, size_axis
 from blinksim.plots.sweep_plot import sweep
-from blinksim.plots.timeline_plot import gantt, utilisation
-from blinksim.plots.topology_plot import topology
+from blinksim.plots.timeline_plot import gantt, loads, utilisation
+from blinksim.plots.topology_plot import topology, trees
 from blinksim.plots.traffic_plot import traffic
-from blinksim.plots.trees_plot import trees
 
 __all__ = [
     "COLOURS", "FORMATS", "MARKERS", "check", "compare", "compare_machines", "figure", "gantt", "loads", "measured",

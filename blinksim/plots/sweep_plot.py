@@ -97,8 +97,9 @@ def entry(column: str, value: Any) -> str:
 def sweep(found: Sweep, value: str = "algbw") -> Figure:
     """The rates or times of a sweep along its varying axes.
 
-    Lines along sizes, nodes or another number; bars for one category, such as edits or algorithms; a heat map for two;
-    panels for a third thing that varies. Points without an answer stay empty: gaps in lines, hatched in maps.
+    Lines along sizes, nodes or another number; bars for one category, such as edits or algorithms; a heat map
+    for two; panels for a third thing that varies. Points without an answer stay empty: gaps in lines, hatched
+    in maps.
 
     Parameters
     ----------

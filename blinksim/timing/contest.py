@@ -1,23 +1,41 @@
-"""Candidate schedules of one question, timed by one model, and an upper bound for all of them."""
+"""Candidate schedules of one question, timed by one model, and an upper bound for all of them.
+
+Candidates are named, or those that ``best`` considers, with reasons for the ones left out. All that need no
+solver take part, unless their schedules take seconds to build. Packed trees and Blink's three phases take
+part if the others leave a gap to the bound and they are found within about a second: trees for large
+messages, three phases for small ones. Algorithms by CP-SAT do not: it takes a second to load, and packed
+trees reach every rate that chains reach. If only the quickest is asked for, on thousands of ranks, an
+algorithm of many steps is ruled out unbuilt, by its steps and its load on the links out of each node.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from fractions import Fraction
+from functools import cache, cached_property, partial
+from importlib import import_module
+from math import inf
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from blinksim import budget
+from blinksim.algorithms.registry import REGISTRY, Algorithm, algorithm, candidates
 from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import NOTHING, assumed_by, granted_to_switches, granting
-from blinksim.errors import InputError
+from blinksim.errors import BlinksimError, InfeasibleError, InputError, PluginError
 from blinksim.results import Tabular, Term
-from blinksim.timing.projection_result import Ceiling, LeastTime, Projection
+from blinksim.timing.alpha_beta import cost
+from blinksim.timing.lower_bounds import least_of_messages, least_of_outline, least_of_steps, least_of_tree
+from blinksim.timing.projection_result import Ceiling, LeastTime, Projection, left_out_words
 from blinksim.topology.elements import BRANCHING
 
 if TYPE_CHECKING:
     from blinksim.collective import Collective
     from blinksim.schedule.candidate import Candidate
-    from blinksim.schedule.model import Schedule
+    from blinksim.schedule.model import Schedule, ScheduleLike
+    from blinksim.schedule.symmetric import SymmetricSchedule
     from blinksim.timing.timing_model import ScheduleModel
     from blinksim.topology.graph import Topology
 
@@ -186,3 +204,344 @@ def ceiling_of(
 def able_of(part: Topology) -> tuple[str, ...]:
     """Abilities of a machine's switches beside forwarding."""
     return tuple(ability for ability in BRANCHING if ability in part.in_network)
+
+
+# --- which candidates -------------------------------------------------------------------------------------------------
+
+CandidateLike: TypeAlias = "str | os.PathLike[str] | ScheduleLike"
+"""An algorithm by its name, a schedule by its file or its name, or a schedule."""
+CandidatesLike: TypeAlias = "Iterable[CandidateLike] | CandidateLike"
+"""Several of them, as a list or as text such as ``ring,chain``."""
+Say = Callable[[str], None]
+# How the label of a schedule that is no file ends.
+_GIVEN = "(given)"
+NEARLY = 0.985
+"""Within this share of the ceiling, no other algorithm gains anything worth a search."""
+# Sends from which on schedules are timed by symmetry.
+_FEW_SENDS = 250_000
+# Trees per rank up to which fewer ones are not looked for, and which part of the rate these may lose.
+_FEW_TREES, _LESS = 3, Fraction(1, 100)
+# Sends, and pairs of ranks that need a route each, up to which a schedule is built unasked.
+MOST_SENDS = 2_500_000
+MOST_PAIRS = 20_000
+# Algorithms with a solver that may be considered, and the ranks up to which that takes about a second.
+_SOLVED = {"packed": 80, "blink_hierarchical": 64}
+# Ranks from which packed trees are tried first.
+_MANY = 32
+# Seconds that the routes of an algorithm may take unasked.
+_QUICK_S = 0.5
+# Ranks up to which everything is built and timed, however slow it is.
+_MOST_TIMED = 4096
+
+
+def each(given: CandidatesLike) -> tuple[CandidateLike, ...]:
+    """The candidates one by one: text is divided at its commas, and a single path or schedule is one.
+
+    >>> each("ring, chain")
+    ('ring', 'chain')
+    """
+    if isinstance(given, str):
+        return tuple(name.strip() for name in given.split(","))
+    return tuple(given) if isinstance(given, Iterable) else (given,)
+
+
+def asked_as(name: str) -> str:
+    """How any process finds what a name stands for: an algorithm as it is registered, or the file of a schedule.
+
+    Raises `InputError` for text that is neither an algorithm nor a file by its ending.
+    """
+    from blinksim import plugins
+    from blinksim.formats.schedule_files import names_a_file
+
+    if names_a_file(name):
+        return name
+    entry = algorithm(name)
+    return name if plugins.split(name) else entry.asked_as
+
+
+def enter_named(contest: Contest, names: CandidatesLike, sizes: Collection[int], say: Say) -> None:
+    """Enters algorithms, files of schedules and schedules; raises if one cannot run or cannot be timed."""
+    for candidate in each(names):
+        label, build = named(candidate, contest.topology, contest.collective, sizes)
+        if label in contest.candidates and label.endswith(_GIVEN):
+            label = f"{label} {sum(other.startswith(label) for other in contest.candidates) + 1}"
+        say(f"building {label}")
+        contest.candidates[label] = build()
+        contest.model.check_schedule(contest.candidates[label])
+
+
+def named(
+    candidate: CandidateLike, part: Topology, collective: Collective, sizes: Collection[int] = ()
+) -> tuple[str, Callable[[], Candidate]]:
+    """The label of a candidate in answers, and how to build its schedule.
+
+    Algorithms go by their name in the registry, files by their path, schedules by their algorithm. sizes: in
+    bytes, for which it is to be built; building what serves one size raises `InfeasibleError` for several.
+    Raises `InputError` for text that is neither an algorithm nor a file by its ending.
+    """
+    from blinksim.formats import schedule_files
+    from blinksim.schedule.model import as_schedule
+
+    if not isinstance(candidate, (str, os.PathLike)):
+        given = as_schedule(candidate)
+        return f"{given.algorithm} {_GIVEN}", partial(schedule_files.candidate, given, part, collective)
+    name = os.fspath(candidate).strip()
+    if schedule_files.names_a_file(name):
+        return name, partial(schedule_files.candidate, name, part, collective)
+    entry = algorithm(name)
+    return entry.name, partial(_built, entry, part, collective, sizes)
+
+
+def _built(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> Candidate:
+    """The schedule of a named algorithm; where it has very many sends, by symmetry."""
+    if entry.name == "packed":
+        return symmetric(part, collective) or packed_for(entry, part, collective, sizes)
+    if "size" in entry.options() and sizes:
+        if len(sizes) > 1:
+            raise InfeasibleError(f"{entry.name} makes a schedule for one size; ask for one size, or leave it out")
+        return entry.parallel(part, collective, size=next(iter(sizes)))
+    return said_once(entry, part, collective) or entry.parallel(part, collective)
+
+
+def packed_for(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> Candidate:
+    """The trees at the best rate, or low ones from those of single hosts if they are quicker even at the largest size.
+
+    Where only many trees reach the best rate, few ones that lose up to a hundredth of it send fewer messages.
+    """
+    from blinksim.algorithms.packed import from_hosts
+    from blinksim.schedule.candidate import Candidate
+
+    best = entry.parallel(part, collective)
+    if part.nodes < 2 or not sizes or not best.rate or best.compact.chunks <= _FEW_TREES * part.ranks:
+        return best
+    ready = from_hosts(part, collective, best.rate * (1 - _LESS))
+    if ready is None:
+        return best
+    return min(best, Candidate(ready), key=lambda candidate: cost(candidate, max(sizes)).time_s)
+
+
+def symmetric(
+    part: Topology, collective: Collective, rate: Fraction | None = None, least: float = NEARLY
+) -> Candidate | None:
+    """Packed trees by symmetry; None where they have few sends, or reach less than `least` of what any algorithm can.
+
+    rate: the latter in bytes/s, if it is known.
+    """
+    from blinksim.algorithms.building.symmetric_trees import many_sends, symmetric_trees
+    from blinksim.schedule.candidate import Candidate
+
+    if not many_sends(part, collective, _FEW_SENDS):
+        return None
+    aim = rate or best_known(part, collective).rate
+    found = symmetric_trees(part, collective, aim)
+    return Candidate(found) if found is not None and (found.rate or 0) >= least * aim else None
+
+
+def said_once(entry: Algorithm, part: Topology, collective: Collective, few: int = _FEW_SENDS) -> Candidate | None:
+    """Its schedule by symmetry or sums; None where it has `few` sends, or its module knows of nothing shorter."""
+    from blinksim.schedule.candidate import Candidate, cached
+    from blinksim.schedule.symmetric import SymmetricSchedule
+
+    if not entry.symmetric or entry.sends_on(part, collective.name) < few:
+        return None
+
+    def build() -> Candidate:
+        found: Candidate | SymmetricSchedule | None
+        found = import_module(f"blinksim.algorithms.{entry.name}").symmetric(part, collective)
+        if found is None:
+            raise InfeasibleError(f"no automorphisms make {entry.name} on {part.name} out of a part of it")
+        return Candidate(found) if isinstance(found, SymmetricSchedule) else found
+
+    try:
+        return cached(("said once", entry, part, part.loaded_from, collective), build)
+    except InfeasibleError:
+        return None
+
+
+def enter_best(contest: Contest, sizes: Collection[int], say: Say, *, only_best: bool = False) -> None:
+    """Enters what ``best`` considers at these sizes; raises `InfeasibleError` if no algorithm is left.
+
+    only_best: of thousands of ranks, only what may be the quickest by alpha and beta is built; the rest is
+    `slower`.
+    """
+    part, collective = contest.topology, contest.collective
+    brief, rate, smallest = only_best and part.ranks > _MOST_TIMED, float(contest.bound.rate), min(sizes)
+    # Packed trees first where those of one host or device serve all: they then cost less than anything else.
+    packed, floor = REGISTRY["packed"], 0.0
+    if part.ranks > _MANY and packed.supports(collective.name):
+        trees = _from_hosts(part, collective, contest.bound.rate)
+        if trees is not None:
+            _enter(contest, packed, sizes, say, trees)
+    ready = contest.candidates.get("packed")
+    if brief and ready is not None and ready.spread is None and ready.held >= ready.sends:
+        # Their time takes long to sum; what they take at least besides passing all bytes is known at once.
+        least = least_of_tree(ready.compact)
+        floor = least if NEARLY * (least + smallest / rate) > smallest / rate else 0.0
+    leader = "" if floor else _leader(contest, sizes)
+    _enter_elementary(contest, sizes, say, leader, floor, brief=brief)
+    _enter_solved(contest, sizes, say, leader or _leader(contest, sizes))
+    if not contest.candidates:
+        [(common, times)] = Counter(contest.refused.values()).most_common(1) or [("", 0)]
+        # What holds for most of them is about the model or the machine, not about algorithms.
+        reasons = (common,) if times > 1 else (*contest.refused.values(), *left_out_words(contest.left_out))
+        raise InfeasibleError(f"no algorithm runs {collective} on {part.name}: {'; '.join(reasons)}")
+
+
+def _enter_elementary(
+    contest: Contest, sizes: Collection[int], say: Say, leader: str, floor: float, *, brief: bool
+) -> None:
+    """Enters all that need no solver; last those of which it is known how long they take at least, the quickest first.
+
+    leader: an algorithm that leaves nothing to gain, empty if there is none. floor: seconds that packed trees
+    take at least besides passing all bytes, 0 if they are timed. brief: what loses by its least time is not
+    built.
+    """
+    part, collective, smallest, rate = contest.topology, contest.collective, min(sizes), float(contest.bound.rate)
+    entries = candidates(collective.name)
+    known = {entry.name: _floor(entry, part, collective) for entry in entries if brief and not leader}
+    floors = {name: least for name, least in known.items() if least is not None}
+    for entry in sorted(entries, key=lambda entry: floors[entry.name](smallest) if entry.name in floors else -1.0):
+        compact = None if leader else said_once(entry, part, collective)
+        why = _nearly(leader) or ("" if compact else _too_large(entry, part, collective))
+        if why:
+            contest.left_out[entry.name] = why
+        elif compact is None and entry.name in floors and _loses(contest, floors[entry.name], sizes, floor):
+            contest.slower.append(entry.name)
+        else:
+            _enter(contest, entry, sizes, say, compact)
+    if floor and _loses(contest, lambda size: floor + size / rate, sizes, floor):
+        del contest.candidates["packed"]
+        contest.slower.append("packed")
+    if floors:
+        for by_name in (contest.refused, contest.left_out, contest.candidates):
+            _in_registry_order(by_name)
+
+
+def _in_registry_order(by_name: dict[str, Any]) -> None:
+    """Puts names back into the order of the registry, packed trees first."""
+    order = {"packed": -1} | {name: place for place, name in enumerate(REGISTRY) if name != "packed"}
+    for name in sorted(by_name, key=order.__getitem__):
+        by_name[name] = by_name.pop(name)
+
+
+def _enter_solved(contest: Contest, sizes: Collection[int], say: Say, leader: str) -> None:
+    """Enters those with a solver that find their schedules quickly."""
+    for entry in REGISTRY.values():
+        there = entry.name in contest.candidates or entry.name in contest.slower
+        if not entry.solver or entry.in_network or there or not entry.supports(contest.collective.name):
+            continue
+        most = _SOLVED.get(entry.name)
+        why = "search" if most is None else _nearly(leader)
+        if most is not None and contest.topology.ranks > most:
+            why = why or f"search on more than {most} ranks"
+        if why:
+            contest.left_out[entry.name] = why
+        else:
+            _enter(contest, entry, sizes, say)
+
+
+def _enter(
+    contest: Contest, entry: Algorithm, sizes: Collection[int], say: Say, ready: Candidate | None = None
+) -> None:
+    """Enters an algorithm, or why it cannot run. ready: its schedule, if that is built."""
+    part, collective = contest.topology, contest.collective
+    say(f"building {entry.name}")
+    try:
+        if ready is None and entry.name == "packed":
+            ready = packed_for(entry, part, collective, sizes)
+        candidate = entry.parallel(part, collective) if ready is None else ready
+        contest.model.check_schedule(candidate)
+    except PluginError as error:  # code of the user's own: not a property of the machine
+        raise PluginError(
+            f"{error} (it takes part unless it is registered with only_named=True, or raises InfeasibleError there)"
+        ) from error
+    except BlinksimError as error:
+        contest.refused[entry.name] = str(error)
+    else:
+        contest.candidates[entry.name] = candidate
+
+
+def _from_hosts(part: Topology, collective: Collective, rate: Fraction) -> Candidate | None:
+    """Packed trees from those of a single host or device; None where these are not alike."""
+    from blinksim.algorithms.packed import from_hosts
+    from blinksim.schedule.candidate import Candidate, cached
+
+    def build() -> Candidate:
+        # Written out they would be the same trees, at the same rate.
+        compact = symmetric(part, collective, rate, 0.0)
+        if compact is not None:
+            return compact
+        ready = from_hosts(part, collective, rate)
+        if ready is None:
+            raise InfeasibleError(f"{part.name} is no cluster of alike hosts")
+        return Candidate(ready)
+
+    try:
+        return cached(("from hosts", part, part.loaded_from, collective), build)
+    except InfeasibleError:
+        return None
+
+
+def _floor(entry: Algorithm, part: Topology, collective: Collective) -> Callable[[int], float] | None:
+    """How long an algorithm takes at least, by the size, before its routes are known; None for some."""
+    from blinksim.algorithms.building.plan import Sketch
+    from blinksim.schedule.step_loads import Outline
+
+    if entry.fill is not None or _too_large(entry, part, collective):
+        return None
+    hops = least_of_steps(part, entry.hops(part.ranks, collective.name))
+    try:
+        if entry.outlines(part, collective):
+            timed = None if hops else entry.parallel(part, collective).timed
+            return cache(partial(least_of_outline, timed)) if isinstance(timed, Outline) else lambda _: hops
+        fill = getattr(import_module(f"blinksim.algorithms.{entry.name}"), "fill", None)
+        if fill is None:
+            return None
+        sketch = Sketch(part, collective, entry.name, "forest")
+        fill(sketch)
+    except BlinksimError:  # entering it says why
+        return None
+    bytes_s = least_of_messages(part, sketch.messages(), 1)
+    return lambda size: max(hops, bytes_s * size)
+
+
+def _loses(contest: Contest, least: Callable[[int], float], sizes: Collection[int], floor: float) -> bool:
+    """True for what takes longer at all sizes, by its least time, than others that were built.
+
+    floor: where it is above 0, packed trees are not timed.
+    """
+    rate, ends = float(contest.bound.rate), (min(sizes), max(sizes))
+    timed = [candidate for name, candidate in contest.candidates.items() if name != "packed" or not floor]
+    quickest = {size: min((cost(other, size).time_s for other in timed), default=inf) for size in sizes}
+    return all(least(size) > time for size, time in quickest.items()) and any(
+        NEARLY * least(size) > size / rate for size in ends
+    )
+
+
+def _too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:
+    """Why an algorithm without a solver is left out, empty if it is not."""
+    from blinksim.topology.group import alike_nodes
+
+    if entry.outlines(part, collective):
+        # Of alike nodes, few ranks need a search.
+        alike = part.nodes > 1 and part.symmetries and alike_nodes(part) is not None
+        if alike or budget.of_routes(len(part.links), part.ranks) < _QUICK_S:
+            return ""
+    pairs = part.ranks * (part.ranks - 1)
+    if entry.every_pair and pairs > MOST_PAIRS:
+        return f"a route for each of {pairs:,} pairs of ranks"
+    sends = entry.sends_on(part, collective.name)
+    return f"more than {MOST_SENDS:,} sends" if sends > MOST_SENDS else ""
+
+
+def _nearly(leader: str) -> str:
+    return f"{leader} comes within 1.5 % of what any algorithm can reach" if leader else ""
+
+
+def _leader(contest: Contest, sizes: Collection[int]) -> str:
+    """The algorithm whose time nearly is the least that any could take, for all sizes; empty if there is none."""
+    rate, ends = float(contest.bound.rate), {min(sizes), max(sizes)}
+    for name, candidate in contest.candidates.items():
+        if all(size / rate >= NEARLY * cost(candidate, size).time_s for size in ends):
+            return name
+    return ""

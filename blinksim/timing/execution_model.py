@@ -2,12 +2,14 @@
 
 No program of GPUs has switches add. An allreduce by the algorithm ``nvls`` takes the time that was measured
 of NCCL's.
+
+`auto`, the default of questions, takes it where the constants are known, else the links alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,22 +17,23 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.results import Term, total
 from blinksim.schedule.switch_work import refuse
-from blinksim.timing.measured_constants import NVLS, uncovered
+from blinksim.timing.alpha_beta_model import AlphaBeta
+from blinksim.timing.measured_constants import NVLS, ExecutionRates, uncovered
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
 from blinksim.units import format_rate, format_size, format_size_about
 
 if TYPE_CHECKING:
     from blinksim.gpu.program_time.closed_form import Run, ScheduleTimes
-    from blinksim.gpu.program_time.simulate_blocks import CallsName, RunTime
+    from blinksim.gpu.program_time.simulate_blocks import CallsName
     from blinksim.gpu.programs.program import ProtocolName
     from blinksim.schedule.candidate import Candidate
     from blinksim.schedule.model import Schedule
     from blinksim.timing.contest import Contest
-    from blinksim.timing.measured_constants import ExecutionRates
     from blinksim.topology.graph import Topology
 
 ENTRIES = (
+    {"name": "auto", "class": "Auto", "schedules": True, "place": 0},
     {"name": "execution", "class": "Executed", "schedules": True, "place": 2},
     {"name": "execution-closed", "class": "Estimated", "schedules": True, "place": 3},
 )
@@ -110,21 +113,18 @@ class Executed(ScheduleModel):
             rates = part.nccl_rates
             assert rates is not None
             assert rates.nvls is not None
-            terms = _nvls_terms(part, size)
-            by_limit = {term.limit: term.time_s for term in terms}
+            # The number of channels is for rings: those of NVLS have one of their own.
+            terms = tuple(rates.terms("allreduce", part.ranks, size, NVLS, channels=1))
+            passing = next(term.time_s for term in terms if term.limit == "nvls.byte") / total(terms)
             details = {
                 "library": f"NCCL {rates.version}",
                 "channels": rates.nvls.channels,
                 "port_GBps": rates.nvls.port_rate(part.ranks, size) / 1e9,
                 "measured_from_bytes": rates.nvls.least(part.ranks),
-                "bottleneck_busy": by_limit["nvls.byte"] / total(terms),
+                "bottleneck_busy": passing,
                 "constants": rates.origin_of(NVLS),
             }
-            return Breakdown(
-                terms,
-                "the ports" if by_limit["nvls.byte"] > 0.5 * total(terms) else "start and chunks",
-                details,
-            )
+            return Breakdown(terms, "the ports" if passing > 0.5 else "start and chunks", details)
         times = self._times(schedule)
         found = self.run(times, schedule, size)
         time = found.time
@@ -134,7 +134,9 @@ class Executed(ScheduleModel):
             Term("bandwidth", time.ports_s, time.port),
             Term("waiting", time.steps_s, "that port waits for data on their way through blocks, flags and fences"),
         )
-        return Breakdown(terms, _bottleneck(found.time), self.details(found, schedule, times.rates))
+        names = ("launch", "steps", f"port {time.port}", "waiting for flags")
+        _, longest = max(zip(terms, names, strict=True), key=lambda pair: pair[0].time_s)
+        return Breakdown(terms, longest, self.details(found, schedule, times.rates))
 
     def quicker(self, schedule: Schedule, size: int) -> ProtocolName:
         """The protocol by which the schedule takes less time."""
@@ -237,16 +239,6 @@ def _time_s(run: Run) -> float:
     return run.time.time_s
 
 
-def _bottleneck(time: RunTime) -> str:
-    seconds = {
-        "launch": time.launch_s,
-        "steps": time.looking_s,
-        f"port {time.port}": time.ports_s,
-        "waiting for flags": time.steps_s,
-    }
-    return max(seconds, key=lambda name: seconds[name])
-
-
 _CALLS = {
     "successive": "one after another without a pause: launches overlap",
     "apart": "each by itself, begun by all GPUs at once",
@@ -276,11 +268,10 @@ class ExecutionProjection(Projection):
         """The longest of the terms, and its share."""
         return f"{self.bottleneck}, {100 * max(t.time_s for t in self.terms) / self.time_s:.0f} % of the time"
 
-    def facts(
-        self, edits: Sequence[str] = (), rivals: int | None = None, left_out: Mapping[str, str] | None = None
-    ) -> list[tuple[str, str]]:
-        """As `Projection.facts`, and how the program is cut, what is timed, and how well that is known."""
-        return [*super().facts(edits, rivals, left_out), *self.basis]
+    @property
+    def own_facts(self) -> list[tuple[str, str]]:
+        """How the program is cut, what is timed, and how well that is known."""
+        return self.basis
 
 
 def adds_in_switches(part: Topology, algorithm: str, collective: Collective) -> bool:
@@ -291,13 +282,6 @@ def adds_in_switches(part: Topology, algorithm: str, collective: Collective) -> 
     return named and rates is not None and rates.line_of(NVLS, "Simple", part.ranks) is not None
 
 
-def _nvls_terms(part: Topology, size: int) -> tuple[Term, ...]:
-    rates = part.nccl_rates
-    assert rates is not None
-    # The number of channels is for rings: those of NVLS have one of their own.
-    return tuple(rates.terms("allreduce", part.ranks, size, NVLS, channels=1))
-
-
 class NvlsProjection(Projection):
     """The time of NVLS on GPUs whose switches add."""
 
@@ -305,18 +289,55 @@ class NvlsProjection(Projection):
     def runs_as(self) -> str:
         return "run by NCCL as NVLS"
 
-    def facts(
-        self, edits: Sequence[str] = (), rivals: int | None = None, left_out: Mapping[str, str] | None = None
-    ) -> list[tuple[str, str]]:
-        """As `Projection.facts`, and who runs it, how, and how well that is known."""
+    @property
+    def own_facts(self) -> list[tuple[str, str]]:
+        """Who runs it, how, and how well that is known."""
         details = self.details
         channels = f"{details['channels']} channels; " if details["channels"] else ""
         port = format_rate(details["port_GBps"] * 1e9)
         known = details["constants"]
         if self.size < details["measured_from_bytes"]:
             known += f"; nothing below {format_size(details['measured_from_bytes'])} was measured"
-        return [
-            *super().facts(edits, rivals, left_out),
-            ("run by", f"NCCL, as NVLS: {channels}{port} through a port at this size"),
-            ("constants", known),
-        ]
+        return [("run by", f"NCCL, as NVLS: {channels}{port} through a port at this size"), ("constants", known)]
+
+
+# Rates that nobody measured: who asks for them asks what the links allow.
+_STATED = ("nominal", "nccl", "seed")
+# Ports as measured carry less than the links of a data sheet, and not by more than this factor.
+_MOST_STATED = 1.3
+
+
+class Auto(ScheduleModel):
+    """``execution`` where the machine's constants are known, else ``alpha-beta``; answers carry that name.
+
+    Parameters
+    ----------
+    gamma : float
+        As `AlphaBeta` takes it; what reducing costs is among the constants that were measured.
+    protocol, calls : str, optional
+        As `blinksim.timing.execution_model.Executed` takes them.
+    """
+
+    name = "auto"
+
+    def __init__(
+        self, gamma: float = 0.0, protocol: ProtocolName | None = None, calls: CallsName = "successive"
+    ) -> None:
+        super().__init__(gamma)
+        self.protocol, self.calls = protocol, calls
+
+    def on(self, part: Topology) -> ScheduleModel:
+        rates, stated = part.execution, part.rates.partition(" (")[0] in _STATED
+        if rates is not None and not self.gamma and not stated and not uncovered(part):
+            leaving = sum(float(link.bandwidth) for link in part.links if link.src == part.members[0])
+            if 1 / _MOST_STATED <= leaving / rates.ports.out <= _MOST_STATED:
+                return Executed(self.protocol, self.calls).on(part)
+        if self.protocol is not None or self.calls != "successive":
+            raise InputError(
+                f"protocol= and calls= are about programs on measured GPUs, and {part.name} at {part.rates} rates has "
+                "no constants of them; leave both out"
+            )
+        return AlphaBeta(self.gamma)
+
+    def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:
+        return self.on(schedule.topology).breakdown(schedule, size, gamma)

@@ -32,7 +32,7 @@ ScheduleModelName = Literal["auto", "alpha-beta", "execution", "execution-closed
 """The names of the models that time schedules."""
 
 DEFAULT: Literal["auto"] = "auto"
-_PRESET_HOME = "blinksim.timing.preset_model:PresetModel"
+_PRESET_HOME = "blinksim.timing.projection:PresetModel"
 YAML = (".yaml", ".yml")
 Model = TypeVar("Model", bound="type[TimingModel]")
 

@@ -240,7 +240,12 @@ class Projection(Rates, Result):
         if self.details.get("pieces", 1) > 1:
             pieces, steps = self.details["pieces"], self.details["steps"]
             lines.append(("pieces", f"{pieces} per chunk, {count(steps, 'hop')} deep"))
-        return lines
+        return [*lines, *self.own_facts]
+
+    @property
+    def own_facts(self) -> list[tuple[str, str]]:
+        """What a model adds to `facts`, as labels and texts."""
+        return []
 
     def _at_most(self) -> list[tuple[str, str]]:
         """The bound, why it holds, and what it assumes."""

@@ -12,8 +12,7 @@ from blinksim import plugins
 from blinksim.algorithms.registry import candidates
 from blinksim.errors import InputError
 from blinksim.results import Term
-from blinksim.timing.candidates import CandidatesLike, enter_best, enter_named
-from blinksim.timing.contest import Contest, able_of, ceiling_of
+from blinksim.timing.contest import CandidatesLike, Contest, able_of, ceiling_of, enter_best, enter_named
 from blinksim.timing.projection_result import Projection
 
 if TYPE_CHECKING:
@@ -173,7 +172,7 @@ class ScheduleModel(TimingModel):
         *,
         only_best: bool = False,
     ) -> Contest:
-        """The named algorithms, or all that `blinksim.timing.candidates` considers, built to be timed by this model.
+        """The named algorithms, or all that `blinksim.timing.contest` considers, built to be timed by this model.
 
         names: of algorithms and of files of schedules, or schedules. One that cannot run raises; of those
         that are not named the reason is kept. Raises `InfeasibleError` if none is left. sizes: for how many

@@ -195,8 +195,7 @@ def _reached(count: int, tail: Ints, head: Ints, start: int) -> Bools:
     """Which of so many devices links lead to from one of them, itself included."""
     import numpy as np
 
-    from blinksim.graphs.arrays import distinct
-    from blinksim.graphs.arrays import expand as rows
+    from blinksim.graphs.arrays import distinct, expand as rows
 
     order = np.argsort(tail, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(tail, minlength=count))])

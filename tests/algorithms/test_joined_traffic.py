@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import blinksim as bs
 from blinksim.algorithms import rail_joined
@@ -17,7 +16,7 @@ from blinksim.packing.rails import choose_places, place_sums
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.step_loads import StepLoads
 from blinksim.timing.alpha_beta import cost
-from blinksim.timing.candidates import said_once
+from blinksim.timing.contest import said_once
 from blinksim.topology.graph import Topology
 from blinksim.traffic import Traffic
 

@@ -10,8 +10,7 @@ from random import Random
 
 import pytest
 from all_cuts import best_cut
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from independent_check import check
 from strategies import topologies
 

@@ -14,9 +14,11 @@ from math import log2
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.algorithms import chain_tree as chain_tree_module
-from blinksim.algorithms import double_binary as double_binary_module
-from blinksim.algorithms import mxnet as mxnet_module
+from blinksim.algorithms import (
+    chain_tree as chain_tree_module,
+    double_binary as double_binary_module,
+    mxnet as mxnet_module,
+)
 
 
 @dataclass(frozen=True, slots=True)

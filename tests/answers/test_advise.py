@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from blinksim.answers.advise import SIZE, WORTH, Advice, advise
 from blinksim.answers.logs.expectation import Expectation

@@ -14,12 +14,13 @@ import pytest
 from calibration_points import GUESSES, chosen, measured
 from validated_nccl import prediction
 
-from blinksim.answers.measurements.calibrate_gpus import GpuCalibration, calibrate_gpus
 from blinksim.answers.measurements.execution_fit import (
     CONSTANTS,
     MIB,
     Case,
+    GpuCalibration,
     Question,
+    calibrate_gpus,
     fit_execution,
     here,
     plan,

@@ -19,8 +19,7 @@ import pytest
 from all_branching import best_rate
 from all_cuts import best_cut, sides
 from forgeries import forge, systematic
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from strategies import topologies
 
 import blinksim as bs

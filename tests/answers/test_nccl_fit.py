@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from nccl_tests_logs import Point, text
-from validated_nccl import H200, points, prediction
-from validated_nccl import Point as Time
+from validated_nccl import H200, Point as Time, points, prediction
 
-from blinksim.answers.logs.nccl_fit import NcclFit, fit_nccl
+from blinksim.answers.logs.calibrate import NcclFit, fit_nccl
 from blinksim.answers.logs.series import Sample, Series
 from blinksim.cli.main import run
 from blinksim.collective import Collective

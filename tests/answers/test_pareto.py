@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import blinksim as bs
 from blinksim.answers import pareto as study

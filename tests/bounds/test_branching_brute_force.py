@@ -8,8 +8,7 @@ from itertools import combinations_with_replacement
 
 import pytest
 from all_branching import best_rate
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from strategies import topologies
 
 from blinksim.algorithms.packed_in_network import shared_out

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from golden_machines import GB, a100, aurora, dgx1v
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from strategies import topologies
 
 from blinksim.bounds import Bound, Cut, Lengths, Partition, bound, certificate_from_dict

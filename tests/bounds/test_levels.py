@@ -9,8 +9,7 @@ from math import ceil
 import networkx as nx
 import pytest
 import strategies
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import blinksim as bs
 from blinksim.bounds.certificates import Cut

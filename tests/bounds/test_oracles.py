@@ -11,8 +11,7 @@ import networkx as nx
 import pytest
 from all_cuts import best_cut
 from golden_machines import GB, a100, dgx1v
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from strategies import renamed, topologies
 
 from blinksim.bounds import bound

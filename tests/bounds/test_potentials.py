@@ -7,8 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from blinksim.bounds.time.delays import SECOND, delays
 from blinksim.bounds.time.priced import Potentials

@@ -7,8 +7,7 @@ from fractions import Fraction
 from itertools import permutations
 
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from strategies import renamed, topologies
 
 from blinksim.algorithms.registry import REGISTRY

@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 
 from blinksim.cli.main import run
-from blinksim.gpu.execution import gpu_devices, gpu_pairs
-from blinksim.gpu.execution.gpu_pairs import CopyRate
+from blinksim.gpu.execution import gpu_devices
+from blinksim.gpu.execution.gpu_devices import CopyRate
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEDULE = str(ROOT / "schedules" / "dgx1-v100-4-allreduce.json")
@@ -26,7 +26,7 @@ def test_pairs_are_printed_as_tables(capsys: pytest.CaptureFixture[str], monkeyp
     monkeypatch.setattr(gpu_devices, "measure_pairs", lambda: measured)
     pushes = [CopyRate("push", a, (1 - a,), 4, 6e-6 + a * 1e-6, 160e9 + a * 8e9, 0.01, ()) for a in (0, 1)]
     engine = CopyRate("copy engine", 0, (1,), 0, 5e-6, 390e9, 0.01, ())
-    monkeypatch.setattr(gpu_pairs, "measure_copies", lambda: [engine, *pushes])
+    monkeypatch.setattr(gpu_devices, "measure_copies", lambda: [engine, *pushes])
     assert run(["run", "--pairs"]) == 0
     text = capsys.readouterr().out
     lines = [line.split() for line in text.splitlines()]

@@ -7,8 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from hazards import hazards
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from registry_facts import needs_a_power_of_two
 
 from blinksim.algorithms.registry import REGISTRY

@@ -11,13 +11,12 @@ from pathlib import Path
 import fake_cupy
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from blinksim.cli.main import run
 from blinksim.errors import InputError, MissingError
-from blinksim.gpu.execution import gpu_pairs
-from blinksim.gpu.execution.gpu_pairs import COPIES, CopyRate, measure_copies
+from blinksim.gpu.execution import gpu_devices
+from blinksim.gpu.execution.gpu_devices import COPIES, CopyRate, measure_copies
 from blinksim.timing.measured_constants import fit_line
 
 needs_compiler = pytest.mark.skipif(fake_cupy.COMPILER is None, reason="no C++ compiler to build kernels.cu with")
@@ -74,7 +73,7 @@ def test_every_way_of_every_gpu_is_measured(fake: None) -> None:
 @pytest.mark.parametrize("way", COPIES)
 def test_the_right_bytes_arrive(fake: None, way: str) -> None:
     """GPU 0 sends (or, pulling and fanning in, receives) 5,000 floats; with several blocks no part is left out."""
-    bench = gpu_pairs._Bench(None, 40_000)
+    bench = gpu_devices._Bench(None, 40_000)
 
     def view(gpu: int, which: int) -> np.ndarray:
         memory = bench.buffers[gpu][which]

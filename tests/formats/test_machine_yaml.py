@@ -10,8 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from strategies import mutations, seconds, topologies, yaml_texts
 
 from blinksim import data_files
@@ -19,7 +18,7 @@ from blinksim.errors import BlinksimError, FileError, InputError
 from blinksim.formats import machine_yaml
 from blinksim.formats.rate_tables import LinkClass
 from blinksim.textio import name_ranges
-from blinksim.timing import execution_section
+from blinksim.timing.measured_constants import SECTION_KEYS
 from blinksim.topology.fabric import SHAPES, Fabric, Level
 from blinksim.topology.graph import Device, Link, Topology
 
@@ -142,7 +141,7 @@ def test_the_page_about_machine_files_is_right() -> None:
         "Links": set(machine_yaml.LINK_KEYS),
         "Fabric": set(machine_yaml.FABRIC_KEYS),
         "Levels": set(machine_yaml.LEVEL_KEYS),
-        "Execution": set(execution_section.KEYS),
+        "Execution": set(SECTION_KEYS),
     }
 
 

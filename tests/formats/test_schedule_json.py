@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from small_schedules import forests, helped, ring_allreduce, star_broadcast, through_the_helper
 from strategies import mutations
 

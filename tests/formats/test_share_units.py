@@ -9,8 +9,7 @@ from fractions import Fraction
 from math import inf
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from small_schedules import full, steps
 
 import blinksim as bs

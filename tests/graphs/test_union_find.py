@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import networkx as nx
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from blinksim.graphs.connectivity import UnionFind
 

@@ -18,11 +18,10 @@ import pytest
 
 import blinksim as bs
 from blinksim.errors import InputError
-from blinksim.gpu.jobs import gpu_backend
-from blinksim.gpu.jobs.calls import CALLED, Call
-from blinksim.gpu.jobs.gpu_backend import STATE_WORDS, GpuBackend, call_source, call_table
+from blinksim.gpu.jobs import backend as backends
+from blinksim.gpu.jobs.backend import STATE_WORDS, GpuBackend, call_source, call_table
 from blinksim.gpu.jobs.group import FolderStore, Group, GroupError, explain
-from blinksim.gpu.jobs.job_plan import JobPlan, Rule
+from blinksim.gpu.jobs.job_plan import CALLED, Call, JobPlan, Rule
 from blinksim.gpu.jobs.launches import NOTES_BYTES, Planner, Segment
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 
@@ -295,7 +294,7 @@ def test_groups_on_gpus_do_what_those_in_shared_memory_do(
         return found, message
 
     with fake_cupy.installed(monkeypatch, tmp_path, RANKS), ThreadPoolExecutor(RANKS) as threads:
-        monkeypatch.setattr(gpu_backend, "keeps_lines_whole", lambda cupy, gpus: True)
+        monkeypatch.setattr(backends, "keeps_lines_whole", lambda cupy, gpus: True)
         answers = list(threads.map(work, range(RANKS)))
     part = 5000
     sums = np.arange(part * RANKS, dtype=np.float32) * RANKS + sum(range(RANKS))
@@ -314,21 +313,21 @@ def test_launches_of_two_groups_fit_together(monkeypatch: pytest.MonkeyPatch, tm
     most_threads = 65536 // 128
     for processors in (20, 108, 132, 160):
         with fake_cupy.installed(monkeypatch, tmp_path, 2, blocks=processors):
-            monkeypatch.setattr(gpu_backend, "keeps_lines_whole", lambda cupy, gpus: True)
+            monkeypatch.setattr(backends, "keeps_lines_whole", lambda cupy, gpus: True)
             for asked in (None, 8, 10_000):
                 backend = GpuBackend(1, blocks=asked)
                 launches = Planner(JobPlan.for_switch(2), 0, Segment(), backend.blocks)
                 for count in (1000, 1 << 20, 1 << 26):
                     program = launches.launches(Call("allreduce", count, FLOAT))[0].program
                     grid = len(program.queues_of(0)) * program.slices
-                    room = processors * (most_threads // gpu_backend.threads_of(program, grid, backend.blocks))
+                    room = processors * (most_threads // backends.threads_of(program, grid, backend.blocks))
                     assert grid * (1 if asked == 10_000 else 2) <= room
 
 
 def test_streams_follow_each_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What a caller has queued runs before the calls behind it, and those before what waits for their mark."""
     with fake_cupy.installed(monkeypatch, tmp_path, 2) as cupy:
-        monkeypatch.setattr(gpu_backend, "keeps_lines_whole", lambda cupy, gpus: True)
+        monkeypatch.setattr(backends, "keeps_lines_whole", lambda cupy, gpus: True)
         backend, caller, later = GpuBackend(1), cupy.cuda.Stream(), cupy.cuda.Stream()
         order: list[str] = []
 
@@ -350,7 +349,7 @@ def test_streams_follow_each_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_turns_on_several_streams_follow_each_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """But what a graph has captured runs when the graph does, and holds nothing back."""
     with fake_cupy.installed(monkeypatch, tmp_path, 2) as cupy:
-        monkeypatch.setattr(gpu_backend, "keeps_lines_whole", lambda cupy, gpus: True)
+        monkeypatch.setattr(backends, "keeps_lines_whole", lambda cupy, gpus: True)
         waits: list[tuple[str, str]] = []
         backend = GpuBackend(1)
         streams = {"own": backend.stream, "a": cupy.cuda.Stream(), "b": cupy.cuda.Stream()}

@@ -7,15 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import blinksim as bs
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.errors import InputError
 from blinksim.formats.schedule_json import write_schedule
-from blinksim.gpu.jobs.calls import CALLED, Call, signature_of
-from blinksim.gpu.jobs.job_plan import JobPlan, Rule
+from blinksim.gpu.jobs.job_plan import CALLED, Call, JobPlan, Rule, signature_of
 from blinksim.gpu.jobs.launches import Planner, Segment, without_unread
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES

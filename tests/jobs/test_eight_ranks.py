@@ -10,9 +10,8 @@ import pytest
 from ranks import run_ranks, small_group
 from test_group import data, expected, run_call
 
-from blinksim.gpu.jobs.calls import CALLED, Call
-from blinksim.gpu.jobs.gpu_backend import BLOCKS, call_source, call_table
-from blinksim.gpu.jobs.job_plan import JobPlan, Rule
+from blinksim.gpu.jobs.backend import BLOCKS, call_source, call_table
+from blinksim.gpu.jobs.job_plan import CALLED, Call, JobPlan, Rule
 from blinksim.gpu.jobs.launches import Planner, Segment
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 

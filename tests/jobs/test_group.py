@@ -14,9 +14,8 @@ from ranks import DEAD, SEGMENT, run_ranks, small_group
 
 import blinksim as bs
 from blinksim.gpu.jobs.backend import SharedMemoryBackend
-from blinksim.gpu.jobs.calls import CALLED, Call
 from blinksim.gpu.jobs.group import FolderStore, Group, GroupError
-from blinksim.gpu.jobs.job_plan import JobPlan, Rule
+from blinksim.gpu.jobs.job_plan import CALLED, Call, JobPlan, Rule
 from blinksim.gpu.jobs.launches import Segment
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, REDUCTIONS, fold
 

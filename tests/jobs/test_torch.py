@@ -130,7 +130,7 @@ def test_settings_come_from_the_environment() -> None:
 def test_memory_is_kept_until_a_stream_waits_for_the_call() -> None:
     import torch
 
-    from blinksim.gpu.torch import works
+    from blinksim.gpu.torch import process_group
 
     told: list[str] = []
     events: list[str] = []
@@ -152,12 +152,12 @@ def test_memory_is_kept_until_a_stream_waits_for_the_call() -> None:
             events.append(event)
 
     def queued() -> Any:
-        return works.QueuedOn(Backend(), "ours", [Tensor()])  # type: ignore[arg-type, list-item, unused-ignore]
+        return process_group.QueuedOn(Backend(), "ours", [Tensor()])  # type: ignore[arg-type, list-item, unused-ignore]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(works, "current_stream", lambda gpu: 7)
-        handle = works.GroupWork([torch.ones(1)], queued(), lambda: None)
-        assert isinstance(handle.queued, works.QueuedOn)
+        patch.setattr(process_group, "current_stream", lambda gpu: 7)
+        handle = process_group.GroupWork([torch.ones(1)], queued(), lambda: None)
+        assert isinstance(handle.queued, process_group.QueuedOn)
         assert len(handle.queued.tensors) == 1
         handle.wait()
         assert len(handle.queued.tensors) == 0
@@ -168,8 +168,8 @@ def test_memory_is_kept_until_a_stream_waits_for_the_call() -> None:
         assert events == ["event"]
         # One on the stream 7 itself, which need not wait, and one on another.
         for stream in (7, 8):
-            ran = works.RanOn(Backend(), stream)  # type: ignore[arg-type, unused-ignore]
-            works.GroupWork([torch.ones(1)], ran, lambda: None).wait()
+            ran = process_group.RanOn(Backend(), stream)  # type: ignore[arg-type, unused-ignore]
+            process_group.GroupWork([torch.ones(1)], ran, lambda: None).wait()
         assert told == ["7 waits for event", "7 waits for event on 8"]
         told.pop()
         # A call that nobody waits for.

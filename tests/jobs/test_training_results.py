@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from blinksim.gpu.jobs.calls import CALLED, Call
-from blinksim.gpu.jobs.job_plan import JobPlan
+from blinksim.gpu.jobs.job_plan import CALLED, Call, JobPlan
 from blinksim.gpu.programs.dtypes import element_type
 from blinksim.units import parse_size
 from validate.recipes.job_scan import rules_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from fractions import Fraction
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from blinksim.nccl.families import FAMILIES, PATH_TYPES, PORTABLE_PATH_TYPES, RING, TREE, file_path_types
 from blinksim.nccl.files.graph_file import Graph, GraphFile, graphs_of, read_text, to_text

@@ -7,8 +7,7 @@ import io
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from blinksim.errors import InputError
 from blinksim.nccl.files.graph_rules import Communicator, Judgement, broken_ring, judge

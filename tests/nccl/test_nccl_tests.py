@@ -8,8 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from nccl_tests_logs import Point, as_json, text
 
 from blinksim.collective import COLLECTIVES, busbw_factor

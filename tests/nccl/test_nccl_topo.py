@@ -11,8 +11,7 @@ from pathlib import Path
 
 import networkx as nx
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from blinksim.answers.bound import bound
 from blinksim.errors import BlinksimError, FileError, InputError

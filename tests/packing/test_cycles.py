@@ -7,8 +7,7 @@ from itertools import pairwise
 
 import networkx as nx
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 import blinksim as bs
 from blinksim.packing.hamiltonian import disjoint_cycles

@@ -10,8 +10,7 @@ from itertools import combinations, pairwise
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from blinksim.bounds.cuts import strength
 from blinksim.errors import InfeasibleError

@@ -8,8 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from strategies import NicCluster, clusters_with_nics, nic_clusters, split_lanes, topologies
 
 from blinksim.algorithms.registry import REGISTRY, candidates

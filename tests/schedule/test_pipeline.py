@@ -11,8 +11,7 @@ from itertools import groupby
 import independent_check
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from small_schedules import forests, full, helped, ring_allreduce, star_broadcast, steps, through_the_helper, whole
 
 from blinksim.errors import InputError

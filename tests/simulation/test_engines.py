@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from plain_events import plain_fifo
 from small_schedules import exchanges, forests, full
 from timed_patterns import RATE, gpus, link, machine, one_ring

@@ -10,8 +10,7 @@ from fractions import Fraction
 from typing import get_args
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from small_schedules import exchanges, forests, helped, recursive_doubling, ring_allreduce, through_the_helper
 
 import blinksim as bs

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from small_schedules import exchanges, forests, full
 from strategies import renamed
 from timed_patterns import RATE, gpus, link, machine, one_ring

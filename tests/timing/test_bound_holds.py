@@ -7,8 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 import blinksim as bs
 from blinksim.bounds.bound_result import EVERY_LINK, REDUCING_SWITCHES

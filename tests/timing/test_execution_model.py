@@ -9,8 +9,7 @@ from h200_rates import H200
 
 import blinksim as bs
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.timing.auto_model import Auto
-from blinksim.timing.execution_model import Executed
+from blinksim.timing.execution_model import Auto, Executed
 from blinksim.timing.measured_constants import FitError, uncovered
 
 MACHINE = replace(bs.load("hgx-h200", rates="measured"), execution=H200)

@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from strategies import seconds
 
 from blinksim import machines
@@ -16,7 +15,6 @@ from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import RateTable
 from blinksim.textio import yaml_nodes
 from blinksim.textio.yaml_nodes import dump
-from blinksim.timing import execution_section
 from blinksim.timing.measured_constants import (
     ExecutionRates,
     FitError,
@@ -27,6 +25,8 @@ from blinksim.timing.measured_constants import (
     Origin,
     PacketRates,
     PortRates,
+    read_section,
+    write_section,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,12 +72,12 @@ ours = st.builds(
 
 @given(st.none() | ours, st.none() | nccl)
 def test_what_is_written_reads_back_equal(ours: ExecutionRates | None, nccl: NcclRates | None) -> None:
-    text = dump({"execution": execution_section.write(ours, nccl)})
+    text = dump({"execution": write_section(ours, nccl)})
     if ours is None and nccl is None:
         assert text == "execution: {}\n"
         return
     (entry,) = yaml_nodes.load("rates.yaml", text, "rates file").mapping(("execution",), example="").values()
-    assert execution_section.read(entry) == (ours, nccl)
+    assert read_section(entry) == (ours, nccl)
 
 
 @pytest.mark.parametrize(

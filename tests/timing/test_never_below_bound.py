@@ -8,8 +8,7 @@ from functools import cache
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from strategies import topologies
 
 from blinksim import machines

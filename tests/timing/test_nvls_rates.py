@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from statistics import median
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from blinksim.machines import load
 from blinksim.timing.measured.public_tables import Cell, cells

@@ -16,7 +16,7 @@ from blinksim.collective import COLLECTIVES, ROOTED, Collective
 from blinksim.errors import BlinksimError
 from blinksim.schedule import step_loads
 from blinksim.schedule.step_loads import Outline
-from blinksim.timing import candidates
+from blinksim.timing import contest
 from blinksim.timing.alpha_beta import cost
 from blinksim.timing.lower_bounds import least_of_messages, least_of_outline, least_of_steps, least_of_tree
 from blinksim.topology.graph import Topology
@@ -90,8 +90,8 @@ def test_no_steps_of_clusters_take_less(machine: str, nodes: int) -> None:
 @pytest.fixture
 def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Algorithms tell outlines of any number of sends, and lose by them on any number of ranks."""
-    monkeypatch.setattr(candidates, "_MOST_TIMED", 1)
-    monkeypatch.setattr(candidates, "_SOLVED", {})
+    monkeypatch.setattr(contest, "_MOST_TIMED", 1)
+    monkeypatch.setattr(contest, "_SOLVED", {})
     monkeypatch.setattr(step_loads, "_MANY_SENDS", 0)
 
 

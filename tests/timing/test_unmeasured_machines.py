@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from blinksim.answers.measurements.calibrate_gpus import derived
+from blinksim.answers.measurements.execution_fit import derived
 from blinksim.cli.main import run
 from blinksim.machines import load
 from blinksim.nccl.tuner.prediction import Prediction, predict

@@ -12,8 +12,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from machines_for_tests import GOLDEN, dgx1, with_pcie
 from strategies import topologies
 

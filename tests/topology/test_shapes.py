@@ -9,8 +9,7 @@ from typing import Any
 
 import networkx as nx
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from strategies import mutations
 
 from blinksim.errors import BlinksimError, InputError

@@ -11,8 +11,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from machines_for_tests import dgx1
 from networkx.algorithms.isomorphism import DiGraphMatcher
 from strategies import renamed, topologies

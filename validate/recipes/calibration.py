@@ -35,8 +35,7 @@ from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.papers.together import Job, together
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import REDUCE, Schedule
-from blinksim.timing.simulator import pieces_of as pieces_of_chunks
-from blinksim.timing.simulator import simulate
+from blinksim.timing.simulator import pieces_of as pieces_of_chunks, simulate
 from validate.recipes.arguments import arguments, script
 from validate.recipes.lane import Lane, fit_lane
 from validate.recipes.program_time import program_time

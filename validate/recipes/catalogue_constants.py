@@ -16,8 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from blinksim import machines
-from blinksim.answers.measurements.calibrate_gpus import derived
-from blinksim.answers.measurements.execution_fit import CONSTANTS, MIB, Case, fit_execution, processes
+from blinksim.answers.measurements.execution_fit import CONSTANTS, MIB, Case, derived, fit_execution, processes
 from blinksim.timing.measured_constants import ExecutionRates
 from validate.recipes.arguments import arguments, script
 from validate.recipes.execution_times import points

@@ -16,8 +16,7 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from blinksim.answers.measurements.calibrate_gpus import calibrate_gpus
-from blinksim.answers.measurements.execution_fit import Case, Question, predict, processes
+from blinksim.answers.measurements.execution_fit import Case, Question, calibrate_gpus, predict, processes
 from blinksim.formats import rate_tables
 from blinksim.gpu.execution.gpu_clock import GpuClock
 from blinksim.gpu.execution.run import execute

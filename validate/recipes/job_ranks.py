@@ -16,10 +16,9 @@ import time
 from typing import Any
 
 from blinksim.gpu.execution.gpu_devices import require_cupy
-from blinksim.gpu.jobs.calls import CALLED, Call
-from blinksim.gpu.jobs.gpu_backend import GpuBackend
+from blinksim.gpu.jobs.backend import GpuBackend
 from blinksim.gpu.jobs.group import FolderStore, Group
-from blinksim.gpu.jobs.job_plan import JobPlan
+from blinksim.gpu.jobs.job_plan import CALLED, Call, JobPlan
 from blinksim.gpu.programs.dtypes import element_type
 from validate.recipes.arguments import arguments, script
 from validate.recipes.notes import Notebook, provenance

@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 
 from blinksim.plots.style import COLOURS, MARKERS
 from validate.recipes.figures import MIB, SIMULATED, Row, error, full_speed, large_rows, load, size_text
-from validate.recipes.time_figures import apart
-from validate.recipes.time_figures import error as time_error
+from validate.recipes.time_figures import apart, error as time_error
 
 # The result with the predicted times of programs.
 TIMES = "times-predicted"

@@ -20,14 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from blinksim import machines
-from blinksim.answers.logs.nccl_fit import fit_nccl
+from blinksim.answers.logs.calibrate import fit_nccl
 from blinksim.answers.logs.series import Sample, Series
 from blinksim.answers.measurements.execution_fit import Case, Map, fit_execution, processes
 from blinksim.collective import Collective
 from blinksim.gpu.program_time.simulate_blocks import run_time
 from blinksim.nccl.tuner.prediction import Prediction, predict
-from blinksim.timing import execution_section
-from blinksim.timing.measured_constants import ExecutionRates, NcclRates
+from blinksim.timing.measured_constants import ExecutionRates, NcclRates, write_section
 from validate.recipes import few_points
 from validate.recipes.arguments import arguments, script
 from validate.recipes.execution_times import Point, odd_sizes, points
@@ -150,7 +149,7 @@ def predictions(results: Path) -> dict[str, Any]:
 
 def constants_of(ours: ExecutionRates, nccl: NcclRates) -> dict[str, Any]:
     """The constants that the predictions depend on, as a machine file has them: all but those of NVLS."""
-    return execution_section.write(ours, replace(nccl, nvls=None))
+    return write_section(ours, replace(nccl, nvls=None))
 
 
 def write(content: dict[str, Any], path: Path) -> None:

@@ -5,8 +5,7 @@ PYTHONPATH=. python3 validate/recipes/ways.py --gpus 4 --out results
 
 from __future__ import annotations
 
-from blinksim.gpu.execution.gpu_devices import measure_pairs
-from blinksim.gpu.execution.gpu_pairs import measure_copies
+from blinksim.gpu.execution.gpu_devices import measure_copies, measure_pairs
 from validate.recipes.arguments import arguments, script
 from validate.recipes.notes import Notebook, provenance
 

@@ -20,8 +20,7 @@ from blinksim.graphs.network import Network
 from blinksim.graphs.programs import Commodity, SharedCapacity
 from blinksim.packing.flow_paths import PathShare, flow_images, route_flows
 from blinksim.packing.forest import regular_group
-from blinksim.packing.hosts import read_hosts
-from blinksim.packing.hosts import straight as straight_trees
+from blinksim.packing.hosts import read_hosts, straight as straight_trees
 from blinksim.schedule.loads import resources
 from blinksim.schedule.model import COPY
 from blinksim.schedule.tree import Edge, Route

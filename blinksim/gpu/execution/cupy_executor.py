@@ -36,8 +36,8 @@ _NO_MEMORY = 2
 class Kernels:
     """The compiled kernel of one element type and reduction, loaded on each of some GPUs.
 
-    threads: of a block. blocks: how many of these run at once for every device of the program. Raises `InputError` for
-    a number of threads that the kernel does not support.
+    threads: of a block. blocks: how many of these run at once for every device of the program. Raises
+    `InputError` for a number of threads that the kernel does not support.
     """
 
     def __init__(self, program: Program, op: str, gpus: Sequence[int], threads: int = gpu_devices.THREADS) -> None:
@@ -59,8 +59,9 @@ class Kernels:
 class Runner:
     """A program with its memory on the GPUs: `load`, any number of `launch`es, `synchronize`, `compare`.
 
-    program: already fitted (`blinksim.gpu.programs.fit`). gpus: from `map_devices`. timeout_s: how long a kernel waits
-    for another before it gives up. lane_rate: bytes/s that a block in charge of a wire moves at most.
+    program: already fitted (`blinksim.gpu.programs.fit`). gpus: from `map_devices`. timeout_s: how long a
+    kernel waits for another before it gives up. lane_rate: bytes/s that a block in charge of a wire moves at
+    most.
     """
 
     def __init__(
@@ -254,7 +255,8 @@ def protocol_for(
 ) -> str:
     """The protocol `wanted`; without one, the protocol expected to be quicker, if the links allow it.
 
-    Raises `InfeasibleError` if packets are wanted over links that may split them, `MissingError` without CuPy or GPUs.
+    Raises `InfeasibleError` if packets are wanted over links that may split them, `MissingError` without CuPy
+    or GPUs.
     """
     cupy = gpu_devices.require_cupy()
     topology = schedule.topology

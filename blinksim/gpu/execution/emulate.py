@@ -51,9 +51,9 @@ def lane_links(topology: Topology) -> tuple[Topology, list[list[int]]]:
 def lanes_apart(schedule: Schedule, least: int = 1) -> Schedule:
     """The same collective over the same paths, every send on one lane.
 
-    Chunks are cut into equal parts, as many as the lanes of every link on their way can share evenly, and, where that
-    takes at most 96 chunks, all to the same share. least: cut on until there are about this many. The result is in
-    forest form: dependencies are kept, common steps are not. It carries no bound. Raises
+    Chunks are cut into equal parts, as many as the lanes of every link on their way can share evenly, and,
+    where that takes at most 96 chunks, all to the same share. least: cut on until there are about this many.
+    The result is in forest form: dependencies are kept, common steps are not. It carries no bound. Raises
     `InfeasibleError` for sends that cross several links.
     """
     if schedule.sends and int(np.diff(schedule.route_start)[schedule.route].max()) > 1:
@@ -142,12 +142,12 @@ def emulate(
 ) -> tuple[Program, Schedule]:
     """A program that has `blocks` thread blocks for every lane of every link, and the schedule that it follows.
 
-    schedule: any that sends over single links. count: elements of the vector. piece_bytes: what a wire sends at once,
-    at most. in_place, staged: as for `blinksim.gpu.programs.compile.compile_schedule`. most_blocks: of a GPU, those
-    that compute included. The schedule returned has a link for every lane
-    (`blinksim.gpu.execution.emulate.lanes_apart`); queues of the program that stand for a wire are called like its
-    link. Raises `InfeasibleError` for sends over several links and for too few blocks, and `InputError` for too many
-    sends on one lane.
+    schedule: any that sends over single links. count: elements of the vector. piece_bytes: what a wire sends
+    at once, at most. in_place, staged: as for `blinksim.gpu.programs.compile.compile_schedule`. most_blocks:
+    of a GPU, those that compute included. The schedule returned has a link for every lane
+    (`blinksim.gpu.execution.emulate.lanes_apart`); queues of the program that stand for a wire are called
+    like its link. Raises `InfeasibleError` for sends over several links and for too few blocks, and
+    `InputError` for too many sends on one lane.
     """
     if blocks < 1:
         raise InputError("a lane needs at least one thread block")

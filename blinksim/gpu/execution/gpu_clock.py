@@ -107,11 +107,12 @@ _LONG, _FEW = 2**27, 6
 class ChoiceClock(_Clock):
     """The first GPUs of this machine, on which NCCL runs what it is told to.
 
-    The plugin is built into a folder of its own and put in force through the environment, which NCCL reads when the
-    first communicator of the process is made; every choice gets communicators that read its own file of rules.
+    The plugin is built into a folder of its own and put in force through the environment, which NCCL reads
+    when the first communicator of the process is made; every choice gets communicators that read its own file
+    of rules.
 
-    gpus: how many; default, all. least_channels: NCCL_MIN_NCHANNELS. nvls: False sets NCCL_NVLS_ENABLE=0. Raises
-    `MissingError` without CuPy, NCCL, two GPUs or a C compiler.
+    gpus: how many; default, all. least_channels: NCCL_MIN_NCHANNELS. nvls: False sets NCCL_NVLS_ENABLE=0.
+    Raises `MissingError` without CuPy, NCCL, two GPUs or a C compiler.
     """
 
     def __init__(self, gpus: int | None = None, *, least_channels: int | None = None, nvls: bool = True) -> None:

@@ -60,9 +60,9 @@ def allocate(program: Program) -> list[list[Array]]:
 def interpret(program: Program, inputs: Sequence[Array], op: str = "sum", seed: int | None = None) -> list[Array]:
     """What the program leaves in the output of each rank.
 
-    inputs: for each rank its data in storage form. op: one of `REDUCTIONS`. seed: None lets every block go on for as
-    long as it can; a number switches to a random block after every piece. Raises `ExecutionError` if the program gets
-    stuck.
+    inputs: for each rank its data in storage form. op: one of `REDUCTIONS`. seed: None lets every block go on
+    for as long as it can; a number switches to a random block after every piece. Raises `ExecutionError` if
+    the program gets stuck.
     """
     memory = allocate(program)
     for rank, (buffer, offset, size) in enumerate(program.layout.input_place):

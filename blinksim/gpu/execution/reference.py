@@ -139,8 +139,8 @@ class Reference:
     def compare(self, rank: int, output: Any, xp: Any = np) -> tuple[int, float]:
         """(number of wrong elements, largest error of the others and them) of a rank's output.
 
-        output: its elements in storage form, an array of `xp` (NumPy or CuPy). The error is absolute; it is infinite
-        where a floating result is not a number.
+        output: its elements in storage form, an array of `xp` (NumPy or CuPy). The error is absolute; it is
+        infinite where a floating result is not a number.
         """
         wrong, worst, at = 0, 0.0, 0
         exact: Any = None

@@ -39,10 +39,10 @@ def pack(
 ) -> list[Longs]:
     """The table of each device, as int64.
 
-    buffers (device, buffer): addresses of the INPUT, OUTPUT, SCRATCH and INBOX buffers. flags: addresses of each
-    device's flags, 8 bytes for every flag and slice, the slices of a flag side by side. heralds: addresses of one
-    8-byte word per device. pace: cycles for a KiB on wires. Addresses in an inbox have a bit set that no address has;
-    flags that packets carry are left out.
+    buffers (device, buffer): addresses of the INPUT, OUTPUT, SCRATCH and INBOX buffers. flags: addresses of
+    each device's flags, 8 bytes for every flag and slice, the slices of a flag side by side. heralds:
+    addresses of one 8-byte word per device. pace: cycles for a KiB on wires. Addresses in an inbox have a bit
+    set that no address has; flags that packets carry are left out.
     """
     base = np.array(buffers, dtype=np.int64).reshape(-1, 4)
     flag_base = np.array(flags, dtype=np.int64)

@@ -143,7 +143,8 @@ class RunOptions:
 class Task:
     """A schedule for a vector of `size_bytes`, rounded down to whole elements, and how to run it.
 
-    Raises `InputError` for an unknown reduction, for a size below one element, and for options that exclude each other.
+    Raises `InputError` for an unknown reduction, for a size below one element, and for options that exclude
+    each other.
     """
 
     schedule: Schedule

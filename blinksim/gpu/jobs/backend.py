@@ -1,16 +1,29 @@
-"""Backends that move the data of a group: the interface, and one without GPUs, by shared memory and NumPy.
+"""Backends that move the data of a group: the interface, one on GPUs, and one without, by shared memory and NumPy.
 
 Without GPUs the segments are files in shared memory, and NumPy interprets the programs. It relies on one
 process seeing another's stores in order: guaranteed on x86, and elsewhere by the work that the interpreter
 does between two stores.
+
+On GPUs it is one process each, peer memory mapped by CUDA IPC, launches on a stream. The table of a rank for
+calls.cu is that of `blinksim.gpu.execution.tables`, with a tail behind its queues. Addresses that only a
+launch knows are marked: those in the caller's input and output, and those of flags, which have two halves.
+The tail has the bytes of half the flags, a bit for every rank that sends to this one, the address of the
+alarm (a word in host memory that says that a launch has failed), what is written to the output (parts, bytes
+of each, bytes from one to the next), the rounds, the bytes from one to the next, the number of gates and the
+addresses of every rank's notes. In a launch of several rounds the gates follow: the words here in which the
+blocks of all queues of all ranks announce a round, and for each queue the words in which it does. Both are
+those of slice 0.
 """
 
 from __future__ import annotations
 
+import base64
+import ctypes
 import os
 import tempfile
 import time
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,11 +31,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.errors import MissingError
+from blinksim.errors import InfeasibleError, InputError, MissingError
+from blinksim.gpu.execution.gpu_devices import THREADS, keeps_lines_whole, load_kernel, require_cupy
 from blinksim.gpu.execution.numpy_executor import move
+from blinksim.gpu.execution.tables import CACHE_WORDS, HEAD_WORDS, STRIDE, kernel_source, pack
 from blinksim.gpu.jobs.launches import FIRST_HERALD, GAVE_UP, MISMATCH, NOTES_BYTES, TOLD_SO, Launch, Segment
-from blinksim.gpu.programs.dtypes import POISON_BYTE, Array
-from blinksim.gpu.programs.program import INBOX, INPUT, OUTPUT, SCRATCH, Program, receivers
+from blinksim.gpu.programs.dtypes import POISON_BYTE, Array, ElementType
+from blinksim.gpu.programs.program import INBOX, INPUT, OUTPUT, READY, SCRATCH, Longs, Program, receivers
+from blinksim.textio import text_files
 from blinksim.units import format_size_about
 
 Words = npt.NDArray[np.uint64]
@@ -31,7 +47,8 @@ Words = npt.NDArray[np.uint64]
 class Backend(ABC):
     """Allocates and shares a rank's segment, and runs launches over the segments of all ranks.
 
-    name: for people. packets: True if the links of this rank keep packets whole. blocks: most blocks of a launch.
+    name: for people. packets: True if the links of this rank keep packets whole. blocks: most blocks of a
+    launch.
     """
 
     name: str
@@ -275,3 +292,294 @@ def _herald(rank: int, epoch: int) -> int:
 
 def _map(name: str) -> _Bytes:
     return np.asarray(np.memmap(name, dtype=np.uint8, mode="r+"))
+
+
+IN_INPUT, IN_OUTPUT, IN_FLAGS = 1 << 61, 1 << 60, 1 << 59
+# Words of the counters: launches done, blocks that have left, what the last launch was, rounds done.
+STATE_WORDS = 4
+_INBOX_BYTES = 8
+
+
+def call_table(launch: Launch, rank: int, segments: Sequence[int], own: tuple[int, int], segment: Segment) -> Longs:
+    """The table of a rank.
+
+    segments: where this rank sees every rank's segment. own: addresses of its scratch memory and its alarm.
+    Raises `InfeasibleError` if a queue is too long for the kernel.
+    """
+    program = launch.program
+    inbox, half = segment.inbox(program.packets)
+    scratch, alarm = own
+    buffers = [[IN_INPUT, IN_OUTPUT, scratch, at + inbox] for at in segments]
+    flags = [IN_FLAGS + at + segment.flags_at for at in segments]
+    ranks = len(segments)
+    table = pack(program, buffers, flags, [0] * ranks)[rank]
+    if table[STRIDE] > CACHE_WORDS:
+        raise InfeasibleError(f"{launch.says}: a queue has {table[STRIDE]} words, and the kernel holds {CACHE_WORDS}")
+    table[_INBOX_BYTES] = half
+    end = HEAD_WORDS + int(table[0] * table[STRIDE])
+    senders = sum(1 << device for device, targets in enumerate(receivers(program)) if rank in targets)
+    gates, posts = _announcements(launch, rank, segments, segment) if launch.rounds > 1 else ([], [])
+    tail = [
+        segment.flags,
+        senders,
+        alarm,
+        *launch.written,
+        launch.rounds,
+        launch.step,
+        len(gates),
+        *segments,
+        *gates,
+        *posts,
+    ]
+    return np.concatenate([table[:end], np.array(tail, dtype=np.int64)])
+
+
+def _announcements(launch: Launch, rank: int, segments: Sequence[int], segment: Segment) -> tuple[list[int], list[int]]:
+    """Addresses of the words for slice 0 in which all queues announce rounds to this rank, and its queues to all."""
+    program = launch.program
+    queues = [len(program.queues_of(device)) for device in range(len(program.devices))]
+
+    def word(at: int, device: int, queue: int) -> int:
+        return at + segment.rounds_at + 8 * program.slices * (max(queues) * device + queue)
+
+    gates = [word(segments[rank], device, queue) for device, of in enumerate(queues) for queue in range(of)]
+    return gates, [word(at, rank, queue) for queue in range(queues[rank]) for at in segments]
+
+
+def call_source(kind: ElementType, op: str, packets: bool) -> str:
+    """The kernel ``run_call`` for an element type and a reduction."""
+    return (
+        "#define BLINKSIM_CALLS\n"
+        + kernel_source(kind, op, packets)
+        + text_files.read_text(Path(__file__).with_name("calls.cu"))
+    )
+
+
+# Blocks of a launch, at most. Many have half the threads: small blocks fill the links better than few large ones, and
+# those of two groups fit on an H200 together.
+BLOCKS = 128
+# Tables kept on the GPU, each some KiB.
+_MOST_TABLES = 1024
+# The address of CUDA's default stream, which is never destroyed.
+_DEFAULT = 0
+
+
+class GpuBackend(Backend):
+    """The GPU of this process.
+
+    gpu: its number in CUDA. stream: the address of a stream for launches, or 0 for a new one; they are queued
+    there, or as `go_on` says, and run one after another. `launch` takes addresses in the GPU's memory.
+    blocks: of a launch, at most; by default one for each processor, up to `BLOCKS`, which leaves room for
+    another group's. Raises `MissingError` without CuPy or a GPU.
+    """
+
+    def __init__(self, gpu: int, stream: int = 0, blocks: int | None = None) -> None:
+        self.cupy, self.gpu = require_cupy(), gpu
+        self.name = f"GPU {gpu}"
+        runtime = self.cupy.cuda.runtime
+        if not 0 <= gpu < runtime.getDeviceCount():
+            raise MissingError(f"there is no GPU {gpu}: this process sees {runtime.getDeviceCount()}, numbered from 0")
+        self.packets = keeps_lines_whole(self.cupy, range(runtime.getDeviceCount()))
+        with self.device() as device:
+            processors = int(device.attributes["MultiProcessorCount"])
+            self.blocks = min(BLOCKS, processors) if blocks is None else min(blocks, 2 * processors)
+            streams = self.cupy.cuda
+            self.stream = streams.ExternalStream(stream) if stream else streams.Stream(non_blocking=True)
+            self.watch = streams.Stream(non_blocking=True)
+            self.before, self.done = (streams.Event(block=False, disable_timing=True) for _ in range(2))
+        # Where launches are queued now, and whether the last one went into a graph.
+        self.own_stream = self.at = self.stream.ptr
+        self.in_graph = False
+        self.runtime, self.spare = runtime, list[Any]()
+        self.opened: list[int] = []
+        self.segments: list[int] = []
+        self.lent = 0
+        self.tables: OrderedDict[int, _Prepared] = OrderedDict()
+        self.captured: dict[int, _Prepared] = {}
+
+    def device(self) -> Any:
+        """This GPU as the current one."""
+        return self.cupy.cuda.Device(self.gpu)
+
+    def allocate(self, segment: Segment) -> str:
+        runtime, self.segment = self.cupy.cuda.runtime, segment
+        with self.device() as device:
+            try:
+                self.lent = runtime.malloc(segment.lent)
+                self.scratch = self.cupy.cuda.Memory(segment.scratch)
+            except (runtime.CUDARuntimeError, self.cupy.cuda.memory.OutOfMemoryError):
+                raise MissingError(
+                    f"GPU {self.gpu} has no memory left for the {format_size_about(segment.total)} of a group; take a "
+                    f"smaller buffer"
+                ) from None
+            runtime.memset(self.lent, 0, segment.packets_at)
+            runtime.memset(self.lent + segment.packets_at, POISON_BYTE, segment.lent - segment.packets_at)
+            self.state = self.cupy.zeros(STATE_WORDS, dtype=np.uint64)
+            # In this computer's memory, so that to look at it needs no call of CUDA.
+            self.alarm = np.frombuffer(self.cupy.cuda.alloc_pinned_memory(8), dtype=np.uint64, count=1)
+            self.alarm[0] = 0
+            self.own = self.scratch.ptr, self.alarm.ctypes.data
+            device.synchronize()
+            return base64.b64encode(runtime.ipcGetMemHandle(self.lent)).decode()
+
+    def connect(self, rank: int, handles: Sequence[str]) -> None:
+        runtime, self.rank = self.cupy.cuda.runtime, rank
+        self.who = rank, len(handles)
+        with self.device():
+            for other, handle in enumerate(handles):
+                if other == rank:
+                    self.segments.append(self.lent)
+                    continue
+                try:
+                    self.segments.append(runtime.ipcOpenMemHandle(base64.b64decode(handle)))
+                except runtime.CUDARuntimeError as error:
+                    raise MissingError(
+                        f"rank {rank} (GPU {self.gpu}) cannot map the memory of rank {other}: {error}; the processes "
+                        f"need one host, GPUs with peer access and a GPU of its own each"
+                    ) from None
+                self.opened.append(self.segments[-1])
+
+    def launch(self, launch: Launch, op: str, source: int, target: int, timeout_s: float) -> None:
+        if self.runtime.getDevice() != self.gpu:
+            with self.device():
+                self.launch(launch, op, source, target, timeout_s)
+        else:
+            at = self.at
+            given = source + launch.input_at, target + launch.output_at, int(timeout_s * 1e9)
+            self.prepared(launch, op).launch(*given, at)
+            if at not in (self.own_stream, _DEFAULT):
+                self.runtime.eventRecord(self.done.ptr, at)
+
+    def follow(self, stream: int) -> None:
+        """Lets what is launched from now on wait for what another stream, given by its address, has queued by now."""
+        # An event that is recorded anew holds back only those who wait for it from now on.
+        self.runtime.eventRecord(self.before.ptr, stream)
+        self.runtime.streamWaitEvent(self.own_stream, self.before.ptr)
+        if self.at == stream:
+            self.at = self.own_stream  # which has just been told to wait for all that is there
+        else:
+            self.go_on(self.own_stream)
+
+    def go_on(self, stream: int) -> None:
+        """Queues what is launched from now on on a stream, given by its address, behind what was launched before.
+
+        Streams cost events, a microsecond of every short call. What is in a graph runs when the graph does:
+        its caller sees to the order.
+        """
+        if stream == self.at:
+            return
+        runtime, last = self.runtime, self.at
+        captured = self._captured(stream)
+        if captured == self.in_graph and (not captured or self._captured(last)):
+            # Other streams may be gone by now: they were marked behind each launch.
+            if last in (self.own_stream, _DEFAULT):
+                runtime.eventRecord(self.done.ptr, last)
+            runtime.streamWaitEvent(stream, self.done.ptr)
+        self.at = stream
+
+    def _captured(self, stream: int) -> bool:
+        return bool(self.runtime.streamIsCapturing(stream))
+
+    def mark(self, stream: int | None = None) -> Any:
+        """An event that stands for the end of everything queued on a stream so far; default, that of launches."""
+        if self.runtime.getDevice() != self.gpu:
+            with self.device():
+                return self.mark(stream)
+        event = self.spare.pop() if self.spare else self.cupy.cuda.Event(block=False, disable_timing=True)
+        self.runtime.eventRecord(event.ptr, self.own_stream if stream is None else stream)
+        return event
+
+    def take_back(self, event: Any) -> None:
+        """An event of `mark` that nobody asks any more; to make one costs more than to mark anew."""
+        self.spare.append(event)
+
+    def precede(self, event: Any, stream: int) -> None:
+        """Lets another stream, given by its address, wait for an event of `mark`."""
+        self.runtime.streamWaitEvent(stream, event.ptr)
+
+    def prepared(self, launch: Launch, op: str) -> _Prepared:
+        """A launch's table on the GPU, and the kernel that runs it; both are made once.
+
+        Raises `InputError` if they would have to be made while the stream is captured.
+        """
+        key, capturing = id(launch), self._captured(self.at)
+        self.in_graph = capturing
+        entry = self.tables.get(key)
+        if entry is None:
+            if capturing:
+                raise InputError(f"run {launch.says} once before you capture it in a CUDA graph")
+            if len(self.tables) >= _MOST_TABLES:
+                self.finish()  # its memory may be in use
+                self.tables.popitem(last=False)
+            words = call_table(launch, self.rank, self.segments, self.own, self.segment)
+            kernel = load_kernel(self.gpu, call_source(launch.program.kind, op, launch.program.packets), "run_call")
+            entry = self.tables[key] = _Prepared(self, launch, words, kernel)
+        self.tables.move_to_end(key)
+        if capturing:
+            # A graph may be replayed at any time.
+            self.captured[key] = entry
+        return entry
+
+    def notes(self) -> Words:
+        runtime, notes = self.cupy.cuda.runtime, np.empty(NOTES_BYTES // 8, dtype=np.uint64)
+        with self.device():
+            runtime.memcpyAsync(notes.ctypes.data, self.lent, NOTES_BYTES, runtime.memcpyDeviceToHost, self.watch.ptr)
+            self.watch.synchronize()
+        return notes
+
+    def alarmed(self) -> bool:
+        return bool(self.alarm[0])
+
+    def finish(self) -> None:
+        with self.device() as device:
+            device.synchronize()  # launches may be on several streams
+
+    def disconnect(self) -> None:
+        with self.device():
+            for at in self.opened:
+                self.cupy.cuda.runtime.ipcCloseMemHandle(at)
+        self.opened, self.segments = [], []
+        self.tables.clear()
+        self.captured.clear()
+
+    def free(self) -> None:
+        with self.device():
+            self.cupy.cuda.runtime.free(self.lent)
+
+
+# Places of what a launch is given anew, among the arguments of run_call.
+_INPUT, _OUTPUT, _TIMEOUT = 7, 8, 10
+
+
+def threads_of(program: Program, grid: int, blocks: int) -> int:
+    """The threads of each block of a launch of `grid` blocks, of which there may be `blocks`."""
+    # The rate of a wire is that of a whole block.
+    few = (2 if program.packets else 4) * grid <= blocks
+    return THREADS if program.order == READY or few else THREADS // 2
+
+
+class _Prepared:
+    """What a launch needs: its table on the GPU, and the arguments of the kernel in this computer's memory.
+
+    CuPy would check and convert eleven arguments anew each time, so the driver's own call is used.
+    """
+
+    def __init__(self, backend: GpuBackend, launch: Launch, words: Longs, kernel: Any) -> None:
+        cupy = backend.cupy
+        self.what, self.kernel, self.launcher = launch, kernel, cupy.cuda.driver.launchKernel
+        self.words = cupy.asarray(words)
+        cupy.cuda.get_current_stream().synchronize()  # it is read on another stream
+        own = backend.state.data.ptr, backend.lent
+        given = (self.words.data.ptr, words[0], words[STRIDE], *backend.who, *own, 0, 0, launch.signature, 0)
+        self.arguments = (ctypes.c_uint64 * len(given))(*map(int, given))
+        first = ctypes.addressof(self.arguments)
+        self.places = (ctypes.c_void_p * len(given))(*range(first, first + 8 * len(given), 8))
+        self.at, self.function = ctypes.addressof(self.places), kernel.kernel.ptr
+        self.grid = max(1, int(words[0] * words[1]))
+        self.threads = threads_of(launch.program, self.grid, backend.blocks)
+
+    def launch(self, source: int, target: int, timeout_ns: int, stream: int) -> None:
+        """Queues the kernel on a stream, on the current GPU; the driver copies the arguments before it returns."""
+        arguments = self.arguments
+        arguments[_INPUT], arguments[_OUTPUT], arguments[_TIMEOUT] = source, target, timeout_ns
+        self.launcher(self.function, self.grid, 1, 1, self.threads, 1, 1, 0, stream, self.at, 0)

@@ -21,8 +21,7 @@ from urllib.parse import quote
 from blinksim._version import __version__
 from blinksim.errors import BlinksimError, InputError
 from blinksim.gpu.jobs.backend import Backend, Words
-from blinksim.gpu.jobs.calls import Call
-from blinksim.gpu.jobs.job_plan import JobPlan
+from blinksim.gpu.jobs.job_plan import Call, JobPlan
 from blinksim.gpu.jobs.launches import FIRST_HERALD, GAVE_UP, MISMATCH, MOST_RANKS, Launch, Planner, Segment
 from blinksim.textio import text_files
 from blinksim.textio.strict_json import parse
@@ -232,7 +231,7 @@ class Group:
     >>> import tempfile
     >>> from concurrent.futures import ThreadPoolExecutor
     >>> import numpy as np
-    >>> from blinksim.gpu.jobs.calls import Call
+    >>> from blinksim.gpu.jobs.job_plan import Call
     >>> from blinksim.gpu.jobs.group import Group
     >>> from blinksim.gpu.jobs.job_plan import JobPlan
     >>> from blinksim.gpu.jobs.group import FolderStore
@@ -319,9 +318,9 @@ class Group:
     def run(self, call: Call, source: Any, target: Any) -> None:
         """Runs a call, or queues it behind those before (on GPUs).
 
-        source, target: vectors as the backend addresses memory. Allreduce, broadcast and reduce take the same vector
-        twice. Raises `GroupError` if the group has failed: what its last calls left in their targets is then spoilt,
-        NaN or -1.
+        source, target: vectors as the backend addresses memory. Allreduce, broadcast and reduce take the same
+        vector twice. Raises `GroupError` if the group has failed: what its last calls left in their targets
+        is then spoilt, NaN or -1.
         """
         self.check()
         for launch in self.prepare(call):
@@ -384,7 +383,8 @@ class Group:
     def close(self) -> None:
         """Frees the memory once no other rank can be using it, for which it waits as long as for anything else.
 
-        What a rank that does not answer may still write to is kept: it would otherwise hit memory of somebody else.
+        What a rank that does not answer may still write to is kept: it would otherwise hit memory of somebody
+        else.
         """
         if self.closed:
             return

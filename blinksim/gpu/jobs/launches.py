@@ -1,7 +1,7 @@
 """Collective calls compiled for the fixed memory of a group: segments, and the parts a long call moves in.
 
-A segment is the memory that a rank lends to the others: of fixed size, used by every program in its turn. Each
-part of a call (`Launch`) is a staged program of one rank's view, fitted to it.
+A segment is the memory that a rank lends to the others: of fixed size, used by every program in its turn.
+Each part of a call (`Launch`) is a staged program of one rank's view, fitted to it.
 
 A segment has notes (what went wrong, and the heralds: two words per rank for the launches that it has begun
 and what it called), flags, the rounds that blocks have begun, inboxes for packets and inboxes for data with
@@ -20,8 +20,7 @@ import numpy as np
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.gpu.execution.emulate import emulate, wire_piece
 from blinksim.gpu.execution.tables import CACHE_WORDS, OP_WORDS, inbox_bytes
-from blinksim.gpu.jobs.calls import Call, say, signature_of
-from blinksim.gpu.jobs.job_plan import JobPlan
+from blinksim.gpu.jobs.job_plan import Call, JobPlan, say, signature_of
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.fit import fit
 from blinksim.gpu.programs.program import BY_KEY, INPUT, OUTPUT, READY, SCRATCH, Program
@@ -97,8 +96,8 @@ class Segment:
     def repeats(self, program: Program) -> bool:
         """True if a launch can run a program in several rounds.
 
-        Then flags tell when an inbox is free; nothing tells when scratch memory is. Queues are kept in shared memory
-        twice. Wires stay as they are: what they emulate has no rounds.
+        Then flags tell when an inbox is free; nothing tells when scratch memory is. Queues are kept in shared
+        memory twice. Wires stay as they are: what they emulate has no rounds.
         """
         counts = [len(program.queues_of(device)) for device in range(len(program.devices))]
         starts = (program.source_start, program.destination_start, program.wait_start, program.signal_start)
@@ -120,10 +119,10 @@ _BESIDE_COMPUTING = ("allreduce", "allgather", "reducescatter")
 class Launch:
     """What one launch does.
 
-    program: with the places of INPUT and OUTPUT where they are in the caller's vectors. by: the algorithm and the
-    protocol. says, signature: what is called. input_at, output_at: bytes to add to the caller's addresses. written:
-    (parts, bytes of each, bytes from one to the next) of what this rank's output gets. rounds: how often the program
-    runs, each time `step` bytes further on in the caller's vectors.
+    program: with the places of INPUT and OUTPUT where they are in the caller's vectors. by: the algorithm and
+    the protocol. says, signature: what is called. input_at, output_at: bytes to add to the caller's
+    addresses. written: (parts, bytes of each, bytes from one to the next) of what this rank's output gets.
+    rounds: how often the program runs, each time `step` bytes further on in the caller's vectors.
     """
 
     program: Program
@@ -140,8 +139,8 @@ class Launch:
 class Planner:
     """Makes the launches of calls for one rank.
 
-    blocks: how many thread blocks a launch has at most, long ones beside computing and those of wires half as many.
-    packets: False if the links may split the lines of packets.
+    blocks: how many thread blocks a launch has at most, long ones beside computing and those of wires half as
+    many. packets: False if the links may split the lines of packets.
     """
 
     def __init__(self, plan: JobPlan, rank: int, segment: Segment, blocks: int, packets: bool = True) -> None:
@@ -150,7 +149,8 @@ class Planner:
     def launches(self, call: Call) -> list[Launch]:
         """The launches of a call, the same on all ranks but for the addresses.
 
-        Raises `InputError` for a call that cannot be, `InfeasibleError` if its schedule does not fit the memory.
+        Raises `InputError` for a call that cannot be, `InfeasibleError` if its schedule does not fit the
+        memory.
         """
         parts = call.parts(self.plan.ranks)
         most = min(call.nbytes, self.segment.data)
@@ -234,8 +234,8 @@ class Planner:
 def split_queues(program: Program) -> Program:
     """The same ops, those that store to their own device only in queues of their own.
 
-    Every op waits for what it needs by flags, so queues may be split anywhere. A small message takes as long as the
-    longest queue.
+    Every op waits for what it needs by flags, so queues may be split anywhere. A small message takes as long
+    as the longest queue.
     """
     away = np.repeat(program.op_device, np.diff(program.destination_start)) != program.destinations[:, 0]
     stays = np.array([not away[a:b].any() for a, b in pairwise(program.destination_start.tolist())], dtype=bool)

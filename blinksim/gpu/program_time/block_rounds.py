@@ -21,10 +21,11 @@ from blinksim.timing.measured_constants import ExecutionRates
 class Round(NamedTuple):
     """What a block does at once.
 
-    looks_s, wait_for, lead_s: before a piece, what it looks at, the flags that it waits for, and what follows them.
-    work_s: moving the data. needs: arrivals of the packets that it reads. load: bytes for each target, of all slices,
-    on the wire. targets: devices, `HERE` for its own. arrival: the number of its first target's arrival; the others
-    follow. flag: the number of the arrival of its flag at other devices, the next one being that at its own; `NONE`.
+    looks_s, wait_for, lead_s: before a piece, what it looks at, the flags that it waits for, and what follows
+    them. work_s: moving the data. needs: arrivals of the packets that it reads. load: bytes for each target,
+    of all slices, on the wire. targets: devices, `HERE` for its own. arrival: the number of its first
+    target's arrival; the others follow. flag: the number of the arrival of its flag at other devices, the
+    next one being that at its own; `NONE`.
     """
 
     looks_s: float
@@ -52,8 +53,9 @@ class Round(NamedTuple):
 class Blocks:
     """The blocks of one slice, with D devices and Q queues.
 
-    rounds (Q): of each block. tail_s (Q): what it looks at after them. device (Q). share (Q): what it gets of a port
-    that is shared. receivers (D): the other devices that each stores to. arrivals: how many there are in a launch.
+    rounds (Q): of each block. tail_s (Q): what it looks at after them. device (Q). share (Q): what it gets of
+    a port that is shared. receivers (D): the other devices that each stores to. arrivals: how many there are
+    in a launch.
     """
 
     rounds: tuple[tuple[Round, ...], ...]

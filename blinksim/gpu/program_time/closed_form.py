@@ -2,8 +2,8 @@
 
 Blocks hand on data piece by piece (in packets, round by round), so an op passes through time by two moments:
 its first piece is stored, its last one is. The first waits for the block and the first pieces of the op's
-inputs; the last one for the block's work and port in between (as `block_events` combines them), for the last
-pieces of its inputs, and for the GPU's port out, and the ports in of its receivers, to have carried
+inputs; the last one for the block's work and port in between (as `simulate_blocks` combines them), for the
+last pieces of its inputs, and for the GPU's port out, and the ports in of its receivers, to have carried
 everything stored by then. So each op takes the longer of its chain of steps and its bottleneck. Launches
 follow each other in the same way until all GPUs take the same time for each.
 
@@ -64,7 +64,7 @@ class _Port:
 
 
 class _Queue:
-    """A block in a launch: as in `block_events`, at the moments of its ops."""
+    """A block in a launch: as in `simulate_blocks`, at the moments of its ops."""
 
     __slots__ = ("fence", "last", "look", "port_s", "power", "since", "time", "work_s")
 
@@ -98,9 +98,10 @@ class _Queue:
 class _Launches:
     """Launches of a shape at a size, moment by moment.
 
-    Times by arrival are those of the first piece (in packets, round) and of the last one: `seen`, when a block that
-    waits may go on, and `landed`, when the data are there. Those by op are of its flag, at other devices and at its
-    own. stored: when the first data of an op come to the port; turn: when they get through.
+    Times by arrival are those of the first piece (in packets, round) and of the last one: `seen`, when a
+    block that waits may go on, and `landed`, when the data are there. Those by op are of its flag, at other
+    devices and at its own. stored: when the first data of an op come to the port; turn: when they get
+    through.
     """
 
     def __init__(self, shape: Shape, sizes: list[Sized], rates: ExecutionRates) -> None:

@@ -46,9 +46,10 @@ class Kind(NamedTuple):
 class Op(NamedTuple):
     """An op.
 
-    number, queue, device, kind: numbers. targets: devices, `HERE` for its own. away: how many are others. arrival: the
-    number of what arrives at its first target; the others follow. waits: ops whose flags it waits for, and whether each
-    is on its own device. needs: arrivals of the packets that it reads. flagged: another op waits for its flag.
+    number, queue, device, kind: numbers. targets: devices, `HERE` for its own. away: how many are others.
+    arrival: the number of what arrives at its first target; the others follow. waits: ops whose flags it
+    waits for, and whether each is on its own device. needs: arrivals of the packets that it reads. flagged:
+    another op waits for its flag.
     """
 
     number: int
@@ -293,12 +294,13 @@ def round_seconds(nbytes: int, kind: Kind, packets: bool, far: float, rates: Exe
 class Sized(NamedTuple):
     """Ops of a kind at a size; bytes of the slice that stands for all.
 
-    pieces, own: of the op. whole: bytes of its first piece. begin, rest: what goes at its first moment (a piece; in
-    packets, a round) and at its last. round, begin_end, end: bytes of its first round, of the last one that goes at its
-    first moment, and of its last one. before_s, lead_s: of the block before each piece. begin_s, between_s, last_s: for
-    what goes first; between that and the last piece (in packets, with it); for that one. whole_s: of a piece between,
-    in all. load_s, last_load_s: of what goes first, and of the last round, before data leave. last: bytes of the last
-    piece. wire: bytes at the port, of all slices, for one of this slice.
+    pieces, own: of the op. whole: bytes of its first piece. begin, rest: what goes at its first moment (a
+    piece; in packets, a round) and at its last. round, begin_end, end: bytes of its first round, of the last
+    one that goes at its first moment, and of its last one. before_s, lead_s: of the block before each piece.
+    begin_s, between_s, last_s: for what goes first; between that and the last piece (in packets, with it);
+    for that one. whole_s: of a piece between, in all. load_s, last_load_s: of what goes first, and of the
+    last round, before data leave. last: bytes of the last piece. wire: bytes at the port, of all slices, for
+    one of this slice.
     """
 
     pieces: int

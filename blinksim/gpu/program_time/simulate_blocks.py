@@ -1,26 +1,391 @@
 """The time of a program on GPUs behind a switch: simulated block by block, launch after launch.
 
+Event by event: thread blocks, the ports of their GPUs, and the data handed on. A block is busy or waits: for
+a flag, for packets, or for its turn at the port. Blocks that have data for other GPUs take turns at the way
+out, target by target, and get their shares of it: the one goes first whose turn would have begun first if all
+had sent at once (start-time fair queueing: Goyal, Vin, Cheng 1997). What they store is buffered for a while.
+A GPU that many store to at once holds up their ports, the more so the less they have drifted apart. As long
+as a block does not wait, moving data and the port overlap: the time of both is (work^n + port^n)^(1/n). A
+flag that follows data takes the same way out.
+
 Successive calls overlap: a GPU begins the next as soon as it is done with the one before. What is timed is
 the time between a GPU's ends, the mean over the GPUs, as `blinksim.gpu.execution.gpu_devices` measures it.
 """
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from heapq import heappop, heappush
+from itertools import count, pairwise
+from operator import attrgetter
 from statistics import mean, median
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from blinksim.errors import unknown
-from blinksim.gpu.program_time.block_events import Launches
-from blinksim.gpu.program_time.block_rounds import blocks_of
-from blinksim.gpu.program_time.program_shape import cached_share, wire
-from blinksim.gpu.programs.program import BY_KEY, INBOX, WAVES, Longs, Program, receivers
+from blinksim.gpu.program_time.block_rounds import Blocks, Round, blocks_of
+from blinksim.gpu.program_time.program_shape import HERE, NONE, cached_share, wire
+from blinksim.gpu.programs.program import BY_KEY, INBOX, WAVES, ExecutionError, Longs, Program, receivers
 from blinksim.timing.measured_constants import ExecutionRates
+
+# Launches that differ less, as a share, go on alike.
+_ALIKE = 1e-4
+_FIRST = attrgetter("first")
+# In place of the time of an arrival that is still to come, and of its number.
+_MISSING, _STILL_TO_COME = -1.0, -2
+
+
+class _Launch:
+    """What came in a launch, by the number of the arrival.
+
+    seen: when a waiting block may go on; `_MISSING` until it has come. landed: when all of the data are
+    there. looked: what was spent on looking up to then. waiting: the blocks that wait, by what they wait for.
+    """
+
+    __slots__ = ("landed", "looked", "number", "seen", "waiting")
+
+    def __init__(self, number: int, arrivals: int) -> None:
+        self.number = number
+        self.seen = [_MISSING] * arrivals
+        self.landed, self.looked = [0.0] * arrivals, [0.0] * arrivals
+        self.waiting: dict[int, list[_Block]] = {}
+
+
+class _Port:
+    """A GPU's way out to the switch and in from it.
+
+    out_s: seconds for a byte on the way out. line: the blocks in line. served: bytes that each of the blocks
+    that take turns had sent when the one whose turn it is began. called: the next of the line has its event.
+    """
+
+    __slots__ = ("called", "in_free", "line", "out_free", "out_s", "served")
+
+    def __init__(self, out_s: float) -> None:
+        self.out_s, self.out_free, self.in_free, self.served = out_s, 0.0, 0.0, 0.0
+        self.line: list[_Block] = []
+        self.called = False
+
+
+class _Block:
+    """A block in a launch.
+
+    at: its round. until: when it is busy up to. since, work_s, port_s: where its sums began, and the sums.
+    came: when it came to the port with its round. target, taken: for which target it is in line, and what
+    that takes so far. first, done: when its turn would have begun, and would have ended. out_at: when all
+    data are out. last: when all that it sent and needed are there. fence: its last one. look: what was spent
+    on looking.
+    """
+
+    __slots__ = (
+        "at", "came", "device", "done", "fence", "first", "last", "launch", "look", "number", "out_at",
+        "port", "port_s", "rounds", "share", "since", "start", "tail_s", "taken", "target", "until", "work_s",
+    )  # fmt: skip
+
+    def __init__(self, number: int, blocks: Blocks, ports: list[_Port]) -> None:
+        self.number, self.device, self.share = number, blocks.device[number], blocks.share[number]
+        self.port, self.rounds, self.tail_s = ports[self.device], blocks.rounds[number], blocks.tail_s[number]
+        self.came = self.taken = self.first = self.done = 0.0
+        self.target = 0
+
+    def begin(self, launch: _Launch, start: float) -> None:
+        self.launch, self.at = launch, 0
+        self.start = self.until = self.out_at = self.last = start
+        self.fence = (0.0, 0.0)
+        self.look = 0.0
+        self.restart(start)
+
+    def restart(self, time: float, port_s: float = 0.0) -> None:
+        """The sums begin anew, after a wait."""
+        self.since, self.work_s, self.port_s = time, 0.0, port_s
+
+    def after(self, arrival: int, lag_s: float) -> None:
+        """The block is not further than this arrival, and what follows it, let it go on."""
+        time = self.launch.seen[arrival] + lag_s
+        if time > self.until:
+            self.until, self.look = time, self.launch.looked[arrival]
+            self.restart(time)
+
+
+class Launches:
+    """The launches of the same program one after another, as far as `run` was asked for.
+
+    ends, looks: for each launch, seconds from the first one's beginning until each GPU has ended it, and what
+    the blocks on the way to that end have spent on looking at ops.
+    """
+
+    def __init__(self, blocks: Blocks, rates: ExecutionRates, launches: int) -> None:
+        self.blocks, self.rates, self.launches = blocks, rates, launches
+        devices = len(blocks.receivers)
+        self.packets = blocks.packets
+        protocol = rates.packets if blocks.packets else rates.flags
+        self.own_s, self.power = protocol.own_s, protocol.soft
+        self.step_s, self.load = rates.packets.step_s, rates.flags.load
+        ports = rates.ports
+        self.ports = [_Port((1 + ports.fan * max(0, len(others) - 1)) / ports.out) for others in blocks.receivers]
+        self.in_s, self.posted_s = 1 / ports.into, ports.posted_s
+        self.queue_s, self.drift = ports.queue_s, ports.drift
+        self.first_s = ports.first_s if ports.drift else ports.queue_s
+        self.turns_s = ports.turns_s or math.inf
+        self.blocks_of: list[list[_Block]] = [[] for _ in range(devices)]
+        for number, device in enumerate(blocks.device):
+            self.blocks_of[device].append(_Block(number, blocks, self.ports))
+        self.begun: list[list[float | None]] = [[None] * devices for _ in range(launches)]
+        self.started = [NONE] * devices
+        self.unmet: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self.ends = [[0.0] * devices for _ in range(launches)]
+        self.looks = [[0.0] * devices for _ in range(launches)]
+        self.left = [[len(own) for own in self.blocks_of] for _ in range(launches)]
+        self.launched: list[_Launch] = []
+        self.events: list[tuple[float, int, Callable[[Any, float], None], Any]] = []
+        self.order = count()
+        self.ended = [0] * launches
+        self.settled = False
+        # Looked up once, for they come in every event.
+        self.store, self.next_in_line = self._store, self._next_in_line
+
+    def run(self) -> None:
+        """Runs all launches; raises `ExecutionError` if the program gets stuck."""
+        for device in range(len(self.blocks_of)):
+            self._push(0.0, self._begin, (device, 0))
+        events = self.events
+        while events and not self.settled:
+            now, _, happen, what = heappop(events)
+            happen(what, now)
+        stuck = next((launch for launch in self.launched if launch.waiting), None)
+        if stuck is not None and not self.settled:
+            number, blocks = next(iter(stuck.waiting.items()))
+            raise ExecutionError(
+                f"launch {stuck.number + 1} is stuck: block {blocks[0].number} waits for arrival {number}, which never "
+                "comes"
+            )
+
+    def _push(self, time: float, happen: Callable[[Any, float], None], what: object) -> None:
+        heappush(self.events, (time, next(self.order), happen, what))
+
+    def _begin(self, what: tuple[int, int], now: float) -> None:
+        """A GPU begins a launch, and says so to those that store to it."""
+        device, launch = what
+        self.begun[launch][device] = now
+        for other, later in self.unmet.pop((launch, device), ()):
+            self._start(other, later)
+        self._start(device, launch)
+
+    def _start(self, device: int, launch: int) -> None:
+        """Starts the blocks of a GPU, once it may store to the others."""
+        start = self.begun[launch][device]
+        if start is None or self.started[device] >= launch:
+            return
+        least = launch - self.blocks.staged
+        for other in self.blocks.receivers[device] if least >= 0 else ():
+            begun = self.begun[least][other]
+            if begun is None:
+                self.unmet.setdefault((least, other), []).append((device, launch))
+                return
+            start = max(start, begun + self.rates.announce_s)
+        self.started[device] = launch
+        if launch == len(self.launched):
+            self.launched.append(_Launch(launch, self.blocks.arrivals))
+        for block in self.blocks_of[device]:
+            block.begin(self.launched[launch], start)
+            self._go_on(block)
+        if not self.blocks_of[device]:
+            self._end(device, launch, start)
+
+    def _both(self, block: _Block) -> float:
+        """When a block is done with what it did since it last waited."""
+        work, port, power = block.work_s, block.port_s, self.power
+        if not port:
+            return block.since + work
+        return float(block.since + (work**power + port**power) ** (1 / power))
+
+    def _latest(self, block: _Block, numbers: tuple[int, ...]) -> int:
+        """The last of some arrivals; the block waits if one is still to come."""
+        launch, latest, last = block.launch, -1.0, NONE
+        for number in numbers:
+            time = launch.seen[number]
+            if time == _MISSING:
+                launch.waiting.setdefault(number, []).append(block)
+                return _STILL_TO_COME
+            if time > latest:
+                latest, last = time, number
+        return last
+
+    def _go_on(self, block: _Block) -> None:
+        """Takes a block to its next round's port, or to its end, or lets it wait."""
+        rounds, packets = block.rounds, self.packets
+        while block.at < len(rounds):
+            looks_s, wait_for, lead_s, work_s, needs, _, targets, _, _ = rounds[block.at]
+            flag = self._latest(block, wait_for) if wait_for else NONE
+            packet = self._latest(block, needs) if needs and flag != _STILL_TO_COME else flag
+            if packet == _STILL_TO_COME:
+                return
+            if looks_s:
+                block.look += looks_s
+                block.work_s += looks_s
+                block.until = self._both(block) if packets else block.until + looks_s
+            if flag != NONE:
+                block.after(flag, 0.0)
+            if packets:
+                block.work_s += lead_s + work_s
+                block.until = self._both(block)
+                if needs:
+                    # A round is not stored before the packets that it needs have come.
+                    landed = block.launch.landed
+                    for number in needs:
+                        if landed[number] > block.last:
+                            block.last = landed[number]
+                    block.after(packet, self.step_s)
+            else:
+                lead_s += self.load * work_s
+                block.work_s += lead_s
+                block.until += lead_s
+            if targets:
+                heappush(self.events, (block.until, next(self.order), self.store, block))
+                return
+            block.at += 1
+        block.work_s += block.tail_s
+        block.look += block.tail_s
+        end = max(self._both(block) if block.tail_s else block.until, block.last)
+        if not self.packets:
+            end = max(end, block.fence[1], block.out_at) + self.rates.flags.fence_s
+        device, launch = block.device, block.launch.number
+        if end >= self.ends[launch][device]:
+            self.ends[launch][device], self.looks[launch][device] = end, block.look
+        self.left[launch][device] -= 1
+        if not self.left[launch][device]:
+            self._end(device, launch, self.ends[launch][device])
+
+    def _store(self, block: _Block, now: float) -> None:
+        """A block comes to its port with a round."""
+        block.came, block.taken = now, 0.0
+        self._store_from(block, 0, now)
+
+    def _store_from(self, block: _Block, at: int, now: float) -> None:
+        """Stores a round to its targets from one on, until the block must wait for its turn."""
+        current, port = block.rounds[block.at], block.port
+        targets, load = current.targets, current.load
+        while at < len(targets):
+            if targets[at] == HERE:
+                self._arrive(block.launch, current.arrival + at, now, now, block.look)
+            else:
+                first = block.first = port.served if port.served > block.done else block.done
+                share = block.share
+                if share != 1 and int((now - block.start) / self.turns_s) % 2:
+                    share = 2 - share
+                block.done = first + load / share
+                if port.out_free > now + self.posted_s or port.line:
+                    block.target = at
+                    port.line.append(block)
+                    if not port.called:
+                        self._call(port)
+                    return
+                port.served = first
+                self._send(block, current, at, now)
+            at += 1
+        self._stored(block, current, now)
+
+    def _call(self, port: _Port) -> None:
+        """Sees to it that one of those in line comes next."""
+        port.called = True
+        heappush(self.events, (port.out_free - self.posted_s, next(self.order), self.next_in_line, port))
+
+    def _next_in_line(self, port: _Port, now: float) -> None:
+        port.called = False
+        line = port.line
+        if len(line) == 1:
+            block = line.pop()
+        else:
+            block = min(line, key=_FIRST)
+            line.remove(block)
+        port.served = block.first
+        self._send(block, block.rounds[block.at], block.target, now)
+        self._store_from(block, block.target + 1, now)
+        if line and not port.called:
+            self._call(port)
+
+    def _send(self, block: _Block, current: Round, at: int, now: float) -> None:
+        """One target's data on their way out of this GPU and into the other."""
+        load, me, other = current.load, block.port, self.ports[current.targets[at]]
+        out, into = load * me.out_s, load * self.in_s
+        begin = me.out_free if me.out_free > now else now
+        gone, free = begin + out, other.in_free
+        end = (free if free > begin else begin) + into
+        if gone > end:
+            end = gone
+        other.in_free = end
+        queue_s = self.first_s + self.drift * (begin - block.start)
+        held = end - (queue_s if queue_s < self.queue_s else self.queue_s)
+        me.out_free = held if held > gone else gone
+        block.taken += out
+        if end > block.out_at:
+            block.out_at = end
+        # Slices of packets cut through: what the first one has brought can be used.
+        seen = end - max(out, into) if self.packets else end
+        self._arrive(block.launch, current.arrival + at, seen, end, block.look)
+
+    def _arrive(self, launch: _Launch, number: int, seen: float, landed: float, look: float) -> None:
+        launch.seen[number], launch.landed[number], launch.looked[number] = seen, landed, look
+        if number in launch.waiting:
+            for other in launch.waiting.pop(number):
+                self._go_on(other)
+
+    def _stored(self, block: _Block, current: Round, now: float) -> None:
+        """The last target had its turn: the block goes on, and its flag behind the data."""
+        block.at += 1
+        block.port_s += block.taken
+        if not self.packets:
+            work_s = current.work_s - self.load * current.work_s
+            block.work_s += work_s
+            until, least = self._both(block), block.came + work_s
+            block.until = until = until if until > least else least
+            if until > block.out_at:
+                block.out_at = until
+        if block.out_at > block.last:
+            block.last = block.out_at
+        if now > block.until:
+            block.until = now
+            block.restart(now, 0.0 if self.packets else current.load * block.port.out_s)
+        if current.flag != NONE:
+            self._raise_flag(block, current.flag)
+        self._go_on(block)
+
+    def _raise_flag(self, block: _Block, flag: int) -> None:
+        if self.packets:
+            seen = block.until + self.own_s
+            self._arrive(block.launch, flag, seen, seen, block.look)
+            self._arrive(block.launch, flag + 1, seen, seen, block.look)
+            return
+        begin, end = block.fence
+        if block.out_at > begin:
+            begin = max(block.out_at, end)
+            end = begin + self.rates.flags.fence_s
+            block.fence = begin, end
+        self._push(end, self._send_flag, (block.launch, block.port, flag, block.look))
+
+    def _send_flag(self, what: tuple[_Launch, _Port, int, float], now: float) -> None:
+        """A flag goes the way of data, behind those that have been stored."""
+        launch, port, flag, look = what
+        away = max(now, port.out_free) + self.rates.flags.flag_s
+        self._arrive(launch, flag, away, away, look)
+        self._arrive(launch, flag + 1, now + self.own_s, now + self.own_s, look)
+
+    def _end(self, device: int, launch: int, end: float) -> None:
+        self.ends[launch][device] = end
+        self.ended[launch] += 1
+        if self.ended[launch] == len(self.blocks_of) and launch >= 2:
+            # Whether all GPUs took as long for the last two launches: then the next ones take no longer either.
+            last = self.ends[launch - 2 : launch + 1]
+            times = [b - a for before, after in pairwise(last) for a, b in zip(before, after, strict=True)]
+            if max(times) - min(times) <= _ALIKE * max(times):
+                self.settled = True
+                del self.ends[launch + 1 :], self.looks[launch + 1 :]
+        if launch + 1 < self.launches:
+            self._push(end + self.rates.launch_s, self._begin, (device, launch + 1))
+
 
 CallsName = Literal["successive", "apart"]
 CALLS: tuple[CallsName, ...] = get_args(CallsName)
@@ -174,8 +539,8 @@ def timed(
 ) -> tuple[float, float]:
     """Seconds of a call of `nbytes` bytes, and of looking at ops, from a run of as many launches as it takes.
 
-    run: for a number of launches, when each GPU has ended each of them, and what it looked until then. Of successive
-    launches that were not simulated, all take as long as the last one that was.
+    run: for a number of launches, when each GPU has ended each of them, and what it looked until then. Of
+    successive launches that were not simulated, all take as long as the last one that was.
     """
     if calls == "apart":
         ends, looks = run(1)

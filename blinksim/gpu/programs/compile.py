@@ -86,9 +86,9 @@ def compile_schedule(
     """The program of a schedule for a vector of `count` elements, on request of packets or staged
     (`blinksim.gpu.programs.program`; packets are always staged).
 
-    It has one slice and pieces of 256 KiB; `Program.cut` changes both. Raises `InputError` for shares that do not
-    fill the vector and for an alltoall in place. A schedule that sends what a device does not have still compiles,
-    and spreads poison.
+    It has one slice and pieces of 256 KiB; `Program.cut` changes both. Raises `InputError` for shares that do
+    not fill the vector and for an alltoall in place. A schedule that sends what a device does not have still
+    compiles, and spreads poison.
     """
     if most_sources < 2:
         raise InputError("most_sources must be at least 2")

@@ -53,8 +53,8 @@ def quicker_protocol(schedule: Schedule, size_bytes: int) -> str:
 def worth_staging(schedule: Schedule, size_bytes: int) -> bool:
     """True if inboxes are expected to make runs on vectors of `size_bytes` quicker.
 
-    They do where data go one way and are added up or passed on. Without an inbox, a GPU that passes data on cannot
-    begin a launch before those behind it have ended the one before, 20 us later.
+    They do where data go one way and are added up or passed on. Without an inbox, a GPU that passes data on
+    cannot begin a launch before those behind it have ended the one before, 20 us later.
     """
     collective = schedule.collective
     one_way = schedule.form == "forest" and collective.rooted
@@ -64,7 +64,8 @@ def worth_staging(schedule: Schedule, size_bytes: int) -> bool:
 def merge_queues(program: Program, most: int) -> Program:
     """The same ops in at most `most` queues a device.
 
-    Ops keep their order by key, along which every program can run, so merging never makes a program get stuck.
+    Ops keep their order by key, along which every program can run, so merging never makes a program get
+    stuck.
     """
     if most < 1:
         raise InputError("a device needs room for at least one queue")
@@ -100,12 +101,13 @@ def merge_queues(program: Program, most: int) -> Program:
 def fit(program: Program, blocks: int, slices: int | None = None, piece_bytes: int | None = None) -> Program:
     """The program cut for devices that hold `blocks` thread blocks at once.
 
-    slices, piece_bytes: instead of what this chooses: as many slices as fit, a power of two and at most 128, as long as
-    each still gets 16 KiB of the longest chunk (64 KiB beyond 64 slices); pieces of 128 KiB in a pipeline, of more than
-    64 slices an eighth of a slice from 64 KiB up, and where nothing is pipelined half a slice from 16 to 512 KiB. Of
-    packets, in a pipeline a slice for every 8 KiB and at most as many as fit, elsewhere for every 4 KiB and half as
-    many, and pieces of at most 1 MiB. A program whose queues stand for wires (`blinksim.gpu.execution.emulate`)
-    is cut already and stays as it is. Raises `InputError` if the slices asked for do not fit.
+    slices, piece_bytes: instead of what this chooses: as many slices as fit, a power of two and at most 128,
+    as long as each still gets 16 KiB of the longest chunk (64 KiB beyond 64 slices); pieces of 128 KiB in a
+    pipeline, of more than 64 slices an eighth of a slice from 64 KiB up, and where nothing is pipelined half
+    a slice from 16 to 512 KiB. Of packets, in a pipeline a slice for every 8 KiB and at most as many as fit,
+    elsewhere for every 4 KiB and half as many, and pieces of at most 1 MiB. A program whose queues stand for
+    wires (`blinksim.gpu.execution.emulate`) is cut already and stays as it is. Raises `InputError` if the
+    slices asked for do not fit.
     """
     if program.order == READY:
         return program

@@ -63,9 +63,9 @@ Place = tuple[int, int]
 class Layout:
     """Buffers of one run; all numbers count elements.
 
-    length (chunk). source, result: (rank, chunk) -> (buffer, offset) of the chunk in what the rank has before, and in
-    what it must have after. sizes: per rank, elements of INPUT and OUTPUT. input_place, output_place: per rank,
-    (buffer, offset, elements) of its data; in place both lie in one buffer.
+    length (chunk). source, result: (rank, chunk) -> (buffer, offset) of the chunk in what the rank has
+    before, and in what it must have after. sizes: per rank, elements of INPUT and OUTPUT. input_place,
+    output_place: per rank, (buffer, offset, elements) of its data; in place both lie in one buffer.
     """
 
     count: int
@@ -241,12 +241,12 @@ class ExecutionError(BlinksimError):
 class Program:
     """Arrays of ops, with N ops in Q queues on D devices; all offsets and lengths count elements.
 
-    devices: their names; ranks come first, in rank order. sizes (D, 4): elements of the INPUT, OUTPUT, SCRATCH
-    and INBOX buffers. flags (D): number of flags. slices, piece_units, order, packets: see the module.
-    queue_device (Q), queue_start (Q + 1): queue q holds the ops queue_start[q] to queue_start[q + 1], by key.
-    queue_name (Q): for people. key, chunk, length (N). Sources (buffer, offset), destinations (device, buffer,
-    offset), waits (flag) and signals (device, flag) are rows of two-dimensional arrays; op i owns the rows
-    x_start[i] to x_start[i + 1].
+    devices: their names; ranks come first, in rank order. sizes (D, 4): elements of the INPUT, OUTPUT,
+    SCRATCH and INBOX buffers. flags (D): number of flags. slices, piece_units, order, packets: see the
+    module. queue_device (Q), queue_start (Q + 1): queue q holds the ops queue_start[q] to queue_start[q + 1],
+    by key. queue_name (Q): for people. key, chunk, length (N). Sources (buffer, offset), destinations
+    (device, buffer, offset), waits (flag) and signals (device, flag) are rows of two-dimensional arrays; op i
+    owns the rows x_start[i] to x_start[i + 1].
     """
 
     devices: tuple[str, ...]
@@ -321,9 +321,10 @@ class Program:
     def walk(self, queue: int, part: int) -> Iterator[tuple[int, int, int]]:
         """(op, piece, looks) in the order in which slice `part` of a queue runs them.
 
-        looks: ops that the block has looked at since the piece before, this one included. In waves it looks at every
-        op in every wave, also at one whose first piece comes waves later; by key it looks once at each. What it looks
-        at after the last piece comes with op and piece `END`. Of what is READY, waves are one order among others.
+        looks: ops that the block has looked at since the piece before, this one included. In waves it looks
+        at every op in every wave, also at one whose first piece comes waves later; by key it looks once at
+        each. What it looks at after the last piece comes with op and piece `END`. Of what is READY, waves are
+        one order among others.
         """
         ops = range(int(self.queue_start[queue]), int(self.queue_start[queue + 1]))
         pieces = {op: self.pieces(int(self.length[op]), part) for op in ops}

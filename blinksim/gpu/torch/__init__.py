@@ -20,8 +20,7 @@ except ImportError:
     raise MissingError("blinksim.torch needs PyTorch: pip install 'blinksim[torch]'") from None
 
 from blinksim.gpu.jobs.group import GroupError as GroupError
-from blinksim.gpu.torch.process_group import BlinksimProcessGroup as BlinksimProcessGroup
-from blinksim.gpu.torch.process_group import create, create_on_cpu
+from blinksim.gpu.torch.process_group import BlinksimProcessGroup as BlinksimProcessGroup, create, create_on_cpu
 
 _dist.Backend.register_backend("blinksim", create, devices=["cuda"])
 _dist.Backend.register_backend("blinksim_numpy", create_on_cpu, devices=["cpu"])

@@ -16,8 +16,7 @@ from blinksim.nccl.files.graph_file import Graph, agreed
 from blinksim.nccl.search.paths import Paths
 from blinksim.nccl.search.search import Rules, search
 from blinksim.nccl.search.system import SWITCH_KIND, System, systems_of
-from blinksim.nccl.tuner import constants as figures
-from blinksim.nccl.tuner import tuner
+from blinksim.nccl.tuner import constants as figures, tuner
 from blinksim.nccl.tuner.constants import Constants
 from blinksim.topology.edits import IN_NETWORK
 from blinksim.topology.graph import Topology
