@@ -64,6 +64,16 @@ class Option:
     format: str = ""
     exported: Exported | None = None
 
+    @classmethod
+    def quickest(cls, rivals: Contest, found: Answer) -> Option:
+        """The quickest schedule that can be written out; raises `InfeasibleError` if there is none."""
+        for timed in found.could.projections if found.could else ():
+            candidate = rivals.candidates[timed.algorithm]
+            if candidate.sends <= MOST_SENDS and verify(candidate.schedule).ok:
+                return cls(candidate.schedule, timed.time_s)
+        name, ranks = rivals.topology.name, rivals.topology.ranks
+        raise InfeasibleError(f"{name}: every schedule has more than {MOST_SENDS:,} sends on {ranks} ranks; take fewer")
+
     @property
     def algorithm(self) -> str:
         return self.schedule.algorithm
@@ -388,13 +398,19 @@ def advise(
     'chains'
     """
     wanted, size = Collective.of(collective), size_of(size)
-    question = part if isinstance(part, Question) else _question(as_topology(part), machine)
+    question = part if isinstance(part, Question) else Question(as_topology(part))
+    if not isinstance(part, Question) and machine is not None:
+        # NCCL sees the links that the part leaves out.
+        chosen = as_topology(part)
+        whole = replace(as_topology(machine), members=chosen.members, relays=chosen.relays)
+        links = ",".join(chosen.link_classes)
+        question = Question(whole, links=None if whole.selected().link_classes == chosen.link_classes else links)
     question = replace(question, rates=rates or question.rates)
     library, whole = Library(multicast=multicast).at(question)
     rivals = schedules(question, wanted, [size])
     [found] = answer(question, wanted, [size], library=library, contest=rivals)
     chosen = replace(question, rates=None, collective=wanted).part()
-    best = _quickest(rivals, found)
+    best = Option.quickest(rivals, found)
     stated = library.stated(wanted, size) or (found.could.best if found.could else found)
     large = sum(term.time_s for term in stated.terms if term.limit == "alpha") < 0.5 * stated.time_s
     # Where latency decides, or the bound is near, no file pays.
@@ -407,25 +423,3 @@ def advise(
     proved = best_known(chosen, wanted, found.grants).headline
     nvls, lost = nvls_gain(library, chosen, wanted, size), weakest(whole)
     return Advice(chosen, found, proved, best, loadable, other, runs, large, nvls, lost)
-
-
-def _question(part: Topology, machine: MachineLike | None) -> Question:
-    """The question about a part of a machine, which NCCL sees with the links that the part leaves out."""
-    if machine is None:
-        return Question(part)
-    whole = replace(as_topology(machine), members=part.members, relays=part.relays)
-    return Question(
-        whole, links=None if whole.selected().link_classes == part.link_classes else ",".join(part.link_classes)
-    )
-
-
-def _quickest(rivals: Contest, found: Answer) -> Option:
-    """The quickest schedule that has not too many sends to be written out."""
-    for projection in found.could.projections if found.could else ():
-        candidate = rivals.candidates[projection.algorithm]
-        if candidate.sends <= MOST_SENDS and verify(candidate.schedule).ok:
-            return Option(candidate.schedule, projection.time_s)
-    raise InfeasibleError(
-        f"{rivals.topology.name}: every schedule has more than {MOST_SENDS:,} sends on {rivals.topology.ranks} ranks; "
-        "take fewer"
-    )

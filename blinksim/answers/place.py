@@ -1,17 +1,22 @@
-"""Placement: all subsets of a machine's GPUs, ranked by what a collective can reach on them.
+"""Placement: subsets of a machine's GPUs, ranked by what a collective can reach on them.
 
 Subsets that a symmetry of the machine maps onto each other are computed once (orbits of subsets under the
-machine's checked symmetries: Holt, Handbook of Computational Group Theory, 2005, section 4.1).
+machine's checked symmetries: Holt, Handbook of Computational Group Theory, 2005, section 4.1). Of too many to
+list, those are ranked that divide the GPUs evenly among nodes, with the best of each node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 from math import comb
 from typing import Any, Literal, NamedTuple, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from blinksim import budget
 from blinksim.answers import pool
@@ -20,12 +25,18 @@ from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result, keyed
+from blinksim.textio.text_table import count as counted, names
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import class_names
+from blinksim.topology.symmetry import orbit_labels, searched
 from blinksim.units import in_GBps, whole
 
 # Subsets up to which all of them are listed.
 LIMIT = 100_000
+Ranks = NDArray[np.int64]
+Subset = tuple[int, ...]
+Kinds = dict[Subset, tuple[Collection[Subset], int]]
+"""One choice of each kind; those of the kind that are listed, and how many there are."""
 # Pieces of work that the kinds of choice are divided into, at most.
 _PIECES = 1000
 
@@ -45,7 +56,7 @@ class Placement:
     scope: str
     exact: bool
     words: str
-    alike: int
+    alike: int = 1
     in_network: Fraction | None = None
 
     @property
@@ -76,6 +87,11 @@ class Placements(Result, Sequence[Placement]):
         What the members should be good at.
     ranked : tuple of Placement
         The choices, each with ``members``, ``relays``, ``rate`` (bytes/s, exact) and the bound behind it.
+    candidates : tuple of str
+        Who may be chosen.
+    whole : bool
+        True if these are all choices; of too many, they are even divisions among nodes, or one of those that
+        are ``alike`` in a node.
 
     Examples
     --------
@@ -88,6 +104,8 @@ class Placements(Result, Sequence[Placement]):
     machine: str
     collective: Collective
     ranked: tuple[Placement, ...]
+    candidates: tuple[str, ...] = ()
+    whole: bool = True
 
     @overload
     def __getitem__(self, index: int) -> Placement: ...
@@ -105,17 +123,41 @@ class Placements(Result, Sequence[Placement]):
         """One row per choice, as `Placement.to_dict` gives it."""
         return [placement.to_dict() for placement in self.ranked]
 
+    def equals(self) -> list[tuple[Placement, str]]:
+        """The first of all choices with equal rates, and which ones these are, in words."""
+        equal: dict[tuple[Fraction | None, Fraction | None], list[Placement]] = {}
+        for row in self.ranked:
+            equal.setdefault((row.rate, row.in_network), []).append(row)
+        return [(rows[0], self.words(rows)) for rows in equal.values()]
+
+    def words(self, rows: Sequence[Placement]) -> str:
+        """Which choices these are, in words."""
+        first, chosen = rows[0].members, [{*row.members} for row in rows]
+        if not self.whole:
+            on = Counter(name.rpartition(".")[0] for name in first)
+            return names([f"{size} of {node or 'those that are alike'}" for node, size in on.items()], ", ")
+        always, some = set.intersection(*chosen), set.union(*chosen)
+        free = len(first) - len(always)
+        if len(rows) == comb(len(some) - len(always), free) > 1:
+            out = names([name for name in self.candidates if name not in some])
+            kept = names([name for name in first if name in always])
+            others = "other" if free == 1 else f"{free} others"
+            either = f"{kept} and any {others}" if kept else f"any {free}"
+            every = either if kept else f"all {len(rows):,} choices are alike"
+            return f"{either} without {out}" if out else every
+        return names(first) + (f" or {counted(len(rows) - 1, 'other')}" if len(rows) > 1 else "")
+
     def sentence(self) -> str:
         """The answer in one line."""
         best = self.ranked[0]
         what = f"{self.collective} on {len(best.members)} GPUs of {self.machine}"
+        choices = f"{len(self)} {'choices' if self.whole else 'even divisions'}"
         if best.rate is None:
-            return f"{what}: the links connect none of {len(self)} choices"
+            return f"{what}: the links connect none of {choices}"
         connected = sum(placement.connected for placement in self.ranked)
-        names = ", ".join(best.members)
         added = f" ({in_GBps(best.in_network):.4g} where switches add)" if best.in_network is not None else ""
         rate = f"up to {best.rate_GBps:.4g} GB/s algbw{added}"
-        return f"{what}: {names}, {rate}; {connected} of {len(self)} choices connected"
+        return f"{what}: {', '.join(best.members)}, {rate}; {connected} of {choices} connected"
 
     def __repr__(self) -> str:
         return f"<Placements {self.sentence()}>"
@@ -162,8 +204,8 @@ def place(
     Raises
     ------
     InputError
-        For a count that does not fit, for more than `LIMIT` subsets, and a scheduler that does not answer or
-        goes away.
+        For a count that does not fit, for more than `LIMIT` subsets of one node unless its GPUs are alike, and
+        a scheduler that does not answer or goes away.
     InfeasibleError
         If the bounds of all subsets would take minutes here, and if processes died of some.
 
@@ -183,15 +225,20 @@ def place(
     if not 2 <= count <= len(candidates):
         raise InputError(f"{count} GPUs: choose 2 to {len(candidates)} of {topology.name}'s {len(candidates)}")
     wanted.check_ranks(count)
-    subsets = comb(len(candidates), count)
-    if subsets > LIMIT:
-        raise InputError(f"{count} of {len(candidates)} GPUs: {subsets} subsets are too many to rank (at most {LIMIT})")
     chosen_links = None if links is None else class_names(links, topology.link_classes)
+    asked = _Asked(topology, candidates, helpers, relays == "idle", wanted, chosen_links)
     # A root, or a traffic matrix, tells the ranks apart, so that symmetric subsets need not be alike with
     # their ranks in file order.
-    alike = not (wanted.rooted or wanted.traffic is not None or helpers)
-    every = list(combinations(range(len(candidates)), count))
-    kinds = _orbits(every, topology if alike else None)
+    places, maps = topology.member_places, list[Ranks]()
+    if not (wanted.rooted or wanted.traffic is not None or helpers):
+        rank = {place: number for number, place in enumerate(places.tolist())}
+        maps = [np.array([rank[to] for to in perm[places].tolist()]) for perm in searched(topology)]
+    subsets, every = comb(len(candidates), count), combinations(range(len(candidates)), count)
+    kinds = _orbits(every, maps) if subsets <= LIMIT else _divisions(asked, count, maps)
+    if not kinds:
+        raise InputError(
+            f"{count} of {len(candidates)} GPUs: {subsets:,} choices are too many to rank (at most {LIMIT:,})"
+        )
     if cluster is None:
         # A single bound that takes too long refuses itself, with the size that works.
         each = budget.of_bound(topology, count)
@@ -206,10 +253,8 @@ def place(
     what, done = f"ranking {count} GPUs of {topology.name}", 0
     say = report or (lambda _: None)
     say(f"{what}, 0 of {len(kinds)} kinds of choice")
-    asked = _Asked(topology, candidates, helpers, relays == "idle", wanted, chosen_links)
-    counted = [(subset, len(orbit)) for subset, orbit in kinds.items()]
-    step = 1 if workers == 1 and cluster is None else -(-len(counted) // _PIECES)
-    pieces = [(asked, tuple(counted[at : at + step])) for at in range(0, len(counted), step)]
+    step, listed = 1 if workers == 1 and cluster is None else -(-len(kinds) // _PIECES), tuple(kinds)
+    pieces = [(asked, listed[at : at + step]) for at in range(0, len(kinds), step)]
     answers: dict[tuple[int, ...], Placement] = {}
     for (_, choices), found in pool.finished(_placed, pieces, workers, cluster):
         if isinstance(found, BlinksimError):
@@ -217,19 +262,18 @@ def place(
         if found is None:
             raise InfeasibleError(f"{what}: {pool.DIED}; choose among fewer GPUs, or run it where there is more")
         done += len(choices)
-        if done < len(counted):
-            say(f"{what}, {done} of {len(counted)} kinds of choice")
-        for (subset, _), row in zip(choices, found, strict=True):
-            for other in kinds[subset]:
+        if done < len(kinds):
+            say(f"{what}, {done} of {len(kinds)} kinds of choice")
+        for subset, row in zip(choices, found, strict=True):
+            orbit, alike = kinds[subset]
+            for other in orbit:
                 members, rest = asked.named(other)
                 words = row.words if members == row.members else f"as {', '.join(row.members)}: {row.words}"
-                answers[other] = replace(row, members=members, relays=rest, words=words)
-
+                answers[other] = replace(row, members=members, relays=rest, words=words, alike=alike)
     # Forwarding decides, and what switches add among equals.
-    def order(row: Placement) -> tuple[bool, Fraction, Fraction]:
-        return row.rate is None, -(row.rate or Fraction(0)), -(row.in_network or Fraction(0))
-
-    return Placements(topology.name, wanted, tuple(sorted((answers[subset] for subset in every), key=order)))
+    rows = [answers[subset] for subset in sorted(answers)]
+    rows.sort(key=lambda row: (row.rate is None, -(row.rate or 0), -(row.in_network or 0)))
+    return Placements(topology.name, wanted, tuple(rows), candidates, subsets <= LIMIT)
 
 
 class _Asked(NamedTuple):
@@ -249,46 +293,107 @@ class _Asked(NamedTuple):
         return members, rest
 
 
-def _placed(piece: tuple[_Asked, tuple[tuple[tuple[int, ...], int], ...]]) -> list[Placement] | BlinksimError:
-    """The answers to kinds of choice, each with how many choices are alike, or what made them impossible."""
+def _placed(piece: tuple[_Asked, tuple[Subset, ...]]) -> list[Placement] | BlinksimError:
+    """The answers to some choices, or what made them impossible."""
     asked, choices = piece
     placed = []
     try:
-        for subset, alike in choices:
+        for subset in choices:
             members, rest = asked.named(subset)
             part = asked.topology.select(members, rest, asked.links, connected=False)
             groups = part.components()
             if len(groups) > 1:
                 words = "not connected: " + " | ".join(" ".join(group) for group in groups)
-                placed.append(Placement(members, rest, None, "", False, words, alike))
+                placed.append(Placement(members, rest, None, "", False, words))
                 continue
             found = bound(part, asked.collective, in_network=True)
             best, added = found.headline, found.in_network
             words, more = best.certificate.words(part), None if added is None else added.rate
-            placed.append(Placement(members, rest, best.rate, best.scope, best.exact, words, alike, more))
+            placed.append(Placement(members, rest, best.rate, best.scope, best.exact, words, in_network=more))
     except BlinksimError as error:
         return error
     return placed
 
 
-def _orbits(every: Sequence[tuple[int, ...]], machine: Topology | None) -> dict[tuple[int, ...], set[tuple[int, ...]]]:
-    """The orbits of the choices by their first one, under the symmetries of a machine, if one is given."""
-    from blinksim.topology.symmetry import automorphisms
-
-    maps = list[list[int]]()
-    if machine is not None:
-        rank = {machine.index[name]: number for number, name in enumerate(machine.members)}
-        maps = [[rank[image[machine.index[name]]] for name in machine.members] for image in automorphisms(machine)]
-    kinds, seen = dict[tuple[int, ...], set[tuple[int, ...]]](), set[tuple[int, ...]]()
+def _orbits(every: Iterable[Subset], maps: Sequence[Ranks]) -> Kinds:
+    """The orbits of the choices."""
+    kinds, seen, moves = Kinds(), set[Subset](), [image.tolist() for image in maps]
     for subset in every:
         if subset in seen:
             continue
         orbit, stack = {subset}, [subset]
         while stack:
             at = stack.pop()
-            images = {tuple(sorted(image[i] for i in at)) for image in maps} - orbit
+            images = {tuple(sorted(image[i] for i in at)) for image in moves} - orbit
             orbit |= images
             stack += images
-        kinds[subset] = orbit
+        kinds[subset] = orbit, len(orbit)
         seen |= orbit
     return kinds
+
+
+def _divisions(asked: _Asked, count: int, maps: Sequence[Ranks]) -> Kinds:
+    """Even divisions among the nodes with the most bandwidth out of them, and among their GPUs.
+
+    On one node, GPUs of which every two can be exchanged. Nothing if there are too many choices all the same.
+    """
+    topology, ranks = asked.topology, np.arange(len(asked.candidates))
+    sort = orbit_labels(len(ranks), maps)
+    exchanged = orbit_labels(len(ranks), [image for image in maps if (image != ranks).sum() == 2])
+    node = topology.device_nodes[[topology.index[name] for name in asked.candidates]]
+    several, kinds = topology.nodes > 1, Kinds()
+    groups = [np.flatnonzero((node if several else exchanged) == one) for one in range(len(ranks))]
+    wanted = Collective("allreduce") if asked.collective.traffic else replace(asked.collective, root=0)
+    known: dict[tuple[object, ...], tuple[tuple[Fraction, ...], list[Ranks]]] = {}
+
+    def best(group: Ranks, size: int, number: int) -> tuple[tuple[Fraction, ...], list[Ranks]]:
+        """What so many GPUs of a group reach at most, on so many nodes, and the places of those that do."""
+        key = *sort[group].tolist(), size, number == 1
+        if key not in known:
+            # Of GPUs that can be exchanged the first ones will do.
+            own = group[:size] if len({*exchanged[group].tolist()}) == 1 else group
+            members = tuple(asked.candidates[rank] for rank in own.tolist())
+            rows: Iterable[Placement] = [Placement((name,), (), None, "", True, "") for name in members]
+            if size > 1:
+                relays = "idle" if asked.idle else "none"
+                rows = place(topology.subset(members), size, wanted, links=asked.links, relays=relays)
+            found: dict[tuple[Fraction, ...], list[Ranks]] = {}
+            for row in rows:
+                # Inside a node its rate counts first.
+                reached = _ways_out(topology, row.members), row.rate or Fraction(0)
+                at = np.array([members.index(name) for name in row.members])
+                found.setdefault(reached[::-1] if number == 1 else reached, []).append(at)
+            known[key] = max(found.items())
+        return known[key]
+
+    for number in range(1, min(count, topology.nodes if several else 1) + 1):
+        size, more = divmod(count, number)
+        able = [group for group in groups if len(group) >= size + (more > 0)]
+        if len(able) >= number and not (kinds and more):
+            able.sort(key=lambda group: best(group, size + (more > 0), number)[0], reverse=True)
+            used, ranked = set[int](), list[int]()
+            taken = ((group, size + (at < more)) for at, group in enumerate(able[:number]))
+            given = [(group, best(group, many, number)[1]) for group, many in taken]
+            for group, places in sorted(given, key=lambda one: len(one[1])):
+                # The same places in all nodes, as rails join those.
+                at = max(places, key=lambda one: len(used.intersection(one.tolist())))
+                used |= {*at.tolist()}
+                ranked += group[at].tolist()
+            subset = tuple(sorted(ranked))
+            kinds[subset] = (subset,), 1 if several else comb(len(able[0]), count)
+    return kinds
+
+
+def _ways_out(topology: Topology, members: Sequence[str]) -> Fraction:
+    """The bandwidth of the links out of a node that lead on from members of it without passing other GPUs."""
+    out, stack = Fraction(0), [topology.index[name] for name in members]
+    seen, node = {*stack}, topology.device(members[0]).node
+    while stack:
+        for link in map(topology.links.__getitem__, topology.out_links[stack.pop()]):
+            place, device = topology.index[link.dst], topology.device(link.dst)
+            if device.node != node:
+                out += link.bandwidth
+            elif place not in seen and not device.holds:
+                seen.add(place)
+                stack.append(place)
+    return out

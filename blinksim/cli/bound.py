@@ -220,7 +220,10 @@ def place(options: Place) -> None:
     wanted = collective_of(options.collective, None, options.traffic)
     question = question_of(options.machine, options.where)
     if question.members is not None or question.ranks_per_node is not None:
-        raise InputError("place chooses the members itself; leave --members and --ranks-per-node out")
+        raise InputError(
+            "place chooses the GPUs itself: leave --members and --ranks-per-node out; take away GPUs that are "
+            "not free with --edit, as in --edit 'without gpu[2-3]'"
+        )
     whole = question.whole()
     relays = question.relays or "none"
     with Working(f"ranking {count} GPUs of {options.machine}") as say:
@@ -240,30 +243,31 @@ def place(options: Place) -> None:
         return [row | words | {"rates": whole.rates} for row, words in zip(rows, joined, strict=True)]
 
     def text() -> None:
-        best, connected = places[0], sum(placement.connected for placement in places)
+        best, groups = places[0], places.equals()
         if best.rate is None:
             click.echo(f"no {count} GPUs of {whole.name} are connected by the chosen links")
             click.get_current_context().exit(1)
+        among = "choices" if places.whole else "even divisions"
+        connected = f"{sum(one.connected for one in places)} of {len(places)} {among} are connected"
         click.echo(
             f"{count} of {whole.name}'s {whole.ranks} GPUs for {options.collective}: ask for "
-            f"{', '.join(best.members)}, up to {float(best.rate) / 1e9:.4g} GB/s algbw; "
-            f"{connected} of {len(places)} choices are connected\n"
+            f"{names(best.members, ', ')}, up to {best.rate_GBps:.4g} GB/s algbw; {connected}\n"
         )
-        adds = any(row["in_network_GBps"] for row in rows)
+        adds = any(row.in_network for row in places)
         cells = [
             (
-                " ".join(row["members"]),
-                row["rate_exact"] or "-",
-                f"{row['algbw_GBps']:.4g}" if row["connected"] else "not connected",
-                f"{row['algbw_GBps'] / rows[0]['algbw_GBps']:.0%}" if row["connected"] else "",
-                *([f"{row['in_network_GBps']:.4g}" if row["in_network_GBps"] else "-"] if adds else []),
+                words,
+                exact_GBps(row.rate) if row.rate else "-",
+                f"{row.rate_GBps:.4g}" if row.rate else "not connected",
+                f"{float(row.rate / best.rate):.0%}" if row.rate else "",
+                *([f"{float(row.in_network / 10**9):.4g}" if row.in_network else "-"] if adds else []),
             )
-            for row in rows[: options.top]
+            for row, words in groups[: options.top]
         ]
         header = ("GPUs", "GB/s, exact", "GB/s", "of the best", *(["GB/s, switches add"] if adds else []))
         click.echo(table(header, cells))
-        if len(rows) > options.top:
-            click.echo(f"  … {len(rows) - options.top} more (--top {len(rows)}, --csv)")
+        if len(groups) > options.top:
+            click.echo(f"  … {len(groups) - options.top} more (--top {len(groups)}, --csv)")
         click.echo(f"  all at {whole.rates} rates")
         chosen = replace(question, members=",".join(best.members))
         click.echo(f"next: blinksim bound {command_line(chosen, options.collective, traffic=options.traffic)}")

@@ -922,13 +922,15 @@ class Traffic(Options, run="blinksim.cli.bound:traffic"):
 class Place(Options, run="blinksim.cli.bound:place"):
     """Which GPUs should I ask for?
 
-    Rank all choices of COUNT GPUs of MACHINE by the best rate that a collective can have on them.
+    Rank all choices of COUNT GPUs of MACHINE by the best rate that a collective can have on them; of a large
+    cluster, even divisions among nodes. Take away GPUs that are not free with --edit 'without gpu[2-3]';
+    --members and --ranks-per-node do not apply.
 
     {machine}
 
     Options:
       collective: What the GPUs will run.
-      top: Rows to print as text.
+      top: Rows to print as text; choices with equal rates are one row.
 
     Examples:
       blinksim place dgx1-v100 4
@@ -940,7 +942,7 @@ class Place(Options, run="blinksim.cli.bound:place"):
     where: MachineOptions = group(MachineOptions, "nominal")
     collective: str = option("allreduce")
     traffic: str | None = TRAFFIC
-    top: int = option(20, kind=Whole(1))
+    top: int = option(3, kind=Whole(1))
     work: WhereOptions = group(WhereOptions)
     form: TableOptions = group(TableOptions)
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
+from math import comb
 
 import pytest
 
 from blinksim import budget
-from blinksim.answers.place import place
+from blinksim.answers.place import Placements, place
 from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load
+from blinksim.topology.graph import Topology
 from blinksim.traffic import Traffic
 
 GB = 10**9
@@ -34,7 +37,7 @@ def test_the_two_quads_are_the_best_four_of_a_v100_machine() -> None:
     assert [row.rate for row in connected] == sorted((row.rate for row in connected), key=lambda rate: -(rate or 0))
     apart = [row for row in rows if not row.connected]
     assert apart
-    assert all(row.words.startswith("not connected: gpu") and row.to_dict()["rate_exact"] is None for row in apart)
+    assert all("not connected: gpu" in row.words and row.to_dict()["rate_exact"] is None for row in apart)
 
 
 def test_idle_gpus_join_what_is_apart() -> None:
@@ -53,9 +56,104 @@ def test_symmetry_changes_no_answer() -> None:
     part = machine.select(links=["nvlink"])
     symmetric = replace(part, symmetries=(swap[:8],))
     with_it = {row.members: row.rate for row in place(symmetric, 3, Collective("allgather"))}
-    without = {row.members: row.rate for row in place(replace(part, symmetries=()), 3, Collective("allgather"))}
+    without = {row.members: bound_of(part, row.members) for row in place(symmetric, 3)}
     assert with_it == without
-    assert max(row.alike for row in place(symmetric, 3)) == 2
+    # With the exchange of the quads and that of the GPUs in each, four choices are alike.
+    assert {row.alike for row in place(symmetric, 3)} == {4}
+
+
+def bound_of(machine: Topology, members: Sequence[str]) -> Fraction | None:
+    part = machine.select(members, connected=False)
+    return bound(part, Collective("allgather")).rate if len(part.components()) == 1 else None
+
+
+def exact(rows: Placements) -> list[tuple[str, set[tuple[str, ...]]]]:
+    """What a row of the text says, as the choices that it stands for."""
+    said = []
+    for _, words in rows.equals():
+        count, every = len(rows[0].members), rows.candidates
+        kept, _, rest = words.partition(" and any ")
+        if words.startswith("all "):
+            said.append((words, set(combinations(every, count))))
+        elif rest or words.startswith("any "):
+            out = words.partition(" without ")[2].split()
+            mine = kept.split() if rest else []
+            said.append(
+                (words, {one for one in combinations(every, count) if {*mine} <= {*one} and not {*out} & {*one}})
+            )
+    return said
+
+
+@pytest.mark.parametrize(
+    ("machine", "edit", "count", "words"),
+    [
+        ("hgx-h200", "", 4, ["all 70 choices are alike"]),
+        ("hgx-h200", "degrade gpu5-nvswitch lanes=12", 4, ["any 4 without gpu5", "gpu5 and any 3 others"]),
+        ("hgx-h200", "degrade gpu5-nvswitch lanes=12", 8, ["gpu0 gpu1 gpu2 gpu3 gpu4 gpu5 gpu6 gpu7"]),
+        ("dgx1-v100", "", 4, ["gpu0 gpu1 gpu2 gpu3 or 1 other", "gpu0 gpu3 gpu4 gpu7 or 1 other"]),
+        ("line:4", "", 3, ["gpu1 gpu2 and any other", "gpu0 gpu3 and any other"]),
+    ],
+)
+def test_choices_with_equal_rates_are_one_row(machine: str, edit: str, count: int, words: list[str]) -> None:
+    rows = place(load(machine, edits=[edit] if edit else []), count)
+    assert [said for _, said in rows.equals()][: len(words)] == words
+    rates = {row.members: (row.rate, row.in_network) for row in rows}
+    assert sum(1 for _ in rows.equals()) == len(set(rates.values()))
+    for said, choices in exact(rows):
+        first = next(row for row, text in rows.equals() if text == said)
+        assert {one for one, rate in rates.items() if rate == rates[first.members]} == choices
+
+
+@pytest.mark.parametrize(
+    ("machine", "edits"),
+    [
+        ("rails:4x3", []),
+        ("rails:4x3", ["without n0.nic0"]),
+        ("rails:4x3", ["without n0.nic[0-1]"]),
+        ("fattree:4x3", []),
+        ("fattree:4x3", ["degrade n1.gpu0-n1.switch bandwidth=5GB/s"]),
+        ("fattree:3x4", ["without n2.gpu3"]),
+    ],
+)
+@pytest.mark.parametrize("count", [4, 6])
+def test_the_best_even_division_is_as_good_as_any_choice(
+    monkeypatch: pytest.MonkeyPatch, machine: str, edits: list[str], count: int
+) -> None:
+    cluster = load(machine, edits=edits)
+    every = place(cluster, count)
+    monkeypatch.setattr("blinksim.answers.place.LIMIT", 100)
+    divided = place(cluster, count)
+    assert every.whole
+    assert not divided.whole
+    assert len(divided) <= cluster.nodes
+    assert divided[0].rate == every[0].rate
+    rates = {row.members: row.rate for row in every}
+    assert all(rates[row.members] == row.rate for row in divided)
+
+
+def test_sixteen_of_thirty_two_gpus_are_two_whole_nodes() -> None:
+    machine = load("hgx-h200", nodes=4)
+    found = place(machine, 16)
+    assert found[0].members == machine.members[:16]
+    # Adapters carry 400 GB/s out of a node: half of the data twice, over both nodes.
+    assert found[0].rate == Fraction(800, 3) * GB
+    assert found.equals()[0][1] == "8 of n0, 8 of n1"
+    assert "of 2 even divisions connected" in found.sentence()
+    traffic = Traffic([[1 - (a == b) for b in range(16)] for a in range(16)])
+    assert place(machine, 16, Collective("alltoallv", traffic=traffic))[0].members == found[0].members
+    # A node that has lost adapters is left out.
+    worse = place(load("hgx-h200", nodes=4, edits=["without n0.nic[0-3]"]), 16)
+    assert worse[0].members == machine.members[8:24]
+    assert worse[0].rate == found[0].rate
+
+
+def test_gpus_that_can_be_exchanged_are_chosen_among_millions() -> None:
+    (row,) = place("gb200-nvl72", 4)
+    assert row.alike == comb(72, 4)
+    assert row.rate == Fraction(900 * 4, 6) * GB
+    worse = place(load("gb200-nvl72", edits=["degrade gpu1-nvswitch lanes=2"]), 4)
+    assert worse[0].members == ("gpu0", "gpu2", "gpu3", "gpu4")
+    assert worse[0].alike == comb(71, 4)
 
 
 def test_ranking_is_by_the_bound_of_each_subset() -> None:
@@ -113,7 +211,7 @@ def test_what_cannot_be_ranked() -> None:
     with pytest.raises(InputError, match="none, idle"):
         place(machine, 2, relays="all")
     with pytest.raises(InputError, match="too many to rank"):
-        place(load("dgx-a100", nodes=8), 8)
+        place(load("torus:8x8"), 8)
 
 
 def test_choices_whose_bounds_take_too_long_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
