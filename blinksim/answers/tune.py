@@ -20,9 +20,8 @@ from blinksim.answers.choice_times import ChoiceTime, ChoiceTimes, TimedJob, mod
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike
 from blinksim.nccl.tuner import tuner_files
-from blinksim.nccl.tuner.constants import DEFAULT_VERSION
 from blinksim.nccl.tuner.prediction import Prediction, predict
-from blinksim.nccl.tuner.tuner import ALGORITHMS_OF, COLLECTIVES
+from blinksim.nccl.tuner.tuner import ALGORITHMS_OF, COLLECTIVES, DEFAULT_VERSION
 from blinksim.nccl.tuner.tuner_files import DEFAULT, MOST_BYTES, Choice, DialectName, TuningRule, rules_of, runs
 from blinksim.question import Question
 from blinksim.results import Result, keyed

@@ -454,7 +454,7 @@ def _of_runtime(
 
 def _graph(file: str, text: str, question: Question, release: str) -> FileVerdict:
     """NCCL's use of a graph file, in words."""
-    from blinksim.nccl.export.lines import communicator
+    from blinksim.nccl.export.graph_export import communicator
     from blinksim.nccl.families import PATH_TYPES, PATH_WORDS
     from blinksim.nccl.files.graph_rules import judge
     from blinksim.nccl.files.nccl_xml import Release

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from blinksim.answers.logs.diagnose import Diagnosis, Line
     from blinksim.answers.logs.fit import Fitted
     from blinksim.cli.commands import Calibrate, Diagnose, Measured, Reproduce
-    from blinksim.nccl.logs.log_rows import Run
+    from blinksim.nccl.logs.tests_log import Run
     from blinksim.question import Question
     from blinksim.topology.graph import Topology
 

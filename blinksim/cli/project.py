@@ -126,7 +126,7 @@ def _with_library(options: Project, question: Question, collective: Collective, 
 
 def library_of(given: ModelOptions) -> Library:
     """The machine's library as the options set it; refuses those that are about other models."""
-    from blinksim.nccl.tuner.constants import DEFAULT_VERSION
+    from blinksim.nccl.tuner.tuner import DEFAULT_VERSION
     from blinksim.timing.library_model import Library
 
     cures = dict.fromkeys(("protocol", "calls"), "take --model execution")

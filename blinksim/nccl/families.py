@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from blinksim.errors import InputError
 
@@ -19,20 +20,22 @@ FAMILY_NAMES = {RING: "ring", TREE: "tree", COLLNET: "collnet", NVLS: "nvls", CO
 FAMILIES = {FAMILY_NAMES[family]: family for family in (RING, TREE, NVLS)}
 """The families that blinksim predicts, by name."""
 
-PATTERN_BALANCED_TREE, PATTERN_SPLIT_TREE, PATTERN_TREE = 1, 2, 3
-PATTERN_RING, PATTERN_NVLS, PATTERN_COLLNET_DIRECT = 4, 5, 6
-PATTERNS = {
-    PATTERN_BALANCED_TREE: "balanced tree",
-    PATTERN_SPLIT_TREE: "split tree",
-    PATTERN_TREE: "tree",
-    PATTERN_RING: "ring",
-    PATTERN_NVLS: "NVLS",
-    PATTERN_COLLNET_DIRECT: "CollNet direct",
-}
+
+class Pattern(IntEnum):
+    """How the channels of a graph are shaped."""
+
+    BALANCED_TREE = 1
+    SPLIT_TREE = 2
+    TREE = 3
+    RING = 4
+    NVLS = 5
+    COLLNET_DIRECT = 6
+
+
 FAMILY_PATTERNS = {
-    RING: (PATTERN_RING,),
-    TREE: (PATTERN_BALANCED_TREE, PATTERN_SPLIT_TREE, PATTERN_TREE),
-    NVLS: (PATTERN_NVLS,),
+    RING: (Pattern.RING,),
+    TREE: (Pattern.BALANCED_TREE, Pattern.SPLIT_TREE, Pattern.TREE),
+    NVLS: (Pattern.NVLS,),
 }
 """The patterns that make sense for a family."""
 

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, get_args
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, unknown
 from blinksim.machines import RatesName, load
-from blinksim.nccl.tuner.constants import DEFAULT_VERSION
-from blinksim.nccl.tuner.tuner import COLLECTIVES, Timing
+from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, Timing
 from blinksim.question import Question
 from blinksim.results import Term
 from blinksim.textio.text_table import count

@@ -19,9 +19,8 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.files.graph_file import Graph
-from blinksim.nccl.tuner.constants import DEFAULT_VERSION
 from blinksim.nccl.tuner.prediction import Prediction, predict
-from blinksim.nccl.tuner.tuner import Timing
+from blinksim.nccl.tuner.tuner import DEFAULT_VERSION, Timing
 from blinksim.results import Term
 from blinksim.textio.text_table import count
 from blinksim.timing.contest import ceiling_of

@@ -21,8 +21,7 @@ from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load
-from blinksim.nccl.logs.log_rows import RankPlace, Run
-from blinksim.nccl.logs.tests_log import read
+from blinksim.nccl.logs.tests_log import RankPlace, Run, read
 from blinksim.nccl.tuner.prediction import predict
 from blinksim.schedule.verify import verify
 

@@ -12,8 +12,8 @@ from typing import Any
 from blinksim.nccl.files import topo_read
 from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.search.system import System, systems_of
-from blinksim.nccl.tuner.constants import load
 from blinksim.nccl.tuner.prediction import Prediction, job_of
+from blinksim.nccl.tuner.tuner import load
 
 TESTS = Path(__file__).resolve().parents[1]
 VERSIONS = ("2.28.3", "2.30.7")

@@ -20,8 +20,7 @@ from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.nccl import families
-from blinksim.nccl.export.graph_export import as_run, export, graphs_for
-from blinksim.nccl.export.lines import communicator, path_type
+from blinksim.nccl.export.graph_export import as_run, communicator, export, graphs_for, path_type
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.files.graph_file import Graph, GraphFile, check, read, read_text, to_text
 from blinksim.nccl.files.graph_rules import Communicator, judge
@@ -260,7 +259,7 @@ def test_several_nodes_with_nics(algorithm_name: str, nodes: int, count: int) ->
     assert len(numbers(file, 1)) == count
     tree = file.graph(1)
     assert tree is not None
-    assert tree.pattern == families.PATTERN_TREE
+    assert tree.pattern == families.Pattern.TREE
     assert exported.environment["NCCL_NVLS_ENABLE"] == "0"
     judged = judge(exported.files[""], communicator(topology))
     assert judged.verdict == "used"
@@ -282,7 +281,7 @@ def test_one_gpu_a_node_and_a_nic_without_a_number() -> None:
     exported = export(schedule)
     file = read_text(exported.files[""], "x")
     assert list(file.graphs[1][1].paths)[:1] == [((0,), (0, 0))]
-    assert file.graphs[1][1].pattern == families.PATTERN_TREE
+    assert file.graphs[1][1].pattern == families.Pattern.TREE
     assert judge(exported.files[""], communicator(topology)).ok
 
 

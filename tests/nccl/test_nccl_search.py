@@ -16,7 +16,7 @@ from nccl_cases import TESTS, VERSIONS, answer, cases, graph, machine, members, 
 from blinksim import machines
 from blinksim.errors import InfeasibleError
 from blinksim.nccl import families
-from blinksim.nccl.families import PATH_TYPES, PATTERNS
+from blinksim.nccl.families import PATH_TYPES, Pattern
 from blinksim.nccl.files import graph_file, topo_read
 from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.search.paths import Paths
@@ -159,7 +159,7 @@ def test_two_hgx_exchange_ports_between_channels() -> None:
     found = predict(machines.load("hgx-h200", nodes=2, rates="nccl"))
     assert (found.ring.nchannels, found.ring.bw_intra, found.ring.cross_nic) == (8, 48 * 10**9, 2)
     assert all(entry ^ 1 == leave for entry, leave in found.ring.nets)
-    assert (found.tree.nchannels, found.tree.bw_intra, PATTERNS[found.tree.pattern]) == (8, 48 * 10**9, "tree")
+    assert (found.tree.nchannels, found.tree.bw_intra, found.tree.pattern) == (8, 48 * 10**9, Pattern.TREE)
 
 
 # --- machines that nobody asked NCCL about --------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from nccl_cases import TESTS, VERSIONS, answer, cases, given, near
 
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.nccl.files import topo_read
-from blinksim.nccl.tuner import constants
+from blinksim.nccl.tuner import tuner
 from blinksim.nccl.tuner.prediction import predict
 
 
@@ -62,11 +62,11 @@ def test_times_measured_on_eight_h200() -> None:
 
 
 def test_versions_differ_where_they_say() -> None:
-    assert constants.versions() == list(VERSIONS)
-    old, new = map(constants.load, VERSIONS)
+    assert tuner.versions() == list(VERSIONS)
+    old, new = map(tuner.load, VERSIONS)
     assert (old.nvls_least_gpus, new.nvls_least_gpus) == (3, 2)
     with pytest.raises(InputError, match=r"2\.28\.3"):
-        constants.load("2.28.4")
+        tuner.load("2.28.4")
 
 
 def test_a_collective_without_a_model_is_refused() -> None:

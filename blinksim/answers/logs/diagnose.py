@@ -24,7 +24,7 @@ from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.nccl.logs import tests_log
-from blinksim.nccl.logs.log_rows import Row, Run
+from blinksim.nccl.logs.tests_log import Row, Run
 from blinksim.results import Rates, Result, keyed, paragraph
 from blinksim.textio.text_table import count
 from blinksim.units import format_rate, format_size, format_time, in_GBps

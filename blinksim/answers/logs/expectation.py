@@ -28,9 +28,8 @@ from blinksim.bounds.bound_result import NVLS_GRANTS, Bound, BoundResult
 from blinksim.bounds.rails import symmetric_rails
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError
-from blinksim.nccl.tuner.constants import DEFAULT_VERSION, nearest
 from blinksim.nccl.tuner.prediction import Prediction, predict
-from blinksim.nccl.tuner.tuner import COLLECTIVES
+from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, nearest
 from blinksim.question import Question, preferring
 from blinksim.schedule.loads import Resources, RouteUses, resource_loads, resources, single_routes
 from blinksim.schedule.model import Schedule

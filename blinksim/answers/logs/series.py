@@ -14,7 +14,7 @@ from blinksim.nccl.logs import tests_log
 from blinksim.topology.elements import Device
 
 if TYPE_CHECKING:
-    from blinksim.nccl.logs.log_rows import Run
+    from blinksim.nccl.logs.tests_log import Run
     from blinksim.topology.graph import Topology
 
 

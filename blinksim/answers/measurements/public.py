@@ -14,8 +14,7 @@ from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError, unknown
 from blinksim.machines import load
 from blinksim.nccl.tuner import tuner
-from blinksim.nccl.tuner.constants import nearest
-from blinksim.nccl.tuner.tuner import Timing
+from blinksim.nccl.tuner.tuner import Timing, nearest
 from blinksim.question import Question
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count, table

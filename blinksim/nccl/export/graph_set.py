@@ -15,9 +15,18 @@ from math import gcd
 from pathlib import Path
 
 from blinksim.errors import InfeasibleError
-from blinksim.nccl.export.graph_export import BLOCK_RATE, CAUTION, RELEASES, in_force, variables
-from blinksim.nccl.export.lines import farthest, lines, number, path_type
-from blinksim.nccl.families import PATTERN_BALANCED_TREE, PATTERN_RING, RING, TREE
+from blinksim.nccl.export.graph_export import (
+    BLOCK_RATE,
+    CAUTION,
+    RELEASES,
+    farthest,
+    in_force,
+    lines,
+    number,
+    path_type,
+    variables,
+)
+from blinksim.nccl.families import RING, TREE, Pattern
 from blinksim.nccl.files.graph_file import Graph, GraphFile, check, log_lines, to_text
 from blinksim.nccl.files.graph_rules import Communicator
 from blinksim.schedule.loads import rate
@@ -71,7 +80,7 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     for position, (line, kind, speed) in enumerate(parts):
         gpus = [number(topology.device(device)) for device in line.devices]
         ring = Graph(
-            pattern=PATTERN_RING,
+            pattern=Pattern.RING,
             nchannels=width,
             bw_intra=speed,
             bw_inter=speed,
@@ -80,7 +89,7 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
             same_channels=True,
             channels=(tuple(gpus),) * width,
         )
-        graphs = GraphFile(((RING, ring), (TREE, replace(ring, pattern=PATTERN_BALANCED_TREE))))
+        graphs = GraphFile(((RING, ring), (TREE, replace(ring, pattern=Pattern.BALANCED_TREE))))
         file, text = f"chain{position}.xml", to_text(graphs)
         check(graphs, gpus, most=16)
         in_force(text, Communicator(tuple(gpus)), f"chain {line.words}: ")

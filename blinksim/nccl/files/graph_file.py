@@ -18,7 +18,16 @@ from fractions import Fraction
 from pathlib import Path
 
 from blinksim.errors import InputError
-from blinksim.nccl.families import FAMILIES, FAMILY_NAMES, FILE_PATH_TYPES, PATH_TYPES, PORTABLE_PATH_TYPES, RING, TREE
+from blinksim.nccl.families import (
+    FAMILIES,
+    FAMILY_NAMES,
+    FILE_PATH_TYPES,
+    PATH_TYPES,
+    PORTABLE_PATH_TYPES,
+    RING,
+    TREE,
+    Element,
+)
 from blinksim.textio import safe_xml
 from blinksim.textio.safe_xml import fault, integer, number, word
 
@@ -34,7 +43,7 @@ _MICRO = 1e-6
 class Graph:
     """The channels of one algorithm family.
 
-    pattern: one of `families.PATTERNS`. nchannels: channels before NCCL doubles them; a file may list another number.
+    pattern: one of `families.Pattern`. nchannels: channels before NCCL doubles them; a file may list another number.
     bw_intra, bw_inter: bytes/s that NCCL counts for a channel inside a node and between nodes.
     type_intra, type_inter: the worst path between GPUs, and to a network port, one of `families.PATH_TYPES`.
     same_channels: True if all channels were searched as copies of the first. latency_inter: seconds.
@@ -164,27 +173,23 @@ def to_text(file: GraphFile) -> str:
 
     Raises `InputError` for a path type that not all of them know.
     """
-    lines = ['<graphs version="1">']
+    root = Element("graphs", {"version": "1"})
     for family, graph in file.graphs:
         for kind in (graph.type_intra, graph.type_inter):
             if kind not in PORTABLE_PATH_TYPES:
                 raise InputError(f"path type {kind!r} is not known to every NCCL since 2.8, so it is not written")
-        head = (
-            f'  <graph id="{family}" pattern="{graph.pattern}" crossnic="{graph.cross_nic}" '
-            f'nchannels="{graph.nchannels}" speedintra="{float(graph.bw_intra / _GIGA):.10g}" '
-            f'speedinter="{float(graph.bw_inter / _GIGA):.10g}" latencyinter="{graph.latency_inter / _MICRO:.10g}" '
-            f'typeintra="{graph.type_intra}" typeinter="{graph.type_inter}" samechannels="{int(graph.same_channels)}"'
-        )
-        if not graph.channels:
-            lines.append(f"{head}/>")
-            continue
-        lines.append(f"{head}>")
+        facts = {"id": f"{family}", "pattern": f"{graph.pattern}", "crossnic": f"{graph.cross_nic}"}
+        facts |= {"nchannels": f"{graph.nchannels}", "speedintra": f"{float(graph.bw_intra / _GIGA):.10g}"}
+        facts |= {"speedinter": f"{float(graph.bw_inter / _GIGA):.10g}"}
+        facts |= {"latencyinter": f"{graph.latency_inter / _MICRO:.10g}", "typeintra": graph.type_intra}
+        facts |= {"typeinter": graph.type_inter, "samechannels": f"{int(graph.same_channels)}"}
+        root.children.append(Element("graph", facts))
         for gpus, nets in graph.paths:
-            devices = [f'      <gpu dev="{gpu:#x}"/>' for gpu in gpus]
-            net_in, net_out = ([f'      <net dev="{net:#x}"/>' for net in ends] for ends in (nets[:1], nets[1:2]))
-            lines += ["    <channel>", *net_in, *devices, *net_out, "    </channel>"]
-        lines.append("  </graph>")
-    return "\n".join([*lines, "</graphs>"]) + "\n"
+            inside = [("net", net) for net in nets[:1]] + [("gpu", gpu) for gpu in gpus]
+            inside += [("net", net) for net in nets[1:2]]
+            channel = [Element(tag, {"dev": f"{dev:#x}"}) for tag, dev in inside]
+            root.children[-1].children.append(Element("channel", {}, channel))
+    return "\n".join(root.lines()) + "\n"
 
 
 def check(file: GraphFile, gpus: Iterable[int], nodes: int = 1, *, most: int = PORTABLE_CHANNELS) -> None:

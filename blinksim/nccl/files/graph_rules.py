@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from blinksim.errors import InputError
-from blinksim.nccl.families import FAMILY_NAMES, FAMILY_PATTERNS, NVLS, PATTERN_SPLIT_TREE, PATTERN_TREE, RING, TREE
+from blinksim.nccl.families import FAMILY_NAMES, FAMILY_PATTERNS, NVLS, RING, TREE, Pattern
 from blinksim.nccl.files.nccl_xml import SYSTEM_ERROR, CrashError, LoadError, Node, Release, c_integer, load_graphs
 from blinksim.textio.text_table import count
 
@@ -284,9 +284,9 @@ def _build(
             return Judgement("ring_error", f"{reason}: {log}", f"ring building fails: {log}", graphs)
     for number, channel in enumerate(tree.channels[:both] if tree.in_force else ()):
         # NCCL's own channels come after those of the file only where the search has more of them; those are not judged.
-        # In the last channel of nodes with one GPU each it looks for a second one; `PATTERN_TREE` needs none.
-        few = 1 if tree.pattern == PATTERN_SPLIT_TREE else 2
-        alone = len(comm.gpus) == 1 and tree.pattern != PATTERN_TREE and number == both - 1 and comm.nodes > few
+        # In the last channel of nodes with one GPU each it looks for a second one; `Pattern.TREE` needs none.
+        few = 1 if tree.pattern == Pattern.SPLIT_TREE else 2
+        alone = len(comm.gpus) == 1 and tree.pattern != Pattern.TREE and number == both - 1 and comm.nodes > few
         if sorted(channel) != sorted(comm.gpus) or alone:
             reason = (
                 f"tree channel {number} is {'-'.join(map(str, channel))}, which is no tree over all ranks; NCCL does "

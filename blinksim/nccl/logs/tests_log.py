@@ -5,6 +5,10 @@ iterations and ranks, algbw and busbw in GB/s, once out of place and once in pla
 read from the heading, so that releases with `error` instead of `#wrong`, without `redop` or `root`, with
 per-iteration columns (-I), with time stamps (-S), in one half only, and with what RCCL takes (rccl-tests,
 src/common.cpp) are all understood.
+
+Times and rates are printed to a width: 123.45, 1234.5, 12345, 1.2e+06. A `Number` remembers how far its
+digits go. Size over time is algbw, and busbw over algbw is a factor of the collective and the number of ranks.
+Together they show what a log leaves out, and whether it is a single log.
 """
 
 from __future__ import annotations
@@ -15,23 +19,313 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from blinksim.collective import COLLECTIVES
+from blinksim.collective import COLLECTIVES, REDUCING, ROOTED, busbw_factor
 from blinksim.errors import FileError, InputError
-from blinksim.nccl.logs.log_rows import (
-    Columns,
-    Measurement,
-    Number,
-    RankPlace,
-    Run,
-    check,
-    collective_of,
-    counted,
-    inferred,
-    measurement,
-    read_heading,
-)
 from blinksim.textio import strict_json, text_files
 from blinksim.textio.strict_json import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measurement. size: bytes; time_s: seconds; algbw, busbw: bytes/s as the log states them.
+
+    op, root: ``none`` and -1 where the collective has none. wrong: elements found wrong (or the largest error, in old
+    releases), None if not checked. line: its place in the log (in JSON the number of the result, from 1).
+    """
+
+    size: int
+    count: int
+    dtype: str
+    op: str
+    root: int
+    in_place: bool
+    time_s: float
+    algbw: float
+    busbw: float
+    wrong: float | None
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankPlace:
+    """Where a rank ran: host name, CUDA device number, PCI address, name of the device."""
+
+    rank: int
+    host: str
+    device: int
+    busid: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """One test of a log.
+
+    collective: as blinksim calls it, or empty if the log does not say and its numbers leave it open.
+    ranks: 0 where the log neither lists them nor shows their number in busbw / algbw.
+    version, nccl: of nccl-tests and of NCCL itself, empty where the log does not say.
+    complete: True if the last lines of the test are there.
+    """
+
+    path: str
+    collective: str
+    ranks: int
+    rows: tuple[Row, ...]
+    places: tuple[RankPlace, ...] = ()
+    version: str = ""
+    nccl: str = ""
+    complete: bool = True
+
+    def __repr__(self) -> str:
+        sizes = f"{len({row.size for row in self.rows})} sizes, {len(self.rows)} measurements"
+        return f"<Run {self.collective or 'unknown collective'} on {self.ranks or '?'} ranks: {sizes} ({self.path})>"
+
+
+_CLOCKS = ("time", "cputime")
+_HEAD = ("size", "count", "type", "redop", "root")
+# What the releases of 2017 call their columns; their times are milliseconds.
+_OLD = {"bytes": "size", "N": "count", "op": "redop", "res": "error"}
+_HALF = ("time", "cputime", "algbw", "busbw", "#wrong", "error", "i_min", "i_max", "i_p99", "i_cv%")
+# What rccl-tests adds behind both halves if it is told to: what RCCL takes, N/A where it does not say.
+_TAKEN = ("algo", "proto", "nchannels")
+_WHOLE = re.compile(r"[0-9]{1,19}")
+_DECIMAL = re.compile(r"([0-9]{1,30})(?:\.([0-9]{0,20}))?(?:[eE]([+-]?[0-9]{1,3}))?")
+_GAP = re.compile(r"\S {20,}\S")
+_WORD = re.compile(r"[A-Za-z0-9_]{1,40}")
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A printed number and half a unit of its last digit."""
+
+    value: float
+    half: float
+
+    @classmethod
+    def parse(cls, text: str) -> Number | None:
+        """None if `text` is not a plain number of at least 0."""
+        match = _DECIMAL.fullmatch(text)
+        if match is None:
+            return None
+        value = float(text)
+        last = int(match.group(3) or 0) - len(match.group(2) or "")
+        half = float(f"5e{last - 1}")
+        return cls(value, half) if math.isfinite(value) and math.isfinite(half) else None
+
+
+Numbers = tuple[Number, Number, Number]
+"""Time in microseconds, algbw and busbw in GB/s."""
+Measurement = tuple[Row, Numbers]
+
+
+def measurement(
+    head: tuple[int, int, str, str, int], in_place: bool, numbers: Numbers, wrong: float | None, line: int
+) -> Measurement:
+    """A row with its numbers as printed. head: bytes, elements, data type, operation and root."""
+    time, algbw, busbw = (number.value for number in numbers)
+    return Row(*head, in_place, time / 1e6, algbw * 1e9, busbw * 1e9, wrong, line), numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Names of the columns: of the head, and of each half (out of place, in place).
+
+    stamped: True if time stamps follow. clock: microseconds in the unit of the times. taken: True if the algorithm,
+    the protocol and the channels follow that the library takes. only_in_place: True if the one half is that.
+    """
+
+    head: tuple[str, ...]
+    halves: tuple[tuple[str, ...], ...]
+    stamped: bool
+    clock: float = 1.0
+    taken: bool = False
+    only_in_place: bool = False
+
+    @property
+    def width(self) -> int:
+        """The number of words of a whole row."""
+        behind = (2 if self.stamped else 0) + (len(_TAKEN) if self.taken else 0)
+        return len(self.head) + sum(map(len, self.halves)) + behind
+
+    def filled(self, words: list[str]) -> list[str]:
+        """The words of a row with the operation and root that alltoall of 2020 to 2022 leaves blank."""
+        blank = {"redop": "none", "root": "-1"}
+        for place, name in enumerate(self.head):
+            short = len(words) < len(self.head) + sum(map(len, self.halves))
+            if short and name in blank and place < len(words) and _DECIMAL.fullmatch(words[place]):
+                words = [*words[:place], blank[name], *words[place:]]
+        return words
+
+    def split(self, path: str, line: str, number: int) -> list[Measurement]:
+        """The measurements of a row, out of place and in place; raises `FileError` for anything amiss."""
+        words = line.split()
+        if self.stamped:
+            # A date and a time of day.
+            words, stamp = words[:-2], words[-2:]
+            if len(stamp) < 2 or not re.fullmatch(r"[0-9]{4}-[0-9][0-9]-[0-9][0-9]", stamp[0]):
+                text = f"the row has no time stamp at its end, but the heading has one: {line[:80]!r}"
+                raise FileError(path, text, number)
+        if self.taken:
+            # A row without what the library takes, such as ``RING SIMPLE 32``.
+            algorithm, _, channels = words[-3:] if len(words) > 3 else ("", "", "")
+            taken = re.fullmatch(r"N/A|[A-Za-z][A-Za-z0-9_]{0,39}", algorithm)
+            if not taken or not re.fullmatch("N/A|[0-9]{1,5}", channels):
+                wrong = "the row does not end with algorithm, protocol and channels, but the heading does"
+                raise FileError(path, f"{wrong}: {line[:80]!r}", number)
+            words = words[:-3]
+        words, halves = self.filled(words), self.halves
+        if len(halves) == 2 and len(words) == len(self.head) + len(halves[1]) and _GAP.search(line):
+            # Replayed traces print blanks in place of the first half; a line that was cut off has no such gap.
+            halves = (halves[1],)
+        need = len(self.head) + sum(map(len, halves))
+        if len(words) != need:
+            raise FileError(
+                path, f"the row has {len(words)} columns, its heading {need}; is the line whole? {line[:80]!r}", number
+            )
+        given = dict(zip(self.head, words, strict=False))
+        for name, pattern, kind in (("size", _WHOLE, "whole number"), ("count", _WHOLE, "whole number"),
+                                    ("type", _WORD, "word"), ("redop", _WORD, "word")):  # fmt: skip
+            text = given.get(name, "0")
+            if not pattern.fullmatch(text) or (pattern is _WHOLE and int(text) >= 2**62):
+                raise FileError(path, f"{name} must be a {kind}, not {text[:40]!r}", number)
+        root = given.get("root", "-1")
+        if not re.fullmatch(r"-1|[0-9]{1,7}", root):
+            raise FileError(path, f"root must be a rank or -1, not {root[:40]!r}", number)
+        size, count = int(given["size"]), int(given.get("count", 0))
+        head = size, count, given.get("type", ""), given.get("redop", "none"), int(root)
+        measured, start = [], len(self.head)
+        for place, names in enumerate(halves, start=len(self.halves) - len(halves)):
+            half = self._half(path, dict(zip(names, words[start:], strict=False)), number)
+            start += len(names)
+            if half is not None:
+                measured.append(measurement(head, place == 1 or self.only_in_place, *half, number))
+        return measured
+
+    def _half(self, path: str, given: dict[str, str], number: int) -> tuple[Numbers, float | None] | None:
+        """The numbers of a half and what it found wrong (None if not checked); None if it was not run."""
+        values: dict[str, Number] = {}
+        for name, text in given.items():
+            if text == "N/A":
+                continue
+            parsed = Number.parse(text)
+            if parsed is None:
+                raise FileError(path, f"{name} must be a number, not {text[:40]!r}", number)
+            values[name] = parsed
+        clock = next(name for name in given if name in _CLOCKS)
+        missing = [name for name in (clock, "algbw", "busbw") if name not in values]
+        if len(missing) == 3:
+            return None
+        if missing:
+            raise FileError(path, f"{missing[0]} is N/A, but other numbers of the row are there", number)
+        if values[clock].value <= 0:
+            raise FileError(path, f"{clock} must be more than 0", number)
+        wrong = values.get("#wrong", values.get("error"))
+        time = Number(values[clock].value * self.clock, values[clock].half * self.clock)
+        return (time, values["algbw"], values["busbw"]), None if wrong is None else wrong.value
+
+
+def read_heading(path: str, line: str, number: int, above: str = "") -> Columns | None:
+    """The columns, if the comment `line` is a heading; raises `FileError` for one with unknown columns.
+
+    above: the comment before it, which says out-of-place and in-place.
+    """
+    given = line.lstrip("#").split()
+    words = [_OLD.get(word, word) for word in given] if given[:1] == ["bytes"] else given
+    if words[:1] != ["size"] or not set(words) & set(_CLOCKS):
+        return None
+    stamped = words[-1] == "timestamp"
+    words = words[:-1] if stamped else words
+    taken = tuple(words[-3:]) == _TAKEN
+    words = words[:-3] if taken else words
+    starts = [place for place, word in enumerate(words) if word in _CLOCKS]
+    head = tuple(words[: starts[0]])
+    halves = tuple(tuple(words[a:b]) for a, b in zip(starts, [*starts[1:], len(words)], strict=True))
+    strange = [word for word in head if word not in _HEAD]
+    strange += [word for half in halves for word in half if word not in _HALF]
+    if strange or len(halves) > 2 or len(set(head)) < len(head) or any(len(set(h)) < len(h) for h in halves):
+        named = " ".join(strange) or line
+        shown = named if len(named) <= 80 else f"{named[:80]}…"
+        text = f"the heading has columns that nccl-tests does not print: {shown}"
+        raise FileError(path, text, number)
+    for half in halves:
+        for name in ("algbw", "busbw"):
+            if name not in half:
+                raise FileError(path, f"the heading has no column {name}", number)
+    only_in_place = len(halves) == 1 and above.lstrip("#").split() == ["in-place"]
+    return Columns(head, halves, stamped, 1.0 if given[0] == "size" else 1000.0, taken, only_in_place)
+
+
+def collective_of(program: str) -> str:
+    """``allreduce`` for ``./build/all_reduce_perf_mpi``; other tests keep the name of their program."""
+    stem = re.sub(r"_perf(_mpi)?(\.exe)?$", "", program.replace("\\", "/").rpartition("/")[2])
+    plain = stem.replace("_", "").lower()
+    return plain if plain in COLLECTIVES else stem
+
+
+def factor_of(rows: Iterable[Row]) -> float | None:
+    """busbw / algbw of the row that shows it most exactly, None if none does."""
+    # Beyond that, two digits are printed.
+    best = max((row for row in rows if row.algbw < 1e14), key=lambda row: row.algbw, default=None)
+    return best.busbw / best.algbw if best is not None and best.algbw >= 1e9 else None
+
+
+def inferred(run: Run) -> str:
+    """The one collective that fits operation, root and busbw / algbw; empty if several do."""
+    factor, first = factor_of(run.rows), run.rows[0]
+    if factor is None or run.ranks < 2:
+        return ""
+    fits = [
+        name
+        for name in COLLECTIVES
+        if abs(float(busbw_factor(name, run.ranks)) - factor) < 0.02
+        and (name in REDUCING) == (first.op != "none")
+        and (name in ROOTED) == (first.root >= 0)
+    ]
+    return fits[0] if len(fits) == 1 else ""
+
+
+def counted(collective: str, numbers: Iterable[Numbers]) -> int:
+    """The number of ranks that busbw / algbw implies, as far as the digits go; 0 where several fit."""
+    if collective not in COLLECTIVES or busbw_factor(collective, 2) == busbw_factor(collective, 3):
+        return 0
+    _, algbw, busbw = max(numbers, key=lambda row: row[1].value)
+    if algbw.value <= 2 * algbw.half:
+        return 0
+    low = (busbw.value - busbw.half) / (algbw.value + algbw.half)
+    high = (busbw.value + busbw.half) / (algbw.value - algbw.half)
+    fits = [ranks for ranks in range(2, 1025) if low <= float(busbw_factor(collective, ranks)) <= high]
+    return fits[0] if len(fits) == 1 else 0
+
+
+def check(run: Run, numbers: Iterable[Numbers]) -> None:
+    """Raises `FileError` if the numbers of a log contradict themselves.
+
+    That is if size / time is not the algbw of a row, as far as its digits go, or if busbw is not that of the log's own
+    number of ranks, as in a mixture of logs.
+    """
+    for row, (time, algbw, _) in zip(run.rows, numbers, strict=True):
+        low, high = (
+            row.size / (time.value + sign * time.half) / 1e3 if time.value > time.half else math.inf for sign in (1, -1)
+        )
+        if row.size and not low * 0.97 - algbw.half <= algbw.value <= high * 1.03 + algbw.half:
+            raise FileError(
+                run.path,
+                f"{row.size} bytes in {time.value:g} us are {row.size / time.value / 1e3:.4g} GB/s, "
+                f"but the row says algbw {algbw.value:g}",
+                row.line,
+            )
+    factor = factor_of(run.rows)
+    if factor is None or run.ranks < 2:
+        return
+    expected = busbw_factor(run.collective, run.ranks)
+    if abs(factor - float(expected)) > 0.03:
+        shown = str(expected) if expected.denominator == 1 else f"{expected} = {float(expected):.3f}"
+        raise FileError(
+            run.path,
+            f"busbw / algbw is {factor:.3f}, but an {run.collective} on {run.ranks} ranks has {shown}; "
+            f"is this one log?",
+        )
+
 
 LIMIT = 64 * text_files.MIB
 _WHAT = "nccl-tests log"

@@ -10,22 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from blinksim.nccl.families import (
-    DIS,
-    LOC,
-    PATH_TYPES,
-    PATTERN_BALANCED_TREE,
-    PATTERN_NVLS,
-    PATTERN_RING,
-    PATTERN_TREE,
-    PIX,
-    PXN,
-    SYS,
-)
+from blinksim.nccl.families import DIS, LOC, PATH_TYPES, PIX, PXN, SYS, Pattern
 from blinksim.nccl.files.graph_file import Graph
-from blinksim.nccl.search.channels import VISITS, VISITS_SAME_CHANNELS, Attempt
+from blinksim.nccl.search.channels import GB, VISITS, VISITS_SAME_CHANNELS, Attempt, Found, Target
 from blinksim.nccl.search.paths import Paths
-from blinksim.nccl.search.reach import GB, Found, Target
 from blinksim.nccl.search.system import GRAIN
 
 ALL_VISITS = 1 << 19
@@ -61,12 +49,12 @@ class _Search:
         self.total = paths.total()
         self.widest = paths.widest()
         self.rates = rules.tried(self.sm, not self.inter)
-        if self.gpus == 1 and pattern != PATTERN_RING:
-            pattern = PATTERN_TREE
-        if pattern == PATTERN_NVLS:
+        if self.gpus == 1 and pattern != Pattern.RING:
+            pattern = Pattern.TREE
+        if pattern == Pattern.NVLS:
             most = min(MOST_HEADS, self.gpus)
             least = least if self.inter else most
-        if pattern == PATTERN_RING and least == 1 and paths.split_by_nvlink():
+        if pattern == Pattern.RING and least == 1 and paths.split_by_nvlink():
             least = 2
         between = [path.kind for path in paths.between_gpus()]
         outward = [path.kind for path in paths.to_ports()]
@@ -74,8 +62,8 @@ class _Search:
         self.first_inter, self.last_inter = (min(outward), max(outward)) if outward else (PIX, SYS)
         if outward and self.sm < rules.any_port_below:
             self.last_inter = SYS
-        self.may_cross = len(paths.ports) > 1 and pattern in (PATTERN_RING, PATTERN_BALANCED_TREE)
-        self.same = pattern != PATTERN_NVLS
+        self.may_cross = len(paths.ports) > 1 and pattern in (Pattern.RING, Pattern.BALANCED_TREE)
+        self.same = pattern != Pattern.NVLS
         # Equal channels are pointless to vary where AMD's CPUs are between the GPUs.
         self.amd = system.arch == "x86_64" and system.vendor == "AuthenticAMD"
         self.now = Target(pattern, self.first_intra, self.first_inter, 0, 0, self.same, 0, least, most)
@@ -110,7 +98,7 @@ class _Search:
     def start(self, least: int) -> int:
         """Index of the first bandwidth that a path can carry, and one GPU `least` times."""
         # Only a ring has every GPU both receive and send all data.
-        top, parts = (self.gpus, self.gpus - 1) if self.gpus > 1 and self.now.pattern != PATTERN_RING else (1, 1)
+        top, parts = (self.gpus, self.gpus - 1) if self.gpus > 1 and self.now.pattern != Pattern.RING else (1, 1)
         last = len(self.rates) - 1
         return next(
             (
@@ -137,8 +125,8 @@ class _Search:
             self.left = self.left + self.visits if self.visits != -1 else ALL_VISITS
             if self.left < 0 and count:
                 return
-            if self.sm >= 90 and now.pattern == PATTERN_BALANCED_TREE:
-                self.now = replace(now, pattern=PATTERN_TREE)
+            if self.sm >= 90 and now.pattern == Pattern.BALANCED_TREE:
+                self.now = replace(now, pattern=Pattern.TREE)
                 continue
             now = replace(now, pattern=best.pattern if count else preset.pattern)
             last_intra = now.type_inter if self.inter else self.last_intra
@@ -152,7 +140,7 @@ class _Search:
                 self.now = replace(now, type_inter=now.type_inter + 1)
                 continue
             now = replace(now, type_inter=self.first_inter)
-            if self.may_cross and now.cross == 0 and best.pattern in (PATTERN_RING, PATTERN_BALANCED_TREE):
+            if self.may_cross and now.cross == 0 and best.pattern in (Pattern.RING, Pattern.BALANCED_TREE):
                 self.now = replace(now, cross=2)
                 continue
             now = replace(now, cross=0)
@@ -166,7 +154,7 @@ class _Search:
     def double(self) -> None:
         """Cuts wide channels in two."""
         best, nchannels = self.best.target, self.best.nchannels
-        if not nchannels or best.pattern == PATTERN_NVLS or best.bw_intra < 25 * GB:
+        if not nchannels or best.pattern == Pattern.NVLS or best.bw_intra < 25 * GB:
             return
         if self.sm > 80 and best.bw_intra < 50 * GB and nchannels > 4:
             return
@@ -185,9 +173,9 @@ class _Search:
         self.visits = -1
         while self.visits != 0 and index > 0:
             now, best = self.now, self.best.target
-            if best.pattern == PATTERN_RING:
+            if best.pattern == Pattern.RING:
                 self.now = replace(now, bw_intra=self.rates[index - 1], bw_inter=self.rates[index - 1])
-            elif best.pattern == PATTERN_NVLS and now.bw_inter == best.bw_inter and now.bw_inter < 2 * now.bw_intra:
+            elif best.pattern == Pattern.NVLS and now.bw_inter == best.bw_inter and now.bw_inter < 2 * now.bw_intra:
                 count = self.best.nchannels
                 self.now = replace(now, bw_inter=self.rates[index - 1], least=count, most=count)
             elif now.bw_intra == best.bw_intra and now.bw_intra < 2 * now.bw_inter:
@@ -202,7 +190,7 @@ class _Search:
         best, vertices = self.best.target, self.paths.system.vertices
         gpus = [vertices[gpu].number for gpu in self.paths.gpus]
         ports = [vertices[port].number for port in self.paths.ports]
-        if not self.best.channels and best.pattern == PATTERN_NVLS:
+        if not self.best.channels and best.pattern == Pattern.NVLS:
             return None
         if not self.best.channels:
             # NCCL then names port 0, whichever ports there are.

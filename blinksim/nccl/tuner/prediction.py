@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.nccl.families import DIS, FAMILIES, PATH_TYPES, PATTERN_BALANCED_TREE, PATTERN_NVLS, PATTERN_RING
+from blinksim.nccl.families import DIS, FAMILIES, PATH_TYPES, Pattern
 from blinksim.nccl.files.graph_file import Graph, agreed
 from blinksim.nccl.search.paths import Paths
 from blinksim.nccl.search.search import Rules, search
 from blinksim.nccl.search.system import SWITCH_KIND, System, systems_of
-from blinksim.nccl.tuner import constants as figures, tuner
-from blinksim.nccl.tuner.constants import Constants
+from blinksim.nccl.tuner import tuner
+from blinksim.nccl.tuner.tuner import Constants
 from blinksim.topology.edits import IN_NETWORK
 from blinksim.topology.graph import Topology
 
@@ -61,7 +61,7 @@ class Prediction:
     @cached_property
     def rows(self) -> tuple[tuner.Row, ...]:
         """The tuner's table: latency and bandwidth by collective, algorithm and protocol."""
-        return tuner.table(self.job, self.graphs, figures.load(self.version))
+        return tuner.table(self.job, self.graphs, tuner.load(self.version))
 
     def orders(self, family: str) -> tuple[tuple[str, ...], ...]:
         """For each channel of a family the devices of the node of `names` in the order of the ring or chain."""
@@ -70,7 +70,7 @@ class Prediction:
 
     def times(self, collective: str, size: int) -> list[tuner.Timing]:
         """Predicted times of a collective of `size` bytes; see `blinksim.nccl.tuner.tuner.times`."""
-        constants = figures.load(self.version)
+        constants = tuner.load(self.version)
         return tuner.times(self.rows, self.job, self.nchannels, constants, collective, size)
 
     def best(self, collective: str, size: int) -> tuner.Timing:
@@ -92,7 +92,7 @@ def predict(
     members: Sequence[str] | None = None,
     *,
     nodes: int | None = None,
-    version: str = figures.DEFAULT_VERSION,
+    version: str = tuner.DEFAULT_VERSION,
     multicast: bool = True,
     graphs: Mapping[str, Graph] | None = None,
 ) -> Prediction:
@@ -128,7 +128,7 @@ def _predicted(
     given: tuple[tuple[str, Graph], ...],
 ) -> Prediction:
     """edits: of the topology, which are no part of what makes topologies equal. given: graphs by family."""
-    constants = figures.load(version)
+    constants = tuner.load(version)
     systems = systems_of(topology, members, nodes)
     # Edits may say what switches can do, and some reduce into readers no more.
     said = any(edit.endswith(IN_NETWORK) or " can=" in edit for edit in edits)
@@ -164,10 +164,10 @@ def graphs_of(
     """
     # To a node two of them are as many as a thousand.
     paths = paths_of(replace(system, nnodes=min(system.nnodes, 2)))
-    ring = given.get("ring") or channels_of(paths, rules, PATTERN_RING)
+    ring = given.get("ring") or channels_of(paths, rules, Pattern.RING)
     count = ring.nchannels if ring else 1
-    tree = given.get("tree") or channels_of(paths, rules, PATTERN_BALANCED_TREE, count, count)
-    nvls = given.get("nvls") or channels_of(paths, rules, PATTERN_NVLS) if multicast else None
+    tree = given.get("tree") or channels_of(paths, rules, Pattern.BALANCED_TREE, count, count)
+    nvls = given.get("nvls") or channels_of(paths, rules, Pattern.NVLS) if multicast else None
     if any(graph and graph.nchannels and graph.type_intra == PATH_TYPES[DIS] for graph in (ring, tree, nvls)):
         joined = ", ".join(system.vertices[gpu].name for gpu in system.gpus)
         raise InfeasibleError(

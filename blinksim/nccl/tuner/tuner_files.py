@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from blinksim.errors import InputError, MissingError, unknown
-from blinksim.nccl.tuner.constants import PROTOCOLS
-from blinksim.nccl.tuner.tuner import ALGORITHMS, ALGORITHMS_OF, COLLECTIVES
+from blinksim.nccl.tuner.tuner import ALGORITHMS, ALGORITHMS_OF, COLLECTIVES, PROTOCOLS
 from blinksim.textio.text_files import MIB, read_bytes
 from blinksim.textio.text_table import count
 from blinksim.textio.whole_files import Exported, check_target, write_bytes
