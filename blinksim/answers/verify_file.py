@@ -16,8 +16,7 @@ from blinksim import budget
 from blinksim.answers.synthesize import synthesize
 from blinksim.answers.verify import attained_in_network, keeps, moved_to, verify
 from blinksim.bounds import Bound, BoundResult, Phases
-from blinksim.bounds.certificate_sums import check_shares
-from blinksim.bounds.certificates import shown
+from blinksim.bounds.certificates import check_shares, shown
 from blinksim.bounds.claims import compare, judge, unknown_bound
 from blinksim.bounds.compute import by_sums_alone, packed_phases
 from blinksim.bounds.time.certificates import in_words

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from blinksim.bounds.certificates import Certificate, Partition, Phases
 from blinksim.bounds.lengths import Lengths
 from blinksim.collective import Collective, busbw_factor
-from blinksim.results import Rates, Result
+from blinksim.results import Rates, Result, keyed
 from blinksim.topology.elements import BRANCHING
 from blinksim.units import exact_GBps, in_GBps
 
@@ -88,14 +88,8 @@ class Bound:
 
     def row(self, topology: Topology) -> dict[str, Any]:
         """The bound as a row of a table."""
-        return {
-            "scope": self.scope,
-            "rate_exact": exact_GBps(self.rate),
-            "algbw_GBps": self.rate_GBps,
-            "kind": self.kind,
-            "assumes": self.assumes,
-            "words": self.certificate.words(topology),
-        }
+        keys = "scope rate_exact=rate algbw_GBps=rate kind assumes words"
+        return keyed(self, keys, words=self.certificate.words(topology))
 
     def to_dict(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> dict[str, Any]:
         """The bound as JSON; the certificate is checked on the way."""
@@ -225,21 +219,14 @@ class BoundResult(Rates, Result):
     def to_dict(self) -> dict[str, Any]:
         """JSON with the keys of the command line: those of the headline, then all bounds under ``bounds``."""
         bounds = [entry.to_dict(self.topology, self.collective, self.shares) for entry in self.bounds]
-        first = bounds[0]
         traffic = self.collective.traffic
+        keys = "rate_exact=rate algbw_GBps=rate busbw_GBps=busbw scope kind=headline.kind checked searched bounds"
         return {
             "collective": self.collective.name,
             **({"root": self.collective.root} if self.collective.rooted else {}),
             **({"shares": list(self.shares)} if self.shares else {}),
             **({"traffic": traffic.lines()} if traffic is not None else {}),
-            "rate_exact": first["rate_exact"],
-            "algbw_GBps": first["algbw_GBps"],
-            "busbw_GBps": self.busbw_GBps,
-            "scope": first["scope"],
-            "kind": first["kind"],
-            "checked": first["checked"],
-            "searched": self.searched,
-            "bounds": bounds,
+            **keyed(self, keys, checked=bounds[0]["checked"], bounds=bounds),
         }
 
 

@@ -8,26 +8,138 @@ worked numbers. `blinksim.bounds.lengths` has the fourth kind.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import gcd, isfinite
 from typing import Any
 
-from blinksim.bounds.certificate_sums import (
-    capacity,
-    check_shares,
-    crossing_links,
-    known_devices,
-    must_leave,
-    tight_limits,
-)
-from blinksim.collective import EVERY, OWN, ROOT, Collective
+from blinksim.collective import COLLECTIVES, EVERY, OWN, ROOT, Collective
 from blinksim.errors import BlinksimError, InputError
+from blinksim.results import keyed
 from blinksim.textio.text_table import count
-from blinksim.topology.graph import Topology
+from blinksim.topology.graph import Link, Topology
 from blinksim.units import exact_GBps, format_rate, parse_exact
+
+# Collectives with a block of every rank on one side; the blocks may be unequal.
+_WITH_SHARES = sorted(name for name in COLLECTIVES if Collective(name).block_sides == 1)
+# Links from which on arrays are quicker.
+_MANY_LINKS = 2000
+
+
+def known_devices(topology: Topology, names: Iterable[str]) -> set[str]:
+    """`names` as a set; raises `InputError` for one that is no device, and for one that stands there twice."""
+    found = set[str]()
+    for name in names:
+        if name not in topology.index:
+            raise InputError(f"{name} is no device of {topology.name}")
+        if name in found:
+            raise InputError(f"{name} is listed twice")
+        found.add(name)
+    return found
+
+
+def check_shares(collective: Collective, ranks: int, shares: Sequence[int]) -> tuple[int, ...]:
+    """The weights of the ranks' blocks in lowest terms, empty where they are equal.
+
+    Raises `InputError` for weights that do not fit the ranks, that leave all blocks but one empty, or for a collective
+    without blocks.
+    """
+    if not shares:
+        return ()
+    if collective.name not in _WITH_SHARES:
+        raise InputError(f"{collective.name} has no shares; they are for {', '.join(_WITH_SHARES)}")
+    if len(shares) != ranks or min(shares) < 0 or not any(shares):
+        raise InputError(f"shares: give {ranks} whole numbers, none negative and not all 0")
+    if max(shares) == sum(shares):
+        raise InputError("shares: one rank has everything; that is a broadcast or a reduce")
+    common = gcd(*shares)
+    return () if len(set(shares)) == 1 else tuple(share // common for share in shares)
+
+
+def crossing_links(topology: Topology, part: Mapping[str, int], *, leaving: int | None = None) -> list[Link]:
+    """The links between different parts; with `leaving`, only those out of that part. part: its number by device."""
+    if len(topology.links) < _MANY_LINKS:
+        return [
+            link
+            for link in topology.links
+            if part[link.src] != part[link.dst] and (leaving is None or part[link.src] == leaving)
+        ]
+    number = [part[device.name] for device in topology.devices]
+    return [topology.links[link] for link in topology.link_columns.crossing(number, leaving)]
+
+
+def capacity(topology: Topology, links: Iterable[Link], limits: Iterable[str] = ()) -> Fraction:
+    """Bytes/s that `links` carry together: a shared bus counts once.
+
+    limits: device capacities that count instead of the links they limit, as ``gpu0 out`` (what leaves gpu0) or
+    ``gpu0 in``. Raises `InputError` for a device without a capacity.
+    """
+    total = Fraction(0)
+    covered_out, covered_in = set[str](), set[str]()
+    for limit in limits:
+        name, _, way = limit.rpartition(" ")
+        own = topology.device(name).capacity
+        if own is None or way not in ("in", "out"):
+            raise InputError(f"{limit!r} names no device capacity")
+        covered = covered_out if way == "out" else covered_in
+        if name in covered:
+            raise InputError(f"{limit!r} is counted twice")
+        covered.add(name)
+        total += own
+    # Sums of whole numbers are far quicker than sums of fractions, and most bandwidths are whole.
+    buses: dict[str, Fraction] = {}
+    whole = 0
+    for link in links:
+        if link.src in covered_out or link.dst in covered_in:
+            continue
+        lane = link.lane_bandwidth
+        if link.bus is not None:
+            buses[link.bus] = max(buses.get(link.bus, Fraction(0)), link.bandwidth)
+        elif lane.denominator == 1:
+            whole += lane.numerator * link.lanes
+        else:
+            total += link.bandwidth
+    return total + whole + sum(buses.values())
+
+
+def tight_limits(topology: Topology, links: Sequence[Link], part: Mapping[str, int]) -> tuple[str, ...]:
+    """Device capacities that bind on the crossing `links`; any choice is valid, this one is greedy."""
+    chosen: list[str] = []
+    rest = list(links)
+    for device in topology.devices:
+        if device.capacity is None:
+            continue
+        for way in ("out", "in"):
+            own = [link for link in rest if (link.src if way == "out" else link.dst) == device.name]
+            if not own or capacity(topology, own) <= device.capacity:
+                continue
+            others = [link for link in rest if link not in own]
+            # A bus that other links use as well counts anyway: the limit does not save it.
+            paid = {link.bus for link in others}
+            if capacity(topology, [link for link in own if link.bus is None or link.bus not in paid]) > device.capacity:
+                chosen.append(f"{device.name} {way}")
+                rest = others
+    return tuple(chosen)
+
+
+def must_leave(collective: Collective, topology: Topology, inside: set[str], shares: Sequence[int] = ()) -> Fraction:
+    """The part of the size that has to leave the devices `inside`; 0 if nothing has to.
+
+    shares: weights of the ranks' parts where they are unequal (allgather, reducescatter, gather, scatter).
+    """
+    members = topology.members
+    within = [name in inside for name in members]
+    if not shares:
+        sources = [rank for rank, here in enumerate(within) if here]
+        return collective.between(sources, [rank for rank, here in enumerate(within) if not here], len(members))
+    held, total = sum(weight for weight, here in zip(shares, within, strict=True) if here), sum(shares)
+    root = within[collective.root] if collective.rooted else False
+    inner = {EVERY: Fraction(any(within)), ROOT: Fraction(root), OWN: Fraction(held, total)}
+    outer = {EVERY: Fraction(not all(within)), ROOT: Fraction(not root), OWN: Fraction(total - held, total)}
+    return inner[collective.starts] * outer[collective.ends]
+
 
 # What every part must send or receive in a collective, in vectors of `size` for each of the parts but one.
 _MESSAGES = {(EVERY, EVERY): 2, (OWN, EVERY): 1, (EVERY, OWN): 1, (ROOT, EVERY): 1, (EVERY, ROOT): 1}
@@ -149,15 +261,8 @@ class Cut(Certificate):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON: capacities and the ratio (the bound) in GB/s as exact fractions."""
-        entry: dict[str, Any] = {
-            "kind": self.kind,
-            "side": list(self.side),
-            "ranks_inside": self.ranks_inside,
-            "capacity_exact": exact_GBps(self.capacity),
-            "crossing_exact": str(self.crossing),
-            "ratio_exact": exact_GBps(self.rate),
-            "links": list(self.links),
-        }
+        keys = "kind side ranks_inside capacity_exact=capacity crossing_exact ratio_exact=rate links"
+        entry = keyed(self, keys, crossing_exact=str(self.crossing))
         return entry | {k: list(v) for k, v in (("limits", self.limits), ("shares", self.shares)) if v}
 
 
@@ -234,14 +339,8 @@ class Partition(Certificate):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON: the capacity and the ratio (the bound) in GB/s as exact fractions."""
-        entry: dict[str, Any] = {
-            "kind": self.kind,
-            "parts": [list(group) for group in self.parts],
-            "capacity_exact": exact_GBps(self.capacity),
-            "messages": self.messages,
-            "ratio_exact": exact_GBps(self.rate),
-            "links": list(self.links),
-        }
+        keys = "kind parts capacity_exact=capacity messages ratio_exact=rate links"
+        entry = keyed(self, keys, parts=[list(group) for group in self.parts])
         return entry | ({"limits": list(self.limits)} if self.limits else {})
 
 
@@ -344,7 +443,7 @@ def _equal(key: str, stated: Any, derived: Any) -> bool:
         except InputError:
             return False
     if isinstance(derived, float):
-        if type(stated) not in (int, float) or not math.isfinite(stated if isinstance(stated, float) else 0):
+        if type(stated) not in (int, float) or not isfinite(stated if isinstance(stated, float) else 0):
             return False
         return abs(Fraction(stated) - Fraction(derived)) <= _ROUNDING * abs(Fraction(derived))
     return type(stated) is type(derived) and bool(stated == derived)

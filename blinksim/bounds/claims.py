@@ -14,8 +14,16 @@ from math import gcd, lcm
 from typing import Any
 
 from blinksim.bounds.bound_result import Bound
-from blinksim.bounds.certificate_sums import check_shares
-from blinksim.bounds.certificates import Certificate, Cut, Partition, Phases, contradiction, differing, shown
+from blinksim.bounds.certificates import (
+    Certificate,
+    Cut,
+    Partition,
+    Phases,
+    check_shares,
+    contradiction,
+    differing,
+    shown,
+)
 from blinksim.bounds.lengths import Lengths
 from blinksim.collective import Collective
 from blinksim.errors import InputError, unknown

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from blinksim import budget
 from blinksim.bounds.bound_result import SCOPES, Bound, BoundResult
-from blinksim.bounds.certificate_sums import check_shares
-from blinksim.bounds.certificates import Certificate, Cut, Partition, Phases
+from blinksim.bounds.certificates import Certificate, Cut, Partition, Phases, check_shares
 from blinksim.bounds.lengths import Lengths, more_than_forwards
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from blinksim.bounds.certificate_sums import crossing_links, tight_limits
-from blinksim.bounds.certificates import Cut
+from blinksim.bounds.certificates import Cut, crossing_links, tight_limits
 from blinksim.collective import Collective
 from blinksim.graphs.arrays import distinct, per_topology
 from blinksim.graphs.connectivity import joined_labels

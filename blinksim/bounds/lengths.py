@@ -23,22 +23,15 @@ from functools import cached_property
 from itertools import combinations, islice
 from typing import Any
 
-from blinksim.bounds.certificate_sums import (
-    Matrix,
-    Metric,
-    arborescence,
-    capacity,
-    check_shares,
-    least_length,
-    whole_lengths,
-)
-from blinksim.bounds.certificates import Certificate
+from blinksim.bounds.certificate_sums import Matrix, Metric, arborescence, least_length, whole_lengths
+from blinksim.bounds.certificates import Certificate, capacity, check_shares
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.graphs.connectivity import UnionFind
+from blinksim.results import keyed
 from blinksim.topology.elements import BRANCHING, bandwidths
 from blinksim.topology.graph import Topology
-from blinksim.units import exact_GBps, format_rate
+from blinksim.units import format_rate
 
 # What stands behind a switch's name where the lengths are of its adders.
 SUMS = "sums"
@@ -167,13 +160,9 @@ class Lengths(Certificate):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON: lengths as exact fractions, the price and the ratio (the bound) in GB/s."""
-        entry: dict[str, Any] = {
-            "kind": self.kind,
-            "lengths": {name: str(length) for name, length in self.lengths},
-            "price_exact": exact_GBps(self.price),
-            "distance_exact": str(self.distance),
-            "ratio_exact": exact_GBps(self.rate),
-        }
+        lengths = {name: str(length) for name, length in self.lengths}
+        keys = "kind lengths price_exact=price distance_exact ratio_exact=rate"
+        entry = keyed(self, keys, lengths=lengths, distance_exact=str(self.distance))
         return entry | {key: list(value) for key, value in (("shares", self.shares), ("grants", self.grants)) if value}
 
 
@@ -373,16 +362,16 @@ class Branching:
             group = switch.far.keys()
             if len(group) < 2 or group != switch.own.keys():
                 continue
-            saved = {point: self._entry(point, number) - length for point, length in switch.far.items()}
+            saved = {}
+            for point, length in switch.far.items():
+                # The least length of an edge to the point, but from this switch.
+                direct = [row[point] for other, row in enumerate(self.cost) if other != point]
+                work = [other.far.get(point) for other in self.switches if other is not switch]
+                entries = [far for far in (*direct, *work) if far is not None]
+                saved[point] = min(entries, default=self._longest + 1) - length
             if all(sum(saved.values()) >= saved[owner] + length for owner, length in switch.own.items()):
                 found.append(number)
         return tuple(found)
-
-    def _entry(self, point: int, without: int) -> int:
-        """The least length of an edge to a point, but from one switch."""
-        direct = [row[point] for other, row in enumerate(self.cost) if other != point]
-        work = (s.far.get(point) for number, s in enumerate(self.switches) if number != without)
-        return min((far for far in (*direct, *work) if far is not None), default=self._longest + 1)
 
     @cached_property
     def alike(self) -> list[int]:

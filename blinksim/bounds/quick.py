@@ -162,7 +162,7 @@ def _tightest_side(topology: Topology, collective: Collective) -> list[str]:
         capacity += leaving * float(link.bandwidth)
     ranks = inside[:, topology.member_places]
     within, has_root = ranks.sum(axis=1), ranks[:, collective.root]
-    # As in `certificate_sums.must_leave`: what starts inside and must end outside as well.
+    # As in `certificates.must_leave`: what starts inside and must end outside as well.
     inner = {EVERY: within > 0, ROOT: has_root, OWN: within / n}[collective.starts]
     outer = {EVERY: within < n, ROOT: ~has_root, OWN: (n - within) / n}[collective.ends]
     crossing = inner.astype(float) * outer * collective.vectors(n)

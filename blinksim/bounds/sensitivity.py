@@ -32,10 +32,10 @@ from blinksim.budget import words
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import distinct
+from blinksim.results import keyed
 from blinksim.topology.graph import Link, Topology
 from blinksim.topology.selection import unserved
 from blinksim.topology.symmetry import link_orbits, searched
-from blinksim.units import exact_GBps, in_GBps
 
 # What is computed for each link is refused where it would take longer than about this.
 _MOST_SECONDS = 180
@@ -77,15 +77,10 @@ class Change:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON; rates in GB/s."""
-        return {
-            "change": self.what,
-            "links": list(self.pairs),
-            "rate_exact": exact_GBps(self.after),
-            "algbw_GBps": float(self.after) / 1e9,
-            "before_exact": exact_GBps(self.before),
-            "ratio": self.ratio,
-            "bottleneck": self.bottleneck,
-        }
+        return keyed(
+            self,
+            "change=what links=pairs rate_exact=after algbw_GBps=after before_exact=before ratio bottleneck",
+        )
 
 
 def counted_links(certificate: Certificate) -> frozenset[str]:
@@ -242,19 +237,11 @@ class LevelBound:
 
     def to_dict(self, topology: Topology) -> dict[str, Any]:
         """JSON; rates in GB/s."""
-        return {
-            "level": self.level,
-            "parts": self.parts,
-            "capacity_exact": exact_GBps(self.capacity),
-            "crosses_exact": str(self.crosses),
-            "rate_exact": exact_GBps(self.bound.rate),
-            "algbw_GBps": in_GBps(self.bound.rate),
-            "limits": self.limits,
-            **({} if self.carried is None else {"carried_exact": str(self.carried)}),
-            "assumes": self.bound.assumes,
-            "words": self.bound.certificate.words(topology),
-            "certificate": self.bound.certificate.to_dict(),
-        }
+        crosses = {"crosses_exact": str(self.crosses), "carried_exact": str(self.carried)}
+        carried = "" if self.carried is None else "carried_exact"
+        keys = "level parts capacity_exact=capacity crosses_exact rate_exact=bound.rate algbw_GBps=bound.rate limits"
+        proof = {"words": self.bound.certificate.words(topology), "certificate": self.bound.certificate.to_dict()}
+        return keyed(self, f"{keys} {carried} assumes=bound.assumes words certificate", **crosses, **proof)
 
 
 def level_bounds(found: BoundResult, loads: Sequence[Fraction] | None = None) -> list[LevelBound]:

@@ -38,15 +38,10 @@ def events(timeline: Timeline, most: int = MOST_EVENTS) -> list[Event]:
         listed += _named("thread", resource, processes[_owner(resource)], number)
     for transfer in transfers:
         place = {"pid": processes[_owner(transfer.resource)], "tid": threads[transfer.resource]}
-        event = {
-            "name": f"chunk {transfer.chunk}" + (f" piece {transfer.piece}" if (timeline.pieces > 1) else ""),
-            "cat": transfer.kind,
-            "ph": "X",
-            "ts": transfer.start_s * 1e6,
-            "dur": transfer.time_s * 1e6,
-            "args": keyed(transfer, "chunk piece from=src to=dst arrived_us", arrived_us=transfer.arrived_s * 1e6),
-        }
-        listed.append(event | place)
+        name = f"chunk {transfer.chunk}" + (f" piece {transfer.piece}" if timeline.pieces > 1 else "")
+        args = keyed(transfer, "chunk piece from=src to=dst arrived_us", arrived_us=transfer.arrived_s * 1e6)
+        times = {"ts": transfer.start_s * 1e6, "dur": transfer.time_s * 1e6}
+        listed.append({"name": name, "cat": transfer.kind, "ph": "X", **times, "args": args, **place})
     return listed
 
 

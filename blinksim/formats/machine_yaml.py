@@ -20,7 +20,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from blinksim.errors import FileError, InputError, unknown
+from blinksim.errors import InputError, unknown
+from blinksim.formats.places import blamed_on
 from blinksim.formats.rate_tables import LINK_EXAMPLE, LinkClass, Outline, RateTable, read_link_class
 from blinksim.textio import name_ranges, text_files, yaml_nodes
 from blinksim.textio.yaml_nodes import Entry, decimal_text, dump, rate_text, time_text
@@ -245,7 +246,9 @@ class _Body:
         links = tuple(self._links())
         measured = self.keys.get("execution")
         execution, nccl_rates = read_section(measured) if measured else (None, None)
-        try:
+        # Devices and links are known to be sound by now; what is left are the roles.
+        blamed = self.keys.get("members") or self.keys.get("relays") or self.keys["root"]
+        with blamed_on(blamed.error):
             topology = Topology(
                 name=outline.name,
                 devices=devices,
@@ -261,12 +264,6 @@ class _Body:
                 execution=execution,
                 nccl_rates=nccl_rates,
             )
-        except FileError:
-            raise
-        except InputError as error:
-            # Devices and links are known to be sound by now; what is left are the roles.
-            blamed = self.keys.get("members") or self.keys.get("relays") or self.keys["root"]
-            raise blamed.error(str(error)) from None
         if "symmetries" not in self.keys:
             return topology
         from blinksim.topology.symmetry import is_automorphism
@@ -289,12 +286,8 @@ class _Body:
         return replace(topology, symmetries=tuple(symmetries))
 
     def _expand(self, entry: Entry) -> list[str]:
-        try:
+        with blamed_on(entry.error):
             return name_ranges.expand(entry.text(200))
-        except FileError:
-            raise
-        except InputError as error:
-            raise entry.error(str(error)) from None
 
     def _devices(self) -> Iterator[Device]:
         for entry in self.keys["devices"].items(example=f"[{_DEVICE}]"):
@@ -316,10 +309,9 @@ class _Body:
                 self.device_lines[name] = entry.line
                 if len(self.device_lines) > MAX_DEVICES:
                     raise entry.error(f"more than {MAX_DEVICES} devices; no machine file may have more")
-                try:
-                    yield Device(name, kind, node, capacity, can, attributes)
-                except InputError as error:
-                    raise given["name"].error(str(error)) from None
+                with blamed_on(given["name"].error):
+                    device = Device(name, kind, node, capacity, can, attributes)
+                yield device
 
     def _abilities(self, given: dict[str, Entry]) -> frozenset[str]:
         listed = given["can"].items(example="[forward]") if "can" in given else []
@@ -341,10 +333,8 @@ class _Body:
             for a, b in pairs:
                 shared = f"{a}-{b} ({kind})" if half else bus
                 for src, dst in ((a, b), (b, a)) if both else ((a, b),):
-                    try:
+                    with blamed_on(entry.error):
                         link = Link(src, dst, kind, rate, lanes, latency, overhead, shared)
-                    except InputError as error:
-                        raise entry.error(str(error)) from None
                     if link.key in self.link_lines:
                         line = self.link_lines[link.key]
                         raise entry.error(
@@ -373,10 +363,8 @@ class _Body:
         if len(sides) != 2:
             raise given["between"].error(f"between names two devices or ranges; found {len(sides)}")
         a, b = map(self._known_devices, sides)
-        try:
+        with blamed_on(entry.error):
             return both, name_ranges.paired(a, b)
-        except InputError as error:
-            raise entry.error(str(error)) from None
 
     def _known_devices(self, entry: Entry) -> list[str]:
         names = self._expand(entry)
@@ -414,12 +402,10 @@ class _Body:
         over = given["oversubscription"].ratio("2 or 3/2") if "oversubscription" in given else Fraction(1)
         levels = [_level(level) for level in given["levels"].items(example=_LEVELS)] if "levels" in given else []
         shape = given["shape"].choice(SHAPES, "fabric shape") if "shape" in given else "levels"
-        try:
-            if len(set(ports)) < len(ports):
-                raise InputError("the fabric names a port twice; each port has one link")
+        if len(set(ports)) < len(ports):
+            raise entry.error("the fabric names a port twice; each port has one link")
+        with blamed_on(entry.error):
             return Fabric(
                 shape, ports, link_class.name, rate, latency=latency, overhead=overhead, oversubscription=over,
                 levels=tuple(levels), can=self._abilities(given), **counts,
             )  # fmt: skip
-        except InputError as error:
-            raise entry.error(str(error)) from None

@@ -302,10 +302,8 @@ class _Builder:
     def _pcie(self) -> None:
         """Switches and CPUs from the distances between devices; NVLinks hide that of their pairs."""
         labels, cells = self.table.labels, self.table.cells
-        port, affinity = (
-            (self.rates.pcie[self.rates.pcie_unknown_rate], self.rates.pcie_unknown_lanes),
-            self.table.affinity,
-        )
+        port = self.rates.pcie[self.rates.pcie_unknown_rate], self.rates.pcie_unknown_lanes
+        affinity = self.table.affinity
 
         def same_node(a: str, b: str) -> bool:
             near = cells[a, b] in ("PIX", "PXB", "PHB", "NODE")

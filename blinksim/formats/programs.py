@@ -92,15 +92,14 @@ class Contributions:
         return sum(map(len, values))
 
 
-S = TypeVar("S", bound="ProgramStep")
+@dataclass(frozen=True, slots=True)
+class ProgramStep:
+    """A step of a thread block. where: its place in the file."""
+
+    where: str
 
 
-class ProgramStep(Protocol):
-    """A step of a thread block."""
-
-    @property
-    def where(self) -> str:
-        """Its place in the file."""
+S = TypeVar("S", bound=ProgramStep)
 
 
 @dataclass(frozen=True)
@@ -268,6 +267,8 @@ Unit = tuple[int, int]
 """The rank that a unit comes from (-1 where ranks add to it) and its place in the input."""
 Parts = frozenset[int]
 """What is in a place: arrivals by number, and `OWN_DATA` for the rank's own data."""
+Needed = dict[tuple[int, Unit], Parts]
+"""What ranks must have in the end, by rank and unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +343,7 @@ class State:
     reads: tuple[int, ...]
 
 
-def sends(trace: Trace, needed: dict[tuple[int, Unit], Parts]) -> dict[int, Send]:
+def sends(trace: Trace, needed: Needed) -> dict[int, Send]:
     """All sends, by the number of their last arrival.
 
     What a rank passes on once, unchanged, while it has another value of the same unit, is one send over that rank.
@@ -368,7 +369,7 @@ def sends(trace: Trace, needed: dict[tuple[int, Unit], Parts]) -> dict[int, Send
 
 
 def stories(
-    sent: dict[int, Send], trace: Trace, needed: dict[tuple[int, Unit], Parts], starts: set[tuple[int, Unit]]
+    sent: dict[int, Send], trace: Trace, needed: Needed, starts: set[tuple[int, Unit]]
 ) -> Iterator[list[State]]:
     """For every rank and unit the values that there are one after another.
 
@@ -458,24 +459,19 @@ def to_schedule(
     try:
         machine.run()
         # What must be there in the end; sums are of no rank in particular.
-        needed: dict[tuple[int, Unit], Parts] = {}
+        needed: Needed = {}
         for rank, place, ((source, unit), *_) in promised(collective, ranks, units):
             parts = machine.memory[machine.place(rank, "o", place)].parts
             needed[rank, (-1 if collective.reduces else source, unit)] = parts
-        return _schedule(trace, needed, topology, collective, program.name, units)
+        return _schedule(trace, needed, topology, collective, program)
     except InfeasibleError as error:
         raise InfeasibleError(f"{path}: right for its runtime, but no schedule here: {error}") from None
 
 
 def _schedule(
-    trace: Trace,
-    needed: dict[tuple[int, Unit], Parts],
-    topology: Topology,
-    collective: Collective,
-    name: str,
-    units: int,
+    trace: Trace, needed: Needed, topology: Topology, collective: Collective, program: Program[Any]
 ) -> Candidate:
-    ranks = topology.ranks
+    ranks, units = topology.ranks, program.units
     # All units of the vector, or of all vectors of an alltoall; those that ranks add to are of no rank.
     sources = range(ranks) if collective.starts == OWN else [-1 if collective.reduces else collective.root]
     everything = list(product(sources, range(collective.buffers(units, ranks)[0])))
@@ -499,7 +495,7 @@ def _schedule(
         together: Counter[tuple[tuple[int, int], tuple[Travel, ...]]] = Counter()
         for unit, label in labels.items():
             together[label, tuple(travels.get(unit, ()))] += 1
-        builder, rows = Builder(topology, collective, name, "steps"), []
+        builder, rows = Builder(topology, collective, program.name, "steps"), []
         for (label, travel), alike in together.items():
             chunk = builder.add_chunk(Fraction(collective.vectors(ranks) * alike, len(labels)), *label)
             rows += [(step, message, chunk, stops, op, channel) for step, message, stops, op, channel in travel]

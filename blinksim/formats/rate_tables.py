@@ -18,6 +18,7 @@ from fractions import Fraction
 from typing import Any
 
 from blinksim.errors import InputError, unknown
+from blinksim.formats.places import blamed_on
 from blinksim.textio import text_files, yaml_nodes
 from blinksim.textio.yaml_nodes import Entry, dump, rate_text, time_text
 from blinksim.timing.measured_constants import ExecutionRates, NcclRates, read_section, write_section
@@ -78,16 +79,15 @@ def read(path: str | os.PathLike[str]) -> RateTable:
         given = value.mapping(_NUMBERS, example="{bandwidth: 22.9GB/s, latency: 1us}")
         if not given:
             raise key.error(f"link class {name} gives no number; leave it out or add its bandwidth")
-        classes[name] = ClassRates(**{number: _read(number, entry) for number, entry in given.items()})
+        numbers: dict[str, Any] = {
+            key: entry.rate() if key == "bandwidth" else entry.time() for key, entry in given.items()
+        }
+        classes[name] = ClassRates(**numbers)
     if not classes and "execution" not in keys:
         place = keys.get("classes", root)
         raise place.error(f"{place.what} names no link class and nothing else was measured; add one, as in {_EXAMPLE}")
     machine, source = (keys[key].text() if key in keys else "" for key in ("machine", "source"))
     return RateTable(keys["name"].text(80), classes, machine, source, execution, nccl_rates)
-
-
-def _read(number: str, entry: Entry) -> Any:
-    return entry.rate() if number == "bandwidth" else entry.time()
 
 
 def write(table: RateTable) -> str:
@@ -215,10 +215,8 @@ def read_link_class(name: str, key: Entry, value: Entry, resolved: bool) -> Link
     value.what = f"link class {name}"
     needed = ("bandwidth", "latency", "overhead", "source")
     given = value.mapping((*needed, "assumed"), needed, example=LINK_EXAMPLE)
-    try:
+    with blamed_on(key.error):
         Link("a", "b", name, Fraction(1))
-    except InputError as error:
-        raise key.error(str(error)) from None
     width = given["bandwidth"]
     if not width.is_mapping:
         bandwidth = {"nominal": width.rate()}

@@ -125,6 +125,12 @@ class LinkColumns:
         touched[self.src] = touched[self.dst] = True
         return bool(touched.all())
 
+    def crossing(self, part: Sequence[int], leaving: int | None) -> list[int]:
+        """The links between different parts, by number; with `leaving`, those out of that one. part: of each device."""
+        number = np.array(part, dtype=np.int64)
+        a, b = number[self.src], number[self.dst]
+        return np.flatnonzero(a != b if leaving is None else (a == leaving) & (b != leaving)).tolist()
+
     def capacity(self, chosen: Bools | Ints) -> Fraction:
         """Bytes/s that the chosen links carry together; a shared bus counts once, as its widest of them."""
         figure, bus, rates = self.figure[chosen], self.bus[chosen], self.bandwidths

@@ -18,7 +18,7 @@ from blinksim.algorithms.packed import from_hosts
 from blinksim.collective import Collective
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats import schedule_json
-from blinksim.formats.machine_json import packed
+from blinksim.formats.schedule_json import packed
 from blinksim.schedule import chunk_ends, symmetric
 from blinksim.schedule.loads import rate, resource_loads, resources
 from blinksim.schedule.model import COPY

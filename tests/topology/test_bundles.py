@@ -9,7 +9,7 @@ from strategies import clusters_with_nics, topologies
 
 from blinksim import machines
 from blinksim.topology.graph import Topology
-from blinksim.topology.neighbours import Bundles
+from blinksim.topology.routes import Bundles
 
 
 def check(topology: Topology) -> None:

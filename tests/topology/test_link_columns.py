@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from strategies import clusters_with_nics, topologies
 
 from blinksim import machines
-from blinksim.bounds.certificate_sums import capacity
+from blinksim.bounds.certificates import capacity
 from blinksim.topology import cluster
 from blinksim.topology.graph import Topology
 from blinksim.topology.link_columns import LinkColumns

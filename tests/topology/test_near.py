@@ -14,8 +14,7 @@ from blinksim import machines
 from blinksim.topology import shapes
 from blinksim.topology.fabric import Fabric, Level
 from blinksim.topology.graph import Topology
-from blinksim.topology.neighbours import Neighbourhood
-from blinksim.topology.routes import Router
+from blinksim.topology.routes import Neighbourhood, Router
 
 EVERYWHERE = 10**9
 

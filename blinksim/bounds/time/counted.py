@@ -11,7 +11,7 @@ from collections.abc import Container, Sequence
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from heapq import heappop, heappush
-from itertools import combinations, pairwise
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -639,14 +639,8 @@ class Coverage(Theorem):
         return found
 
     def there(self, time: int) -> int:
-        return sum(rate * self._covered(time - idle) for rate, idle in self.links)
-
-    def _covered(self, time: int) -> int:
-        """The integral of how many are informed, from 0 to `time`: devices times femtoseconds."""
-        if time <= 0:
-            return 0
-        ends = [*(jump for jump in self.jumps if jump < time), time]
-        return sum((later - now) * (place + 1) for place, (now, later) in enumerate(pairwise(ends)))
+        # Of each link the integral of how many are informed by what time is left.
+        return sum(rate * max(0, time - idle - jump) for rate, idle in self.links for jump in self.jumps)
 
     def needed(self, time: int) -> int:
         return self.enter * self.ranks

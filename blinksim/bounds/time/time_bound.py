@@ -30,7 +30,7 @@ from blinksim.bounds.time.clock import Clock, best_clock
 from blinksim.bounds.time.delays import SECOND, delays
 from blinksim.collective import Collective
 from blinksim.errors import InputError, unknown
-from blinksim.results import Result
+from blinksim.results import Result, keyed
 from blinksim.textio.text_table import table
 from blinksim.topology.graph import Topology
 from blinksim.units import format_size
@@ -191,15 +191,10 @@ class TimeBound(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per theorem."""
+        keys = "kind time_s time_us assumes words"
         return [
-            {
-                "kind": entry.kind,
-                "time_s": entry.time / SECOND,
-                "time_us": microseconds(entry.time),
-                "assumes": entry.assumes,
-                "words": entry.words(self.topology),
-            }
-            for entry in self.certificates
+            keyed(e, keys, time_s=e.time / SECOND, time_us=microseconds(e.time), words=e.words(self.topology))
+            for e in self.certificates
         ]
 
     def sentence(self) -> str:

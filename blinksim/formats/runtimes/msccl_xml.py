@@ -24,7 +24,7 @@ from blinksim.collective import COLLECTIVES, OWN, Collective
 from blinksim.errors import FileError, InfeasibleError
 from blinksim.formats import programs
 from blinksim.formats.moves import INPUT, OUTPUT, Move, Moves, Place, moves
-from blinksim.formats.programs import BlockId, Contents, Effort, Machine, Program, V, WrongStepError
+from blinksim.formats.programs import BlockId, Contents, Effort, Machine, Program, ProgramStep, V, WrongStepError
 from blinksim.formats.registry import Format
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import Schedule
@@ -50,7 +50,7 @@ Connection = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Step(ProgramStep):
     kind: str
     source: tuple[str, int]
     target: tuple[str, int]
@@ -58,10 +58,6 @@ class Step:
     wait: tuple[int, int] | None
     awaited: bool
     line: int
-
-    @property
-    def where(self) -> str:
-        return f"line {self.line}"
 
     def waits(self, rank: int, done: Counter[BlockId]) -> bool:
         """True if a block of GPU `rank` that it waits for has done too few steps."""
@@ -191,7 +187,14 @@ def read_text(text: str, path: str | Path) -> Algorithm:
         for number, block in enumerate(gpu.named("tb")):
             if integer(path, block, "id", low=0, high=10_000) != number:
                 raise fault(path, block, f"id must be {number}: thread blocks are numbered from 0 in order")
-            ends[rank, number], steps[rank, number] = _block(path, block, rank, count, channels, sizes[rank])
+            channel = integer(path, block, "chan", low=0, high=channels - 1)
+            send, receive = (integer(path, block, name, low=-1, high=count - 1) for name in ("send", "recv"))
+            if rank in (send, receive):
+                raise fault(path, block, f"GPU {rank} is its own peer")
+            own = tuple(_step(path, step, s, sizes[rank], send, receive) for s, step in enumerate(block.named("step")))
+            if len(own) > MOST_STEPS:
+                raise fault(path, block, f"{len(own)} steps; the runtimes take {MOST_STEPS}")
+            ends[rank, number], steps[rank, number] = (send, receive, channel), own
     if len(sizes) != count:
         raise fault(path, root, f"{len(sizes)} <gpu> for ngpus={count}")
     units = integer(path, root, "nchunksperloop", low=1, high=_MOST_UNITS)
@@ -233,20 +236,6 @@ def _check_together(path: str | Path, root: Element, algorithm: Algorithm) -> No
             raise fault(path, root, f"connection {a}->{b} on channel {channel}: {what}")
 
 
-def _block(
-    path: str | Path, element: Element, rank: int, count: int, channels: int, sizes: dict[str, int]
-) -> tuple[tuple[int, int, int], tuple[Step, ...]]:
-    """The ends and the steps of a thread block of a GPU with buffers of these sizes."""
-    channel = integer(path, element, "chan", low=0, high=channels - 1)
-    send, receive = (integer(path, element, name, low=-1, high=count - 1) for name in ("send", "recv"))
-    if rank in (send, receive):
-        raise fault(path, element, f"GPU {rank} is its own peer")
-    steps = tuple(_step(path, step, s, sizes, send, receive) for s, step in enumerate(element.named("step")))
-    if len(steps) > MOST_STEPS:
-        raise fault(path, element, f"{len(steps)} steps; the runtimes take {MOST_STEPS}")
-    return (send, receive, channel), steps
-
-
 def _step(path: str | Path, element: Element, position: int, sizes: dict[str, int], send: int, receive: int) -> Step:
     if integer(path, element, "s", low=0, high=MOST_STEPS) != position:
         raise fault(path, element, f"s must be {position}: steps are numbered from 0 in order")
@@ -268,7 +257,8 @@ def _step(path: str | Path, element: Element, position: int, sizes: dict[str, in
     if (on[0] < 0) != (on[1] < 0):
         raise fault(path, element, "depid and deps are both -1, or neither is")
     awaited = bool(integer(path, element, "hasdep", low=0, high=1))
-    return Step(kind, places[0], places[1], count, on if on[0] >= 0 else None, awaited, element.line)
+    wait, line = on if on[0] >= 0 else None, element.line
+    return Step(f"line {line}", kind, places[0], places[1], count, wait, awaited, line)
 
 
 # --- carrying out -------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from blinksim.collective import COLLECTIVES
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats import programs
 from blinksim.formats.moves import SCRATCH, Move, Moves, Place, moves
-from blinksim.formats.programs import BlockId, Contents, Effort, Machine, Program, V, WrongStepError
+from blinksim.formats.programs import BlockId, Contents, Effort, Machine, Program, ProgramStep, V, WrongStepError
 from blinksim.formats.registry import Format
 from blinksim.graphs.connectivity import UnionFind
 from blinksim.schedule.candidate import Candidate
@@ -53,7 +53,7 @@ Span = tuple[int, str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(ProgramStep):
     """sources and targets: (rank, buffer, first unit, units). channel: (from, to, number of that pair's channel)."""
 
     kind: str
@@ -62,7 +62,6 @@ class Operation:
     channel: int
     barrier: int
     blocks: int
-    where: str
 
 
 @dataclass(frozen=True)
@@ -208,7 +207,7 @@ def _operation(
     barrier, blocks = fields["barrier_id"].whole(-1, MOST_BARRIERS - 1), fields["num_threadblocks"].whole(0, 1024)
     if kind == "barrier" and (barrier < 0 or blocks < 1):
         raise entry.wrong("a barrier needs barrier_id and num_threadblocks")
-    return Operation(kind, sources, targets, channels[ids[0]] if ids else -1, barrier, blocks, entry.place)
+    return Operation(entry.place, kind, sources, targets, channels[ids[0]] if ids else -1, barrier, blocks)
 
 
 # --- carrying out -------------------------------------------------------------------------------------------------
