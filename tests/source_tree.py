@@ -55,8 +55,7 @@ def _walk(tree: ast.AST) -> Iterator[ast.AST]:
     left = [tree]
     while left:
         node = left.pop()
-        hides = isinstance(node, ast.If) and _is_type_checking(node.test)
-        left += node.orelse if hides else ast.iter_child_nodes(node)
+        left += node.orelse if isinstance(node, ast.If) and _is_type_checking(node.test) else ast.iter_child_nodes(node)
         yield node
 
 
