@@ -730,9 +730,10 @@ class Buckets(Result):
         (_, one), (_, whole) = self.calls[0], self.calls[-1]
         lines = [self.sentence(), f"  one bucket        {format_time(one.time_s)}, busbw {format_rate(one.busbw)}"]
         lines.append(f"  all in one call   {format_time(whole.time_s)}")
-        lines.append(
-            f"  as good           buckets from {format_size(self.best.size)} on cost at most 10 % more than one call"
-        )
+        good = f"buckets from {format_size(self.best.size)} on cost at most 10 % more than one call"
+        if self.best.size == self.bytes:
+            good = "none: buckets of every size cost over 10 % more than one call"
+        lines.append(f"  as good           {good}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:

@@ -151,7 +151,8 @@ class Answer(Projection):
             slower = f"; {self.library} is quicker" if self.could.best.time_s > self.time_s else ""
             found.append(("could take", self.could.runs_as() + slower))
         if least is not None:
-            words = ", with switches that add" if self.grants else ""
+            granted = "add" if self.collective.reduces else "multicast"
+            words = f", with switches that {granted}" if self.grants else ""
             found.append(("cannot take less", f"{format_time(least.time_s)}, whatever the schedule{words}"))
         found += [("limited by", self.limited_by)] if self.limited_by else []
         return found + [("edited", edit) for edit in self.edits]

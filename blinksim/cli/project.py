@@ -92,7 +92,7 @@ def _in_buckets(options: Project, question: Question, collective: Collective) ->
         raise InputError(
             "--bytes is of many calls of --bucket bytes each: give both, such as --bytes 14GB --bucket 25MiB"
         )
-    with Working(f"reading {options.machine}"):
+    with Working(f"predicting {options.machine}"):
         found = buckets(question, collective, options.bytes, each, library_of(options.timing))
     answer("project", found.to_dict, lambda: click.echo(as_typed(found.text())), found.rows)
 
@@ -298,7 +298,7 @@ def _side_by_side(options: Compare, collective: Collective) -> None:
         except ValueError:
             raise InputError(f"--price {text}: write it like --price p5=55.04") from None
     questions = [question_of(name.strip(), options.where) for name in options.machine.split(",")]
-    with Working(f"reading {options.machine}"):
+    with Working(f"predicting {options.machine}"):
         library = library_of(options.timing)
         found = compare_machines(questions, collective, options.sizes, prices=prices, library=library)
     answer("compare", found.to_dict, lambda: click.echo(as_typed(found.text())), found.rows)
