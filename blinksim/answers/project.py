@@ -319,12 +319,10 @@ def schedules(
 
 
 def _best(contest: Contest, size: int) -> Ranking:
-    """The quickest schedule of a contest; a program is simulated, where the formula that chose it is too long."""
-    found = contest.answers(size, best=True)
+    """The quickest schedule of a contest; programs that the formula finds about as quick are simulated."""
     if not contest.on_links:
-        model = models.schedule_model("execution")
-        quickest = replace(contest.only(found[0].algorithm), model=model.on(contest.topology))
-        found = [*quickest.answers(size), *found[1:]]
+        contest = replace(contest, model=models.schedule_model("execution").on(contest.topology))
+    found = contest.answers(size, best=True)
     left_out = contest.left_out
     return Ranking(tuple(found), BEST, None, contest.refused, (), left_out, slower=tuple(contest.slower))
 

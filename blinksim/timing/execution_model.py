@@ -8,7 +8,6 @@ of NCCL's.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -45,6 +44,8 @@ MOST_PACKETS = 64 << 20
 # The closed form overstates a time by less than this factor (benchmarks/bench_closed_form.py), by the form of
 # the schedule, up to 32 and 128 MiB and beyond: most where a pipeline fills.
 OVERSTATED: Mapping[str, tuple[float, float, float]] = {"steps": (1.4, 1.2, 1.1), "forest": (1.4, 1.3, 1.1)}
+# And the time of the quickest program of a question by less than this one.
+OF_THE_QUICKEST = 1.05
 # No program is quicker than its busiest port. A simulation follows some pieces and takes the rest to go on in
 # a line, which may say otherwise by a few percent: nothing is to win by that. Within this factor programs are
 # simulated.
@@ -151,8 +152,7 @@ class Executed(ScheduleModel):
             name = projection.algorithm
             schedule = contest.candidates[name].compact
             program = "protocol" in projection.details
-            most = overstated(schedule.form, size) if program else math.inf
-            near = not found or projection.time_s <= most * found[0].time_s
+            near = not (found and program) or projection.time_s <= OF_THE_QUICKEST * found[0].time_s
             if near and found and program:
                 near = estimated.known.least_s(schedule, size) <= SHORT_OF_PORTS * found[0].time_s
             if near:

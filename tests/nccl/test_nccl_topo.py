@@ -15,6 +15,7 @@ from hypothesis import given, settings, strategies as st
 
 from blinksim.answers.bound import bound
 from blinksim.errors import BlinksimError, FileError, InputError
+from blinksim.machines import load
 from blinksim.nccl.files.topo_read import read, read_text
 from blinksim.textio import link_rates
 from blinksim.topology.graph import Topology
@@ -638,6 +639,17 @@ def test_topologies_of_rccl_are_read_with_their_xgmi_links(gcn: str, expected: f
     assert "a file of RCCL" in machine.source
     # Every GPU has three peers with two links each: allgather is bound by what enters it.
     assert bound(machine, "allgather").rate_GBps == pytest.approx(6 * expected / 3 * 4)
+
+
+@pytest.mark.parametrize(
+    ("gcn", "name"), [("gfx90a", "mi250"), ("gfx942", "mi300x"), ("gfx942", "mi300a"), ("gfx950", "mi355x")]
+)
+def test_a_file_of_rccl_and_the_catalogue_have_one_nominal_rate(gcn: str, name: str) -> None:
+    written = read_text(rccl(gcn), "mi.xml", "nominal")
+    rates = [
+        {link.lane_bandwidth for link in machine.links if link.kind == "xgmi"} for machine in (written, load(name))
+    ]
+    assert rates[0] == rates[1]
 
 
 def test_version_2_is_rccls() -> None:

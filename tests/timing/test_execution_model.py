@@ -144,3 +144,30 @@ def test_what_could_be_taken_is_a_program_where_constants_of_programs_are_known(
     assert plain.could is not None
     assert plain.could.best.model == "alpha-beta"
     assert "on the links, no launches counted" in plain.text()
+
+
+@pytest.mark.parametrize(
+    ("machine", "collective", "size"),
+    [
+        ("hgx-h200", "allreduce", "64KiB"),
+        ("hgx-h200", "allreduce", "256KiB"),
+        ("hgx-h200", "allreduce", "1MiB"),
+        ("hgx-h200", "allreduce", "8MiB"),
+        ("hgx-h200", "allgather", "8MiB"),
+        ("hgx-h200", "reducescatter", "2MiB"),
+        ("hgx-h200", "reduce", "8MiB"),
+        ("hgx-h200", "alltoall", "2MiB"),
+        ("dgx-a100", "allreduce", "1MiB"),
+        *(
+            pytest.param(machine, "allreduce", size, marks=pytest.mark.slow)
+            for machine in ("hgx-h100", "hgx-h200", "hgx-b200", "dgx-a100")
+            for size in ("512KiB", "2MiB", "4MiB", "32MiB", "64MiB", "256MiB", "1GiB")
+        ),
+    ],
+)
+def test_no_schedule_takes_less_than_could_take(machine: str, collective: str, size: str) -> None:
+    could = bs.project(machine, collective, size).could
+    every = bs.rank(bs.Question(machine, rates="measured"), collective, size, "execution", "all")
+    assert could is not None
+    assert could.best.model == "execution"
+    assert could.best.time_s == min(found.time_s for found in every.projections)
