@@ -81,6 +81,9 @@ lint: $(STAMP)  ## ruff, and mypy --strict
 	@status=0; $(BIN)/python -m mypy --no-error-summary --num-workers $(JOBS) || status=$$?; \
 	if [ $$status = 2 ]; then $(BIN)/python -m mypy --no-error-summary; else exit $$status; fi
 
+# Each process is on a core of its own: threads of a numerical library would only wait for each other.
+test quick test-all test-every: export OPENBLAS_NUM_THREADS := 1
+
 .PHONY: test
 test: lint  ## lint and all quick tests (a few minutes on two cores)
 	@echo 'pytest (quick tests, $(JOBS) processes)'

@@ -53,7 +53,7 @@ CASES = (
     Case("64 p5.48xlarge, each EFA drawn", "tests/data/machines/p5.yaml", 64, slow=True),
     Case("64 p5.48xlarge, four EFA as one", "tests/data/machines/p5b.yaml", 64, slow=True),
     Case("2 p4d.24xlarge", "p4d.24xlarge", 2),
-    Case("8 p4d.24xlarge", "p4d.24xlarge", 8),
+    Case("8 p4d.24xlarge", "p4d.24xlarge", 8, slow=True),
     Case("2 HGX H100 on eight rails", "hgx-h100", 2, slow=True),
     Case("8 HGX H100 on eight rails", "hgx-h100", 8, slow=True),
     Case("16 nodes of Aurora", "aurora", 16, slow=True),

@@ -15,7 +15,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # `make test` takes the quick profile, `make test-all` the other.
-for profile, examples in (("quick", 16), ("thorough", 50)):
+for profile, examples in (("quick", 12), ("thorough", 50)):
     settings.register_profile(
         profile,
         derandomize=True,

@@ -18,6 +18,9 @@ ALIKE = {
     ("16 nodes of Aurora", "1GiB"),
     ("2 HGX H100 on eight rails", "1GiB"),
     ("torus of 4 x 4", "1GiB"),
+    ("the same, one link at half its rate", "1GiB"),
+    ("4 HGX H100, fat tree 2:1", "1GiB"),
+    ("dragonfly, 72 GPUs", "1GiB"),
     ("2 DGX A100", "1MiB"),
 }
 SLOW = [

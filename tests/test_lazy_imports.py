@@ -45,9 +45,7 @@ def command(*arguments: str) -> str:
         (("project", "--help"), HEAVY),
         (("topo", "list"), SLOW),
         (("project", "dgx1-v100", "allreduce", "256MiB"), SLOW),
-        (("project", "dgx1-v100", "allreduce", "1MiB"), SOLVERS),
         (("project", "aurora", "allreduce", "2GB", "--nodes", "2"), SOLVERS),
-        (("project", "hgx-h100", "allreduce", "1MiB", "--nodes", "2"), SOLVERS),
     ],
     ids=lambda value: " ".join(value) if value[0] not in SLOW else "",
 )

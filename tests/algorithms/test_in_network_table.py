@@ -23,7 +23,9 @@ def test_five_gpus(case: Case) -> None:
 
 def alike(case: Case) -> bool:
     """72 GPUs show what 8 do, and three nodes what two and four do."""
-    return case.nodes == 3 or (case.machine == "gb200-nvl72" and case.algorithm != "packed_in_network")
+    return case.nodes == 3 or (
+        case.machine == "gb200-nvl72" and (case.collective, case.algorithm) != ("allreduce", "packed_in_network")
+    )
 
 
 SLOW = [pytest.param(case, marks=[pytest.mark.alike] if alike(case) else []) for case in cases() if case not in QUICK]

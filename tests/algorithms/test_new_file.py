@@ -50,4 +50,5 @@ def test_a_file_is_an_algorithm(tmp_path: Path) -> None:
 
     found = json.loads(answer("project", "dgx-a100", "broadcast", "1GiB", "--algorithm", "star-of-a-test", "--json"))
     assert found["algorithm"] == "star_of_a_test"
-    assert "star_of_a_test" in answer("compare", "dgx-a100", "broadcast", "--model", "auto")
+    four = ("dgx-a100", "broadcast", "--members", "0-3", "--sizes", "1MiB", "--model", "alpha-beta")
+    assert "star_of_a_test" in answer("compare", *four)

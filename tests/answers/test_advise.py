@@ -304,7 +304,8 @@ def test_a_damaged_cluster_is_judged_by_its_weakest_part(edit: str, weakest: str
 def test_no_advice_and_no_prediction_beats_the_bound_of_an_edited_machine(
     kind: str, rate: str, gpu: int, size: int
 ) -> None:
-    question = Question("dgx1-v100", edits=(f"replace {kind} bandwidth={rate}", f"degrade gpu0-gpu{gpu} lanes=1"))
+    edits = (f"replace {kind} bandwidth={rate}", f"degrade gpu0-gpu{gpu} lanes=1")
+    question = Question("dgx1-v100", members="0-3", edits=edits)
     found = advise(question, size=size)
     assert max(row["of_bound"] for row in found.rows()) <= 1 + 1e-9
     assert max(row["of_least_time"] for row in found.rows()) <= 1

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -61,10 +62,15 @@ def test_what_eight_h200_did_is_normal(tmp_path: Path, collective: str) -> None:
     assert ("launching and waiting, not the links" in small_times(found)) == (collective != "allreduce")
 
 
+@cache
+def taken(machine: str) -> dict[int, float]:
+    """What the library takes, as `bs.project` says it."""
+    return {size: bs.project(machine, "allreduce", size).time_s for size in SIZES}
+
+
 def slowed(machine: str, change: Callable[[int, float], float]) -> list[Point]:
-    """A log of what the library takes, as `bs.project` says it, changed by hand."""
-    sizes = {size: bs.project(machine, "allreduce", size).time_s for size in SIZES}
-    return [Point(size, 1e6 * change(size, time), None) for size, time in sizes.items()]
+    """A log of what the library takes, changed by hand."""
+    return [Point(size, 1e6 * change(size, time), None) for size, time in taken(machine).items()]
 
 
 def test_slightly_outside_the_interval_is_behind_or_faster_and_inside_is_normal(tmp_path: Path) -> None:

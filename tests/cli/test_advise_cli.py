@@ -107,7 +107,8 @@ def test_what_an_edit_costs(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["before"]["takes"] == project["takes"]
 
 
-@pytest.mark.parametrize("machine", [pytest.param("h200x8/topo.xml", marks=pytest.mark.slow), "h200x8/smi_topo.txt"])
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", ["h200x8/topo.xml", "h200x8/smi_topo.txt"])
 def test_descriptions_of_ones_own_machine(capsys: pytest.CaptureFixture[str], machine: str) -> None:
     """Eight H200: what was measured of them holds, as for the machine of the catalogue."""
     out, _ = ask(capsys, str(CAPTURES / machine))

@@ -63,7 +63,7 @@ LINES = {
     "bound, losses": "bound dgx1-v100 allreduce --losses",
     "place": "place dgx1-v100 2",
     "synth": "synth dgx1-v100 allreduce --algorithm ring",
-    "synth, a front": "synth dgx1-v100 broadcast --pareto --time-limit 1",
+    "synth, a front": "synth dgx1-v100 broadcast --members 0-3 --pareto --time-limit 1",
     "topo show": "topo show dgx1-v100",
     "simulate": "simulate {schedule} 1MiB --chunk 1MiB",
     "verify": "verify {schedule}",

@@ -53,7 +53,7 @@ def ratios(gpus: int) -> dict[tuple[str, int], list[float]]:
     return found
 
 
-@pytest.mark.parametrize("gpus", [2, 5, 8])
+@pytest.mark.parametrize("gpus", [2, pytest.param(5, marks=pytest.mark.slow), 8])
 def test_programs_take_as_long_as_simulated(gpus: int) -> None:
     """Small vectors do, for no block waits for a port; and what is too long is so by less than a choice allows."""
     found = ratios(gpus)

@@ -12,7 +12,7 @@ from plain_events import plain_fifo
 from blinksim.timing.event_graph import EventGraph, Work
 from blinksim.timing.events import first_come
 
-MANY = settings(max_examples=300, derandomize=True, deadline=None, database=None, suppress_health_check=[*HealthCheck])
+MANY = settings(max_examples=100, derandomize=True, deadline=None, database=None, suppress_health_check=[*HealthCheck])
 
 
 def work_of(

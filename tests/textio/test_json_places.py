@@ -18,7 +18,7 @@ NAMES = st.text('ab"\\{}[],: \n\u00e9', min_size=1, max_size=4) | st.sampled_fro
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4),
-    max_leaves=12,
+    max_leaves=6,
 )
 
 
