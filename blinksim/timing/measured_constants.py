@@ -53,7 +53,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -538,7 +538,6 @@ def uncovered(part: Topology) -> str:
 
 # --- the section of files ---------------------------------------------------------------------------------------------
 
-Rates = TypeVar("Rates", PortRates, PacketRates, FlagRates, NcclLine, NvlsLine, FitError)
 Both = tuple[ExecutionRates | None, NcclRates | None]
 """Constants of our programs, and of NCCL."""
 
@@ -549,19 +548,30 @@ _HEAD = ("hardware", "measured", "gpus")
 _OURS = ("blocks", "launch", "announce", "visit", "ports", "protocols")
 _NCCL = ("version", "ll", "ll128", "simple", "turn", "rooted_start")
 _ORIGIN = "{source: nccl-tests, date: 2026-11-20}"
+_NCCL_MORE = ("call", "nvls", "error")
 _EXAMPLE = f"hardware: NVIDIA H200, measured: {_ORIGIN}, gpus: [2, 4, 8], nccl: {{…}}"
 _NCCL_EXAMPLE = "version: 2.28.9, ll: {start: 8.4us, hop: 0.67us, rate: 165GB/s}"
 _MOST = 10**9
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 # What the fields are that are no time.
 _KINDS = {
-    **dict.fromkeys(("out", "into", "rate", "channel"), "rate"),
+    **dict.fromkeys(("out", "into", "rate", "channel", "turn"), "rate"),
     **dict.fromkeys(("fan", "uneven", "drift", "load", "median", "p90"), "share"),
     "cache_bytes": "size",
-    **dict.fromkeys(("points", "channels", "gpus"), "count"),
+    **dict.fromkeys(("blocks", "points", "channels", "gpus"), "count"),
+    "version": "name",
     "source": "text",
     "soft": "number",
     "wire": "number",
+}
+# And those that are records of their own.
+_RECORDS: dict[str, Any] = {
+    **dict.fromkeys(LINES, NcclLine),
+    "nvls": NvlsLine,
+    "ports": PortRates,
+    "packets": PacketRates,
+    "flags": FlagRates,
+    "error": FitError,
 }
 _READ: dict[str, Callable[[Entry], float | str]] = {
     "rate": lambda entry: float(entry.rate()),
@@ -569,6 +579,7 @@ _READ: dict[str, Callable[[Entry], float | str]] = {
     "size": Entry.size,
     "count": lambda entry: entry.integer(1, _MOST),
     "number": lambda entry: float(entry.ratio("2.4")),
+    "name": lambda entry: entry.text(80),
     "text": Entry.text,
     "time": Entry.time,
 }
@@ -577,7 +588,8 @@ _TEXT: dict[str, Callable[[Any], Any]] = {
     "share": lambda share: f"{_plain(Decimal(repr(share)) * 100)} %",
     "size": lambda size: f"{int(size)}B",
     "count": lambda count: count,
-    "text": lambda text: text,
+    "name": str,
+    "text": str,
     "number": lambda number: f"{Decimal(repr(number)):f}",
     "time": time_text,
 }
@@ -601,23 +613,17 @@ def read_section(entry: Entry) -> Both:
         entry.mapping(given, _OURS, example=_EXAMPLE)
         names = ("simple", "ll128")
         protocols = given["protocols"].mapping(names, names, example="{simple: {…}, ll128: {…}}")
-        ports = _fields(given["ports"], PortRates)
-        if ports.uneven >= 1:
+        packets, flags = _fields(protocols["ll128"], PacketRates), _fields(protocols["simple"], FlagRates)
+        ours = _record(given, ExecutionRates, **head, packets=packets, flags=flags)
+        if ours.ports.uneven >= 1:
             raise given["ports"].error(
-                f"blocks get some of a port: uneven is below 100 %; found {100 * ports.uneven:g} %"
+                f"blocks get some of a port: uneven is below 100 %; found {100 * ours.ports.uneven:g} %"
             )
-        ours = ExecutionRates(
-            **head,
-            blocks=given["blocks"].integer(1, _MOST),
-            launch_s=given["launch"].time(),
-            announce_s=given["announce"].time(),
-            visit_s=given["visit"].time(),
-            ports=ports,
-            packets=_fields(protocols["ll128"], PacketRates),
-            flags=_fields(protocols["simple"], FlagRates),
-            error=_fields(given["error"], FitError) if "error" in given else None,
-        )
-    return ours, _nccl(given["nccl"], head) if "nccl" in given else None
+    if "nccl" not in given:
+        return ours, None
+    within = given["nccl"].mapping((*_HEAD, *_NCCL, *_NCCL_MORE), _NCCL, example=_NCCL_EXAMPLE)
+    own = {key: _head(key, within[key]) for key in _HEAD if key in within}
+    return ours, _record(within, NcclRates, **head | own)
 
 
 def _head(key: str, entry: Entry) -> Any:
@@ -636,34 +642,24 @@ def _head(key: str, entry: Entry) -> Any:
     return tuple(found)
 
 
-def _nccl(entry: Entry, head: Mapping[str, Any]) -> NcclRates:
-    given = entry.mapping((*_HEAD, *_NCCL, "nvls", "call", "error"), _NCCL, example=_NCCL_EXAMPLE)
-    own = {key: _head(key, given[key]) for key in _HEAD if key in given}
-    return NcclRates(
-        **{**head, **own},
-        version=given["version"].text(80),
-        ll=_fields(given["ll"], NcclLine),
-        ll128=_fields(given["ll128"], NcclLine),
-        simple=_fields(given["simple"], NcclLine),
-        turn=float(given["turn"].rate()),
-        rooted_start_s=given["rooted_start"].time(),
-        nvls=_fields(given["nvls"], NvlsLine) if "nvls" in given else None,
-        call_s=given["call"].time() if "call" in given else 0.0,
-        error=_fields(given["error"], FitError) if "error" in given else None,
-    )
-
-
 def _key(field: Field[Any]) -> str:
     return field.name.removesuffix("_s").removesuffix("_bytes")
 
 
-def _fields(entry: Entry, made: type[Rates]) -> Rates:
-    """The numbers of a mapping whose keys are the fields of `made`."""
+def _fields(entry: Entry, made: Any) -> Any:
+    """The record in a mapping whose keys are the fields of `made`."""
     known = {_key(field): field for field in fields(made)}
     required = [key for key, field in known.items() if field.default is MISSING]
-    given = entry.mapping(known, required, example=f"{{{', '.join(f'{key}: …' for key in required)}}}")
-    numbers: dict[str, Any] = {known[key].name: _READ[_kind(known[key])](value) for key, value in given.items()}
-    return made(**numbers)
+    return _record(entry.mapping(known, required, example=f"{{{', '.join(f'{key}: …' for key in required)}}}"), made)
+
+
+def _record(given: Mapping[str, Entry], made: Any, **own: Any) -> Any:
+    """The record of the entries for its fields, and of its `own` values."""
+    for field in fields(made):
+        if field.name not in own and _key(field) in given:
+            entry, kind = given[_key(field)], _RECORDS.get(field.name)
+            own[field.name] = _fields(entry, kind) if kind else _READ[_kind(field)](entry)
+    return made(**own)
 
 
 def _kind(field: Field[Any]) -> str:
@@ -677,19 +673,13 @@ def write_section(ours: ExecutionRates | None, nccl: NcclRates | None) -> dict[s
         return {}
     section = _head_text(first)
     if ours is not None:
-        section["blocks"] = ours.blocks
-        section |= {name: time_text(getattr(ours, f"{name}_s")) for name in ("launch", "announce", "visit")}
-        section["ports"] = _texts(ours.ports)
-        section["protocols"] = {"simple": _texts(ours.flags), "ll128": _texts(ours.packets)}
-        section |= {} if ours.error is None else {"error": _texts(ours.error)}
+        texts = _texts(ours, _HEAD)
+        texts["protocols"] = {"simple": texts["flags"], "ll128": texts["packets"]}
+        section |= {key: texts[key] for key in SECTION_KEYS if key in texts}
     if nccl is not None:
         own = {key: text for key, text in _head_text(nccl).items() if text != section[key]}
-        lines = {name: _texts(getattr(nccl, name)) for name in LINES}
-        turn, rooted_start = _TEXT["rate"](nccl.turn), time_text(nccl.rooted_start_s)
-        section["nccl"] = {**own, "version": nccl.version, **lines, "turn": turn, "rooted_start": rooted_start}
-        section["nccl"] |= {"call": time_text(nccl.call_s)} if nccl.call_s else {}
-        more = {"nvls": nccl.nvls, "error": nccl.error}
-        section["nccl"] |= {key: _texts(rates) for key, rates in more.items() if rates is not None}
+        texts = _texts(nccl, _HEAD)
+        section["nccl"] = own | {key: texts[key] for key in (*_NCCL, *_NCCL_MORE) if key in texts}
     return section
 
 
@@ -701,8 +691,12 @@ def _head_text(rates: ExecutionRates | NcclRates) -> dict[str, Any]:
     return {"hardware": rates.hardware, "measured": measured, "gpus": list(rates.gpus)}
 
 
-def _texts(rates: PortRates | PacketRates | FlagRates | NcclLine | NvlsLine | FitError) -> dict[str, Any]:
-    values = {field: getattr(rates, field.name) for field in fields(rates)}
-    # What is 0 unless it was measured goes without saying.
-    said = {field: value for field, value in values.items() if value is not None and (value or field.default != 0)}
-    return {_key(field): _TEXT[_kind(field)](value) for field, value in said.items()}
+def _texts(rates: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The fields of a record as text, by their keys."""
+    texts = dict[str, Any]()
+    for field in fields(rates):
+        value = getattr(rates, field.name)
+        # What is 0 unless it was measured goes without saying.
+        if field.name not in without and value is not None and (value or field.default != 0):
+            texts[_key(field)] = _texts(value) if field.name in _RECORDS else _TEXT[_kind(field)](value)
+    return texts

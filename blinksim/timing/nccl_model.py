@@ -27,7 +27,7 @@ from blinksim.timing.contest import ceiling_of
 from blinksim.timing.measured.library_time import NCCL, LibraryJob, LibraryTime, catalogued, nccl_time
 from blinksim.timing.measured_constants import NVLS
 from blinksim.timing.projection_result import Ceiling, NcclProjection, Projection, reduces_in_switches
-from blinksim.timing.timing_model import TimingModel
+from blinksim.timing.timing_model import Report, TimingModel
 from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology
 from blinksim.topology.rules import behind
@@ -36,7 +36,6 @@ from blinksim.units import format_rate
 
 if TYPE_CHECKING:
     from blinksim.question import Question
-    from blinksim.timing.timing_model import Report
 
 ENTRIES = ({"name": "nccl-tuner", "class": "NcclTuner", "chooses": "nccl", "place": 5},)
 

@@ -18,7 +18,7 @@ from blinksim.schedule import step_loads
 from blinksim.schedule.step_loads import Outline
 from blinksim.timing import contest
 from blinksim.timing.alpha_beta import cost
-from blinksim.timing.lower_bounds import least_of_messages, least_of_outline, least_of_steps, least_of_tree
+from blinksim.timing.contest import least_of_messages, least_of_outline, least_of_steps, least_of_tree
 from blinksim.topology.graph import Topology
 
 SIZES = (1, 2**20, 2**33)
