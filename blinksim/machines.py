@@ -291,7 +291,10 @@ def _node(name: str, rates: str) -> Topology:
         if "/" in name:
             raise FileError(name, "no such machine file") from None
         if ":" in name:
-            raise _unknown_form(name) from None
+            from blinksim.topology.shapes import FORMS
+
+            hint = "(blinksim topo list has an example of each)"
+            raise unknown("shape", name.partition(":")[0], FORMS, hint=hint) from None
         raise
     return _from_yaml(path, rates)
 
@@ -308,12 +311,6 @@ def _completed(name: str, rates: str, like: str | os.PathLike[str]) -> Topology:
             f"like={os.fspath(like)} completes what these leave out"
         )
     return known_gpus.completed(_described(name, _TEXT, NOMINAL), load(like, rates=rates))
-
-
-def _unknown_form(name: str) -> InputError:
-    from blinksim.topology.shapes import FORMS
-
-    return unknown("shape", name.partition(":")[0], FORMS, hint="(blinksim topo list has an example of each)")
 
 
 def _from_stdin(rates: str) -> Topology:

@@ -101,6 +101,9 @@ class Result(Tabular):
         """The answer as the command line prints it."""
         return self.sentence()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.sentence()}>"
+
 
 class Rates:
     """A result with an `algbw` and a `busbw` in bytes/s gives them in GB/s as well."""

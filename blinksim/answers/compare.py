@@ -614,9 +614,6 @@ class MachineComparison(Result):
         head += ["GB/s per price"] if self.prices else []
         return "\n".join((self.sentence(), "", table(head, rows, left=(1, 6))))
 
-    def __repr__(self) -> str:
-        return f"<MachineComparison: {self.sentence()}>"
-
 
 def compare_machines(
     machines: Sequence[Question | MachineLike],
@@ -735,9 +732,6 @@ class Buckets(Result):
             good = "none: buckets of every size cost over 10 % more than one call"
         lines.append(f"  as good           {good}")
         return "\n".join(lines)
-
-    def __repr__(self) -> str:
-        return f"<Buckets: {self.sentence()}>"
 
 
 def buckets(

@@ -40,12 +40,19 @@ def program_settings(given: ModelOptions, name: str, takes: Collection[str]) -> 
     Raises `InputError` if the model has no such setting.
     """
     settings = {key: value for key in ("protocol", "calls") if (value := getattr(given, key)) is not None}
-    for key in settings:
-        if key not in takes:
-            raise InputError(
-                f"--{key} is about programs on GPUs; take --model execution instead of {name}, or leave it out"
-            )
+    _refuse(
+        given,
+        [key for key in settings if key not in takes],
+        f"about programs on GPUs; take --model execution instead of {name}",
+    )
     return settings
+
+
+def _refuse(given: ModelOptions, names: Collection[str], why: str) -> None:
+    """Raises `InputError` if one of these options is given. why: what it is about, and what to do."""
+    for name in names:
+        if getattr(given, name):
+            raise InputError(f"--{name.replace('_', '-')} is {why}, or leave it out")
 
 
 def nccl_settings(given: ModelOptions, takes: Collection[str], cure: str) -> dict[str, object]:
@@ -57,9 +64,7 @@ def nccl_settings(given: ModelOptions, takes: Collection[str], cure: str) -> dic
         more = {"version": given.nccl_version or None, "channels": given.channels}
         chosen = {"multicast": not given.no_nvls, "graph_file": given.nccl_graph}
         return chosen | {key: value for key, value in more.items() if value is not None}
-    for name in ("channels", "nccl_version", "nccl_graph", "no_nvls"):
-        if getattr(given, name):
-            raise InputError(f"--{name.replace('_', '-')} is about NCCL; {cure}, or leave it out")
+    _refuse(given, ("channels", "nccl_version", "nccl_graph", "no_nvls"), f"about NCCL; {cure}")
     return {}
 
 
@@ -129,11 +134,9 @@ def library_of(given: ModelOptions) -> Library:
     from blinksim.nccl.tuner.tuner import DEFAULT_VERSION
     from blinksim.timing.library_model import Library
 
-    cures = dict.fromkeys(("protocol", "calls"), "take --model execution")
-    cures |= dict.fromkeys(("channels", "nccl_graph"), "say --algorithm nccl")
-    for name, cure in cures.items():
-        if getattr(given, name) is not None:
-            raise InputError(f"--{name.replace('_', '-')} is not about the machine as it is; {cure}, or leave it out")
+    about = "not about the machine as it is"
+    _refuse(given, ("protocol", "calls"), f"{about}; take --model execution")
+    _refuse(given, ("channels", "nccl_graph"), f"{about}; say --algorithm nccl")
     return Library(version=given.nccl_version or DEFAULT_VERSION, multicast=not given.no_nvls)
 
 

@@ -44,14 +44,11 @@ def schedules(options: Schedules) -> None:
         on = {"machine": schedule.topology.name, "ranks": schedule.topology.ranks}
         parts = {"chunks": schedule.chunks, "sends": schedule.sends}
         rows.append({**about, **on, **parts, "bound_exact": schedule.bound.get("rate_exact")})
-    if options.form.json:
-        print_json({"command": "schedules", "rows": rows})
-        return
     heading = ("schedule", "collective", "algorithm", "machine", "ranks", "at most GB/s")
     keys = ("name", "collective", "algorithm", "machine", "ranks", "bound_exact")
     cells = [tuple(str(row[key] or "-") for key in keys) for row in rows]
-    click.echo(table(heading, cells, left=(0, 1, 2, 3)))
-    click.echo("\nnext: blinksim verify dgx1-v100-8-allreduce")
+    text = f"{table(heading, cells, left=(0, 1, 2, 3))}\n\nnext: blinksim verify dgx1-v100-8-allreduce"
+    answer("schedules", lambda: {"rows": rows}, lambda: click.echo(text))
 
 
 def verify(options: Verify) -> None:

@@ -421,15 +421,12 @@ def _enter_elementary(
         del contest.candidates["packed"]
         contest.slower.append("packed")
     if floors:
-        for by_name in (contest.refused, contest.left_out, contest.candidates):
-            _in_registry_order(by_name)
-
-
-def _in_registry_order(by_name: dict[str, Any]) -> None:
-    """Puts names back into the order of the registry, packed trees first."""
-    order = {"packed": -1} | {name: place for place, name in enumerate(REGISTRY) if name != "packed"}
-    for name in sorted(by_name, key=order.__getitem__):
-        by_name[name] = by_name.pop(name)
+        # Names go back into the order of the registry, packed trees first.
+        order = ["packed", *(name for name in REGISTRY if name != "packed")]
+        every: tuple[dict[str, Any], ...] = (contest.refused, contest.left_out, contest.candidates)
+        for by_name in every:
+            for name in sorted(by_name, key=order.index):
+                by_name[name] = by_name.pop(name)
 
 
 def _enter_solved(contest: Contest, sizes: Collection[int], say: Say, leader: str) -> None:

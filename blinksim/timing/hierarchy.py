@@ -150,22 +150,14 @@ def _joined(part: Mapping[str, int], links: Sequence[Link]) -> dict[str, int]:
     return {name: joined.find(number) for name, number in part.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class _Structure:
-    """first, last: what happens inside the node before and after. passes: how often the vector, less a node's own
-    share, crosses its ports; 0 where the whole vector goes through once."""
-
-    first: str
-    passes: int
-    last: str
-
-
+# What happens inside the node before and after, and in between how often the vector, less a node's own share,
+# crosses its ports; 0 where the whole vector goes through once.
 _STRUCTURES = {
-    "allreduce": _Structure("reduce-scatter", 2, "allgather"),
-    "reducescatter": _Structure("reduce-scatter", 1, ""),
-    "allgather": _Structure("", 1, "allgather"),
-    "broadcast": _Structure("scatter", 0, "allgather"),
-    "reduce": _Structure("reduce-scatter", 0, "gather"),
+    "allreduce": ("reduce-scatter", 2, "allgather"),
+    "reducescatter": ("reduce-scatter", 1, ""),
+    "allgather": ("", 1, "allgather"),
+    "broadcast": ("scatter", 0, "allgather"),
+    "reduce": ("reduce-scatter", 0, "gather"),
 }
 
 
@@ -189,7 +181,7 @@ def hierarchical(
             f"{collective} is not a reduce-scatter, an exchange between nodes and an allgather; "
             f"the projection covers {', '.join(_STRUCTURES)}"
         )
-    structure = _STRUCTURES[collective]
+    before, passes, after = _STRUCTURES[collective]
 
     def timed(group: Sequence[str]) -> list[tuple[str, float]]:
         steps, part = list[tuple[str, float]](), Fraction(size)
@@ -202,17 +194,17 @@ def hierarchical(
     groups = [[members[rank] for rank in ranks] for ranks in nodes_of(topology, members)]
     steps = max(map(timed, groups), key=lambda steps: sum(time for _, time in steps))
     terms = []
-    if structure.first:
-        terms += [Term(f"{structure.first} in the node", time, kind) for kind, time in steps]
+    if before:
+        terms += [Term(f"{before} in the node", time, kind) for kind, time in steps]
     if nodes > 1:
         out = ports(topology)
         alone = min(out.count, len(groups[0])) * out.bandwidth
         together = min(out.count * out.bandwidth, _own_ports(topology, groups[0], out.bandwidth))
-        crossing = Fraction(structure.passes * (nodes - 1), nodes) if structure.passes else 1
+        crossing = Fraction(passes * (nodes - 1), nodes) if passes else 1
         time = float(size * crossing / (max(alone, together) * nic_efficiency))
         terms.append(Term(f"{collective} between nodes", time, out.kind))
-    if structure.last:
-        terms += [Term(f"{structure.last} in the node", time, kind) for kind, time in reversed(steps)]
+    if after:
+        terms += [Term(f"{after} in the node", time, kind) for kind, time in reversed(steps)]
     return tuple(terms)
 
 

@@ -131,9 +131,6 @@ class Measured(Result):
             lines += [f"\n{name}", table(_HEADING, cells, left=(8,))]
         return "\n".join([*lines, f"\n  source: {SOURCE}"])
 
-    def __repr__(self) -> str:
-        return f"<Measured: {self.sentence()}>"
-
 
 def measured(machine: str, quality: str = "ABC") -> Measured | PublicMeasurements:
     """The published measurements of a machine, beside the times of the models.

@@ -330,9 +330,6 @@ class PublicMeasurements(Result):
         )
         return table((*heading, "of the bound"), shown, left=(0, 1, 9))
 
-    def __repr__(self) -> str:
-        return f"<PublicMeasurements: {self.sentence()}>"
-
 
 def public_measurements(machine: str, quality: str = "ABC", *, predict: bool = True) -> PublicMeasurements:
     """The published measurements of a machine of the catalogue; see `blinksim.measured`.

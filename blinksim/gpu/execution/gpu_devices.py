@@ -465,14 +465,11 @@ class _Bench:
             target, source = self.buffers[peers[0]][2].ptr, own[0]
             copy = self.cupy.cuda.runtime.memcpyPeerAsync
             launches = [partial(copy, target, peers[0], source, gpu, size, self.streams[gpu].ptr)]
-        elif kind == "push":
-            launches = [self._stream(gpu, own[:1], [inbox[peers[0]]], blocks, count)]
-        elif kind == "reduce":
-            launches = [self._stream(gpu, own[:2], [inbox[peers[0]]], blocks, count)]
+        elif kind in ("push", "reduce", "fan-out"):
+            sources, targets = own[: 1 + (kind == "reduce")], [inbox[peer] for peer in peers]
+            launches = [self._stream(gpu, sources, targets, blocks * len(peers), count)]
         elif kind == "pull":
             launches = [self._stream(gpu, [self.buffers[peers[0]][0].ptr], [own[1]], blocks, count)]
-        elif kind == "fan-out":
-            launches = [self._stream(gpu, own[:1], [inbox[peer] for peer in peers], blocks * len(peers), count)]
         else:
             runners = list(peers)
             launches = [

@@ -152,11 +152,16 @@ class _Compiler:
         waves = schedule.form == "forest"
         keys = {key: i * (_LEAD if waves else 1) for i, key in enumerate(sorted({op.key for op in ops}))}
         devices = tuple(schedule.topology.devices[device].name for device in self.order)
+        # Only ranks have an input and an output.
+        sizes = [
+            [*(layout.sizes[d] if d < self.ranks else (0, 0)), self.taken[SCRATCH][d], self.taken[INBOX][d]]
+            for d in range(len(self.order))
+        ]
         return Program(
             devices=devices,
             kind=self.kind,
             layout=layout,
-            sizes=self._sizes(),
+            sizes=np.array(sizes, dtype=np.int64).reshape(-1, 4),
             slices=1,
             piece_units=max(1, FIRST_PIECE // (self.unit * self.kind.itemsize)),
             order=WAVES if waves else BY_KEY,
@@ -210,14 +215,6 @@ class _Compiler:
             **rows_of("wait", waits, 1),
             **rows_of("signal", signals, 2),
         }
-
-    def _sizes(self) -> Longs:
-        """Elements of the buffers of every device; only ranks have an input and an output."""
-        rows = [
-            [*(self.layout.sizes[d] if d < self.ranks else (0, 0)), self.taken[SCRATCH][d], self.taken[INBOX][d]]
-            for d in range(len(self.order))
-        ]
-        return np.array(rows, dtype=np.int64).reshape(-1, 4)
 
 
 _Send = tuple[int, int, int, int, int]
