@@ -455,8 +455,7 @@ def _graph(file: str, text: str, question: Question, release: str) -> FileVerdic
     """NCCL's use of a graph file, in words."""
     from blinksim.nccl.export.graph_export import communicator
     from blinksim.nccl.families import PATH_TYPES, PATH_WORDS
-    from blinksim.nccl.files.graph_rules import judge
-    from blinksim.nccl.files.nccl_xml import Release
+    from blinksim.nccl.files.graph_rules import Release, judge
 
     if not question.machine:
         raise InputError(f"{file}: a graph file only makes sense for a machine; name it with machine=")

@@ -419,15 +419,26 @@ def branching(
     every = [*metric.ends, *sorted({*free[0], *free[1]})]
     place = {point: number for number, point in enumerate(every)}
     far = metric.rows(every)
+    members = {topology.index[name] for name in topology.members}
+    number_of = {device: number for number, device in enumerate(readers)}
     sides = []
     for inward, grant in enumerate(("multicast", "reduce_into_reader")):
-        switches = [Groups() for _ in readers]
-        if grant in grants:
-            switches = _groups(topology, metric, place, readers, sums if inward else {}, inward=bool(inward))
-            switches = [
-                groups if grant in topology.devices[number].can else Groups()
-                for number, groups in zip(readers, switches, strict=True)
-            ]
+        # The lengths around switches that work for an owner; inward, on reversed links, and with what a sum costs them.
+        switches, paid = [Groups() for _ in readers], sums if inward else {}
+        direct = {(b, a) if inward else (a, b): length for (a, b), length in metric.direct.items()}
+        for (a, b), length in direct.items() if grant in grants else ():
+            if a not in number_of or grant not in topology.devices[a].can:
+                continue
+            switch = switches[number_of[a]]
+            if b in number_of:
+                switch.near[number_of[b]] = length + paid.get(b, 0)
+            elif b in members:
+                point = place[metric.place[b]]
+                switch.far[point] = min(length, switch.far.get(point, length))
+                if (b, a) in direct:
+                    # Out and in at one port: the owner's own copy.
+                    both = length + direct[b, a] + paid.get(a, 0)
+                    switch.own[point] = min(both, switch.own.get(point, both))
         cost = [list(column) for column in zip(*far, strict=True)] if inward else far
         others = tuple(place[point] for point in free[inward])
         added = {
@@ -436,39 +447,6 @@ def branching(
         added = {point: length for point, length in added.items() if inward and point in others}
         sides.append(Branching(every, cost, len(metric.ends), others, switches, readers, added, most_work))
     return sides[0], sides[1]
-
-
-def _groups(
-    topology: Topology,
-    metric: Metric,
-    place: Mapping[int, int],
-    readers: Sequence[int],
-    sums: Mapping[int, int],
-    *,
-    inward: bool,
-) -> list[Groups]:
-    """The lengths around switches that work for an owner; inward: on reversed links.
-
-    sums: what each of these costs when it adds.
-    """
-    members = {topology.index[name] for name in topology.members}
-    number_of = {device: number for number, device in enumerate(readers)}
-    direct = {(b, a) if inward else (a, b): length for (a, b), length in metric.direct.items()}
-    groups = [Groups() for _ in readers]
-    for (a, b), length in direct.items():
-        if a not in number_of:
-            continue
-        switch = groups[number_of[a]]
-        if b in number_of:
-            switch.near[number_of[b]] = length + sums.get(b, 0)
-        elif b in members:
-            point = place[metric.place[b]]
-            switch.far[point] = min(length, switch.far.get(point, length))
-            if (b, a) in direct:
-                # Out and in at one port: the owner's own copy.
-                both = length + direct[b, a] + sums.get(a, 0)
-                switch.own[point] = min(both, switch.own.get(point, both))
-    return groups
 
 
 def least_branching(

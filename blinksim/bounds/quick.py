@@ -18,9 +18,9 @@ from functools import partial
 from heapq import heapify, heappop, heappush
 from math import inf, lcm
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from blinksim.bounds.bound_result import Bound, BoundResult
 from blinksim.bounds.certificates import Certificate, Cut, Partition
@@ -32,10 +32,7 @@ from blinksim.graphs.arrays import distinct, per_topology
 from blinksim.graphs.connectivity import joined_labels
 from blinksim.topology.graph import Topology
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Bools = NDArray[np.bool_]
+Bools = NDArray[np.bool_]
 
 _EXACT = 16
 # Ranks up to which partitions of all sizes are grown.

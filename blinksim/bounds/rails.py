@@ -228,6 +228,18 @@ _LocalRoute = tuple[_Key, ...]
 _ASKED = 8
 
 
+def _halves(topology: Topology, routes: Sequence[Route]) -> list[tuple[Route, Route]] | None:
+    """The parts of routes before and behind the fabric; None if one passes no fabric, or a device that holds data."""
+    found = dict[tuple[Route, Route], None]()
+    for route in routes:
+        passed = [topology.devices[place] for place in topology.ends[1][list(route)].tolist()]
+        outside = [place for place, device in enumerate(passed) if device.node < 0]
+        if not outside or any(device.holds for device in passed[:-1]):
+            return None
+        found[route[: outside[0] + 1], route[outside[-1] + 1 :]] = None
+    return list(found)
+
+
 class _Translation:
     """Routes of one node in the terms of all, link by link by their names."""
 
@@ -304,16 +316,9 @@ class _Translation:
         # Every node in turn, as one that lacks a link has routes to none.
         asked = islice(dict.fromkeys((*pairwise(rows), *pairwise(reversed(rows)))), _ASKED)
         for a, b in asked:
-            halves = dict[tuple[_LocalRoute, _LocalRoute], None]()
-            routes = topology.router.routes(int(self.device[a, k]), int(self.device[b, k]))
-            for route in routes:
-                passed = [topology.device(topology.links[link].dst) for link in route]
-                outside = [place for place, device in enumerate(passed) if device.node < 0]
-                if not outside or any(device.holds for device in passed[:-1]):
-                    break
-                halves[self._keys(route[: outside[0] + 1]), self._keys(route[outside[-1] + 1 :])] = None
-            else:
-                return list(halves)
+            halves = _halves(topology, topology.router.routes(int(self.device[a, k]), int(self.device[b, k])))
+            if halves is not None:
+                return list(dict.fromkeys((self._keys(out), self._keys(into)) for out, into in halves))
         return []
 
     def _inside(self) -> list[Sequence[Route]]:
@@ -478,7 +483,7 @@ def symmetric_rails(topology: Topology) -> SymmetricRails | None:
     if len(np.unique(node[device[:, 0]])) != group.size:
         return None
     try:
-        routes = _first_routes(topology, node, device[:2])
+        routes = _first_routes(topology, device[:2])
     except InfeasibleError:
         return None
     if routes is None:
@@ -497,7 +502,7 @@ def symmetric_rails(topology: Topology) -> SymmetricRails | None:
 _Routes = list[Sequence[Route]]
 
 
-def _first_routes(topology: Topology, node: Ints, device: Ints) -> tuple[_Routes, _Routes, _Routes] | None:
+def _first_routes(topology: Topology, device: Ints) -> tuple[_Routes, _Routes, _Routes] | None:
     """Routes inside the first of two nodes, from its members to the fabric, and from there into the other.
 
     device: (2, L). None unless all members have as many, over the fabric and not through other members.
@@ -510,13 +515,9 @@ def _first_routes(topology: Topology, node: Ints, device: Ints) -> tuple[_Routes
         return None
     outward, inward = _Routes(), _Routes()
     for a, b in zip(here, there, strict=True):
-        halves: dict[tuple[Route, Route], None] = {}
-        for route in router.routes(a, b):
-            passed = head[list(route)]
-            outside = np.flatnonzero(node[passed] < 0)
-            if not len(outside) or holds[passed[:-1]].any():
-                return None
-            halves[route[: outside[0] + 1], route[outside[-1] + 1 :]] = None
+        halves = _halves(topology, router.routes(a, b))
+        if halves is None:
+            return None
         outward.append([out for out, _ in halves])
         inward.append([into for _, into in halves])
     if len({len(routes) for routes in outward}) > 1:

@@ -11,19 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from blinksim.graphs.arrays import distinct
+from blinksim.topology.elements import Link
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from blinksim.topology.elements import Link
-
-    Ints = NDArray[np.int64]
-    Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 Figures = tuple[Fraction, int, str, float, float]
 """What links have in common: bytes/s of a lane, lanes, class, latency and overhead in seconds."""

@@ -10,8 +10,17 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from blinksim.errors import InputError
-from blinksim.nccl.files.graph_rules import Communicator, Judgement, broken_ring, judge
-from blinksim.nccl.files.nccl_xml import LoadError, Release, c_float, c_integer, load_graphs
+from blinksim.nccl.files.graph_rules import (
+    Communicator,
+    Judgement,
+    LoadError,
+    Release,
+    broken_ring,
+    c_float,
+    c_integer,
+    judge,
+    load_graphs,
+)
 
 TESTS = Path(__file__).resolve().parents[1]
 FILES = TESTS / "data" / "nccl_graph"

@@ -37,8 +37,7 @@ from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import distinct
 from blinksim.nccl.families import GPU_KINDS, PATH_TYPES, RING, TREE, Pattern
 from blinksim.nccl.files.graph_file import MOST_CHANNELS, PORTABLE_CHANNELS, Graph, GraphFile, check, log_lines, to_text
-from blinksim.nccl.files.graph_rules import Communicator, judge
-from blinksim.nccl.files.nccl_xml import Release
+from blinksim.nccl.files.graph_rules import Communicator, Release, judge
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.textio.text_table import count

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from blinksim.errors import InputError
 from blinksim.nccl.families import (
@@ -84,12 +85,12 @@ def agreed(graphs: Sequence[Graph | None], shown: int = 0) -> Graph | None:
     if len(known) < len(graphs):
         return None
     first = known[shown]
-    for key in ("nchannels", "bw_intra", "bw_inter", "same_channels"):
-        first = replace(first, **{key: min(getattr(graph, key) for graph in known)})
-    for key in ("pattern", "latency_inter", "cross_nic"):
-        first = replace(first, **{key: max(getattr(graph, key) for graph in known)})
+    least, most = ("nchannels", "bw_intra", "bw_inter", "same_channels"), ("pattern", "latency_inter", "cross_nic")
+    worst: dict[str, Any] = {key: min(getattr(graph, key) for graph in known) for key in least}
+    worst |= {key: max(getattr(graph, key) for graph in known) for key in most}
     for key in ("type_intra", "type_inter"):
-        first = replace(first, **{key: max((getattr(graph, key) for graph in known), key=PATH_TYPES.index)})
+        worst[key] = max((getattr(graph, key) for graph in known), key=PATH_TYPES.index)
+    first = replace(first, **worst)
     return replace(first, channels=first.channels[: first.nchannels], nets=first.nets[: first.nchannels])
 
 

@@ -355,6 +355,8 @@ _STARTING = re.compile(r"#\s*Collective test (?:starting|concluded):\s*(\S+)")
 _VERSION = re.compile(r"#\s*nccl-tests version\s+(\S+)(?:.*\bnccl-library=([0-9]{4,6})\b)?")
 _NCCL = re.compile(r"\bNCCL version ([0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3})")
 _FOOTER = re.compile(r"#\s*(?:Out of bounds values|Avg bus bandwidth)\s*:")
+# With which the next test of a log begins.
+_OPENS = ("nccl-tests version", "Collective test starting", "nThread ", "size ")
 _MOST_ROWS = 200_000
 
 
@@ -426,7 +428,11 @@ def select(runs: Iterable[Run], collective: str = "") -> list[Run]:
 def _read_text(path: str, text: str) -> tuple[Run, ...]:
     drafts, draft, library = list[_Draft](), _Draft(), ""
     for number, raw in enumerate(text.split("\n"), start=1):
-        line = _untagged(raw)
+        line = raw
+        # What was put before it; a stamp may stand before a tag.
+        for _ in range(3):
+            line = _TAG.sub("", line, count=1)
+        line = line.strip()
         if match := _NCCL.search(line):
             draft.nccl = library = match.group(1)
         if _NOISE.search(line):
@@ -437,7 +443,10 @@ def _read_text(path: str, text: str) -> tuple[Run, ...]:
         if _BARE.match(line):
             line = f"# {line}"
         if line.startswith("#"):
-            if _opens(line) and (draft.complete or (draft.places and not draft.rows and "size" not in line)):
+            opens = ("nccl-tests version", "Collective test starting", "nThread ", "size ")
+            if line.lstrip("# ").startswith(opens) and (
+                draft.complete or (draft.places and not draft.rows and "size" not in line)
+            ):
                 # The next test of the same file; one that ended before its first row leaves nothing.
                 drafts += [draft] if draft.rows else []
                 draft = _Draft()
@@ -452,22 +461,6 @@ def _read_text(path: str, text: str) -> tuple[Run, ...]:
     for log in drafts:
         log.nccl = log.nccl or library
     return tuple(log.finish(path, 1 + max((place.rank for place in log.places), default=-1)) for log in drafts)
-
-
-def _untagged(line: str) -> str:
-    """A line without what was put before it; a stamp may stand before a tag."""
-    for _ in range(3):
-        shorter = _TAG.sub("", line, count=1)
-        if shorter == line:
-            break
-        line = shorter
-    return line.strip()
-
-
-def _opens(line: str) -> bool:
-    """True for a comment with which the next test of a log begins."""
-    words = line.lstrip("# ")
-    return words.startswith(("nccl-tests version", "Collective test starting", "nThread ", "size "))
 
 
 def _comment(path: str, draft: _Draft, line: str, number: int) -> None:
@@ -512,53 +505,51 @@ def _add_row(path: str, draft: _Draft, line: str, number: int) -> None:
 
 def _read_json(path: str, data: bytes) -> Run:
     root = Entry(path, "", strict_json.parse(path, data, _WHAT))
-    top = root.a(dict, "an object {…}")
-    if "results" not in top:
+    if "results" not in root.a(dict, "an object {…}"):
         raise FileError(path, "has no 'results'; is it what nccl-tests wrote with -J?")
-    version = Entry(path, "version", top.get("version")).whole(1, 3)
-    draft = _Draft(version=f"JSON {version}", complete="average_bus_bandwidth" in top)
-    args = [entry.a(str, "text") for entry in Entry(path, "args", top.get("args", [])).items()]
+    version = _at(root, "version").whole(1, 3)
+    draft = _Draft(version=f"JSON {version}", complete="average_bus_bandwidth" in root.value)
+    args = [entry.a(str, "text") for entry in _at(root, "args", []).items()]
     draft.program = args[0] if args else ""
-    config = Entry(path, "config", top.get("config", {})).a(dict, "an object {…}")
-    for entry in Entry(path, "config.devices", config.get("devices", [])).items():
-        place = entry.a(dict, "an object {…}")
-        get = {key: Entry(path, f"{entry.place}.{key}", place.get(key)) for key in ("rank", "device")}
-        texts = (str(place.get(key, "")) for key in ("device_hex", "device_info"))
-        host = str(place.get("hostname", ""))
-        draft.places.append(RankPlace(get["rank"].whole(0, 10**7), host, get["device"].whole(0, 10**5), *texts))
-    for number, entry in enumerate(Entry(path, "results", top["results"]).items(), start=1):
+    config = _at(root, "config", {})
+    for place in _at(config, "devices", []).items():
+        rank, device = _at(place, "rank").whole(0, 10**7), _at(place, "device").whole(0, 10**5)
+        host, *texts = (str(place.value.get(key, "")) for key in ("hostname", "device_hex", "device_info"))
+        draft.places.append(RankPlace(rank, host, device, *texts))
+    for number, entry in enumerate(_at(root, "results").items(), start=1):
         _add_result(draft, entry, number)
     if not draft.rows:
         raise FileError(path, "results: there is no measurement; did the test end early?")
-    each = math.prod(Entry(path, f"config.{key}", config.get(key, 1)).whole(1, 10**5) for key in ("nthreads", "ngpus"))
+    each = math.prod(_at(config, key, 1).whole(1, 10**5) for key in ("nthreads", "ngpus"))
     # Some releases list all ranks, others the first of every process, which has `each`.
     last = max((place.rank for place in draft.places), default=0)
     everyone = len(draft.places) > 1 and len(draft.places) == last + 1
     ranks = last + (1 if everyone else each)
-    return draft.finish(path, ranks if "ngpus" in config or draft.places else 0)
+    return draft.finish(path, ranks if "ngpus" in config.value or draft.places else 0)
+
+
+def _at(entry: Entry, key: str, default: object = None) -> Entry:
+    """The entry of a key of an object that may have others."""
+    given = entry.a(dict, "an object {…}")
+    return Entry(entry.path, f"{entry.place}.{key}" if entry.place else key, given.get(key, default))
 
 
 def _add_result(draft: _Draft, entry: Entry, number: int) -> None:
-    given = entry.a(dict, "an object {…}")
-
-    def at(key: str, inside: dict[str, object] | None = None, place: str = "") -> Entry:
-        return Entry(entry.path, f"{entry.place}.{place}{key}", (given if inside is None else inside).get(key))
-
-    size, count = at("size").whole(0, 2**62), at("count").whole(0, 2**62)
-    dtype, op = (at(key).text(40).strip() for key in ("type", "redop"))
-    root_text = str(at("root").a((str, int), "a number")).strip()
+    size, count = _at(entry, "size").whole(0, 2**62), _at(entry, "count").whole(0, 2**62)
+    dtype, op = (_at(entry, key).text(40).strip() for key in ("type", "redop"))
+    root_text = str(_at(entry, "root").a((str, int), "a number")).strip()
     if not re.fullmatch(r"-?[0-9]{1,7}", root_text):
-        raise at("root").wrong(f"must be a rank or -1, not {root_text[:40]!r}")
+        raise _at(entry, "root").wrong(f"must be a rank or -1, not {root_text[:40]!r}")
     head, before = (size, count, dtype, op, int(root_text)), len(draft.rows)
     for key, in_place in (("out_of_place", False), ("in_place", True)):
-        if given.get(key) is None:
+        half = _at(entry, key)
+        if half.value is None:
             continue
-        body = at(key).a(dict, "an object {…}")
-        clock = "cpu_time" if "cpu_time" in body else "time"
-        time, algbw, busbw = (at(name, body, f"{key}.").number(0, 1e15) for name in (clock, "alg_bw", "bus_bw"))
+        clock = "cpu_time" if "cpu_time" in half.a(dict, "an object {…}") else "time"
+        time, algbw, busbw = (_at(half, name).number(0, 1e15) for name in (clock, "alg_bw", "bus_bw"))
         if time <= 0:
-            raise at(clock, body, f"{key}.").wrong("must be more than 0")
-        wrong = None if body.get("nwrong") is None else at("nwrong", body, f"{key}.").number(0, 1e18)
+            raise _at(half, clock).wrong("must be more than 0")
+        wrong = None if half.value.get("nwrong") is None else _at(half, "nwrong").number(0, 1e18)
         # JSON holds six decimals.
         numbers = Number(time, 5e-7), Number(algbw, 5e-7), Number(busbw, 5e-7)
         draft.rows.append(measurement(head, in_place, numbers, wrong, number))
