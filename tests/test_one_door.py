@@ -24,9 +24,8 @@ PARSERS = {
 }
 READS = {"open", "read_text", "read_bytes", "fdopen", "load_txt", "genfromtxt", "read_csv", "literal_eval"}
 BARE = {"open", "eval", "exec"}
-# What runs elsewhere, without blinksim; what appends to its own file; and Python that the user asks to run.
+# What appends to its own file; and Python that the user asks to run.
 EXCUSED = {
-    "blinksim.nccl.export.recipe_script": {"json.loads", "read_text"},
     "blinksim.plugins": {"exec"},
     "blinksim.algorithms.registry": {"read_text", "eval"},  # its own package, without importing it
     "blinksim.timing.model_registry": {"read_text", "literal_eval"},  # likewise

@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from math import gcd
-from pathlib import Path
 
+from blinksim import data_files
 from blinksim.errors import InfeasibleError
 from blinksim.nccl.export.graph_export import (
     BLOCK_RATE,
@@ -121,7 +121,7 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     }
     files["manifest.json"] = json.dumps(manifest, indent=2) + "\n"
     # The script that starts the communicators, runs them and checks the result; it needs no blinksim.
-    files["recipe.py"] = text_files.read_text(Path(__file__).with_name("recipe_script.py"))
+    files["recipe.py"] = text_files.read_text(data_files.folder("models") / "chains_recipe.py")
     words = [f"{line.words} carries {line.share}" for line, _, _ in parts]
     facts = [f"the rules of NCCL {' and '.join(RELEASES)} put every file in force for its communicator", *words]
     if allowed is not None:

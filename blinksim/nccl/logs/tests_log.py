@@ -443,10 +443,8 @@ def _read_text(path: str, text: str) -> tuple[Run, ...]:
         if _BARE.match(line):
             line = f"# {line}"
         if line.startswith("#"):
-            opens = ("nccl-tests version", "Collective test starting", "nThread ", "size ")
-            if line.lstrip("# ").startswith(opens) and (
-                draft.complete or (draft.places and not draft.rows and "size" not in line)
-            ):
+            ended = draft.complete or (draft.places and not draft.rows and "size" not in line)
+            if ended and line.lstrip("# ").startswith(_OPENS):
                 # The next test of the same file; one that ended before its first row leaves nothing.
                 drafts += [draft] if draft.rows else []
                 draft = _Draft()
