@@ -200,12 +200,6 @@ def order(permutation: Ints) -> int:
 
 
 @per_topology
-def commuting_group(topology: Topology) -> CommutingGroup | None:
-    """The commuting symmetries that `find_commuting_group` finds."""
-    return find_commuting_group(topology)
-
-
-@per_topology
 def node_automorphisms(topology: Topology) -> CommutingGroup | None:
     """Those of `commuting_group` that leave every member in its place among those of its node, None if there are none.
 
@@ -274,6 +268,10 @@ def find_commuting_group(topology: Topology, more: Sequence[Sequence[int] | Ints
         except InputError:
             continue
     return best if best.generators else None
+
+
+commuting_group = per_topology(find_commuting_group)
+"""The commuting symmetries that `find_commuting_group` finds without any more, kept for the last topology."""
 
 
 def _everywhere(permutation: Ints, others: Sequence[Ints]) -> Ints | None:

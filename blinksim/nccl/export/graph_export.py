@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise, permutations
 from math import ceil, gcd, lcm
@@ -426,25 +426,18 @@ def channel_graph(
     two_way = family == TREE or (len(channels[0].gpus) == 2 and nodes == 1)
     uses = Counter(link for a, b in hops for link in (*routes[a, b], *(routes.get((b, a), ()) if two_way else ())))
     intra = min((topology.links[link].bandwidth / times for link, times in uses.items()), default=_UNLIMITED)
-    graph = Graph(
-        pattern=Pattern.RING if family == RING else Pattern.BALANCED_TREE,
+    ring, several = family == RING, nodes > 1
+    return Graph(
+        pattern=Pattern.RING if ring else Pattern.TREE if several else Pattern.BALANCED_TREE,
         nchannels=len(channels),
         bw_intra=intra,
-        bw_inter=intra,
+        bw_inter=min(intra, network_speed(topology, channels)) if several else intra,
         type_intra=farthest((path_type(topology, routes[hop]) for hop in hops), "LOC"),
-        type_inter="PIX",
+        type_inter=network_type(topology, channels) if several else "PIX",
         same_channels=len(set(channels)) == 1,
         cross_nic=int(any(len(set(channel.nets)) > 1 for channel in channels)),
         channels=tuple(channel.gpus for channel in channels),
-    )
-    if nodes == 1:
-        return graph
-    return replace(
-        graph,
-        pattern=Pattern.RING if family == RING else Pattern.TREE,
-        bw_inter=min(intra, network_speed(topology, channels)),
-        type_inter=network_type(topology, channels),
-        nets=tuple(channel.nets for channel in channels),
+        nets=tuple(channel.nets for channel in channels) if several else (),
     )
 
 

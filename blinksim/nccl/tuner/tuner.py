@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -96,30 +96,23 @@ def load(version: str = DEFAULT_VERSION) -> Constants:
     path = data_files.folder("models") / f"{_PREFIX}{version}.yaml"
     table: dict[str, Any] = yaml_nodes.plain(path, "table of NCCL's figures")
 
-    def lists(rows: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
-        return {name: tuple(map(float, row)) for name, row in rows.items()}
+    def frozen(value: Any) -> Any:
+        """Lists as tuples of floats, at any depth."""
+        if isinstance(value, dict):
+            return {key: frozen(inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return tuple(frozen(inner) if isinstance(inner, list | dict) else float(inner) for inner in value)
+        return value
 
     def rates(gigabytes: list[float]) -> tuple[Fraction, ...]:
         return tuple(Fraction(str(rate)) * 10**9 for rate in gigabytes)
 
-    for row in table["generations"]:
-        # Every list of a row is a limit by number of nodes.
-        row |= {key: tuple(map(float, value)) for key, value in row.items() if isinstance(value, list)}
-    return Constants(
-        version=table["version"],
-        base_latency=lists(table["base_latency"]),
-        hop_latency={over: lists(rows) for over, rows in table["hop_latency"].items()},
-        net_overhead=table["net_overhead"],
-        generations=tuple(Generation(**row) for row in table["generations"]),
-        ll_most_by_cpu=table["ll_most_by_cpu"],
-        tree_correction=tuple(tuple(map(float, row)) for row in table["tree_correction"]),
-        nvls_tree_correction_from=table["nvls_tree_correction_from"],
-        nvls_least_gpus=table["nvls_least_gpus"],
-        channel_bandwidths=tuple(
-            (row["sm"], rates(row["one_node"]), rates(row["several_nodes"])) for row in table["channel_bandwidths"]
-        ),
-        any_port_below=table["any_port_below"],
+    given = {field.name: frozen(table[field.name]) for field in fields(Constants)}
+    given["generations"] = tuple(Generation(**row) for row in given["generations"])
+    given["channel_bandwidths"] = tuple(
+        (row["sm"], rates(row["one_node"]), rates(row["several_nodes"])) for row in table["channel_bandwidths"]
     )
+    return Constants(**given)
 
 
 COLLECTIVES = ("broadcast", "reduce", "allgather", "reducescatter", "allreduce")
