@@ -17,6 +17,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from blinksim.nccl.families import FAMILY_PATTERNS, NVL, PHB, PIX, TREE, Pattern
 from blinksim.nccl.search.paths import Path, Paths
@@ -99,11 +100,9 @@ class Reach:
         self.latency = [vertices[port].latency for port in self.ports]
         cards = [vertices[port].card for port in self.ports]
         self.same_card = [[b for b, card in enumerate(cards) if card == mine] for mine in cards]
-        self._starts: dict[int, list[int]] = {}
+        self.starts, self.ports_for, self.between = cache(self._starts), cache(self._ports_for), cache(self._between)
         self._orders: dict[tuple[int, int], tuple[int, ...]] = {}
         self._following: dict[tuple[int, int, int, int], Sequence[int]] = {}
-        self._preferred: dict[int | None, list[int]] = {}
-        self._port_demands: dict[tuple[int, int, bool, int], Demand | None] = {}
 
     # --- links ----------------------------------------------------------------------------------------------------
 
@@ -136,14 +135,11 @@ class Reach:
                 amounts.append((system.back[i], amount))
         return tuple(amounts)
 
-    def between(self, gpu: int, port: int, entering: bool, bandwidth: int) -> Demand | None:
+    def _between(self, gpu: int, port: int, entering: bool, bandwidth: int) -> Demand | None:
         """What a channel takes between a GPU and a port; None if the port is too far."""
-        key = (gpu, port, entering, bandwidth)
-        if key not in self._port_demands:
-            a, b = self.gpus[gpu], self.ports[port]
-            ends = (b, a) if entering else (a, b)
-            self._port_demands[key] = self._demand(*ends, bandwidth, self.target.type_inter)
-        return self._port_demands[key]
+        a, b = self.gpus[gpu], self.ports[port]
+        ends = (b, a) if entering else (a, b)
+        return self._demand(*ends, bandwidth, self.target.type_inter)
 
     def port_hops(self, gpu: int, port: int, entering: bool) -> int:
         a, b = self.gpus[gpu], self.ports[port]
@@ -203,10 +199,8 @@ class Reach:
 
     # --- network ports --------------------------------------------------------------------------------------------
 
-    def ports_for(self, gpu: int | None) -> list[int]:
+    def _ports_for(self, gpu: int | None) -> list[int]:
         """Ports for a GPU (None: for any), those that GPUs prefer first, then all others near enough."""
-        if gpu in self._preferred:
-            return self._preferred[gpu]
         gpus = range(self.count) if gpu is None else (gpu,)
         index = {port: number for number, port in enumerate(self.ports)}
         ports: dict[int, None] = {}
@@ -221,16 +215,13 @@ class Reach:
                     port for port, vertex in enumerate(self.ports) if self.paths[self.gpus[member], vertex].kind == kind
                 )
                 ports |= dict.fromkeys(near)
-        self._preferred[gpu] = list(ports)
-        return self._preferred[gpu]
+        return list(ports)
 
-    def starts(self, port: int) -> list[int]:
+    def _starts(self, port: int) -> list[int]:
         """The GPUs that a channel may begin with behind a port: the one that it serves, then the others near it."""
-        if port not in self._starts:
-            own = self.local[port]
-            near = [self.gpus.index(gpu) for gpu in self.paths.nearest(self.ports[port], self.gpus)]
-            self._starts[port] = list(dict.fromkeys([*([] if own is None else [own]), *near]))
-        return self._starts[port]
+        own = self.local[port]
+        near = [self.gpus.index(gpu) for gpu in self.paths.nearest(self.ports[port], self.gpus)]
+        return list(dict.fromkeys([*([] if own is None else [own]), *near]))
 
 
 VISITS = 1 << 14
