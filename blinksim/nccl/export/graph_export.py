@@ -426,9 +426,10 @@ def channel_graph(
     two_way = family == TREE or (len(channels[0].gpus) == 2 and nodes == 1)
     uses = Counter(link for a, b in hops for link in (*routes[a, b], *(routes.get((b, a), ()) if two_way else ())))
     intra = min((topology.links[link].bandwidth / times for link, times in uses.items()), default=_UNLIMITED)
-    ring, several = family == RING, nodes > 1
+    several = nodes > 1
+    tree = {False: Pattern.BALANCED_TREE, True: Pattern.TREE}[several]
     return Graph(
-        pattern=Pattern.RING if ring else Pattern.TREE if several else Pattern.BALANCED_TREE,
+        pattern=Pattern.RING if family == RING else tree,
         nchannels=len(channels),
         bw_intra=intra,
         bw_inter=min(intra, network_speed(topology, channels)) if several else intra,
