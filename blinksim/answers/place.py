@@ -20,16 +20,18 @@ from numpy.typing import NDArray
 
 from blinksim import budget
 from blinksim.answers import pool
+from blinksim.answers.project import Answer, answer
 from blinksim.bounds.compute import bound
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.machines import MachineLike, as_topology
+from blinksim.question import Question
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count as counted, names
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import class_names
 from blinksim.topology.symmetry import orbit_labels, searched
-from blinksim.units import in_GBps, whole
+from blinksim.units import in_GBps, size_of, whole
 
 # Subsets up to which all of them are listed.
 LIMIT = 100_000
@@ -37,6 +39,8 @@ Ranks = NDArray[np.int64]
 Subset = tuple[int, ...]
 Kinds = dict[Subset, tuple[Collection[Subset], int]]
 """One choice of each kind; those of the kind that are listed, and how many there are."""
+# What rows say of a size.
+_FIGURES = ("time_s", "interval_low_s", "interval_high_s", "could_take_s", "cannot_take_less_s", "library", "basis")
 # Pieces of work that the kinds of choice are divided into, at most.
 _PIECES = 1000
 
@@ -47,7 +51,8 @@ class Placement:
 
     scope, exact: of that bound. words: its certificate, or the groups that are not connected. alike: how many
     subsets a symmetry maps onto this one, itself included. in_network: the rate where switches multicast and
-    reduce as they can, None where that is no more.
+    reduce as they can, None where that is no more. answer: what a size takes there, as `blinksim.project` says it,
+    None where that was not asked.
     """
 
     members: tuple[str, ...]
@@ -58,6 +63,7 @@ class Placement:
     words: str
     alike: int = 1
     in_network: Fraction | None = None
+    answer: Answer | None = None
 
     @property
     def connected(self) -> bool:
@@ -72,7 +78,8 @@ class Placement:
         """JSON; rates in GB/s, null if not connected."""
         keys = "members relays connected rate_exact=rate algbw_GBps=rate scope kind words alike"
         keys += " in_network_exact=in_network in_network_GBps=in_network"
-        return keyed(self, keys, kind="exact" if self.exact else "upper")
+        found = keyed(self, keys, kind="exact" if self.exact else "upper")
+        return found if self.answer is None else found | {key: self.answer.row()[key] for key in _FIGURES}
 
 
 @dataclass(frozen=True, repr=False)
@@ -121,7 +128,8 @@ class Placements(Result, Sequence[Placement]):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per choice, as `Placement.to_dict` gives it."""
-        return [placement.to_dict() for placement in self.ranked]
+        rows = [placement.to_dict() for placement in self.ranked]
+        return [dict.fromkeys(rows[0]) | row for row in rows]
 
     def equals(self) -> list[tuple[Placement, str]]:
         """The first of all choices with equal rates, and which ones these are, in words."""
@@ -167,7 +175,9 @@ def place(
     machine: MachineLike,
     count: int,
     collective: CollectiveLike = "allreduce",
+    size: int | float | str | None = None,
     *,
+    top: int = 3,
     links: str | Iterable[str] | None = None,
     relays: Sequence[str] | Literal["none", "idle"] | str = "none",
     report: Callable[[str], None] | None = None,
@@ -184,6 +194,11 @@ def place(
         How many GPUs.
     collective : str or Collective
         What they should be good at. Row i of a traffic matrix is what the i-th of them, in file order, sends.
+    size : int or str, optional
+        Bytes, or text such as ``"256MiB"``: also how long that takes on the first choices, with the library, at best,
+        and at least.
+    top : int
+        For how many groups of choices with equal rates.
     links : str or iterable of str, optional
         Link classes to use, as in `Topology.select`.
     relays : str or sequence of str
@@ -273,7 +288,16 @@ def place(
     # Forwarding decides, and what switches add among equals.
     rows = [answers[subset] for subset in sorted(answers)]
     rows.sort(key=lambda row: (row.rate is None, -(row.rate or 0), -(row.in_network or 0)))
-    return Placements(topology.name, wanted, tuple(rows), candidates, subsets <= LIMIT)
+    ranking = Placements(topology.name, wanted, tuple(rows), candidates, subsets <= LIMIT)
+    if size is None:
+        return ranking
+    timed = dict[tuple[str, ...], Answer]()
+    for row, _ in ranking.equals()[:top]:
+        if row.connected:
+            say(f"timing {' '.join(row.members)}")
+            part = Question.of(topology, members=row.members, relays=row.relays or None, links=chosen_links)
+            [timed[row.members]] = answer(part, wanted, [size_of(size)])
+    return replace(ranking, ranked=tuple(replace(row, answer=timed.get(row.members)) for row in rows))
 
 
 class _Asked(NamedTuple):

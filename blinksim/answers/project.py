@@ -127,11 +127,17 @@ class Answer(Projection):
             f"{self.library}, busbw {format_rate(self.busbw)}"
         )
 
+    def times(self) -> list[str]:
+        """The three figures; - where there is none."""
+        known = (self, self.could and self.could.best, self.least)
+        return ["-" if one is None else format_time(one.time_s) for one in known]
+
     def in_short(self) -> str:
         """The three figures at this size in one line."""
-        could = "" if self.could is None else f", could take {format_time(self.could.best.time_s)}"
-        least = "" if self.least is None else f", cannot take less than {format_time(self.least.time_s)}"
-        return f"{format_size_about(self.size)} takes {format_time(self.time_s)} with {self.library}{could}{least}"
+        takes, could, least = self.times()
+        could = "" if self.could is None else f", could take {could}"
+        least = "" if self.least is None else f", cannot take less than {least}"
+        return f"{format_size_about(self.size)} takes {takes} with {self.library}{could}{least}"
 
     def text(self) -> str:
         """The three figures, where the first comes from, and what limits: at most nine lines."""

@@ -231,12 +231,14 @@ def place(options: Place) -> None:
             whole,
             count,
             wanted,
+            options.size and parse_size(options.size),
+            top=options.top,
             links=question.link_classes(whole),
             relays=relays if relays in ("none", "idle") else question.relay_names(whole, ()),
             report=say,
             **vars(options.work),
         )
-    rows = [placement.to_dict() for placement in places]
+    rows = places.rows()
 
     def flat() -> list[dict[str, object]]:
         joined = [{key: " ".join(row[key]) for key in ("members", "relays")} for row in rows]
@@ -261,10 +263,12 @@ def place(options: Place) -> None:
                 f"{row.rate_GBps:.4g}" if row.rate else "not connected",
                 f"{float(row.rate / best.rate):.0%}" if row.rate else "",
                 *([f"{float(row.in_network / 10**9):.4g}" if row.in_network else "-"] if adds else []),
+                *((row.answer.times() if row.answer else "---") if best.answer else ()),
             )
             for row, words in groups[: options.top]
         ]
-        header = ("GPUs", "GB/s, exact", "GB/s", "of the best", *(["GB/s, switches add"] if adds else []))
+        header = ["GPUs", "GB/s, exact", "GB/s", "of the best", *(["GB/s, switches add"] if adds else [])]
+        header += [f"with {best.answer.library}", "could take", "at least"] if best.answer else []
         click.echo(table(header, cells))
         if len(groups) > options.top:
             click.echo(f"  … {len(groups) - options.top} more (--top {len(groups)}, --csv)")

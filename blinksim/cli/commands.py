@@ -930,10 +930,12 @@ class Place(Options, run="blinksim.cli.bound:place"):
 
     Options:
       collective: What the GPUs will run.
+      size: Also how long so many bytes take on the choices that are printed: with the library, at best, at least.
       top: Rows to print as text; choices with equal rates are one row.
 
     Examples:
       blinksim place dgx1-v100 4
+      blinksim place dgx1-v100 6 --size 256MiB
       blinksim place hgx-h100 4 --edit 'degrade gpu5-nvswitch lanes=12'
     """
 
@@ -942,6 +944,7 @@ class Place(Options, run="blinksim.cli.bound:place"):
     where: MachineOptions = group(MachineOptions, "nominal")
     collective: str = option("allreduce")
     traffic: str | None = TRAFFIC
+    size: str | None = option(metavar="SIZE")
     top: int = option(3, kind=Whole(1))
     work: WhereOptions = group(WhereOptions)
     form: TableOptions = group(TableOptions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -12,10 +13,13 @@ import pytest
 
 from blinksim import budget
 from blinksim.answers.place import Placements, place
+from blinksim.answers.project import answer
 from blinksim.bounds import bound
+from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load
+from blinksim.question import Question
 from blinksim.topology.graph import Topology
 from blinksim.traffic import Traffic
 
@@ -226,3 +230,20 @@ def test_choices_whose_bounds_take_too_long_are_refused(monkeypatch: pytest.Monk
     with pytest.raises(InfeasibleError, match=f"3 of 6 GPUs of ring:6: {kinds} choices differ") as caught:
         place(machine, 3)
     assert f"up to about {kinds // 2} work" in str(caught.value)
+
+
+def test_a_size_takes_what_project_says_on_every_choice_that_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    machine = load("dgx1-v100")
+    rows = place(machine, 2, size="16MiB", top=2)
+    timed = [row for row in rows if row.answer is not None]
+    assert [row.members for row in timed] == [row.members for row, _ in rows.equals()[:2]]
+    for row in timed:
+        assert row.answer is not None
+        asked = Question("dgx1-v100", members=",".join(row.members))
+        assert row.answer.times() == answer(asked, Collective("allreduce"), [2**24])[0].times()
+    assert run(["place", "dgx1-v100", "2", "--size", "16MiB", "--top", "2", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["rows"]
+    assert shown == rows.rows()
+    assert shown[0]["cannot_take_less_s"] <= min(shown[0]["time_s"], shown[0]["could_take_s"])
+    assert run(["place", "dgx1-v100", "2", "--size", "16MiB", "--top", "2"]) == 0
+    assert "  with NCCL  could take  at least\n" in capsys.readouterr().out
