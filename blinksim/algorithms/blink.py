@@ -72,27 +72,22 @@ def build(
 
         net = network(topology)
         path_plan.add_paths(plan, net, shared_capacities(topology, net), known)
-    else:
-        plan.add_trees(_trees(topology, collective, known.rate, loss, Limits(time_limit, seed)))
-    return with_gap(plan.finish(rounded=True), known)
-
-
-def _trees(topology: Topology, collective: Collective, bound: Fraction, loss: Fraction, limits: Limits) -> list[Tree]:
-    hops = find_hops(topology)
-    use = use_of(collective)
+        return with_gap(plan.finish(rounded=True), known)
+    hops, use = find_hops(topology), use_of(collective)
     members = hops.vertices
     roots = (members[collective.root],) if collective.rooted else members if use != BOTH else members[:1]
-    switched = all(len(route) > 1 for route in hops.routes.values())
-    if switched:
-        mix = one_hop(hops, TreeSearch(hops, roots, use))
-        if mix is not None and mix.rate * len(roots) * hops.unit >= bound * (1 - loss):
-            return trees_from(hops, mix, roots, use)
-    if topology.ranks > MOST_RANKS:
-        raise InfeasibleError(
-            f"blink searches trees for up to {MOST_RANKS} ranks, not {topology.ranks}; take packed, which has no limit"
-        )
-    search = TreeSearch(hops, roots, use)
-    return trees_from(hops, search.few(search.best(), limits, loss=loss), roots, use)
+    search, mix = TreeSearch(hops, roots, use), None
+    if all(len(route) > 1 for route in hops.routes.values()):
+        mix = one_hop(hops, search)
+    if mix is None or mix.rate * len(roots) * hops.unit < known.rate * (1 - loss):
+        if topology.ranks > MOST_RANKS:
+            raise InfeasibleError(
+                f"blink searches trees for up to {MOST_RANKS} ranks, not {topology.ranks}; take packed, which has no "
+                "limit"
+            )
+        mix = search.few(search.best(), Limits(time_limit, seed), loss=loss)
+    plan.add_trees(trees_from(hops, mix, roots, use))
+    return with_gap(plan.finish(rounded=True), known)
 
 
 def use_of(collective: Collective) -> str:

@@ -9,7 +9,6 @@ DGX-1), and a linear program sets the chunks' shares: equal ones where these are
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice, pairwise, product
 from math import prod
@@ -46,12 +45,8 @@ _MOST_OWNERS = 2000
 Groups = tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    """owners: one device per group. links: the hops that join them, away from the first owner of the tree."""
-
-    owners: tuple[int, ...]
-    links: tuple[Arc, ...]
+# The owners of a chunk, one device per group, and the hops that join them, away from the first owner of the tree.
+_Chunk = tuple[tuple[int, ...], tuple[Arc, ...]]
 
 
 def build(
@@ -198,7 +193,7 @@ def _chunks(hops: Hops, groups: Groups) -> Iterator[tuple[Column, _Chunk]]:
         stars = [(owner, v) for owner, group in zip(owners, groups, strict=True) for v in group if v != owner]
         arcs = (*tree, *stars)
         height = 1 + len(tree)
-        yield Column(arcs, hops.load((*arcs, *((b, a) for a, b in arcs))), height), _Chunk(owners, tree)
+        yield Column(arcs, hops.load((*arcs, *((b, a) for a, b in arcs))), height), (owners, tree)
 
 
 def _equal(hops: Hops, chunks: dict[Column, _Chunk], mix: Mix) -> Mix:
@@ -206,19 +201,20 @@ def _equal(hops: Hops, chunks: dict[Column, _Chunk], mix: Mix) -> Mix:
     chosen: list[Column] = []
     busy: set[int] = set()
     for column, chunk in sorted(chunks.items(), key=lambda item: item[0] not in mix.columns):
-        if not busy & set(chunk.owners):
+        if not busy & set(chunk[0]):
             chosen.append(column)
-            busy |= set(chunk.owners)
+            busy |= set(chunk[0])
     rate = even_rate(hops, chosen)
     if rate * len(chosen) < mix.rate:
         return mix
-    chosen.sort(key=lambda column: chunks[column].owners)
+    chosen.sort(key=lambda column: chunks[column][0])
     return Mix(tuple(chosen), (rate,) * len(chosen), mix.optimum)
 
 
 def _add(plan: Plan, hops: Hops, groups: Groups, chunk: _Chunk, number: int, channel: int) -> None:
     """The sends of one chunk: to the owners, between them, from the owners."""
-    stars = [(owner, v) for owner, group in zip(chunk.owners, groups, strict=True) for v in group if v != owner]
+    owners, links = chunk
+    stars = [(owner, v) for owner, group in zip(owners, groups, strict=True) for v in group if v != owner]
 
     def send(arcs: Sequence[Arc], op: int, step: int) -> None:
         plan.add_edges(number, [(*arc, hops.routes[arc]) for arc in arcs], op, step, channel)
@@ -228,15 +224,15 @@ def _add(plan: Plan, hops: Hops, groups: Groups, chunk: _Chunk, number: int, cha
         send([(v, owner) for owner, v in stars], REDUCE, step)
         step += 1
     if len(groups) == 2:
-        (link,) = chunk.links
+        (link,) = links
         send([link, link[::-1]], REDUCE, step)
         step += 1
     else:
         # Arcs lead away from the first owner, parents first: up in reverse, one after another.
-        for a, b in reversed(chunk.links):
+        for a, b in reversed(links):
             send([(b, a)], REDUCE, step)
             step += 1
-        for arc in chunk.links:
+        for arc in links:
             send([arc], COPY, step)
             step += 1
     send(stars, COPY, step)

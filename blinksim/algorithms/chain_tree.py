@@ -37,20 +37,16 @@ ENTRY = Algorithm(
 _HEADS = 16
 
 
-def channel_trees(groups: list[list[int]]) -> list[tuple[Parents, int]]:
-    """For every local rank, or `_HEADS` of them, two trees over all ranks, with their roots."""
-    return _trees(groups, _heads(groups))
-
-
 def _heads(groups: list[list[int]]) -> range:
     """The local ranks that head a chain in their nodes."""
     local = min(map(len, groups))
     return range(0, local, -(-local // _HEADS))
 
 
-def _trees(groups: list[list[int]], heads: Iterable[int]) -> list[tuple[Parents, int]]:
+def channel_trees(groups: list[list[int]], heads: Iterable[int] | None = None) -> list[tuple[Parents, int]]:
+    """Two trees over all ranks, with their roots, for each of `heads`, by default `_HEADS` local ranks or all."""
     trees = []
-    for head in heads:
+    for head in _heads(groups) if heads is None else heads:
         chains = [group[head:] + group[:head] for group in groups]
         below = {b: a for chain in chains for a, b in itertools.pairwise(chain)}
         for parents, root in two_trees(len(groups)):
@@ -75,7 +71,7 @@ def symmetric(topology: Topology, collective: Collective) -> SymmetricSchedule |
     if rotation is None or heads.step > 1:
         return None
     group, step = rotation
-    base = _schedule(topology, collective, _trees(groups, heads[:step]), Fraction(1, 2 * len(heads)))
+    base = _schedule(topology, collective, channel_trees(groups, heads[:step]), Fraction(1, 2 * len(heads)))
     whole = SymmetricSchedule(base, group)
     return whole if whole.chunks == 2 * len(heads) and equal_routes(base) is None else None
 

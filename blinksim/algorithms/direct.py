@@ -36,39 +36,35 @@ ENTRY = Algorithm(
 def build(topology: Topology, collective: Collective) -> Schedule:
     """The schedule, a single step."""
     plan = Plan(topology, collective, "direct", "steps")
-    n = plan.n
-    src, dst = _star(n, collective) or round_robin(n)
-    chunk: npt.NDArray[np.int64] | int
-    match collective.starts == OWN, collective.ends == OWN:
-        case True, True:
-            chunk_of = np.full((n, n), -1)
-            for origin in range(n):
-                for target in range(n):
-                    share = collective.share(origin, target, n)
-                    if share:
-                        chunk_of[origin, target] = plan.add_chunk(share, origin, target)
-            there = chunk_of[src, dst] >= 0
-            src, dst = src[there], dst[there]
-            chunk = chunk_of[src, dst]
-        case False, False:
-            chunk = plan.add_chunk(Fraction(1))
-        case from_own, _:
-            # One shard per rank: its own, or the one that ends with it.
-            for rank in range(n):
-                plan.add_chunk(Fraction(1, n), *collective.labels(rank, rank))
-            chunk = src if from_own else dst
-    plan.send(src, dst, chunk=chunk, op=REDUCE if collective.reduces else COPY, step=0)
+    if collective.exchanges:
+        chunk = np.full((plan.n, plan.n), -1)
+        for origin in range(plan.n):
+            for target in range(plan.n):
+                share = collective.share(origin, target, plan.n)
+                if share:
+                    chunk[origin, target] = plan.add_chunk(share, origin, target)
+        src, dst = round_robin(plan.n)
+        src, dst = (ends[chunk[src, dst] >= 0] for ends in (src, dst))
+        plan.send(src, dst, chunk=chunk[src, dst], op=COPY, step=0)
+        return plan.finish()
+    if OWN in (collective.starts, collective.ends):
+        plan.add_shards()
+    else:
+        plan.add_chunk(Fraction(1))
+    plan.add_rounds(rounds(topology, collective))
     return plan.finish()
 
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
-    """What the step of `build` does. Raises `InfeasibleError` for a traffic matrix, whose blocks differ."""
+    """What the step does. Raises `InfeasibleError` for a traffic matrix, whose blocks differ."""
     n = topology.ranks
     if collective.traffic is not None:
         raise InfeasibleError("direct: blocks of a traffic matrix differ; their sends are written one by one")
-    exchange = Exchange(*(_star(n, collective) or ()))
-    share = Fraction(1, n if OWN in (collective.starts, collective.ends) else 1)
-    return (Round(exchange, share, REDUCE if collective.reduces else COPY),)
+    exchange, op = Exchange(*(_star(n, collective) or ())), REDUCE if collective.reduces else COPY
+    if OWN not in (collective.starts, collective.ends):
+        return (Round(exchange, Fraction(1), op),)
+    own = collective.starts == OWN
+    return (Round(exchange, Fraction(1, n), op, chunk=lambda src, dst, step: src if own else dst),)
 
 
 def _star(n: int, collective: Collective) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:

@@ -200,7 +200,13 @@ class _Job:
             if solved is None:
                 continue
             if self.in_pieces and search.pieces is None and not search.over():
-                solved, pieces = _in_pieces(solved, pieces, 0.5 if last else 2, solve)
+                # More of them, or fewer than before, as long as that is quicker.
+                factor = 0.5 if last else 2
+                while (number := int(pieces * factor)) >= 1:
+                    other = solve(solved, number)
+                    if other is None or other.microseconds >= solved.microseconds * (1 - _BETTER):
+                        break
+                    solved, pieces = other, number
             last = solved
             if best is None or solved.microseconds < best[0].microseconds * (1 - _BETTER):
                 best, vain = (solved, rounds), 0
@@ -277,18 +283,6 @@ class _Job:
             )
         plan.add_own(Fraction(1, topology.ranks))
         return plan.finish()
-
-
-def _in_pieces(
-    solved: Solved, pieces: int, factor: float, solve: Callable[[Solved, int], Solved | None]
-) -> tuple[Solved, int]:
-    """The same with messages cut into more or fewer pieces (by `factor`), as long as that is quicker, and how many."""
-    while (number := int(pieces * factor)) >= 1:
-        other = solve(solved, number)
-        if other is None or other.microseconds >= solved.microseconds * (1 - _BETTER):
-            break
-        solved, pieces = other, number
-    return solved, pieces
 
 
 def _pricing(wires: Wires, collective: Collective) -> Pricing:

@@ -14,8 +14,8 @@ from blinksim.algorithms.building.plan import Plan, log2_ranks
 from blinksim.algorithms.recursive_doubling import at_distance, gather
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
-from blinksim.schedule.model import COPY, REDUCE, Schedule
-from blinksim.schedule.step_loads import Round
+from blinksim.schedule.model import REDUCE
+from blinksim.schedule.step_loads import Exchange, Round
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
@@ -29,28 +29,24 @@ ENTRY = Algorithm(
 )
 
 
-def build(topology: Topology, collective: Collective) -> Schedule:
-    """The schedule; raises `InputError` unless the number of ranks is a power of two."""
-    plan = Plan(topology, collective, "halving_doubling", "steps")
-    distances = [1 << step for step in range(log2_ranks("halving_doubling", plan.n))]
-    for rank in range(plan.n):
-        plan.add_chunk(Fraction(1, plan.n), *collective.labels(rank, rank))
-    ranks = np.arange(plan.n)[:, None]
-    for step, distance in enumerate(reversed(distances)):
-        # What the partner's half of the block will own goes to the partner.
-        partner = ranks ^ distance
-        shards = (partner & ~(distance - 1)) + np.arange(distance)[None, :]
-        plan.send(ranks, partner, chunk=shards, op=REDUCE, step=step)
-    if collective.name == "allreduce":
-        gather(plan, distances, len(distances))
-    return plan.finish()
+def fill(plan: Plan) -> None:
+    """The sends; raises `InputError` unless the number of ranks is a power of two."""
+    plan.add_shards()
+    plan.add_rounds(rounds(plan.topology, plan.collective))
 
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
-    """What the steps of `build` do; raises `InputError` unless the number of ranks is a power of two."""
+    """What the steps do; raises `InputError` unless the number of ranks is a power of two."""
     share, steps = Fraction(1, topology.ranks), log2_ranks("halving_doubling", topology.ranks)
     # The same exchange twice in a row is one that comes again.
     exchanges = [(at_distance(topology.ranks, 1 << step), 1 << step) for step in range(steps)]
-    down = [Round(one, share, REDUCE, chunks=distance) for one, distance in reversed(exchanges)]
-    up = [Round(one, share, COPY, chunks=distance) for one, distance in exchanges]
+    down = [halve(exchange, share, distance) for exchange, distance in reversed(exchanges)]
+    up = [gather(exchange, share, distance) for exchange, distance in exchanges]
     return (*down, *(up if collective.name == "allreduce" else ()))
+
+
+def halve(exchange: Exchange, share: Fraction, distance: int) -> Round:
+    """Every rank sends what its partner's half of the block will own, which goes to the partner."""
+    return Round(
+        exchange, share, REDUCE, chunks=distance, chunk=lambda src, dst, step: (dst & -distance) + np.arange(distance)
+    )

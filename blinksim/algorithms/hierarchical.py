@@ -10,6 +10,7 @@ scale-up terms).
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +20,12 @@ from blinksim.algorithms.registry import SHARDED, Algorithm, per_pair
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import round_robin
-from blinksim.schedule.model import COPY, REDUCE, Schedule
+from blinksim.schedule.model import COPY, REDUCE
 from blinksim.schedule.step_loads import Exchange, Round
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
+
+Ranks = npt.NDArray[np.integer[Any]]
 
 ENTRY = Algorithm(
     "hierarchical",
@@ -35,55 +38,36 @@ ENTRY = Algorithm(
 )
 
 
-def build(topology: Topology, collective: Collective) -> Schedule:
-    """The schedule; local rank l of every node is on inter-node ring l.
+def fill(plan: Plan) -> None:
+    """Sends in which local rank l of every node is on inter-node ring l.
 
     Raises `InfeasibleError` for a single node, unless it has cards of several tiles, and for nodes or cards with
     different numbers of ranks.
     """
-    ranks, cards = _table(topology)
-    plan = Plan(topology, collective, "hierarchical", "steps")
-    nodes, local = ranks.shape
+    ranks, _ = _table(plan.topology)
     # Chunk (l, k) of local rank l and ring position k has number l * nodes + k.
-    for l in range(local):  # noqa: E741 - l for local, as in the formulas
-        for k in range(nodes):
-            owner = int(ranks[k, l])
-            plan.add_chunk(Fraction(1, nodes * local), *collective.labels(owner, owner))
-    between = _direct if cards else _rings
-    step = 0
-    if collective.reduces:
-        if local > 1:
-            _inside(plan, ranks, REDUCE, step)
-            step += 1
-        step = between(plan, ranks, REDUCE, step)
-    if collective.ends == EVERY:
-        step = between(plan, ranks, COPY, step)
-        if local > 1:
-            _inside(plan, ranks, COPY, step)
-    return plan.finish()
+    for owner in ranks.T.ravel().tolist():
+        plan.add_chunk(Fraction(1, plan.n), *plan.collective.labels(owner, owner))
+    plan.add_rounds(rounds(plan.topology, plan.collective))
 
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
-    """What the steps of `build` have in common. Raises as it does."""
+    """What the steps have in common. Raises as `fill` does."""
     ranks, cards = _table(topology)
-    nodes, local = ranks.shape
-    share = Fraction(1, nodes * local)
-    (a, b), node = round_robin(local), np.arange(nodes)[:, None]
+    (a, b), node = round_robin(ranks.shape[1]), np.arange(len(ranks))[:, None]
     inside = Exchange(ranks[node, a].ravel(), ranks[node, b].ravel())
-    if cards:
-        g, k = round_robin(nodes)
-        between = Exchange(ranks[g].ravel(), ranks[k].ravel())
-    else:
-        between = Exchange(ranks.ravel(), np.roll(ranks, -1, axis=0).ravel())
-    phases = []
-    if collective.reduces:
-        phases += [Round(inside, share, REDUCE, chunks=nodes), Round(between, share, REDUCE, 1 if cards else nodes - 1)]
-    if collective.ends == EVERY:
-        phases += [Round(between, share, COPY, 1 if cards else nodes - 1), Round(inside, share, COPY, chunks=nodes)]
-    return tuple(phase for phase in phases if local > 1 or phase.exchange is between)
+    around = Exchange(ranks.ravel(), np.roll(ranks, -1, axis=0).ravel())
+    phases = list[Round]()
+    for op in (REDUCE, COPY):
+        within, between = _inside(ranks, inside, op), _direct(ranks, op) if cards else _rings(ranks, around, op)
+        if op == REDUCE and collective.reduces:
+            phases += [within, between]
+        elif op == COPY and collective.ends == EVERY:
+            phases += [between, within]
+    return tuple(phase for phase in phases if phase.exchange is not inside or len(a))
 
 
-def _table(topology: Topology) -> tuple[npt.NDArray[np.int32], bool]:
+def _table(topology: Topology) -> tuple[Ranks, bool]:
     """The ranks by node or, of a single one, by card; and whether these are cards."""
     groups = nodes_of(topology, topology.members)
     cards = len(groups) == 1 and all(topology.device(name).kind == "tile" for name in topology.members)
@@ -102,33 +86,36 @@ def _table(topology: Topology) -> tuple[npt.NDArray[np.int32], bool]:
     return np.array(groups, dtype=np.int32), cards
 
 
-def _inside(plan: Plan, ranks: npt.NDArray[np.int32], op: int, step: int) -> None:
+def _inside(ranks: Ranks, exchange: Exchange, op: int) -> Round:
     """Within every node, local rank a sends to (REDUCE) or owns (COPY) the chunks of local rank b or a.
 
     Chunks go in the order in which the rings want them (REDUCE) or have them (COPY).
     """
     nodes, local = ranks.shape
-    a, b = round_robin(local)
-    wanted, node, pair = (g.ravel() for g in np.meshgrid(*map(np.arange, (nodes, nodes, len(a))), indexing="ij"))
-    a, b = a[pair], b[pair]
-    k = (node - wanted - (1 if op == REDUCE else 0)) % nodes
-    plan.send(ranks[node, a], ranks[node, b], chunk=(b if op == REDUCE else a) * nodes + k, op=op, step=step)
+    node, late = np.repeat(np.arange(nodes), local * (local - 1)), 1 if op == REDUCE else 0
+    owner = np.tile(round_robin(local)[late], nodes)
+
+    def chunk(src: Ranks, dst: Ranks, step: int) -> npt.NDArray[np.int64]:
+        return np.asarray(owner * nodes + (node - np.arange(nodes)[:, None] - late) % nodes)
+
+    return Round(exchange, Fraction(1, ranks.size), op, chunks=nodes, chunk=chunk)
 
 
-def _direct(plan: Plan, ranks: npt.NDArray[np.int32], op: int, step: int) -> int:
+def _direct(ranks: Ranks, op: int) -> Round:
     """Local rank l of every group sends chunk (l, k) to group k (REDUCE), or group k sends it to all (COPY)."""
     groups, local = ranks.shape
-    g, k = round_robin(groups)
-    l = np.arange(local)[:, None]  # noqa: E741
-    src, dst = (ranks[g, l], ranks[k, l]) if op == REDUCE else (ranks[k, l], ranks[g, l])
-    plan.send(src, dst, chunk=l * groups + k, op=op, step=step)
-    return step + 1
+    (g, k), l = round_robin(groups), np.arange(local)[:, None]  # noqa: E741
+    ends, chunk = (ranks[g, l].ravel(), ranks[k, l].ravel()), (l * groups + k).ravel()
+    exchange = Exchange(*(ends if op == REDUCE else ends[::-1]))
+    return Round(exchange, Fraction(1, ranks.size), op, chunk=lambda src, dst, step: chunk)
 
 
-def _rings(plan: Plan, ranks: npt.NDArray[np.int32], op: int, first: int) -> int:
+def _rings(ranks: Ranks, exchange: Exchange, op: int) -> Round:
     """A ring over the nodes for every local rank: chunk k ends its reduction, or starts its route, at node k."""
     nodes, local = ranks.shape
-    pos, node, l = (g.ravel() for g in np.meshgrid(*map(np.arange, (nodes - 1, nodes, local)), indexing="ij"))  # noqa: E741
-    k = (node - pos - (1 if op == REDUCE else 0)) % nodes
-    plan.send(ranks[node, l], ranks[(node + 1) % nodes, l], chunk=l * nodes + k, op=op, step=first + pos, channel=l)
-    return int(first + nodes - 1)
+    node, l = np.divmod(np.arange(ranks.size), local)  # noqa: E741
+
+    def chunk(src: Ranks, dst: Ranks, step: int) -> npt.NDArray[np.int64]:
+        return np.asarray(l * nodes + (node - step - (op == REDUCE)) % nodes)
+
+    return Round(exchange, Fraction(1, ranks.size), op, nodes - 1, chunk=chunk, channel=l)

@@ -132,7 +132,7 @@ def _gap(schedule: Schedule, bound: BoundResult) -> Fraction:
 
 def from_hosts(topology: Topology, collective: Collective, aim: Fraction) -> Schedule | None:
     """The schedule from packings of single hosts, where the machine is a cluster of such. aim: algbw, bytes/s."""
-    from blinksim.algorithms.building.host_trees import add_host_trees, over_rails
+    from blinksim.algorithms.building.symmetric_trees import add_host_trees, over_rails
 
     if topology.nodes < 2:
         return None

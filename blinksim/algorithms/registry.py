@@ -167,17 +167,25 @@ class Algorithm:
 
         Those that choose the route of every send keep it.
         """
-        from blinksim.schedule.candidate import cached
+        from blinksim.schedule.candidate import Candidate, cached
+        from blinksim.schedule.step_loads import Outline
 
         if not self.supports(collective.name):
             others = ", ".join(other.name for other in REGISTRY.values() if other.supports(collective.name))
             raise InfeasibleError(f"there is no {self.name} {collective.name}; algorithms that have it: {others}")
         if options:
             return self._parallel(topology, collective, **options)
-        build = self._outlined if self.outlines(topology, collective) else self._parallel
+
+        def build() -> Candidate:
+            if not self.outlines(topology, collective):
+                return self._parallel(topology, collective)
+            rounds = import_module(f"blinksim.algorithms.{self.name}").rounds(topology, collective)
+            outline = Outline(topology, collective, self.name, rounds)
+            return Candidate(outline, build=lambda: self._parallel(topology, collective))
+
         # Where a topology was loaded from does not make it another one, but is part of the answer.
         key = (self, topology, topology.loaded_from, collective)
-        return cached(key, lambda: build(topology, collective))
+        return cached(key, build)
 
     def outlines(self, topology: Topology, collective: Collective) -> bool:
         """Whether the schedule has so many sends that its steps are timed without them."""
@@ -185,14 +193,6 @@ class Algorithm:
 
         sends = self.sends_on(topology, collective.name)
         return self.outlined and worth_it(topology, collective, sends, self.every_pair)
-
-    def _outlined(self, topology: Topology, collective: Collective) -> Candidate:
-        from blinksim.schedule.candidate import Candidate
-        from blinksim.schedule.step_loads import Outline
-
-        rounds = import_module(f"blinksim.algorithms.{self.name}").rounds(topology, collective)
-        outline = Outline(topology, collective, self.name, rounds)
-        return Candidate(outline, build=lambda: self._parallel(topology, collective))
 
     def _parallel(self, topology: Topology, collective: Collective, **options: Any) -> Candidate:
         from blinksim.algorithms.building.plan import Plan, filled

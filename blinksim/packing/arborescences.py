@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.connectivity import breadth_first, path_to
 from blinksim.graphs.digraph import CutPool, Digraph, Mask
 from blinksim.graphs.rooted_trees import RootedTree, from_parents
 
@@ -88,12 +89,9 @@ def pack(graph: Digraph, pool: CutPool, progress: Callable[[int, int], None] | N
 
 def _depth(graph: Digraph, root: int) -> int:
     """The most arcs that a shortest path from `root` takes: no tree is lower."""
-    reached, level, depth = {root}, {root}, -1
-    while level:
-        level = {head for tail in level for head in graph.out[tail]} - reached
-        reached |= level
-        depth += 1
-    return depth
+    came = breadth_first(root, graph.out.__getitem__)
+    *_, last = came
+    return len(path_to(came, last)) - 1
 
 
 def _fill(graph: Digraph, pool: CutPool, grown: list[RootedTree], low: Mapping[int, int], most: int) -> _Growth | None:

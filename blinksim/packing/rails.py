@@ -228,22 +228,19 @@ def _pieces(rails: Rails, units: Ints, room: Ints, by_receiver: Ints, a: int) ->
     port = np.zeros(len(amount), dtype=np.int64)
     count = rails.exit.shape[2]
     if count > 1:
-        rows = _divided(amount, b * room.shape[2] + k, room[a].ravel(), count)
+        # Pieces are cut so that the units of every group are even over its ports.
+        group, rows = b * room.shape[2] + k, list[tuple[Ints, Ints, Ints]]()
+        order = np.argsort(group, kind="stable")
+        ends, sizes = np.cumsum(amount[order]), np.bincount(group, amount, room[a].size).astype(np.int64)
+        # Where every piece lies within its group.
+        first = np.concatenate(([0], np.cumsum(sizes)))[group[order]]
+        start, end = ends - amount[order] - first, ends - first
+        whole = room[a].ravel()[group[order]]
+        for number in range(count):
+            low, high = whole * number // count, whole * (number + 1) // count
+            there = np.minimum(end, high) - np.maximum(start, low)
+            some = np.flatnonzero(there > 0)
+            rows.append((order[some], np.full(len(some), number), there[some]))
         piece, port, amount = (np.concatenate(column) for column in zip(*rows, strict=True))
         b, j, i, k = b[piece], j[piece], i[piece], k[piece]
     return Pieces(np.full(len(amount), a), i, k, port, b, j, amount)
-
-
-def _divided(amount: Ints, group: Ints, room: Ints, count: int) -> Iterator[tuple[Ints, Ints, Ints]]:
-    """Pieces cut so that the units of every group are even over its ports: (piece, port, units) for every port."""
-    order = np.argsort(group, kind="stable")
-    ends = np.cumsum(amount[order])
-    # Where every piece lies within its group.
-    first = np.concatenate(([0], np.cumsum(np.bincount(group, amount, len(room)).astype(np.int64))))[group[order]]
-    start, end = ends - amount[order] - first, ends - first
-    whole = room[group[order]]
-    for port in range(count):
-        low, high = whole * port // count, whole * (port + 1) // count
-        there = np.minimum(end, high) - np.maximum(start, low)
-        some = np.flatnonzero(there > 0)
-        yield order[some], np.full(len(some), port), there[some]

@@ -84,6 +84,9 @@ def far_first(wires: Wires, pairs: list[Pair]) -> list[tuple[Pair, tuple[int, ..
 Place = tuple[int, int]
 # A variable, or a number that is known.
 Entry = cp_model.IntVar | int
+Table = list[list[Entry]]
+Times = dict[int, Entry]
+Chosen = dict[int, cp_model.IntVar]
 # Of an item: which sends there are, and which of them add up what is sent, if any may.
 _Sends = tuple[dict[Place, cp_model.IntVar], dict[Place, cp_model.IntVar]]
 
@@ -185,14 +188,7 @@ class _Model:
             has = after
         return sends, adds
 
-    def _added(
-        self,
-        has: list[list[Entry]],
-        after: list[list[Entry]],
-        rank: int,
-        adds: dict[int, cp_model.IntVar],
-        copies: dict[int, cp_model.IntVar],
-    ) -> None:
+    def _added(self, has: Table, after: Table, rank: int, adds: Chosen, copies: Chosen) -> None:
         """What a rank has after a step: no rank's part twice, and a copy alone."""
         copied = sum(copies[wire] for wire in adds)
         self.model.add(copied <= 1)
@@ -240,13 +236,7 @@ class _Model:
             free, there = later, came
 
     def _message(
-        self,
-        step: int,
-        wire: int,
-        there: list[list[Entry]],
-        came: list[list[Entry]],
-        free: dict[int, Entry],
-        later: dict[int, Entry],
+        self, step: int, wire: int, there: Table, came: Table, free: Times, later: Times
     ) -> cp_model.IntVar | None:
         """Whether a wire sends a message in a step, of any items; None if it may not.
 

@@ -85,13 +85,12 @@ class Wires:
         Raises `InfeasibleError` if there is no route.
         """
         devices = topology.member_places.tolist()
-        rank = {device: number for number, device in enumerate(devices)}
+        rank, links = {device: number for number, device in enumerate(devices)}, topology.links
         if joined_directly(topology):
             routes: list[tuple[int, ...]] = [(number,) for number in range(len(topology.links))]
             routes += _relayed(topology) if relays else []
         else:
             routes = [topology.router.route(a, b) for a in devices for b in devices if a != b]
-        links = topology.links
         uses = tuple(_uses(topology, route, size) for route in routes)
         return cls(
             topology.ranks,
@@ -131,21 +130,14 @@ class Wires:
 
 
 def _relayed(topology: Topology) -> list[tuple[int, ...]]:
-    """The routes over one device in between, by the widest links."""
-    links = topology.links
-    # The first of equally wide ones.
+    """The routes over one device in between, by the widest links, the first of equally wide ones."""
+    links, members = topology.links, topology.members
     order = sorted(range(len(links)), key=lambda number: (links[number].bandwidth, -number))
     widest = {(links[number].src, links[number].dst): number for number in order}
     passing = [device.name for device in topology.devices if "forward" in device.can]
-    members = topology.members
-    return [
-        (widest[a, via], widest[via, b])
-        for a in members
-        for b in members
-        if a != b and (a, b) not in widest
-        for via in passing
-        if (a, via) in widest and (via, b) in widest
-    ]
+    apart = ((a, b) for a in members for b in members if a != b and (a, b) not in widest)
+    ways = (((a, via), (via, b)) for a, b in apart for via in passing)
+    return [(widest[into], widest[out]) for into, out in ways if into in widest and out in widest]
 
 
 def _uses(topology: Topology, route: tuple[int, ...], size: int) -> tuple[Use, ...]:

@@ -91,19 +91,24 @@ class Resources:
 @per_topology
 def resources(topology: Topology) -> Resources:
     """The shared resources of a topology: links, buses, and devices with a capacity (in and out)."""
-    adders, sums, rates_of_sums = _adders(topology)
+    # The devices whose adders have a rate, what their sums are called, and that rate.
+    stated = [(place, one) for place, one in enumerate(topology.devices) if "reduction_rate" in one.attributes]
+    adders = [(place, f"sums at {one.name}", rate) for place, one in stated if (rate := one.reduction_rate)]
     if not topology.link_columns.shared and not any(d.capacity is not None for d in topology.devices):
         # Large machines are of this sort: every link is a resource of its own.
         links, counted = topology.links, np.arange(len(topology.links) + 1, dtype=np.int32)
         columns = topology.link_columns
         kinds_of_links = [figures[2] for figures in columns.figures]
         return Resources(
-            _Names(links, sums),
-            (*map(kinds_of_links.__getitem__, columns.figure.tolist()), *(topology.devices[x].kind for x in adders)),
-            (*map(columns.bandwidths.__getitem__, columns.figure.tolist()), *rates_of_sums),
+            _Names(links, [name for _, name, _ in adders]),
+            (
+                *map(kinds_of_links.__getitem__, columns.figure.tolist()),
+                *(topology.devices[place].kind for place, _, _ in adders),
+            ),
+            (*map(columns.bandwidths.__getitem__, columns.figure.tolist()), *(rate for _, _, rate in adders)),
             counted,
             counted[:-1],
-            {place: len(links) + count for count, place in enumerate(adders)},
+            {place: len(links) + count for count, (place, _, _) in enumerate(adders)},
         )
     names: list[str] = []
     kinds: list[str] = []
@@ -127,10 +132,8 @@ def resources(topology: Topology) -> Resources:
             if device.capacity is not None:
                 members.append(resource(f"{side} {end}", f"{side} {end}", device.kind, device.capacity))
         starts.append(len(members))
-    for place, name, rate in zip(adders, sums, rates_of_sums, strict=True):
-        resource(name, name, topology.devices[place].kind, rate)
+    own = {place: resource(name, name, topology.devices[place].kind, rate) for place, name, rate in adders}
     listed = np.array(starts, np.int32), np.array(members, np.int32)
-    own = {place: number[name] for place, name in zip(adders, sums, strict=True)}
     return Resources(tuple(names), tuple(kinds), tuple(rates), *listed, own)
 
 
@@ -151,22 +154,6 @@ class _Names(Sequence[str]):
         if isinstance(place, slice):
             return [self[number] for number in range(*place.indices(len(self)))]
         return self._links[place].name if place < len(self._links) else self._sums[place - len(self._links)]
-
-
-def _adders(topology: Topology) -> tuple[list[int], list[str], list[Fraction]]:
-    """The devices whose adders have a rate, what their sums are called, and that rate."""
-    stated = ((place, device) for place, device in enumerate(topology.devices) if "reduction_rate" in device.attributes)
-    rated = [(place, device.name, device.reduction_rate) for place, device in stated]
-    known = [(place, f"sums at {name}", rate) for place, name, rate in rated if rate is not None]
-    return [place for place, _, _ in known], [name for _, name, _ in known], [rate for _, _, rate in known]
-
-
-def uses(schedule: Schedule, shared: Resources) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-    """(send, resource) for every resource that a send occupies."""
-    send, link = expand(schedule.route_start, schedule.route_links, schedule.route)
-    position, resource = expand(shared.starts, shared.members, link)
-    added, adder = sums_formed(schedule, shared)
-    return np.concatenate((send[position], added)), np.concatenate((resource, adder))
 
 
 def sums_formed(schedule: Schedule, shared: Resources) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:

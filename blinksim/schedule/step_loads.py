@@ -7,7 +7,7 @@ chunk also tells such an outline, for machines on which the schedule has too man
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from blinksim import budget
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.graphs.arrays import distinct
+from blinksim.graphs.arrays import distinct, round_robin
 from blinksim.schedule.loads import Resources, Spread, alternatives_of, resources
 from blinksim.schedule.model import REDUCE
 from blinksim.topology.graph import Topology
@@ -35,10 +35,17 @@ _MANY_SENDS = 250_000
 
 @dataclass(frozen=True, eq=False)
 class Exchange:
-    """Messages that run together: from ranks src (M) to ranks dst (M); None if every rank sends to every other."""
+    """Messages that run together: from ranks src (M) to ranks dst (M); None if every rank sends to every other.
+
+    Arrays (M, 1) where a message has several chunks, one after the other.
+    """
 
     src: Whole | None = None
     dst: Whole | None = None
+
+    def ends(self, ranks: int) -> tuple[Whole, Whole]:
+        """The ranks that send, and those that receive."""
+        return round_robin(ranks) if self.src is None or self.dst is None else (self.src, self.dst)
 
     def messages(self, ranks: int) -> int:
         """How many there are."""
@@ -46,7 +53,7 @@ class Exchange:
 
     def most_into_one(self, ranks: int) -> int:
         """The most messages that a rank receives."""
-        return ranks - 1 if self.dst is None else int(np.bincount(self.dst).max(initial=0))
+        return ranks - 1 if self.dst is None else int(np.bincount(self.dst.ravel()).max(initial=0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +61,9 @@ class Round:
     """Steps that are alike, one after another: `times` of them.
 
     share: of the size, of a chunk. chunks: how many go with each message. op: ``COPY`` or ``REDUCE``.
-    channels: into how many parts the messages fall that do not wait for each other, such as rings.
+    channels: into how many parts the messages fall that do not wait for each other, such as rings. chunk: the
+    numbers of the chunks that go from `src` to `dst` in each of the steps, counted from 0; they broadcast. channel: of
+    the messages.
     """
 
     exchange: Exchange
@@ -63,6 +72,8 @@ class Round:
     times: int = 1
     chunks: int = 1
     channels: int = 1
+    chunk: Callable[[Whole, Whole, int], npt.ArrayLike] = lambda src, dst, step: 0
+    channel: npt.ArrayLike = 0
 
     @property
     def message(self) -> Fraction:
@@ -232,7 +243,9 @@ def worth_it(topology: Topology, collective: Collective, sends: int, every_pair:
     """Whether a schedule has many sends, and its rounds few routes. every_pair: each rank sends to every other."""
     if collective.traffic is not None or sends <= _MANY_SENDS:
         return False
-    return not every_pair or every_pair_is_quick(topology)
+    # `uses_of_every_pair` has routes to look up for a few ranks only.
+    pairs = topology.ranks * (topology.ranks - 1)
+    return not every_pair or pairs <= _MOST_PAIRS or isinstance(alike_nodes(topology), NodeGroup)
 
 
 Amounts = npt.NDArray[Any]
@@ -334,11 +347,6 @@ def uses_of_every_pair(topology: Topology) -> tuple[LinkUse, LinkUse]:
 
     divided = use(several)
     return divided, divided if several is single else use(single)
-
-
-def every_pair_is_quick(topology: Topology) -> bool:
-    """Whether `uses_of_every_pair` has routes to look up for a few ranks only."""
-    return topology.ranks * (topology.ranks - 1) <= _MOST_PAIRS or isinstance(alike_nodes(topology), NodeGroup)
 
 
 def _grid(a: Ints, b: Ints) -> tuple[Ints, Ints]:

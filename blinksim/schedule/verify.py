@@ -360,18 +360,14 @@ class Blocks:
         base, group = whole.base, whole.group
         device = base.device_of.astype(np.int64)
         src, dst = device[base.origin], device[base.target]
-        keys, back = (_code(whole, *ends) for ends in ((src, dst), (dst, src)))
+        # A number for every pair of devices, equal for those of one orbit.
+        pairs = (group.between(*ends) for ends in ((src, dst), (dst, src)))
+        keys, back = (a * len(whole.topology.devices) + b for a, b, _ in pairs)
         found, first, of = np.unique(keys, return_index=True, return_inverse=True)
         twin = np.minimum(np.searchsorted(found, back[first]), len(found) - 1)
         twin = np.where(found[twin] == back[first], twin, -1)
         ranks = np.stack([base.origin[first], base.target[first]], axis=1).astype(np.int64)
         return cls(of, twin, group.images(src[first], dst[first]), ranks)
-
-
-def _code(whole: SymmetricSchedule, src: Ints, dst: Ints) -> Ints:
-    """A number for every pair of devices, equal for those of one orbit."""
-    a, b, _ = whole.group.between(src, dst)
-    return a * len(whole.topology.devices) + b
 
 
 def wrong_exchange(whole: SymmetricSchedule) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +19,7 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load
 from blinksim.packing.columns import find_hops
 from blinksim.packing.expansion import Question, spread
-from blinksim.schedule.loads import resources, uses
+from blinksim.schedule.loads import resources
 from blinksim.topology.graph import Topology
 
 DGX1V = load("dgx1-v100").select()
@@ -40,8 +41,13 @@ def check(found: FewSteps) -> None:
     assert found.rate <= found.bounds.rate
     lane = find_hops(schedule.topology).lane
     shared = resources(schedule.topology)
-    send, resource = uses(schedule, shared)
-    carried = Counter(zip(schedule.step[send].tolist(), resource.tolist(), strict=True))
+    used = [shared.members[start:end].tolist() for start, end in pairwise(shared.starts.tolist())]
+    carried = Counter(
+        (step, resource)
+        for step, route in zip(schedule.step.tolist(), schedule.route.tolist(), strict=True)
+        for link in schedule.links_of(route)
+        for resource in used[link]
+    )
     assert all(number <= shared.rate[r] / lane * found.per_step[step] for (step, r), number in carried.items())
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from blinksim import machines
-from blinksim.algorithms.building.host_trees import add_host_trees
 from blinksim.algorithms.building.plan import Plan
+from blinksim.algorithms.building.symmetric_trees import add_host_trees
 from blinksim.algorithms.packed import build, from_hosts
 from blinksim.bounds import bound
 from blinksim.collective import Collective

@@ -56,7 +56,7 @@ def test_it_takes_the_time_of_the_schedule(machine: str, by_symmetry: bool, monk
             if collective.traffic is not None or (by_symmetry and name in ("direct", "two_shot") and _told_apart(part)):
                 continue
             try:
-                full = Candidate.of(module.build(part, collective))
+                full = Candidate.of(REGISTRY[name].parallel(part, collective).compact)
             except BlinksimError as refused:
                 with pytest.raises(type(refused), match=name):
                     module.rounds(part, collective)

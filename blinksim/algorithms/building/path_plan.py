@@ -15,12 +15,11 @@ from math import lcm
 from blinksim.algorithms.building.plan import Plan
 from blinksim.bounds import BoundResult
 from blinksim.bounds.optimum import commodities
-from blinksim.collective import ROOT, Collective
+from blinksim.collective import ROOT
 from blinksim.graphs.network import Network
 from blinksim.graphs.programs import Commodity, SharedCapacity
 from blinksim.packing.flow_paths import PathShare, flow_images, route_flows
 from blinksim.packing.forest import regular_group
-from blinksim.packing.hosts import read_hosts, straight as straight_trees
 from blinksim.schedule.loads import resources
 from blinksim.schedule.model import COPY
 from blinksim.schedule.tree import Edge, Route
@@ -55,7 +54,9 @@ def add_paths(plan: Plan, net: Network, shared: list[SharedCapacity], bound: Bou
         if blocks.get((vertex, vertex)):
             add(vertex, vertex, blocks[vertex, vertex], ())
     pairs = [(start, end) for (start, end), block in blocks.items() if start != end and block]
-    straight, direct = _straight(topology, collective, pairs, blocks, bound.rate)
+    router = Router(topology)
+    straight = {pair: router.route(*pair) for pair in pairs}
+    direct = _rate(topology, straight, blocks)
     if direct < bound.rate:
         # A flow's rate counts units of its commodities' weights: blocks, or bytes of a traffic matrix.
         unit = Fraction(1, ranks if collective.traffic is None else collective.traffic.size)
@@ -67,24 +68,6 @@ def add_paths(plan: Plan, net: Network, shared: list[SharedCapacity], bound: Bou
             return
     for pair in pairs:
         add(*pair, blocks[pair], straight[pair])
-
-
-def _straight(
-    topology: Topology, collective: Collective, pairs: list[Pair], blocks: Mapping[Pair, Fraction], enough: Fraction
-) -> tuple[dict[Pair, Route], Fraction]:
-    """One route per pair, over ports or the shortest, whichever is faster, and the algbw (bytes/s) that they allow.
-
-    enough: a rate that makes trying other routes needless.
-    """
-    ported = _over_ports(topology, pairs) if collective.exchanges else {}
-    rate = _rate(topology, ported, blocks)
-    if rate < enough:
-        router = Router(topology)
-        shortest = {pair: router.route(*pair) for pair in pairs}
-        other = _rate(topology, shortest, blocks)
-        if other > rate:
-            return shortest, other
-    return ported, rate
 
 
 def _flows(
@@ -120,38 +103,6 @@ def _flows(
         key = (path.sink, path.source, path.arcs[::-1]) if backwards else (path.source, path.sink, path.arcs)
         amounts[key] = amounts.get(key, Fraction(0)) + path.rate
     return rate, amounts
-
-
-def _over_ports(topology: Topology, pairs: list[Pair]) -> dict[Pair, Route]:
-    """In a cluster of alike hosts, routes that cross to the receiver's own port; empty for other machines.
-
-    The sender's data first goes to the member of its host that feeds that port, so that all ports are used equally.
-    """
-    hosts = read_hosts(topology)
-    stars = straight_trees(hosts, 0, Fraction(0)) if hosts is not None else None
-    if hosts is None or stars is None or hosts.lacking:
-        return {}
-    shape = hosts.shape
-    inside = {(tree.root, b): path for tree in stars if tree.port < 0 for _, b, path in tree.edges}
-    enters = {tree.root: (tree.port, tree.entry) for tree in stars if tree.port >= 0}
-    if set(enters) != set(shape.members):
-        return {}
-    rows = hosts.device.tolist()
-    place = {device: (host, local) for host, row in enumerate(rows) for local, device in enumerate(row)}
-    link, into, outof = hosts.link.tolist(), hosts.into.tolist(), hosts.outof.tolist()
-    routes = {}
-    for start, end in pairs:
-        (a, i), (b, j) = place[start], place[end]
-        if a == b:
-            routes[start, end] = tuple(link[a][number] for number in inside[i, j])
-            continue
-        port, entry = enters[j]
-        feeder, out = shape.feeds[port]
-        first = (*(inside[i, feeder] if i != feeder else ()), *out)
-        before, after = [link[a][number] for number in first], [link[b][number] for number in entry]
-        across = hosts.fabric.route(hosts.fabric.ends[a][port], hosts.fabric.ends[b][port]) or ()
-        routes[start, end] = (*before, outof[a][port], *across, into[b][port], *after)
-    return routes
 
 
 def _rate(topology: Topology, routes: dict[Pair, Route], blocks: Mapping[Pair, Fraction]) -> Fraction:

@@ -26,7 +26,7 @@ from blinksim.graphs.rooted_trees import by_levels, depths, from_parents
 from blinksim.packing.hamiltonian import Order
 from blinksim.plugins import blamed, located, source_of
 from blinksim.schedule.model import COPY, MOST_DENOMINATOR, REDUCE, Builder
-from blinksim.schedule.step_loads import searched
+from blinksim.schedule.step_loads import Round, searched
 from blinksim.schedule.tree import Edge, Route, Tree
 from blinksim.schedule.verify import verify
 from blinksim.textio.text_table import count
@@ -192,6 +192,21 @@ class Plan(Builder):
             for rank in range(self.n) if self.collective.exchanges else [self.collective.root]:
                 for _ in range(parts):
                     self.add_chunk(share, *self.collective.labels(rank, rank))
+
+    def add_shards(self) -> None:
+        """A chunk for every rank: its own, or the one that ends with it."""
+        for rank in range(self.n):
+            self.add_chunk(Fraction(1, self.n), *self.collective.labels(rank, rank))
+
+    def add_rounds(self, rounds: Iterable[Round]) -> None:
+        """The sends of steps one after another."""
+        number = 0
+        for one in rounds:
+            src, dst = one.exchange.ends(self.n)
+            for step in range(one.times):
+                chunk = one.chunk(src, dst, step)
+                self.send(src, dst, chunk=chunk, op=one.op, step=number, channel=one.channel)
+                number += 1
 
     def finish(self, *, rounded: bool = False) -> Schedule:
         """The schedule.

@@ -1,46 +1,327 @@
-"""Packed trees of symmetric machines: base trees, and the symmetries that map them to all others.
+"""Trees for clusters of alike nodes, in arrays, and base trees with the symmetries that map them to all others.
 
-Clusters of alike nodes have the trees of `host_trees`; those of one node stand for the rest, also if one node
-differs and the symmetries rotate only the others. Machines whose devices are all alike, such as tori, have
-the trees of `blinksim.packing.forest`. The rate is not assumed but follows from the loads of all images
-together.
+Packings of single nodes (`blinksim.packing.hosts`) serve thousands of GPUs. Every shard leaves its host over ports
+and spreads in each other host along a tree packed for that kind of host. Where links between switches are narrow,
+one host of every other leaf gets it and passes it on.
+
+The trees of one node stand for the rest, also if one node differs and the symmetries rotate only the others.
+Machines whose devices are all alike, such as tori, have the trees of `blinksim.packing.forest`. The rate is not
+assumed but follows from the loads of all images together.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import lcm
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from blinksim.algorithms.building.claims import accepted_gap
-from blinksim.algorithms.building.host_trees import Stands, add_host_trees
 from blinksim.algorithms.building.plan import Plan
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import EVERY, Collective
+from blinksim.graphs.arrays import distinct
+from blinksim.graphs.rooted_trees import depths
 from blinksim.packing.forest import trees_of_first
-from blinksim.packing.hosts import Hosts, read_hosts
-from blinksim.packing.shards import kinds_of
+from blinksim.packing.hosts import Hosts, LocalTree, Path, read_hosts
+from blinksim.packing.rails import rail_chains
+from blinksim.packing.shards import Piece, all_pieces, kinds_of, relayed, root_shares, widths
 from blinksim.packing.spanning import pairs_of_links
-from blinksim.schedule.model import MOST_DENOMINATOR, Schedule
+from blinksim.schedule.loads import rate as rate_of
+from blinksim.schedule.model import COPY, MOST_DENOMINATOR, REDUCE, Schedule
 from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.schedule.tree import Tree
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import CommutingGroup, commuting_group, find_commuting_group
 
+Ints = NDArray[np.int64]
+# The trees in hosts of a kind, and which hosts.
+Away = list[tuple[tuple[LocalTree, ...], Ints]]
 
-def host_rotations(hosts: Hosts, devices: int) -> list[NDArray[np.int64]]:
+
+def add_host_trees(
+    plan: Plan,
+    topology: Topology,
+    rate: Fraction,
+    pairs: list[int] | None,
+    hosts: Hosts | None = None,
+    stands: Stands | None = None,
+) -> bool:
+    """The chunks and sends of allgather, reducescatter or allreduce; False if the machine is no such cluster.
+
+    rate: the best bytes/s per shard of an allgather. pairs: for every link the equal one that goes back, needed for
+    reductions. hosts: what `read_hosts` says, if it is known. stands: which chunks are added, each with its own share.
+    Default: all of them.
+    """
+    hosts = hosts or read_hosts(topology)
+    if hosts is None or (plan.collective.reduces and pairs is None):
+        return False
+    kinds = kinds_of(hosts)
+    pieces = all_pieces(hosts, kinds, rate)
+    if pieces is None:
+        return False
+    writer = _Writer(plan, topology, hosts, pairs)
+    groups = [np.flatnonzero(np.array(kinds) == kind) for kind in range(len(pieces))]
+    divisions = _divisions(hosts, whole=stands is not None)
+    # A host that lacks a port cannot pass on by it.
+    odd = {kind for kind in range(len(pieces)) if not all(widths(hosts, kinds.index(kind)))}
+    parts = [relayed(hosts, kinds, kind, rate) if odd <= {kind} else Fraction(0) for kind in range(len(pieces))]
+    shares = root_shares(hosts, kinds) if plan.collective.name == "allreduce" else None
+    if shares is None:
+        shares = [Fraction(1, hosts.ranks)] * len(pieces)
+    else:
+        parts = [Fraction(0)] * len(pieces)
+    for job in _round_robin(groups, pieces):
+        host, (member, weight, own, away) = job.host, job.piece
+        root = int(hosts.device[host, member])
+        if not shares[kinds[host]] or (stands is not None and not stands.may_take(root)):
+            continue
+        part = parts[kinds[host]]
+        rest = [(trees, groups[other][groups[other] != host]) for other, trees in away.items()]
+        share = weight * shares[kinds[host]]
+        for fraction, position in divisions[host] if part < 1 else ():
+            if stands is None or stands.take(root, root):
+                writer.begin(host, member, share * (1 - part) * fraction, job.channel)
+                if position < 0:
+                    writer.everywhere(host, own, rest)
+                else:
+                    writer.leaf_by_leaf(host, own, rest, position)
+                writer.end()
+        for trees, there in rest if part else ():
+            for by in there.tolist():
+                if stands is not None and not stands.take(root, int(hosts.device[by, member])):
+                    continue
+                writer.begin(host, member, share * part / (hosts.count - 1), job.channel)
+                depth = writer.everywhere(host, own, [(trees, np.array([by]))])
+                onward = [(other, others[others != by]) for other, others in rest]
+                writer.onward(by, depth, onward)
+                writer.end()
+    return True
+
+
+def _divisions(hosts: Hosts, whole: bool) -> list[list[tuple[Fraction, int]]]:
+    """The parts in which every host's shards go out, with their positions where other leaves pass them on; else -1.
+
+    -1 too where a host lacks a port. whole: what is passed on stays in one piece, because symmetries have other
+    hosts pass on its images.
+    """
+    if hosts.lacking or not hosts.fabric.narrow(hosts.rates[0][1]):
+        return [[(Fraction(1), -1)]] * hosts.count
+    by_leaf = []
+    for part, pieces in hosts.fabric.passed:
+        times = 1 if whole else pieces
+        each = [(part / times, position) for position in range(times)] if part else []
+        by_leaf.append([*each, *([(1 - part, -1)] if part < 1 else [])])
+    return [by_leaf[leaf] for leaf in hosts.fabric.leaf_of]
+
+
+class _Job(NamedTuple):
+    """A piece of what one host's members have. position: its place among those of its member."""
+
+    position: int
+    host: int
+    channel: int
+    piece: Piece
+
+
+def _round_robin(groups: Sequence[Ints], pieces: Sequence[Sequence[Piece]]) -> list[_Job]:
+    """The pieces of every host: the first one of every member, then all second ones.
+
+    What comes first is served first where much waits. So the members of a host are served alike, and no host has to
+    take in all pieces of one member from all others at once.
+    """
+    jobs = []
+    for group, own in zip(groups, pieces, strict=True):
+        seen: Counter[int] = Counter()
+        for number, piece in enumerate(own):
+            position = seen[piece[0]]
+            seen[piece[0]] += 1
+            jobs += [_Job(position, host, host * len(own) + number, piece) for host in group.tolist()]
+    return sorted(jobs, key=lambda job: job[:3])
+
+
+class Stands:
+    """Which chunks stand for all that symmetries take them to. counts: for how many each that was taken does."""
+
+    def __init__(self, group: CommutingGroup) -> None:
+        self.group, self.counts = group, list[int]()
+
+    def may_take(self, device: int) -> bool:
+        """Whether some chunk of a device does."""
+        return int(self.group.first[device]) == device
+
+    def take(self, device: int, other: int) -> bool:
+        """Whether the chunk of a device that another one forwards (or itself) does; counts it then."""
+        if not self.may_take(device):
+            return False
+        pair = np.array([device]), np.array([other])
+        src, dst, _ = self.group.between(*pair)
+        if int(src[0]) != device or int(dst[0]) != other:
+            return False
+        self.counts.append(int(self.group.images(*pair)[0]))
+        return True
+
+
+class _Writer:
+    """Collects one chunk's sends as arrays over hosts."""
+
+    def __init__(self, plan: Plan, topology: Topology, hosts: Hosts, pairs: list[int] | None) -> None:
+        self.plan, self.hosts, self.collective = plan, hosts, plan.collective
+        self.rank = np.full(len(topology.devices), -1, dtype=np.int64)
+        self.rank[topology.member_places] = np.arange(topology.ranks)
+        self.pairs = np.array(pairs or [], dtype=np.int64)
+        self._local: dict[Path, tuple[Ints, Ints]] = {}
+        self._across: dict[tuple[int, int, Path, int], Ints] = {}
+        self._leaf_of, self._place = np.array(hosts.fabric.leaf_of), np.zeros(hosts.count, dtype=np.int64)
+        for leaf in hosts.fabric.leaves:
+            self._place[list(leaf)] = np.arange(len(leaf))
+        self._columns: list[list[Ints]] = []
+        self._chunk = self._channel = 0
+
+    def begin(self, host: int, member: int, share: Fraction, channel: int) -> None:
+        rank = int(self.rank[self.hosts.device[host, member]])
+        self._chunk, self._channel = self.plan.add_chunk(share, *self.collective.labels(rank, rank)), channel
+        self._columns = [[], [], [], [], []]
+
+    def everywhere(self, host: int, own: LocalTree, away: Away) -> dict[int, int]:
+        """The tree in the root's own host, then those of the other hosts; returns the depth of the last."""
+        return self.onward(host, self.inside(np.array([host]), own, 0), away)
+
+    def leaf_by_leaf(self, host: int, own: LocalTree, away: Away, position: int) -> None:
+        """As `everywhere`, but one host of every other leaf gets the data, and passes it on to the rest of its leaf.
+
+        position: which of the pieces it is that `FabricRoutes.passed` says, each passed on by other hosts.
+        """
+        fabric = self.hosts.fabric
+        depth = self.inside(np.array([host]), own, 0)
+        place = int(self._place[host]) * fabric.passed[fabric.leaf_of[host]][1] + position
+        for number, leaf in enumerate(fabric.leaves):
+            there = [(trees, np.intersect1d(others, leaf)) for trees, others in away]
+            if number == fabric.leaf_of[host]:
+                self.onward(host, depth, there)
+                continue
+            # Hosts at the same place of their leaves pass on for each other, so that all do it equally often.
+            by = leaf[place % len(leaf)]
+            first = [(trees, np.array([by])) for trees, others in there if by in others]
+            self.onward(by, self.onward(host, depth, first), [(trees, others[others != by]) for trees, others in there])
+
+    def onward(self, host: int, depth: dict[int, int], away: Away) -> dict[int, int]:
+        """From a host whose members have the data at these depths to others, and inside them."""
+        last: dict[int, int] = {}
+        for trees, others in away:
+            if not len(others):
+                continue
+            # From the next host on, so that not all hosts begin with the same one.
+            there = np.roll(others, -int(np.searchsorted(others, host)))
+            for tree in trees:
+                start = depth[self.hosts.shape.feeds[tree.port][0]]
+                self.across(host, there, tree, start)
+                last |= self.inside(there, tree, start + 1)
+        return last or depth
+
+    def _both(self, routes: Ints) -> Ints:
+        """The numbers of routes of equal length, one a row, and of their reverses; 0 where not needed.
+
+        0 as well for rows with a link that their host lacks (-1), as nothing goes there.
+        """
+        number = np.zeros((len(routes), 2), dtype=np.int64)
+        there = (routes >= 0).all(axis=1)
+        routes = routes[there]
+        both = [routes] if self.collective.ends == EVERY else []
+        both += [self.pairs[routes[:, ::-1]]] if self.collective.reduces else []
+        first = 0 if self.collective.ends == EVERY else 1
+        added = self.plan.add_routes(np.stack(both, axis=1).reshape(-1, routes.shape[1]).tolist())
+        number[there, first : first + len(both)] = np.array(added, dtype=np.int64).reshape(len(routes), len(both))
+        return number
+
+    def _put(self, src: Ints, dst: Ints, depth: Ints, routes: tuple[Ints, Ints]) -> None:
+        for column, values in zip(self._columns, (src, dst, depth, *routes), strict=True):
+            column.append(values.ravel())
+
+    def inside(self, there: Ints, tree: LocalTree, first: int) -> dict[int, int]:
+        """The tree's edges in all these hosts, whose root has the data at step `first`; returns each member's step."""
+        depth = depths(tree.root, [edge[:2] for edge in tree.edges], first)
+        if not tree.edges:
+            return depth
+        routes = [self._routes_inside(path) for _, _, path in tree.edges]
+        device = self.hosts.device[there]
+        children = [b for _, b, _ in tree.edges]
+        steps = np.broadcast_to(np.array([depth[b] - 1 for b in children]), (len(there), len(children)))
+        ahead, back = (np.stack([pair[direction][there] for pair in routes], axis=1) for direction in (0, 1))
+        self._put(device[:, [a for a, _, _ in tree.edges]], device[:, children], steps, (ahead, back))
+        return depth
+
+    def _routes_inside(self, path: Path) -> tuple[Ints, Ints]:
+        known = self._local.get(path)
+        if known is None:
+            both = self._both(self.hosts.link[:, list(path)])
+            known = self._local[path] = both[:, 0], both[:, 1]
+        return known
+
+    def across(self, host: int, there: Ints, tree: LocalTree, step: int) -> None:
+        """From the member that feeds the tree's port to where it enters all these hosts."""
+        feeder, _ = self.hosts.shape.feeds[tree.port]
+        routes = np.zeros((len(there), 2), dtype=np.int64)
+        leaves = self._leaf_of[there]
+        for leaf in distinct(leaves).tolist():
+            here = leaves == leaf
+            # To every host of a leaf and back, which are equally long; zeros for the host itself.
+            port = tree.port
+            key = (host, port, tree.entry, leaf)
+            known = self._across.get(key)
+            if known is None:
+                hosts, whole = self.hosts, self.hosts.fabric.leaves[leaf]
+                out = [*hosts.link[host, list(hosts.shape.feeds[port][1])].tolist(), int(hosts.outof[host, port])]
+                known = self._across[key] = np.zeros((len(whole), 2), dtype=np.int64)
+                others = np.array([other for other in whole if other != host], dtype=np.int64)
+                mid = hosts.fabric.route(hosts.fabric.ends[host][port], hosts.fabric.ends[whole[0]][port])
+                if len(others) and mid is not None:
+                    first = np.broadcast_to(np.array([*out, *mid], dtype=np.int64), (len(others), len(out) + len(mid)))
+                    after = (hosts.into[others, port][:, None], hosts.link[others][:, list(tree.entry)])
+                    known[self._place[others]] = self._both(np.concatenate([first, *after], axis=1))
+            routes[here] = known[self._place[there[here]]]
+        src = np.full(len(there), self.hosts.device[host, feeder])
+        self._put(src, self.hosts.device[there, tree.root], np.full(len(there), step), (routes[:, 0], routes[:, 1]))
+
+    def end(self) -> None:
+        """Hand the chunk over: up in the reverse order for a reduction, then down."""
+        src, dst, depth, ahead, back = (np.concatenate(column) for column in self._columns)
+        tall = int(depth.max()) + 1
+        same = {"chunk": self._chunk, "channel": self._channel}
+        if self.collective.reduces:
+            self.plan.add_sends(src=dst, dst=src, op=REDUCE, step=tall - 1 - depth, route=back, **same)
+        if self.collective.ends == EVERY:
+            after = tall if self.collective.reduces else 0
+            self.plan.add_sends(src=src, dst=dst, op=COPY, step=after + depth, route=ahead, **same)
+
+
+def over_rails(topology: Topology, collective: Collective, least: Fraction) -> Schedule | None:
+    """A broadcast or reduce by chains of nodes over every rail; None below `least` bytes/s of algbw, and without rails.
+
+    They attain the bound where the nodes limit.
+    """
+    trees = rail_chains(topology, collective.root, collects=collective.collects)
+    if trees is None:
+        return None
+    plan = Plan(topology, collective, "packed", "forest")
+    plan.add_trees(trees)
+    schedule = plan.finish(rounded=True)
+    return schedule if (rate_of(schedule) or 0) >= least else None
+
+
+def host_rotations(hosts: Hosts, devices: int) -> list[Ints]:
     """Rotations of hosts of one kind below the same switches, and of leaves of the most frequent kind.
 
     Hosts below several such leaves of one size rotate together too, which commutes with rotating the leaves.
 
     devices: how many devices the cluster has. What is no symmetry is for the caller to find.
     """
-    kinds, rotations = kinds_of(hosts), list[NDArray[np.int64]]()
+    kinds, rotations = kinds_of(hosts), list[Ints]()
     leaves: dict[int, list[tuple[int, ...]]] = defaultdict(list)
 
     def rotate(rounds: Iterable[Sequence[Sequence[int]]]) -> None:
