@@ -302,7 +302,7 @@ def _show_nccl(found: NcclFit) -> None:
     cells = [(one.name, *_fitted(one, one.before, *units[one.is_rate])) for one in found.constants]
     click.echo("")
     click.echo(table(("NCCL's constant", "fitted", "95 % interval", "unit", "before"), cells, left=(0, 3)))
-    click.echo(f"\n  NCCL's real time by them: {found.error.words()}")
+    click.echo(f"\n  NCCL's time as expected by them: {found.error.words()}")
     if found.kept:
         click.echo(f"  not told apart, and kept: {', '.join(found.kept)}")
 
