@@ -265,8 +265,8 @@ class Library(TimingModel):
         if here is None or there is None:
             here, there, by = self.links(collective, size), healthy.links(collective, size), "the links"
         factor = here.time_s / there.time_s
-        details = before.details
-        origin = f"{details['origin']}; the edits make {by} {factor:.3g} times as slow"
+        details, cause = before.details, "edits" if self.machine.edits else "rates"
+        origin = f"{details['origin']}; the {cause} make {by} {factor:.3g} times as slow"
         model = _Modelled(before.time_s, before.terms, "", origin, "", Spread("", "", "", "", 0, 1, 1, 1))
         ends = (details["interval_low_s"] * factor, details["interval_high_s"] * factor)
         basis = before.details["basis"] if factor == 1 else "scaled"

@@ -12,14 +12,15 @@ from copy import copy
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from blinksim.bounds.bound_result import EVERY_LINK, REDUCING_SWITCHES, with_reduction
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.machines import RatesName
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.files.graph_file import Graph
-from blinksim.nccl.tuner.prediction import Prediction, predict
+from blinksim.nccl.tuner.prediction import Prediction, carried, predict
 from blinksim.nccl.tuner.tuner import DEFAULT_VERSION, Timing
 from blinksim.results import Term
 from blinksim.textio.text_table import count
@@ -104,6 +105,7 @@ class NcclTuner(TimingModel):
     name = MODEL
     best = (CHOICE,)
     rates = "nccl"
+    known: Topology | None = None
 
     def __init__(
         self,
@@ -143,6 +145,9 @@ class NcclTuner(TimingModel):
         model = copy(self)
         model.machine, model.nodes = machine, None if one is question else question.nodes
         model._searched, model._ceilings = None, {}
+        # NCCL does not know what a file says of links: it plans with figures of its own.
+        named = question.rates in (None, *get_args(RatesName))
+        model.known = None if named else self.at(self.at_its_rates(replace(question, rates=None)))[1]
         return model, machine
 
     def check(self, question: Question) -> None:
@@ -159,7 +164,8 @@ class NcclTuner(TimingModel):
         if self._searched is None or self._searched[0] is not whole:
             names = ("nodes", "version", "multicast", "graph_file")
             given: dict[str, Any] = {name: getattr(self, name) for name in names}
-            self._searched = whole, predict_with(whole, whole.members, **given)
+            found = predict_with(self.known or whole, whole.members, **given)
+            self._searched = whole, carried(found, self.known, whole) if self.known else found
         return self._searched[1]
 
     def algorithms(self, topology: Topology, collective: Collective) -> tuple[str, ...]:

@@ -99,15 +99,8 @@ class _Search:
         """Index of the first bandwidth that a path can carry, and one GPU `least` times."""
         # Only a ring has every GPU both receive and send all data.
         top, parts = (self.gpus, self.gpus - 1) if self.gpus > 1 and self.now.pattern != Pattern.RING else (1, 1)
-        last = len(self.rates) - 1
-        return next(
-            (
-                i
-                for i, rate in enumerate(self.rates)
-                if rate <= self.widest and rate * least * parts <= self.total * top
-            ),
-            last,
-        )
+        most = min(self.widest, self.total * top // (least * parts)) if least else self.widest
+        return next((i for i, rate in enumerate(self.rates) if rate <= most), len(self.rates) - 1)
 
     def first_pass(self) -> None:
         index = self.start(self.now.least)

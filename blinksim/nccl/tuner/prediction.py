@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property, lru_cache
 
 from blinksim.errors import InfeasibleError, InputError
@@ -85,6 +86,19 @@ class Prediction:
                 f"{graph.type_intra} inside, {graph.type_inter} to the network"
             )
         return "\n".join(lines) + ">"
+
+
+def carried(found: Prediction, known: Topology, whole: Topology) -> Prediction:
+    """The prediction with channels as wide as the links of `whole` are, which NCCL takes for those of `known`."""
+    pairs = zip(known.links, whole.links, strict=True)
+    wider = [(new.kind, new.lane_bandwidth / old.lane_bandwidth) for old, new in pairs]
+    inside, outside = (
+        min((ratio for kind, ratio in wider if kind in kinds), default=Fraction(1))
+        for kinds in (whole.collective_links, whole.inter_node_links)
+    )
+    graphs = found.graphs.items()
+    wide = {name: replace(one, bw_intra=one.bw_intra * inside, bw_inter=one.bw_inter * outside) for name, one in graphs}
+    return replace(found, **wide)
 
 
 def predict(
