@@ -75,8 +75,7 @@ if TYPE_CHECKING:
     from blinksim.timing.contest import Contest as Contest
     from blinksim.timing.model_registry import model as model, register_model as register_model
     from blinksim.timing.projection_result import Projection as Projection
-    from blinksim.timing.simulator import simulate as simulate
-    from blinksim.timing.timeline import Timeline as Timeline
+    from blinksim.timing.simulator import Timeline as Timeline, simulate as simulate
     from blinksim.timing.timing_model import Breakdown as Breakdown, ScheduleModel as ScheduleModel
     from blinksim.topology.graph import Device as Device, Link as Link, Topology as Topology
     from blinksim.topology.networkx_reader import from_networkx as from_networkx
@@ -124,8 +123,7 @@ else:
         "timing.contest": "Contest",
         "timing.model_registry": "model register_model",
         "timing.projection_result": "Projection",
-        "timing.simulator": "simulate",
-        "timing.timeline": "Timeline",
+        "timing.simulator": "Timeline simulate",
         "timing.timing_model": "Breakdown ScheduleModel",
         "topology.graph": "Device Link Topology",
         "topology.networkx_reader": "from_networkx",

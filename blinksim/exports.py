@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from blinksim.formats.rate_tables import RateTable
     from blinksim.schedule.model import Schedule, ScheduleLike
     from blinksim.textio.whole_files import Exported
-    from blinksim.timing.timeline import Timeline
+    from blinksim.timing.simulator import Timeline
     from blinksim.topology.graph import Topology
 
 FormatName = Literal["msccl-xml", "mscclpp-json", "nccl-graph", "nccl-graph-set"]
@@ -112,7 +112,7 @@ def write(
     from blinksim.formats.schedule_json import write_schedule
     from blinksim.schedule.model import Schedule
     from blinksim.textio.whole_files import Exported, write_text
-    from blinksim.timing.timeline import Timeline
+    from blinksim.timing.simulator import Timeline
     from blinksim.topology.graph import Topology
 
     name = os.fspath(path)

@@ -11,8 +11,7 @@ from blinksim.schedule.model import COPY, Builder, Schedule
 from blinksim.timing.evaluation import makespan
 from blinksim.timing.events import first_come
 from blinksim.timing.rounds import in_levels
-from blinksim.timing.simulator import simulate
-from blinksim.timing.timeline import exact_time
+from blinksim.timing.simulator import exact_time, simulate
 from blinksim.topology.graph import Device, Link, Topology
 
 TICK = 2.0**-24

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from blinksim.bounds import Bound, BoundResult, bound as bound_of, in_flight as in_flight_of
-from blinksim.bounds.sensitivity import Change, link_changes, nic_gain
+from blinksim.bounds.sensitivity import Change, LevelBound, link_changes, nic_gain
 from blinksim.bounds.time.time_bound import TimeBound
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InputError
@@ -14,7 +14,6 @@ from blinksim.machines import MachineLike, as_topology
 from blinksim.units import size_of
 
 if TYPE_CHECKING:
-    from blinksim.bounds.sensitivity import LevelBound
     from blinksim.schedule.model import Schedule
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from blinksim.gpu.execution.gpu_devices import CopyRate
     from blinksim.gpu.execution.run import Execution
     from blinksim.textio.whole_files import Exported
-    from blinksim.timing.timeline import Timeline
+    from blinksim.timing.simulator import Timeline
 
 # From which part on the sums of alpha and beta are said to differ.
 _OFF = 0.1

@@ -16,7 +16,7 @@ from blinksim.results import keyed
 from blinksim.textio.whole_files import write_text
 
 if TYPE_CHECKING:
-    from blinksim.timing.timeline import Timeline
+    from blinksim.timing.simulator import Timeline
 
 MOST_EVENTS = 200_000
 Event = dict[str, Any]

@@ -10,9 +10,9 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from blinksim.answers.compare import COLUMNS, columns
+from blinksim.answers.compare import COLUMNS, Comparison, MachineComparison, columns
 from blinksim.answers.measurements.measured import SOURCE, Measured
-from blinksim.answers.measurements.public import job_of
+from blinksim.answers.measurements.public import MeasuredCell, PublicMeasurements, job_of
 from blinksim.collective import busbw_factor
 from blinksim.errors import InputError
 from blinksim.plots import style
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from blinksim.answers.compare import Comparison, MachineComparison
-    from blinksim.answers.measurements.public import MeasuredCell, PublicMeasurements
     from blinksim.answers.pareto import Pareto
     from blinksim.answers.project import Answer
     from blinksim.timing.projection_result import Projection

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from blinksim.timing.timeline import Spans, Timeline, Use
+    from blinksim.timing.simulator import Spans, Timeline, Use
 
 
 _PANEL_HEIGHT, _PANEL_WIDTH = 4.0, 5.2

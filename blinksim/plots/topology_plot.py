@@ -18,7 +18,7 @@ from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.plots import style
 from blinksim.plots.layout import Changes, Line, Point, View, changes, span, view
-from blinksim.topology.graph import Topology
+from blinksim.topology.graph import Device, Link, Topology
 from blinksim.units import in_GBps
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from blinksim.bounds.bound_result import BoundResult
     from blinksim.schedule.model import Schedule, ScheduleLike
     from blinksim.schedule.symmetric import SymmetricSchedule
-    from blinksim.topology.graph import Device, Link
 
 MOST_DEVICES = 400
 # Light shades for the parts of a cut, in the hues of the palette; the dashed links between them say it without colour.

@@ -1,22 +1,35 @@
-"""Simulation of a schedule on its links, checked against lower bounds, with the best piece size."""
+"""Simulation of a schedule on its links, checked against lower bounds, with the best piece size.
+
+A run is a timeline: time, activity of every link, critical path, and transfers on demand.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
+from html import escape
 from math import inf
 from numbers import Real
 from operator import index
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from blinksim.budget import most_events
+from blinksim.collective import busbw_factor
 from blinksim.errors import BlinksimError, InputError
+from blinksim.graphs.arrays import distinct
+from blinksim.results import Rates, Result, Term, keyed, paragraph
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
 from blinksim.schedule.pipeline import MOST_PIECES, climbed
+from blinksim.textio.text_table import count
 from blinksim.timing.alpha_beta import cost
 from blinksim.timing.evaluation import evaluated
-from blinksim.timing.event_graph import ScheduleGraph, event_graph, timed
+from blinksim.timing.event_graph import Run, ScheduleGraph, Ticks, Work, event_graph, timed
 from blinksim.timing.simulation_options import (
     MessagesName,
     OfferName,
@@ -25,8 +38,411 @@ from blinksim.timing.simulation_options import (
     ServiceName,
     SwitchingName,
 )
-from blinksim.timing.timeline import Timeline, exact_time
-from blinksim.units import parse_size
+from blinksim.units import format_rate, format_size, format_size_about, format_time, parse_size
+
+Whole = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+# Transfers that are recorded to find the critical path; beyond that, a run with fewer pieces of the same
+# size.
+_MOST_RECORDED = 3_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Work of one link (bus, device, reducer). busy_s: seconds; busy: their share of the whole; load_bytes: passed."""
+
+    resource: str
+    kind: str
+    busy_s: float
+    busy: float
+    load_bytes: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return keyed(self, "resource class=kind busy busy_s load_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One piece passing one server. stage: of the event graph; resource: its server; start_s, time_s: seconds.
+
+    arrived_s: when what waits for it may go on.
+    """
+
+    resource: str
+    kind: str
+    chunk: int
+    piece: int
+    src: str
+    dst: str
+    start_s: float
+    time_s: float
+    arrived_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """A stretch of the critical path at one server.
+
+    place: the link, bus, device or reducer, or what else took the time. kind: its link class. start_s,
+    time_s: seconds. pieces: passed one after another. travel_s: the part of time_s in which the last of them
+    was on its way (latency, and what a slower stage behind it took).
+    """
+
+    place: str
+    kind: str
+    start_s: float
+    time_s: float
+    pieces: int = 1
+    travel_s: float = 0.0
+
+    def words(self) -> str:
+        """One sentence without a full stop."""
+        if not self.pieces:
+            return f"{self.place}: {format_time(self.time_s)}"
+        many = f"{self.pieces} pieces in a row" if self.pieces > 1 else "1 piece"
+        travel = f", of which {format_time(self.travel_s)} on its way" if self.travel_s > 0 else ""
+        return f"{self.place} passes {many}: {format_time(self.time_s)}{travel}"
+
+    def to_dict(self) -> dict[str, object]:
+        return keyed(self, "place class=kind start_s time_s pieces travel_s")
+
+
+@dataclass(frozen=True, eq=False)
+class Spans:
+    """Pieces at servers as arrays of equal length. start, end: seconds."""
+
+    row: Whole
+    chunk: Whole
+    start: Floats
+    end: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline(Rates, Result):
+    """The simulated run of a schedule for one size.
+
+    Attributes
+    ----------
+    schedule : Schedule
+        What ran.
+    size : int
+        Bytes.
+    pieces : int
+        Into which every chunk was cut.
+    options : Options
+        How links serve and sends behave.
+    graph, work, found
+        The event graph, its times, and the run.
+    bound_s : float
+        Seconds that no schedule with these loads can beat.
+    tried : dict
+        Seconds by number of pieces, where the best was searched.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.simulate(bs.synthesize("dgx1-v100", "allreduce", "ring").schedule, "256MiB")
+    >>> found.time_s >= found.bound_s
+    True
+    >>> max(use.busy for use in found.uses) > 0.9
+    True
+    """
+
+    schedule: Schedule
+    size: int
+    pieces: int
+    options: Options
+    graph: ScheduleGraph
+    work: Work
+    found: Run
+    bound_s: float
+    tried: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def time_s(self) -> float:
+        return self.work.seconds(self.found.finish)
+
+    @property
+    def engine(self) -> str:
+        return self.found.engine
+
+    @property
+    def algbw(self) -> float:
+        """Bytes/s: size over time."""
+        return self.size / self.time_s if self.time_s else float("inf")
+
+    @property
+    def busbw(self) -> float:
+        factor = busbw_factor(self.schedule.collective.name, self.schedule.topology.ranks)
+        return self.algbw * float(factor) if self.time_s else 0.0
+
+    @property
+    def piece_bytes(self) -> float:
+        """Bytes of the largest piece."""
+        return self.size * int(self.schedule.share_num.max(initial=0)) / self.schedule.share_den / self.pieces
+
+    @property
+    def service(self) -> str:
+        """The order of service of links, by name."""
+        return self.options.service
+
+    @property
+    def discipline(self) -> str:
+        """The order of service of links, in words."""
+        if self.service == "fifo":
+            turns = self.options.offered(self.schedule.form) == "turns"
+            return f"first come, first served, {'one piece of a tree in line' if turns else 'all pieces in line'}"
+        if self.service == "ordered":
+            return "in the order of steps"
+        return "in rounds, piece by piece through all trees" if self.schedule.form == "forest" else "level by level"
+
+    # --- what links did ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def uses(self) -> tuple[Use, ...]:
+        """The use of every link, bus, device capacity and reducer, busiest first."""
+        real = ~self.graph.timeless
+        resource = self.graph.resource[real]
+        hold = np.zeros(int(self.graph.resource.max(initial=-1)) + 1, dtype=np.int64)
+        share = np.zeros(len(hold), dtype=np.int64)
+        np.add.at(hold, resource, self.work.hold[real])
+        np.add.at(share, resource, self.graph.share[real])
+        scale = self.size / self.schedule.share_den
+        rows = []
+        for number in distinct(resource).tolist():
+            ticks = int(hold[number]) * self.pieces
+            busy = ticks / self.found.finish if self.found.finish else 0.0
+            name, kind = self.graph.resource_name(number), self.graph.resource_kind(number)
+            rows.append(Use(name, kind, self.work.seconds(ticks), busy, float(share[number] * scale)))
+        return tuple(sorted(rows, key=lambda use: (-use.busy, use.resource)))
+
+    @property
+    def utilisation(self) -> dict[str, float]:
+        """Share of the time that each link (bus, device, reducer) was busy."""
+        return {use.resource: use.busy for use in self.uses}
+
+    # --- why it took so long -----------------------------------------------------------------------------------------
+
+    @cached_property
+    def _recorded(self) -> Run:
+        """The run with every start; of fewer pieces of the same size where there are too many to keep."""
+        shown = max(1, min(self.pieces, _MOST_RECORDED // max(1, self.work.count)))
+        if self.found.start is not None and len(self.found.start) == shown:
+            return self.found
+        return evaluated(self.graph, self.work, shown, self.options, tail=False, record=True)
+
+    def starts(self) -> Ticks:
+        """(pieces, E): ticks at which each stage began each piece, -1 for joints; the first pieces if too many."""
+        assert self._recorded.start is not None
+        return self._recorded.start
+
+    @cached_property
+    def critical_path(self) -> tuple[Leg, ...]:
+        """The stretches that add up to the time, first to last."""
+        if not self.work.count:
+            return ()
+        # The chain of busy servers and journeys that ends with the last delivery, first leg first.
+        graph = self.graph
+        work = self.work
+        start = self.starts()
+        order = np.argsort(graph.after, kind="stable")
+        sources, limits = graph.before[order], np.searchsorted(graph.after[order], np.arange(work.count + 1))
+        by_server = np.argsort(graph.resource, kind="stable")
+        server_limits = np.searchsorted(graph.resource[by_server], np.arange(int(graph.resource.max()) + 2))
+
+        @cache
+        def line(server: int) -> tuple[Ticks, Ticks, Ticks, Ticks]:
+            """Work of a server, in order: (pieces, stages, starts, first of the unbroken busy time of each)."""
+            stages = by_server[server_limits[server] : server_limits[server + 1]]
+            piece, column = np.nonzero(start[:, stages] >= 0)
+            stage = stages[column]
+            begun = start[piece, stage]
+            order = np.lexsort((stage, piece, begun + work.hold[stage], begun))
+            piece, stage, begun = piece[order], stage[order], begun[order]
+            breaks = np.append(True, begun[1:] > (begun + work.hold[stage])[:-1])
+            return piece, stage, begun, np.maximum.accumulate(np.where(breaks, np.arange(len(begun)), 0))
+
+        def arrival(source: int, piece: int) -> tuple[int, int]:
+            """When a stage delivered a piece, and itself; for a joint the latest that it collected."""
+            if not graph.timeless[source]:
+                return int(start[piece, source] + work.lag[source]), source
+            inner = (arrival(one, piece) for one in sources[limits[source] : limits[source + 1]].tolist())
+            return max(inner, key=lambda found: found[0])
+
+        done = np.where((start >= 0) & ~graph.timeless, start + work.lag, -1)
+        piece, stage = (int(place) for place in np.unravel_index(int(np.argmax(done)), done.shape))
+        visits: list[tuple[str, str, int, int, int, int]] = []  # name, class, begin, end, pieces, travel
+        while True:
+            server, end = int(graph.resource[stage]), int(start[piece, stage] + work.lag[stage])
+            travel = int(work.lag[stage] - work.hold[stage])
+            # How many pieces the server passed without a break up to this one. A server that is free takes what
+            # is there: so the first of them came just then.
+            pieces, stages, begun, first = line(server)
+            low, high = (int(np.searchsorted(begun, start[piece, stage], side)) for side in ("left", "right"))
+            at = next(k for k in range(low, high) if (pieces[k], stages[k]) == (piece, stage))
+            head = int(first[at])
+            piece, stage = int(pieces[head]), int(stages[head])
+            begin = int(start[piece, stage])
+            name, kind = graph.resource_name(server), graph.resource_kind(server)
+            visits.append((name, kind, begin, end, at - head + 1, travel))
+            arrivals = (arrival(one, piece) for one in sources[limits[stage] : limits[stage + 1]].tolist())
+            cause = next((source for when, source in arrivals if when == begin), None)
+            if cause is None:
+                break
+            stage = cause
+        if begin > 0:
+            visits.append(("before the first send starts", "launch", 0, begin, 0, 0))
+        legs = []
+        visits.reverse()
+        for number, (name, kind, begin, end, passed, travel) in enumerate(visits):
+            # A piece may start at the next server before it has left this one: the leg then ends where the next
+            # begins.
+            stop = visits[number + 1][2] if number + 1 < len(visits) else end
+            onward = work.seconds(max(0, min(travel, stop - begin)))
+            legs.append(Leg(name, kind, work.seconds(begin), work.seconds(stop - begin), passed, onward))
+        more = self.pieces - self.recorded_pieces
+        if more:
+            more_s = self.time_s - self.work.seconds(self._recorded.finish)
+            place = f"{count(more, 'more piece')}, mostly over {self.uses[0].resource}"
+            legs.append(Leg(place, self.uses[0].kind, self.time_s - more_s, more_s, 0))
+        return tuple(legs)
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """The time as a sum: the critical path by link class, pieces in sequence, and their latency."""
+        found: dict[tuple[str, str], float] = {}
+        for leg in self.critical_path:
+            passing = "reductions" if leg.kind == "reduction" else f"pieces passing {leg.kind}"
+            if not leg.pieces:
+                passing = f"further pieces passing {leg.kind}" if "0" <= leg.place[:1] <= "9" else leg.place
+            parts = {f"latency of {leg.kind}": leg.travel_s, passing: leg.time_s - leg.travel_s}
+            for name, time_s in parts.items():
+                if time_s > 0:
+                    found[name, leg.kind] = found.get((name, leg.kind), 0.0) + time_s
+        return tuple(Term(name, time_s, kind) for (name, kind), time_s in found.items())
+
+    @property
+    def facts(self) -> dict[str, float]:
+        """Further facts of a run for its projection, by name: seconds, shares and numbers."""
+        busy, steps = self.uses[0].busy, self.schedule.steps
+        return {"bottleneck_busy": busy, "steps": steps, "pieces": self.pieces, "loads_s": self.bound_s}
+
+    # --- every transfer ----------------------------------------------------------------------------------------------
+
+    def transfers(self, most: int | None = None) -> Iterator[Transfer]:
+        """Every piece at every server in the order of time; of more than `most` a sample from the whole run.
+
+        The sample takes whole pieces, evenly spaced, so that the way of a piece can be followed; where not
+        even two fit, it takes evenly spaced transfers.
+        """
+        start, seconds = self.starts(), self.work.seconds
+        names = [device.name for device in self.schedule.topology.devices]
+        for piece, stage in _sampled(start, np.flatnonzero(~self.graph.timeless), most):
+            send, server, begun = int(self.graph.send[stage]), int(self.graph.resource[stage]), int(start[piece, stage])
+            yield Transfer(
+                resource=self.graph.resource_name(server),
+                kind=self.graph.resource_kind(server),
+                chunk=int(self.schedule.chunk[send]),
+                piece=piece,
+                src=names[self.schedule.src[send]],
+                dst=names[self.schedule.dst[send]],
+                start_s=seconds(begun),
+                time_s=seconds(int(self.work.hold[stage])),
+                arrived_s=seconds(begun + int(self.work.lag[stage])),
+            )
+
+    def spans(self, resources: Sequence[str]) -> Spans:
+        """When every piece passed the servers in `resources`, all of them, as arrays; row is the place in the list."""
+        start, graph, tick = self.starts(), self.graph, float(self.work.ticks_per_second)
+        place = {name: row for row, name in enumerate(resources)}
+        servers = range(int(graph.resource.max(initial=-1)) + 1)
+        rows = np.array([place.get(graph.resource_name(server), -1) for server in servers], dtype=np.int64)
+        real = np.flatnonzero(~graph.timeless & (rows[graph.resource] >= 0))
+        begun = start[:, real]
+        chunk = self.schedule.chunk[graph.send[real]].astype(np.int64)
+        return Spans(
+            np.broadcast_to(rows[graph.resource[real]], begun.shape).ravel(),
+            np.broadcast_to(chunk, begun.shape).ravel(),
+            begun.ravel() / tick,
+            (begun + self.work.hold[real]).ravel() / tick,
+        )
+
+    @property
+    def recorded_pieces(self) -> int:
+        """The pieces whose transfers are known: all of them, or the first ones of a run too long to keep."""
+        return len(self.starts())
+
+    @property
+    def transfer_count(self) -> int:
+        """The number of transfers: pieces times servers passed."""
+        return int((~self.graph.timeless).sum()) * self.pieces
+
+    # --- answers -----------------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys that ``--json`` prints."""
+        schedule, root = self.schedule, {}
+        if schedule.collective.rooted:
+            root = {"root": schedule.collective.root}
+        return {
+            **keyed(schedule, "machine=topology.name collective=collective.name"),
+            **root,
+            **keyed(schedule.topology, "members relays links=link_classes rates"),
+            **keyed(
+                self,
+                "size_bytes=size algorithm=schedule.algorithm time_s algbw_GBps=algbw busbw_GBps=busbw "
+                "bound_time_s=bound_s pieces piece_bytes service offer slots protocol=options.protocol "
+                "switching=options.switching messages engine transfers=transfer_count",
+                **({} if self.time_s else {"algbw_GBps": None}),
+                offer=self.options.offered(schedule.form),
+                slots=None,
+                messages=self.options.sent(schedule.form),
+            ),
+            "utilisation": self.rows(),
+            "critical_path": [leg.to_dict() for leg in self.critical_path],
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The utilisation: resource, class, busy, busy_s, load_bytes."""
+        return [use.to_dict() for use in self.uses]
+
+    def sentence(self) -> str:
+        """The answer in one line."""
+        schedule = self.schedule
+        what = f"{schedule.collective} of {format_size_about(self.size)} on {schedule.topology.name}"
+        rates = f"algbw {format_rate(self.algbw)}, busbw {format_rate(self.busbw)}"
+        return f"{what} by {schedule.algorithm} takes {format_time(self.time_s)}: {rates}"
+
+    def __repr__(self) -> str:
+        over = self.time_s / self.bound_s - 1 if self.bound_s else 0.0
+        return (
+            f"<Timeline {self.sentence()}\n  {count(self.pieces, 'piece')} of up to "
+            f"{format_size(self.piece_bytes)}, {self.discipline}; {100 * over:.3g} % above the bound>"
+        )
+
+    def _repr_html_(self) -> str:
+        path = "".join(f"<li>{escape(leg.words())}</li>" for leg in self.critical_path[:12])
+        return f"{paragraph(f'{self.sentence()}; {self.discipline}')}<ol>{path}</ol>"
+
+
+def _sampled(start: Ticks, real: Whole, most: int | None) -> Iterator[tuple[int, int]]:
+    """(piece, stage) of the stages `real` in the order of time, at most `most`."""
+    if most is not None and 2 * len(real) <= most < len(start) * len(real):
+        pieces = distinct(np.linspace(0, len(start) - 1, most // len(real)).round().astype(np.int64))
+    else:
+        pieces = np.arange(len(start))
+    order = np.argsort(start[np.ix_(pieces, real)], axis=None, kind="stable")
+    if most is not None and most < len(order):
+        order = order[distinct(np.linspace(0, len(order) - 1, most).round().astype(np.int64))]
+    for place in order.tolist():
+        yield int(pieces[place // len(real)]), int(real[place % len(real)])
+
+
+def exact_time(timeline: Timeline) -> Fraction:
+    """Seconds, exact."""
+    return timeline.found.finish / timeline.work.ticks_per_second
+
 
 # Events that one trial in the search for the piece size may take before rounds stand in for it.
 _MOST_TRIAL = 400_000

@@ -12,7 +12,7 @@ from matplotlib.collections import PolyCollection, QuadMesh
 
 import blinksim as bs
 from blinksim import plots
-from blinksim.timing.timeline import Timeline
+from blinksim.timing.simulator import Timeline
 
 MiB = 2**20
 

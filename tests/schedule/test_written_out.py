@@ -24,7 +24,7 @@ from blinksim.formats import schedule_json
 from blinksim.schedule.loads import rate, resource_loads, resources
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.symmetric import SymmetricSchedule
-from blinksim.timing.timeline import exact_time
+from blinksim.timing.simulator import exact_time
 
 COLLECTIVES = ["allgather", "reducescatter", "allreduce", "alltoall"]
 

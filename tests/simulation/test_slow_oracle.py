@@ -18,7 +18,7 @@ from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, Schedule
 from blinksim.timing.simulation_options import MessagesName
-from blinksim.timing.timeline import exact_time
+from blinksim.timing.simulator import exact_time
 
 # Latencies that are sums of powers of two, so that no engine rounds them.
 TICK = 2.0**-30

@@ -18,7 +18,7 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.timing.nccl_model import NcclTuner, predict_with, projections
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.simulation_model import MOST_EVENTS
-from blinksim.timing.timeline import exact_time
+from blinksim.timing.simulator import exact_time
 
 DGX1 = bs.load("dgx1-v100").selected()
 QUAD = bs.load("dgx1-v100").select(["gpu0", "gpu1", "gpu2", "gpu3"])

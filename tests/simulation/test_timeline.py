@@ -24,7 +24,7 @@ from blinksim.formats.chrome_trace import events, write_trace
 from blinksim.schedule.loads import link_loads
 from blinksim.schedule.model import COPY, REDUCE, Schedule, rebase
 from blinksim.timing.simulation_options import ServiceName
-from blinksim.timing.timeline import exact_time
+from blinksim.timing.simulator import exact_time
 from blinksim.topology.graph import Topology
 
 SMALL = settings(
@@ -243,7 +243,7 @@ def test_rows_of_a_trace_are_sorted_by_number() -> None:
 
 
 def test_the_path_of_a_run_too_long_to_keep_is_still_the_whole_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("blinksim.timing.timeline._MOST_RECORDED", 200)
+    monkeypatch.setattr("blinksim.timing.simulator._MOST_RECORDED", 200)
     timeline = bs.simulate(built("mxnet", full(6), "allreduce"), 10**6, pieces=40)
     legs = timeline.critical_path
     assert "more pieces" in legs[-1].place
