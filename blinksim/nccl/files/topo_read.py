@@ -87,7 +87,7 @@ def complete(root: Element, like: Topology, path: object) -> tuple[Element, str]
     Raises `FileError` if `like` has other GPUs than the file, and `InputError` if they are not NVIDIA's.
     """
     missing = gaps(root)
-    places = sorted((*missing.listed, *missing.gpus), key=lambda device: _bus(device, path))
+    places = sorted((*missing.listed, *missing.gpus), key=lambda device: _bus_id(path, device, "busid"))
     if len(places) != like.ranks or like.nodes > 1:
         raise FileError(
             path,
@@ -197,11 +197,17 @@ def _element(tag: str, facts: Mapping[str, str], at: Element, children: tuple[El
     return Element(tag, MappingProxyType(dict(facts)), children, at.line, at.column)
 
 
-def _bus(element: Element, path: object) -> tuple[int, ...]:
-    match = BUS_ID.fullmatch(element.attributes.get("busid", "").lower())
+BusId = tuple[int, int, int, int]
+
+
+def _bus_id(path: object, element: Element, name: str) -> BusId:
+    """The attribute of an element that is a bus id; raises `FileError` if it is none."""
+    text = word(path, element, name).lower()
+    match = BUS_ID.fullmatch(text)
     if match is None:
-        raise FileError(path, "<pci> has no busid such as 0000:06:00.0", element.line, element.column)
-    return tuple(int(part or "0", 16) for part in match.groups())
+        raise fault(path, element, f"{name}={text[:40]!r} is not a bus id such as 0000:06:00.0")
+    domain, bus, device, function = (int(part or "0", 16) for part in match.groups())
+    return domain, bus, device, function
 
 
 _MAX_ELEMENTS = 20_000
@@ -225,8 +231,6 @@ _KNOWN = ("system", "xgmi", *_PARENTS)
 # Compute capabilities of GPUs that are mostly sold with NVLinks: V100, A100, H100, B200, B300.
 _HAVE_NVLINK = (70, 80, 90, 100, 103)
 _GFX = re.compile(r"(?:gfx)?([0-9]{1,2}[0-9a-f]{2})")
-
-BusId = tuple[int, int, int, int]
 
 
 def read(path: str | Path, rates: str = "nominal", like: Topology | None = None) -> Topology:
@@ -325,7 +329,7 @@ class _Builder:
                     add(gpu, entry)
         for (host, _), (name, element) in self.bridges.items():
             for entry in element.named("pcilink"):
-                peer = self.bridges.get((host, self.bus_id(entry, "target")))
+                peer = self.bridges.get((host, _bus_id(self.path, entry, "target")))
                 if peer and peer[0] != name:
                     self.add_link(name, peer[0], UNLIMITED, self.rates.local)
         for peers in self.cpus.values():
@@ -424,7 +428,7 @@ class _Builder:
                 self.add_nets(child, host, nic)
 
     def add_pci(self, element: Element, host: int, parent: str, cpu: str) -> None:
-        bus = self.bus_id(element, "busid")
+        bus = _bus_id(self.path, element, "busid")
         if (host, bus) in self.seen:
             text = word(self.path, element, "busid")
             raise fault(self.path, element, f"busid={text!r} is also that of line {self.seen[(host, bus)]}")
@@ -504,14 +508,6 @@ class _Builder:
 
     # --- links across the tree ------------------------------------------------------------------------------------
 
-    def bus_id(self, element: Element, name: str) -> BusId:
-        text = word(self.path, element, name).lower()
-        match = BUS_ID.fullmatch(text)
-        if match is None:
-            raise fault(self.path, element, f"{name}={text[:40]!r} is not a bus id such as 0000:06:00.0")
-        domain, bus, device, function = (int(part or "0", 16) for part in match.groups())
-        return domain, bus, device, function
-
     def add_nvlink(self, gpu: _Gpu, entry: Element) -> None:
         lane = self.rates.nvlink_lane(gpu.sm)
         if lane is None:
@@ -519,7 +515,7 @@ class _Builder:
         lanes = integer(self.path, entry, "count", low=1, high=1024)
         target = word(self.path, entry, "target").lower()
         hidden = _HIDDEN_SWITCH.fullmatch(target) is not None
-        bus = None if hidden else self.bus_id(entry, "target")
+        bus = None if hidden else _bus_id(self.path, entry, "target")
         peer = self.gpus.get((gpu.host, bus)) if bus else None
         kind = word(self.path, entry, "tclass", _SWITCH if hidden else _GPU).lower()
         if kind.startswith(_GPU):
@@ -548,7 +544,7 @@ class _Builder:
     def add_xgmi(self, gpu: _Gpu, entry: Element) -> None:
         """A link of AMD's between two GPUs, at RCCL's rate for the generation."""
         lanes = integer(self.path, entry, "count", low=1, high=1024)
-        peer = self.gpus.get((gpu.host, self.bus_id(entry, "target")))
+        peer = self.gpus.get((gpu.host, _bus_id(self.path, entry, "target")))
         if peer is None or peer is gpu:
             self.remark("xGMI links to GPUs that are not in the file passed over")
             return
