@@ -29,17 +29,9 @@ from blinksim.bounds.lengths import SUMS, Lengths, branching, interchangeable, r
 from blinksim.bounds.quick import guessed_lengths
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.graphs import programs
 from blinksim.graphs.linear import DENOMINATORS, MOST_FLOWS, Program
 from blinksim.graphs.network import Network, NetworkOrbits, network, network_orbits, single_orbits
-from blinksim.graphs.programs import (
-    Commodity,
-    SharedCapacity,
-    Solution,
-    agree,
-    flow_variables,
-    solve_flows,
-    with_adders,
-)
 from blinksim.graphs.rooted_trees import cheapest_parents, from_parents
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetry import orbits as device_orbits, with_name_rotations
@@ -52,10 +44,10 @@ _DENOMINATORS = (*DENOMINATORS, 10**5, 10**7)
 def best_flows(
     net: Network,
     collective: Collective,
-    shared: Sequence[SharedCapacity],
+    shared: Sequence[programs.SharedCapacity],
     orbits: NetworkOrbits,
     shares: Sequence[int] = (),
-) -> Solution | None:
+) -> programs.Solution | None:
     """The greatest algbw of alltoall, scatter or gather in units of `net`, with link lengths; None if too large.
 
     shares: weights of the ranks' blocks (scatter and gather; default: equal). orbits: equivalent arcs and ranks (for
@@ -66,21 +58,21 @@ def best_flows(
     if collective.rooted:
         # A gather is a scatter in the reversed network.
         directed = net.reversed() if collective.collects else net
-        rows, total = [Commodity(members[collective.root], weights)], sum(weights.values())
+        rows, total = [programs.Commodity(members[collective.root], weights)], sum(weights.values())
     elif traffic is not None:
         # It tells ranks apart that the machine does not.
         rows, total = commodities(net, traffic), traffic.size
     else:
-        rows, total = [Commodity(source, weights) for source in orbits.first], sum(weights.values())
+        rows, total = [programs.Commodity(source, weights) for source in orbits.first], sum(weights.values())
     sources = len(orbits.first) if traffic is None else traffic.ranks
-    if not collective.rooted and flow_variables(net, sources) > MOST_FLOWS:
+    if not collective.rooted and programs.flow_variables(net, sources) > MOST_FLOWS:
         return None
     plain = not collective.rooted and traffic is None
-    solution = solve_flows(directed, shared, rows, orbits=orbits if plain else None)
-    return Solution(solution.rate * total, solution.duals)
+    solution = programs.solve_flows(directed, shared, rows, orbits=orbits if plain else None)
+    return programs.Solution(solution.rate * total, solution.duals)
 
 
-def commodities(net: Network, traffic: Traffic) -> list[Commodity]:
+def commodities(net: Network, traffic: Traffic) -> list[programs.Commodity]:
     """What every rank sends to the others, in bytes; without the ranks that send nothing."""
     members = net.members.tolist()
     rows = []
@@ -89,7 +81,7 @@ def commodities(net: Network, traffic: Traffic) -> list[Commodity]:
             vertex: amount for vertex, amount in zip(members, amounts, strict=True) if amount and vertex != source
         }
         if weights:
-            rows.append(Commodity(source, weights))
+            rows.append(programs.Commodity(source, weights))
     return rows
 
 
@@ -119,7 +111,7 @@ def shortest_lengths(
         with suppress(InputError):
             proof = proved(rounded)
             best = proof if best is None or proof.rate < best.rate else best
-        if best is not None and agree(best.rate, target):
+        if best is not None and programs.agree(best.rate, target):
             return best, True
     return (best, False) if best else None
 
@@ -244,10 +236,10 @@ def best_trees(
                 program.row(terms, at_least=1.0, at_most=np.inf)
             value = -program.solve(objective) * scale * float(net.unit)
             lengths = np.maximum(program.values, 0)
-            whole = guess is not None and agree(guess.rate, value)
+            whole = guess is not None and programs.agree(guess.rate, value)
     duals = (-program.duals * scale * float(net.unit)).tolist()
     chosen = [(amount, trees) for amount, trees in zip(duals, sets, strict=True) if amount > 1e-12 * value]
-    if guess is not None and agree(guess.rate, value):
+    if guess is not None and programs.agree(guess.rate, value):
         return guess, chosen, whole
     proof = shortest_lengths(
         capacities.by_name(lengths), value, lambda short: Lengths.of(part, collective, short, shares, grants)
@@ -265,7 +257,7 @@ class _Capacities:
 
     def __init__(self, topology: Topology, net: Network, plain: bool) -> None:
         self.topology = topology
-        self.names, shared, adders = with_adders(topology, net)
+        self.names, shared, adders = programs.with_adders(topology, net)
         self._place = {name: arc for arc, name in enumerate(self.names)}
         orbits = network_orbits(topology, net) if plain else single_orbits(net)
         alike = device_orbits(topology) if plain else [(device,) for device in range(len(topology.devices))]

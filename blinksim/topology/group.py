@@ -24,14 +24,7 @@ import numpy as np
 
 from blinksim.errors import InputError
 from blinksim.graphs.arrays import distinct, expand, per_topology, places
-from blinksim.topology.symmetry import (
-    alike_nodes_of,
-    bit_flips,
-    encoded,
-    name_rotations,
-    node_generators,
-    orbit_labels,
-)
+from blinksim.topology import symmetry
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -99,7 +92,7 @@ class CommutingGroup(Group):
     def of(cls, topology: Topology, generators: Sequence[Sequence[int] | Ints]) -> CommutingGroup:
         """From permutations of the devices; raises `InputError`, with a link or a device, for what is not as above."""
         permutations = [np.asarray(one, dtype=np.int64) for one in generators]
-        known, links = encoded(topology), []
+        known, links = symmetry.encoded(topology), []
         for number, perm in enumerate(permutations):
             image = known.image_or_fault(perm)
             if isinstance(image, str):
@@ -118,7 +111,7 @@ class CommutingGroup(Group):
     ) -> CommutingGroup:
         """From symmetries that commute; raises `InputError` where an orbit is no grid."""
         members, count = topology.member_places, len(topology.devices)
-        _, at, where = np.unique(orbit_labels(count, perms)[members], return_index=True, return_inverse=True)
+        _, at, where = np.unique(symmetry.orbit_labels(count, perms)[members], return_index=True, return_inverse=True)
         first, place = np.arange(count), np.zeros((count, len(perms)), dtype=np.int64)
         first[members] = members[at][where]
         moves = np.stack([perm != np.arange(count) for perm in perms], axis=1) if perms else np.zeros((count, 0), bool)
@@ -160,7 +153,7 @@ class CommutingGroup(Group):
     @cached_property
     def orbit(self) -> Ints:
         """The number of every device's orbit."""
-        return orbit_labels(len(self.first), self.generators)
+        return symmetry.orbit_labels(len(self.first), self.generators)
 
     @property
     def size(self) -> int:
@@ -195,7 +188,7 @@ class CommutingGroup(Group):
 
 def order(permutation: Ints) -> int:
     """The order of a permutation: after how many times it is the identity."""
-    lengths = np.bincount(orbit_labels(len(permutation), [permutation]))
+    lengths = np.bincount(symmetry.orbit_labels(len(permutation), [permutation]))
     return lcm(*distinct(lengths).tolist())
 
 
@@ -241,8 +234,11 @@ def find_commuting_group(topology: Topology, more: Sequence[Sequence[int] | Ints
     places where others take it: what rotates the nodes below one switch becomes what rotates the nodes below
     every switch.
     """
-    known, members = encoded(topology), topology.member_places
-    given = [*dict.fromkeys((*topology.symmetries, *name_rotations(topology), *bit_flips(topology))), *more]
+    known, members = symmetry.encoded(topology), topology.member_places
+    given = [
+        *dict.fromkeys((*topology.symmetries, *symmetry.name_rotations(topology), *symmetry.bit_flips(topology))),
+        *more,
+    ]
     # To look for links takes longest: only what is chosen has to be a symmetry, unless there are too
     # many.
     sure = known.image if len(given) > _MOST_TRIED else known.permutation
@@ -322,7 +318,7 @@ class NodeGroup(Group):
     @cached_property
     def links(self) -> tuple[Ints, Ints, Ints]:
         """The links of every node in the same order, as (node, place); of every link its node, or -1, and its place."""
-        known, count = encoded(self.topology), len(self.node)
+        known, count = symmetry.encoded(self.topology), len(self.node)
         of = np.maximum(self.node[known.src], self.node[known.dst])
         model = np.flatnonzero(of == 0)
         kinds = int(known.kind.max(initial=0)) + 1
@@ -339,13 +335,13 @@ class NodeGroup(Group):
 @per_topology
 def node_group(topology: Topology) -> NodeGroup | None:
     """The nodes of a cluster, None if they are not all alike, or if the fabric tells them apart, or links join two."""
-    node, known = topology.device_nodes, encoded(topology)
+    node, known = topology.device_nodes, symmetry.encoded(topology)
     count = int(node.max(initial=-1)) + 1
-    sets = alike_nodes_of(topology, known.device, known.colour) if count > 2 else []
+    sets = symmetry.alike_nodes_of(topology, known.device, known.colour) if count > 2 else []
     if len(sets) != 1 or len(sets[0]) < count:
         return None
     (table,) = sets
-    if any(known.image(one) is None for one in node_generators(len(node), sets)):
+    if any(known.image(one) is None for one in symmetry.node_generators(len(node), sets)):
         return None
     place = np.zeros(len(node), dtype=np.int64)
     place[table] = np.arange(table.shape[1])

@@ -15,17 +15,7 @@ from math import gcd
 
 from blinksim import data_files
 from blinksim.errors import InfeasibleError
-from blinksim.nccl.export.graph_export import (
-    BLOCK_RATE,
-    CAUTION,
-    RELEASES,
-    farthest,
-    in_force,
-    lines,
-    number,
-    path_type,
-    variables,
-)
+from blinksim.nccl.export import graph_export
 from blinksim.nccl.families import RING, TREE, Pattern
 from blinksim.nccl.files.graph_file import Graph, GraphFile, check, log_lines, to_text
 from blinksim.nccl.files.graph_rules import Communicator
@@ -50,7 +40,7 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         raise InfeasibleError(f"helpers know allreduce, broadcast and reduce, not {name}; take the format nccl-graph")
     if len({topology.device(member).node for member in topology.members}) > 1:
         raise InfeasibleError("the chains of a set stay on one node; take the format nccl-graph for several")
-    chains = lines(schedule)
+    chains = graph_export.lines(schedule)
     if any(line.ring for line in chains):
         raise InfeasibleError("this schedule runs on rings; take the format nccl-graph, which needs one communicator")
     index, allowed = topology.index, rate(schedule)
@@ -58,11 +48,11 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     for line in chains:
         hops = zip(line.devices, line.devices[1:], strict=False)
         routes = [topology.router.route(index[a], index[b]) for a, b in hops]
-        kind = farthest((path_type(topology, route) for route in routes), "NVL")
+        kind = graph_export.farthest((graph_export.path_type(topology, route) for route in routes), "NVL")
         narrow = min(topology.links[link].bandwidth for route in routes for link in route)
         # As many equal channels as the share needs thread blocks; a chain over several lanes is as wide as they are.
         carried = narrow if allowed is None else min(narrow, allowed * line.share)
-        wide = max(1, min(16, -(-carried // BLOCK_RATE)))
+        wide = max(1, min(16, -(-carried // graph_export.BLOCK_RATE)))
         cut.append((line, kind, wide, carried / wide))
     width = gcd(*(wide for _, _, wide, _ in cut))
     parts = [
@@ -74,11 +64,11 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         raise InfeasibleError(f"{len(chains)} chains need {len(parts)} communicators; at most {most}. Synthesise fewer")
     members = set(topology.members)
     # Broadcast and reduce have rings only; the file's rings are the same chains.
-    environment = variables(topology, name == "allreduce", width)
+    environment = graph_export.variables(topology, name == "allreduce", width)
     files: dict[str, str] = {}
     entries, helpers = [], set[int]()
     for position, (line, kind, speed) in enumerate(parts):
-        gpus = [number(topology.device(device)) for device in line.devices]
+        gpus = [graph_export.number(topology.device(device)) for device in line.devices]
         ring = Graph(
             pattern=Pattern.RING,
             nchannels=width,
@@ -92,7 +82,7 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         graphs = GraphFile(((RING, ring), (TREE, replace(ring, pattern=Pattern.BALANCED_TREE))))
         file, text = f"chain{position}.xml", to_text(graphs)
         check(graphs, gpus, most=16)
-        in_force(text, Communicator(tuple(gpus)), f"chain {line.words}: ")
+        graph_export.in_force(text, Communicator(tuple(gpus)), f"chain {line.words}: ")
         files[file] = text
         helping = [gpu for gpu, device in zip(gpus, line.devices, strict=True) if device not in members]
         helpers.update(helping)
@@ -113,8 +103,8 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         "version": VERSION,
         "machine": topology.name,
         "collective": name,
-        "users": [number(topology.device(member)) for member in topology.members],
-        "root": number(topology.device(topology.members[schedule.collective.root])),
+        "users": [graph_export.number(topology.device(member)) for member in topology.members],
+        "root": graph_export.number(topology.device(topology.members[schedule.collective.root])),
         "helpers": sorted(helpers),
         "helper_role": "a helper joins with a buffer of zeros, so that sums are right; what it receives is not used",
         "communicators": entries,
@@ -123,7 +113,10 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     # The script that starts the communicators, runs them and checks the result; it needs no blinksim.
     files["recipe.py"] = text_files.read_text(data_files.folder("models") / "chains_recipe.py")
     words = [f"{line.words} carries {line.share}" for line, _, _ in parts]
-    facts = [f"the rules of NCCL {' and '.join(RELEASES)} put every file in force for its communicator", *words]
+    facts = [
+        f"the rules of NCCL {' and '.join(graph_export.RELEASES)} put every file in force for its communicator",
+        *words,
+    ]
     if allowed is not None:
         facts.append(f"together {exact_GBps(allowed)} GB/s algbw by their loads")
     count = "" if len(parts) == len(chains) else f"{len(parts)} "
@@ -136,5 +129,5 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
             "set NCCL_GRAPH_FILE only while a communicator starts; the recipe does",
             "small vectors are slower than with NCCL alone: every chain is a launch of its own",
         ),
-        caution=CAUTION,
+        caution=graph_export.CAUTION,
     )

@@ -115,23 +115,9 @@ def rules_of(
     cells: ascending sizes, each with its choice (None: no rule) and all that lose nothing there, itself among them.
     A range ends half way between two sizes, by their ratio; the first begins at 0 and the last never ends.
     """
-    rules = []
-    for first, last, choice in _merged(cells):
-        if choice is None:
-            continue
-        least = 0 if first == 0 else math.isqrt(cells[first - 1][0] * cells[first][0]) + 1
-        most = MOST_BYTES if last == len(cells) - 1 else math.isqrt(cells[last][0] * cells[last + 1][0])
-        rules.append(TuningRule(collective, least, most, *choice, nodes=nodes, ranks=ranks))
-    return tuple(rules)
-
-
-def _merged(
-    cells: Sequence[tuple[int, Choice | None, frozenset[Choice | None]]],
-) -> list[tuple[int, int, Choice | None]]:
-    """Neighbours under one choice, from the left, each run as long as some choice is good enough for all of it."""
-    merged: list[tuple[int, int, Choice | None]] = []
-    start = 0
+    rules, start = list[TuningRule](), 0
     while start < len(cells):
+        # Neighbours under one choice, from the left, as long as some choice is good enough for all of them.
         common, end = cells[start][2], start
         while end + 1 < len(cells) and common & cells[end + 1][2]:
             end += 1
@@ -139,14 +125,17 @@ def _merged(
         own = [choice for _, choice, _ in cells[start : end + 1] if choice in common]
         # No rule at all is the least that a file can say.
         best = None if None in common else max(own or sorted(common, key=str), key=own.count)
-        first, last = start, end
-        while best is not None and None in cells[first][2]:
+        first, last, start = start, end, end + 1
+        if best is None:
+            continue
+        while None in cells[first][2]:
             first += 1
-        while best is not None and None in cells[last][2]:
+        while None in cells[last][2]:
             last -= 1
-        merged.append((first, last, best))
-        start = end + 1
-    return merged
+        least = 0 if first == 0 else math.isqrt(cells[first - 1][0] * cells[first][0]) + 1
+        most = MOST_BYTES if last == len(cells) - 1 else math.isqrt(cells[last][0] * cells[last + 1][0])
+        rules.append(TuningRule(collective, least, most, *best, nodes=nodes, ranks=ranks))
+    return tuple(rules)
 
 
 DialectName = Literal["nccl", "rccl", "ncclx"]
