@@ -1,13 +1,25 @@
-"""Times whole `blinksim` processes, from the start of the interpreter to its end."""
+"""Times whole `blinksim` processes, from the start of the interpreter to its end; with --catalogue, first answers.
+
+    python benchmarks/bench_cli.py [--runs 10]
+    python benchmarks/bench_cli.py --catalogue [--nodes 1,2,8,64] [--sizes 16MiB] [--kinds project,bound]
+
+First answers are CPU seconds of a process that is forked after all imports, one for every machine of the catalogue
+and number of nodes. The aims are 1 s on one node and 2 s on 64.
+"""
 
 from __future__ import annotations
 
 import argparse
+import io
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from importlib import import_module
 from pathlib import Path
 
 COMMANDS = {
@@ -24,10 +36,68 @@ def time_once(arguments: tuple[str, ...]) -> float:
     return time.perf_counter() - start
 
 
+# What is asked of a machine and a size; what has no size is asked once.
+KINDS: dict[str, Callable[[str, str], list[str]]] = {
+    "project": lambda machine, size: ["project", machine, "allreduce", size],
+    "nccl": lambda machine, size: ["project", machine, "allreduce", size, "--algorithm", "nccl"],
+    "bound": lambda machine, _: ["bound", machine, "allreduce"],
+    "advise": lambda machine, _: ["advise", machine],
+    "compare": lambda machine, _: ["compare", machine, "allreduce"],
+}
+
+
+def ask_once(arguments: Sequence[str], most: int) -> tuple[float, str]:
+    """CPU seconds of a fork that answers, and the first line that it prints, or how it ended."""
+    from blinksim.cli.main import run
+
+    reads, writes = os.pipe()
+    child = os.fork()
+    if not child:
+        resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1))
+        said = io.StringIO()
+        with redirect_stdout(said), redirect_stderr(said):
+            run([*arguments, "--quiet"])
+        os.write(writes, said.getvalue().strip().partition("\n")[0].encode()[:1000])
+        os._exit(0)
+    os.close(writes)
+    _, status, used = os.wait4(child, 0)
+    with os.fdopen(reads, "rb") as told:
+        text = told.read().decode(errors="replace")
+    return used.ru_utime + used.ru_stime, text if status == 0 else f"ended by signal {status} of {most} s"
+
+
+def survey(kinds: Sequence[str], nodes: Sequence[int], sizes: Sequence[str], most: int) -> None:
+    """The table of first answers."""
+    from blinksim.formats.shipped.machine_names import names
+
+    root = Path(__file__).resolve().parents[1]
+    for path in sorted((root / "blinksim").rglob("*.py")):
+        if not {"gpu", "plots", "__main__.py", "torch.py"} & {*path.relative_to(root).parts}:
+            import_module(".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"))
+    print(f"{'CPU s':>6}  {'nodes':>5}  question and answer")
+    for machine in names():
+        for kind in kinds:
+            commands = dict.fromkeys(tuple(KINDS[kind](machine, size)) for size in sizes)
+            for command in commands:
+                for count in nodes:
+                    where = [] if count == 1 else ["--nodes", str(count)]
+                    cpu_s, told = ask_once([*command, *where], most)
+                    print(f"{cpu_s:>6.2f}  {count:>5}  {' '.join(command)}: {told[:70]}", flush=True)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10, help="timed runs of each command, after one to warm the caches")
-    runs = max(1, parser.parse_args().runs)
+    parser.add_argument("--catalogue", action="store_true", help="first answers for every machine")
+    parser.add_argument("--nodes", default="1,2,8,64")
+    parser.add_argument("--sizes", default="1KiB,16MiB,1GiB")
+    parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--most", type=int, default=25, help="CPU seconds after which a question ends")
+    given = parser.parse_args()
+    if given.catalogue:
+        survey(given.kinds.split(","), [int(n) for n in given.nodes.split(",")], given.sizes.split(","), given.most)
+        return
+    runs = max(1, given.runs)
     print(f"whole-process times, {runs} runs, Python {sys.version.split()[0]}, {os.cpu_count()} CPUs")
     print(f"{'command':<46}{'median':>10}{'min':>10}{'max':>10}")
     for command, arguments in COMMANDS.items():
