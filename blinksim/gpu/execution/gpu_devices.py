@@ -34,6 +34,7 @@ from blinksim.errors import InfeasibleError, InputError, MissingError
 from blinksim.gpu.execution.tables import kernel_source
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, ElementType
 from blinksim.gpu.programs.program import Program, receivers
+from blinksim.results import keyed
 from blinksim.timing.measured_constants import fit_line
 from blinksim.topology.graph import Topology
 
@@ -384,16 +385,9 @@ class CopyRate:
 
     def to_dict(self) -> dict[str, Any]:
         """Keys carry their units."""
-        return {
-            "way": self.kind,
-            "gpu": self.gpu,
-            "peers": list(self.peers),
-            "blocks": self.blocks,
-            "alpha_s": self.alpha_s,
-            "GBps": self.rate / 1e9,
-            "worst_error_percent": 100 * self.worst,
-            "samples": [{"size_bytes": size, "times_s": list(times)} for size, times in self.samples],
-        }
+        samples = [{"size_bytes": size, "times_s": list(times)} for size, times in self.samples]
+        keys = "way=kind gpu peers blocks alpha_s GBps=rate worst_error_percent samples"
+        return keyed(self, keys, worst_error_percent=100 * self.worst, samples=samples)
 
 
 def measure_copies(

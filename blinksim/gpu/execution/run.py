@@ -12,7 +12,7 @@ from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import unknown
 from blinksim.gpu.execution.task import Executor, RunKeywords, RunOptions, Task
 from blinksim.gpu.programs.dtypes import DtypeName, ReductionName, element_type
-from blinksim.results import Result
+from blinksim.results import Result, keyed
 from blinksim.schedule.model import ScheduleLike, as_schedule
 from blinksim.units import in_GBps, size_of
 
@@ -113,14 +113,6 @@ def execute(
         tolerance=task.reference.tolerance,
         **asdict(outcome),
     )
-
-
-# What an answer has in JSON, in this order.
-_KEYS = (
-    "machine", "collective", "root", "algorithm", "members", "relays", "links", "rates", "size_bytes", "used_bytes",
-    "rounding", "count", "dtype", "op", "in_place", "executor", "hardware", "ops", "slices", "piece_bytes", "protocol",
-    "staged", "ok", "checked", "wrong", "max_error", "tolerance", "time_s", "algbw_GBps", "busbw_GBps",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -249,17 +241,20 @@ class Execution(Result):
                 "cv_percent": 100 * deviation / mean(self.times_s),
                 "times_s": list(self.times_s),
             }
-        facts = {key: getattr(self, key, None) for key in _KEYS}
-        facts |= {key: list(value) for key, value in facts.items() if isinstance(value, tuple)}
-        return facts | {
-            "collective": self.collective.name,
-            "root": self.collective.root if self.collective.rooted else None,
-            "rounding": self.rounding or None,
-            "op": self.op if self.collective.reduces else None,
-            "checked": self.wrong is not None,
-            "max_error": self.max_error if self.max_error is None or isfinite(self.max_error) else None,
-            **spread,
-        }
+        keys = "machine collective root algorithm members relays links rates size_bytes used_bytes rounding count dtype"
+        keys += " op in_place executor hardware ops slices piece_bytes protocol staged ok checked wrong max_error"
+        keys += " tolerance time_s algbw_GBps=algbw busbw_GBps=busbw"
+        facts = keyed(
+            self,
+            keys,
+            collective=self.collective.name,
+            root=self.collective.root if self.collective.rooted else None,
+            rounding=self.rounding or None,
+            op=self.op if self.collective.reduces else None,
+            checked=self.wrong is not None,
+            max_error=self.max_error if self.max_error is None or isfinite(self.max_error) else None,
+        )
+        return facts | spread
 
     def rows(self) -> list[dict[str, Any]]:
         """One row with the keys of `to_dict`, without the samples."""
