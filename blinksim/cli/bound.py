@@ -10,6 +10,7 @@ import click
 from blinksim.cli.options import collective_of, command_line, left, question_of, unedited
 from blinksim.cli.terminal import Working, answer, drawn, typed, written
 from blinksim.errors import InputError
+from blinksim.results import keyed
 from blinksim.textio.text_table import names, table
 from blinksim.units import exact_GBps, format_rate, format_size, format_size_about, format_time, parse_size
 
@@ -47,18 +48,8 @@ def bound(options: Bound) -> None:
 
     def rows() -> list[dict[str, object]]:
         rows = [change.to_dict() | {"links": " ".join(change.pairs)} for change in less or more]
-        rows = rows or [
-            {
-                "level": level.level,
-                "parts": level.parts,
-                "capacity_GBps": float(level.capacity) / 1e9,
-                "crosses": float(level.crosses),
-                "rate_exact": exact_GBps(level.bound.rate),
-                "algbw_GBps": level.bound.rate_GBps,
-                "limits": level.limits,
-            }
-            for level in levels
-        ]
+        keys = "level parts capacity_GBps=capacity crosses rate_exact=bound.rate algbw_GBps=bound.rate limits"
+        rows = rows or [keyed(level, keys, crosses=float(level.crosses)) for level in levels]
         rows = rows or (times.rows() if times else [])
         rows = rows or [{key: row[key] for key in row if key != "words"} for row in best.rows()]
         return [row | {"rates": topology.rates} for row in rows]

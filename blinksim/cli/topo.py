@@ -14,6 +14,7 @@ import click
 from blinksim.cli.options import command_line, question_of
 from blinksim.cli.terminal import answer, drawn, exports, note, print_json, typed
 from blinksim.errors import InputError, unknown
+from blinksim.results import keyed
 from blinksim.textio.text_table import count, names, table
 from blinksim.topology.elements import BRANCHING, IN_NETWORK_FACTS
 from blinksim.units import format_rate, format_time
@@ -84,22 +85,14 @@ def show(options: TopoShow) -> None:
     options.check_files()
     topology = _part(question)
     assumed = machines.assumptions(options.machine)
-    said = {
-        "machine": topology.name,
-        "nodes": topology.nodes,
-        "members": list(topology.members),
-        "relays": list(topology.relays),
-        "links": list(topology.default_links()),
-        "rates": topology.rates,
-        "source": topology.source,
-        "devices": [
-            {"name": d.name, "kind": d.kind, "node": d.node, "can": sorted(d.can)}
-            | ({"capacity_GBps": float(d.capacity) / 1e9} if d.capacity is not None else {})
-            for d in topology.devices
-        ],
-        "rows": topology.rows(),
-        "assumed": assumed,
-    }
+    devices = [
+        keyed(device, "name kind node can", can=sorted(device.can))
+        | ({} if device.capacity is None else keyed(device, "capacity_GBps=capacity"))
+        for device in topology.devices
+    ]
+    keys = "machine=name nodes members relays links rates source devices rows assumed"
+    of_default = {"links": topology.default_links(), "rows": topology.rows()}
+    said = keyed(topology, keys, devices=devices, assumed=assumed, **of_default)
     answer("topo show", lambda: said, lambda: _show(topology, question, assumed))
     if options.plot:
         from blinksim.bounds import bound
