@@ -726,19 +726,24 @@ class Advise(Options, run="blinksim.cli.advise:advise"):
 
 
 class Diagnose(Options, run="blinksim.cli.logs:diagnose"):
-    """Is my bandwidth normal? Compare a log of nccl-tests with what is expected, and with the bound.
+    """Is my bandwidth normal? Compare a log of nccl-tests, or one figure, with what is expected, and the bound.
 
     Compare what nccl-tests measured with what the library takes on MACHINE (as `project` says), and with what
     no schedule exceeds.
 
     LOG: text that nccl-tests printed, or its JSON (-J); - for standard input. Names the first size from which
-    times are above the interval of what is expected, and why. Several logs stand side by side.
+    times are above the interval of what is expected, and why. Several logs stand side by side. Without a log, a
+    figure: --size with --busbw or --time.
 
     {machine}
 
     Options:
       machine: The machine that LOG was measured on.
-      threshold: Exit status 1 if the largest size reaches less.  [default: status 1 only for wrong data]
+      busbw: A measured bus bandwidth in GB/s, as nccl-tests prints it, in place of LOG.
+      time: A measured time, such as 40ms, in place of LOG.
+      size: Of the figure.
+      threshold: Exit status 1 if the largest size reaches less.  [default: status 1 only for wrong data and slow
+          figures]
       against: What PERCENT is of.
       in_place: Take the times in place.  [default: out of place, where there are any]
       why: Also all sizes, the certificate of the bound, NCCL's own choice, and what busbw is.
@@ -747,13 +752,17 @@ class Diagnose(Options, run="blinksim.cli.logs:diagnose"):
     Examples:
       all_reduce_perf -b 1K -e 1G -f 2 -g 8 > log.txt
       blinksim diagnose log.txt --machine hgx-h200
+      blinksim diagnose --busbw 380 --size 8GiB --machine p5 --nodes 8
       blinksim diagnose log.txt --machine hgx-h200 --threshold 75 -q
       blinksim diagnose monday.txt tuesday.txt --machine hgx-h200
     """
 
-    logs: tuple[str, ...] = argument(metavar="LOG...", required=True)
+    logs: tuple[str, ...] = argument(metavar="[LOG]...")
     machine: str = option(metavar="MACHINE", required=True)
     where: MachineOptions = group(MachineOptions, "nominal for the bound, nccl for NCCL's model")
+    busbw: str | None = option(metavar="RATE")
+    time: str | None = option(metavar="TIME")
+    size: str | None = option(metavar="SIZE")
     collective: str | None = LOG_COLLECTIVE
     threshold: float | None = option(kind=Decimal(0, 1000), metavar="PERCENT")
     against: str = choice("bound model", "bound", rare=True)

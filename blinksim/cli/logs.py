@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,43 +52,57 @@ def _part(run: Run, question: Question, whole: Topology) -> Topology:
     return whole.select(members, question.relay_names(whole, members), question.link_classes(whole))
 
 
-def diagnose(options: Diagnose) -> None:
-    """Whether the bandwidth of a log is normal."""
+def _diagnoses(options: Diagnose, question: Question, whole: Topology) -> dict[str, Diagnosis]:
+    """What is said of every log, or of the figure in place of logs."""
     from blinksim.answers.logs import diagnose as study
     from blinksim.answers.logs.series import other_gpus
 
-    question = question_of(options.machine, options.where)
-    whole = question.whole()
-    if options.form.json and len(options.logs) > 1:
-        raise InputError("--json takes one log; --csv has a column for the log")
+    if options.logs and (options.busbw or options.time or options.size):
+        raise InputError("--busbw, --time and --size are a figure in place of a log; leave the log or them out")
+    multicast, version = not options.no_nvls, options.nccl_version or ""
+    judged = partial(study.diagnose, machine=whole, multicast=multicast, rates=question.rates, version=version)
     by_log: dict[str, Diagnosis] = {}
+    if not options.logs:
+        tested = options.collective or "allreduce"
+        by_log["figure"] = judged(
+            None, question.part(whole), collective=tested, size=options.size, busbw=options.busbw, time=options.time
+        )
     for log in options.logs:
         runs = _runs(log, options.collective)
         part = _part(runs[0], question, whole)
         if strange := other_gpus(runs[0], whole):
             note(strange)
-        by_log[log] = study.diagnose(
-            runs,
-            part,
-            whole,
-            in_place=options.in_place,
-            multicast=not options.no_nvls,
-            rates=question.rates,
-            version=options.nccl_version or "",
-        )
+        by_log[log] = judged(runs, part, in_place=options.in_place)
+    return by_log
+
+
+def diagnose(options: Diagnose) -> None:
+    """Whether the bandwidth of a log is normal."""
+    question = question_of(options.machine, options.where)
+    whole = question.whole()
+    if options.form.json and len(options.logs) > 1:
+        raise InputError("--json takes one log; --csv has a column for the log")
+    by_log = _diagnoses(options, question, whole)
     # How many per cent of the bound or the model the largest sizes reach.
     percents = {
         log: 100 * (each.of_bound(each.largest) if options.against == "bound" else each.largest.of_model)
         for log, each in by_log.items()
     }
     behind = [log for log in by_log if options.threshold is not None and percents[log] < options.threshold]
-    wrong, several = any(each.wrong or each.impossible for each in by_log.values()), len(by_log) > 1
     first, only = next(iter(by_log.items()))
+    wrong = any(each.wrong or each.impossible or (each.stated and each.first_behind) for each in by_log.values())
+    several = len(by_log) > 1
 
     def said() -> dict[str, object]:
         checked = {"threshold_percent": options.threshold, "against": options.against, "percent": percents[first]}
         described = question.described(only.part)
-        return {"log": first, **described, **only.to_dict(), **checked, "ok": not behind and not wrong}
+        return {
+            "log": None if only.stated else first,
+            **described,
+            **only.to_dict(),
+            **checked,
+            "ok": not behind and not wrong,
+        }
 
     def rows() -> list[dict[str, object]]:
         return [{"log": log} | row for log, each in by_log.items() for row in each.rows()] if several else only.rows()
@@ -96,7 +111,9 @@ def diagnose(options: Diagnose) -> None:
         if several:
             _show_beside(by_log, question, " --no-nvls" if options.no_nvls else "")
         else:
-            _show_diagnosis(only, question, first, options.why)
+            figure = f"--busbw {options.busbw}" if options.busbw else f"--time {options.time}"
+            log = f"{figure} --size {options.size}" if only.stated else typed(first)
+            _show_diagnosis(only, question, log, options.why)
 
     answer("diagnose", said, text, rows)
     for log, each in by_log.items():
@@ -129,6 +146,7 @@ def _show_beside(by_log: Mapping[str, Diagnosis], question: Question, more: str)
 
 
 def _show_diagnosis(found: Diagnosis, question: Question, log: str, why: bool) -> None:
+    """log: as it is typed."""
     from blinksim.answers.logs.diagnose import small_times
 
     click.echo(found.sentence() + "\n")
@@ -151,14 +169,14 @@ def _show_diagnosis(found: Diagnosis, question: Question, log: str, why: bool) -
         click.echo(f"  {key:<11} {words}")
     machine = command_line(question)
     if found.resembles.startswith("NVLS"):
-        click.echo(f"next: blinksim diagnose {typed(log)} --machine {machine} --no-nvls")
+        click.echo(f"next: blinksim diagnose {log} --machine {machine} --no-nvls")
     elif not found.as_expected:
         click.echo(f"next: blinksim bound {machine} {found.collective.name} --losses")
-    elif len(found.expectation.rings.limits) > 1:
-        # Of classes that such times do not tell apart, none can be calibrated.
+    elif found.stated or len(found.expectation.rings.limits) > 1:
+        # From one figure, or of classes that such times do not tell apart, none can be calibrated.
         click.echo(f"next: blinksim advise {command_line(question, found.collective.name)}")
     else:
-        click.echo(f"next: blinksim calibrate {typed(log)} --machine {machine} -o rates.yaml")
+        click.echo(f"next: blinksim calibrate {log} --machine {machine} -o rates.yaml")
 
 
 def _busbw(found: Diagnosis, line: Line | None) -> str:
@@ -179,7 +197,7 @@ def _facts(found: Diagnosis, small: str, why: bool) -> list[tuple[str, str]]:
     facts += [("", f"it assumes: {best.assumes}")] if best.assumes != NOTHING else []
     if found.impossible:
         facts.append(("", "no schedule is faster: another machine, or rates that are too low (see --rates)"))
-    facts.append(("expected", found.largest.expected.origin))
+    facts.append(("expected", found.expected_words))
     if why:
         facts.append(("model", expectation.name))
         facts += [("", f"not NCCL's own: {expectation.silence}")] if expectation.silence else []

@@ -13,7 +13,11 @@ from pathlib import Path
 import pytest
 from nccl_tests_logs import Point, as_json, text
 
+from blinksim.answers.logs.diagnose import diagnose
+from blinksim.answers.project import answer
 from blinksim.cli.main import run
+from blinksim.collective import Collective
+from blinksim.question import Question
 
 LOGS = Path(__file__).resolve().parents[1] / "data" / "nccl_tests"
 HEALTHY, SLOW = str(LOGS / "h200x8-allreduce.txt"), str(LOGS / "dgx1v-without-nvlink.txt")
@@ -179,3 +183,49 @@ def test_logs_stand_side_by_side(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert err == f"{slower}: below the threshold: 53.3 % of the bound at 1 GiB, wanted 75 %\n"
     ask(capsys, *both, "--threshold", "50")
     assert "--json takes one log" in ask(capsys, *both, "--json", status=2)[1]
+
+
+@pytest.mark.parametrize(
+    ("figure", "status", "words"),
+    [
+        ("--busbw 460 --size 1GiB", 0, "normal: 460 GB/s busbw at 1 GiB, "),
+        ("--busbw 460GB/s --size 1GiB", 0, "normal: 460 GB/s busbw at 1 GiB, "),
+        ("--time 4.085ms --size 1GiB", 0, "normal: 460 GB/s busbw at 1 GiB, "),
+        ("--busbw 300 --size 1GiB", 1, "slow, on nvlink: 300 GB/s busbw at 1 GiB, "),
+        ("--time 260us --size 16KiB", 1, "slow, latency decides: "),
+        ("--busbw 560 --size 1GiB", 0, "faster than expected, so the figure may come from another machine: 560 GB/s"),
+        ("--busbw 1560 --size 1GiB", 1, "faster than this machine can be, so the figure comes from another one: "),
+    ],
+)
+def test_one_figure_in_place_of_a_log(capsys: pytest.CaptureFixture[str], figure: str, status: int, words: str) -> None:
+    out, err = ask(capsys, *figure.split(), "--machine", "hgx-h200", status=status)
+    assert out.startswith(f"allreduce on 8 GPUs of hgx-h200: {words}")
+    assert err == ""
+    assert "  expected    busbw " in out
+    found = json.loads(ask(capsys, *figure.split(), "--machine", "hgx-h200", "--json", status=status)[0])
+    (row,) = found["rows"]
+    assert (found["log"], found["ok"], row["behind"]) == (None, status == 0, "slow" in words)
+    assert found["normal"] == words.startswith("normal")
+    given = dict(zip(figure.split()[::2], figure.split()[1::2], strict=True))
+    settings = {name.removeprefix("--"): value for name, value in given.items()}
+    assert diagnose(None, "hgx-h200", **settings).rows() == found["rows"]
+    project = answer(Question("hgx-h200"), Collective("allreduce"), [row["size_bytes"]])[0]
+    assert row["model_time_s"] == project.time_s
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("", "give a log, or a figure: a size with busbw= or time="),
+        ("--busbw 380", "give a log, or a figure"),
+        ("--busbw 380 --time 4ms --size 1GiB", "give a log, or a figure"),
+        ("--busbw 0 --size 1GiB", "is not a positive bandwidth"),
+        ("--busbw \u0663 --size 1GiB", "is not a bandwidth"),
+        ("--time 0s --size 1GiB", "0s is no measured time"),
+        (f"{HEALTHY} --busbw 380 --size 1GiB", "are a figure in place of a log"),
+    ],
+)
+def test_what_is_no_figure(capsys: pytest.CaptureFixture[str], arguments: str, message: str) -> None:
+    out, err = ask(capsys, *arguments.split(), "--machine", "hgx-h200", status=2)
+    assert (out, err.count("\n")) == ("", 1)
+    assert message in err

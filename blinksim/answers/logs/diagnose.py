@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 from blinksim.answers.logs.expectation import Expectation, Expected, at_nccl_rates
 from blinksim.answers.logs.series import check_members, members_of
 from blinksim.bounds.bound_result import Bound
-from blinksim.collective import Collective, busbw_factor
+from blinksim.collective import Collective, CollectiveLike, busbw_factor
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.nccl.logs import tests_log
 from blinksim.nccl.logs.tests_log import Row, Run
 from blinksim.results import Rates, Result, keyed, paragraph
 from blinksim.textio.text_table import count
-from blinksim.units import format_rate, format_size, format_time, in_GBps
+from blinksim.units import format_rate, format_size, format_time, in_GBps, parse_rate, parse_time, size_of
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
@@ -37,6 +37,8 @@ FASTER = 1.2
 _SHOWN_FROM = 2**20
 _ENDS = ("gpu", "nic")
 _VERSION = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){1,2}")
+# A number as nccl-tests prints it.
+_PLAIN = re.compile(r"[0-9]{1,12}(\.[0-9]{0,12})?")
 # Tolerance for another explanation.
 _NEAR = 0.12
 
@@ -96,6 +98,8 @@ class Diagnosis(Result):
         The log has its last lines.
     in_place : bool
         The times are those in place, where there are both.
+    stated : bool
+        A single figure in place of a log.
 
     Examples
     --------
@@ -120,6 +124,7 @@ class Diagnosis(Result):
     bounds: tuple[Bound, ...]
     complete: bool
     in_place: bool
+    stated: bool = False
 
     @property
     def bound(self) -> Bound:
@@ -140,19 +145,31 @@ class Diagnosis(Result):
         return [line for line in self.lines if line.wrong >= 1]
 
     @property
+    def judged(self) -> list[Line]:
+        """Sizes that bandwidth decides, and any size of which a figure is stated."""
+        return [line for line in self.lines if self.stated or not line.latency_bound]
+
+    @property
     def first_behind(self) -> Line | None:
-        """The first size from which all that bandwidth decides are behind; None if the largest is not."""
+        """The first size from which all that are judged are behind; None if the largest is not."""
         found = None
-        for line in reversed([line for line in self.lines if not line.latency_bound]):
+        for line in reversed(self.judged):
             if not line.behind:
                 break
             found = line
         return found
 
     @property
+    def expected_words(self) -> str:
+        """Where the expected time comes from; for a single figure with the interval as busbw."""
+        line = self.largest.expected
+        slow, quick = (format_rate(self.largest.size / end * self.factor) for end in (line.high_s, line.low_s))
+        return f"busbw {slow} to {quick}, 8 in 10 runs: {line.origin}" if self.stated else line.origin
+
+    @property
     def behind(self) -> list[Line]:
-        """Bandwidth-bound sizes that are behind."""
-        return [line for line in self.lines if line.behind and not line.latency_bound]
+        """Judged sizes that are behind."""
+        return [line for line in self.judged if line.behind]
 
     @property
     def odd(self) -> list[Line]:
@@ -163,8 +180,8 @@ class Diagnosis(Result):
 
     @property
     def tells(self) -> bool:
-        """True if the largest size is large enough to judge bandwidth."""
-        return not self.largest.latency_bound
+        """True if the largest size is judged."""
+        return self.largest in self.judged
 
     def of_bound(self, line: Line) -> float:
         return line.algbw / float(self.bound.rate)
@@ -198,7 +215,7 @@ class Diagnosis(Result):
         """Bytes/s of a lane of the limiting class, as measured and as in the model, and lanes (adapters) of a GPU."""
         machine, kind = self.expectation.rings.topology, self.expectation.rings.limit
         rates = {link.lane_bandwidth for link in machine.links if link.kind == kind}
-        if len(rates) != 1 or not self.tells:
+        if len(rates) != 1 or self.largest.latency_bound:
             return None
         rate = float(rates.pop())
         out = [link for link in machine.links if link.kind == kind and machine.device(link.src).kind in _ENDS]
@@ -235,14 +252,17 @@ class Diagnosis(Result):
             f"{format_rate(line.algbw * self.factor)} busbw at {format_size(line.size)}, "
             f"{100 * line.of_model:.0f} % of expected, {100 * self.of_bound(line):.0f} % of the bound"
         )
+        source = "figure" if self.stated else "log"
         if self.impossible:
-            return f"{what}: faster than this machine can be, so the log comes from another one: {reached}"
+            return f"{what}: faster than this machine can be, so the {source} comes from another one: {reached}"
         if first is None and line.faster:
-            return f"{what}: faster than expected, so the log may come from another machine: {reached}"
+            return f"{what}: faster than expected, so the {source} may come from another machine: {reached}"
         if first is None:
             return f"{what}: normal: {reached}"
         links = " or ".join(self.expectation.rings.limits)
         why = f"as with {self.resembles}" if self.sure else f"on {links}"
+        if self.stated:
+            return f"{what}: slow, {'latency decides' if line.latency_bound else why}: {reached}"
         return f"{what}: behind from {format_size(first.size)} on, {why}: {reached}"
 
     def rows(self) -> list[dict[str, Any]]:
@@ -295,27 +315,39 @@ class Diagnosis(Result):
 
 
 def diagnose(
-    runs: Run | Sequence[Run] | os.PathLike[str] | str,
+    runs: Run | Sequence[Run] | os.PathLike[str] | str | None,
     part: MachineLike,
     machine: MachineLike | None = None,
     *,
+    collective: CollectiveLike = "allreduce",
+    size: int | float | str | None = None,
+    busbw: float | str | None = None,
+    time: float | str | None = None,
     in_place: bool = False,
     multicast: bool = True,
     rates: str | None = None,
     version: str = "",
 ) -> Diagnosis:
-    """Compare tests of one collective with the expected rate of the machine.
+    """Compare tests of one collective, or a single figure, with the expected rate of the machine.
 
     Parameters
     ----------
-    runs : str, path, Run or sequence of Run
+    runs : str, path, Run or sequence of Run, optional
         The path of a log of nccl-tests that holds tests of one collective, or such tests
-        (`blinksim.nccl.logs.tests_log`).
+        (`blinksim.nccl.logs.tests_log`). None for a figure: `size` with `busbw` or `time`.
     part : str, path or Topology
         The selected part that they ran on, or a whole machine, of which the log says the members. Its rates
         are those of the bound.
     machine : str, path or Topology, optional
         The whole machine, for NCCL's model. Default: `part`.
+    collective : str or Collective
+        What the figure was measured of.
+    size : int or str
+        Bytes of the figure, or text such as ``"8GiB"``.
+    busbw : float or str
+        The figure, as nccl-tests prints it, in GB/s, or text such as ``"380GB/s"``.
+    time : float or str
+        The figure in seconds, or text such as ``"40ms"``.
     in_place : bool
         Take the times in place, where there are both.
     multicast : bool
@@ -335,7 +367,8 @@ def diagnose(
     Raises
     ------
     InputError
-        For a log without usable rows, of several collectives, or of another number of ranks.
+        For a log without usable rows, of several collectives, or of another number of ranks, and for a figure
+        that lacks its size.
     InfeasibleError
         If the links do not connect the members.
 
@@ -352,7 +385,12 @@ def diagnose(
     >>> import blinksim as bs
     >>> print(bs.diagnose("log.txt", "hgx-h200", multicast=False).sentence())
     allreduce on 8 GPUs of hgx-h200: normal: 359.5 GB/s busbw at 1 GiB, 103 % of expected, 80 % of the bound
+    >>> bs.diagnose(None, "hgx-h200", size="1GiB", busbw=300).first_behind is None
+    False
     """
+    stated = runs is None
+    if runs is None:
+        runs = figure(Collective.of(collective), as_topology(part).selected().ranks, size, busbw, time)
     if isinstance(runs, str | os.PathLike):
         runs = tests_log.select(tests_log.read(runs))
     given = [runs] if isinstance(runs, Run) else list(runs)
@@ -363,12 +401,12 @@ def diagnose(
     chosen = given_part if selected else given_part.select(members_of(first, given_part))
     for run in given:
         check_members(run, chosen)
-    collective = Collective(first.collective, max(0, first.rows[0].root))
+    tested = Collective(first.collective, max(0, first.rows[0].root))
     whole = at_nccl_rates(as_topology(part if machine is None else machine), rates)
     if version and not _VERSION.fullmatch(version):
         raise InputError(f"{version!r} is no version of NCCL; give one such as 2.28.3")
     ran = version or next((run.nccl for run in given if run.nccl), "")
-    expectation = Expectation(chosen, whole, collective, multicast, ran)
+    expectation = Expectation(chosen, whole, tested, multicast, ran)
     every = [row for run in given for row in run.rows]
     by_size = defaultdict[int, list["Row"]](list)
     for row in [row for row in every if row.in_place == in_place] or every:
@@ -382,12 +420,36 @@ def diagnose(
         raise InputError(f"{first.path}: has no size above 0")
     ordered = expectation.bound(max(line.algbw for line in lines), lines[-1].size)
     complete = all(run.complete for run in given)
-    return Diagnosis(chosen, collective, tuple(lines), expectation, ordered, complete, in_place)
+    return Diagnosis(chosen, tested, tuple(lines), expectation, ordered, complete, in_place, stated)
+
+
+def figure(
+    collective: Collective,
+    ranks: int,
+    size: int | float | str | None,
+    busbw: float | str | None,
+    time: float | str | None,
+) -> Run:
+    """A single figure as a run; see `diagnose`."""
+    if size is None or (busbw is None) == (time is None):
+        raise InputError("give a log, or a figure: a size with busbw= or time=, such as size='8GiB', busbw=380")
+    count = size_of(size)
+    if time is None:
+        plain = not isinstance(busbw, str) or _PLAIN.fullmatch(busbw)
+        time_s = count * float(
+            busbw_factor(collective.name, ranks) / parse_rate(f"{busbw}GB/s" if plain else str(busbw))
+        )
+    else:
+        time_s = parse_time(time) if isinstance(time, str) else float(time)
+    if not 0 < time_s < math.inf:
+        raise InputError(f"{time} is no measured time; it must be above 0")
+    row = Row(count, 0, "", "none", collective.root, False, time_s, count / time_s, 0.0, None, 0)
+    return Run("the figure", collective.name, ranks, (row,))
 
 
 def small_times(found: Diagnosis) -> str:
     """How small sizes compare with what is expected, in words; empty if nothing stands out."""
-    small = [line for line in found.lines if line.latency_bound]
+    small = [line for line in found.lines if line.latency_bound and not found.stated]
     slow = [line for line in small if line.behind]
     if len(slow) < max(1, len(small) // 2):
         return ""
