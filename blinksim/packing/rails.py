@@ -40,9 +40,12 @@ def rail_chains(topology: Topology, root: int, *, collects: bool) -> list[Tree] 
 
     None for a machine that is no cluster of alike nodes, or in which a member lacks an adapter.
     """
-    rails = _rails(topology)
-    if rails is None:
-        return None
+    rails: Rails | None = symmetric_rails(topology)
+    if rails is None or not np.array_equal(rails.ranks.ravel(), np.arange(topology.ranks)):
+        # By symmetry only where the nodes are in the order of their ranks; else all nodes, if all are open.
+        rails = read_rails(topology)
+        if rails is None or not rails.open.all() or (rails.ranks < 0).any():
+            return None
     start = next((a, i) for a, row in enumerate(rails.ranks.tolist()) for i, rank in enumerate(row) if rank == root)
     top, ports = int(topology.member_places[root]), rails.exit.shape[2]
     share, orders = Fraction(1, rails.local * ports), _orders(rails, start[0])
@@ -52,15 +55,6 @@ def rail_chains(topology: Topology, root: int, *, collects: bool) -> list[Tree] 
         for port in range(ports)
     ]
     return [Tree(top, share, up=edges) if collects else Tree(top, share, edges) for edges in chains]
-
-
-def _rails(topology: Topology) -> Rails | None:
-    """Those by symmetry, where the nodes are in the order of their ranks; else those of all nodes, if all are open."""
-    symmetric = symmetric_rails(topology)
-    if symmetric is not None and np.array_equal(symmetric.ranks.ravel(), np.arange(topology.ranks)):
-        return symmetric
-    rails = read_rails(topology)
-    return None if rails is None or not rails.open.all() or (rails.ranks < 0).any() else rails
 
 
 def _orders(rails: Rails, first: int) -> Iterator[list[int]]:

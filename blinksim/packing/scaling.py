@@ -123,8 +123,7 @@ def fixed(arcs: Arcs, shares: Mapping[int, int]) -> tuple[Digraph, Fraction]:
     candidates = sorted({j / value for value in distinct for j in map(Fraction, range(1, total + 1))})
 
     def graph_at(scale: Fraction) -> Digraph:
-        whole = [int(value * scale) for value in arcs.capacity]
-        return Digraph.of(arcs.count, arcs.tail, arcs.head, whole, shares, arcs.members)
+        return whole_graph(arcs, {vertex: trees / scale for vertex, trees in shares.items()}, scale)
 
     low, high = 0, len(candidates) - 1
     while low < high:

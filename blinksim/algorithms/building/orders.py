@@ -58,14 +58,16 @@ def chain_order(topology: Topology, first: int = 0) -> Order:
     if n <= EXACT:
         width = _widths(topology)
         best: Order = (first,)
+        narrowest = -1, Fraction(0)
         # One path for every threshold that still allows one.
-        for level in sorted({width[a][b] for a, b in permutations(range(n), 2)}):
-            next_to = [[b for b in range(n) if b != a and width[a][b] >= level] for a in range(n)]
+        for level in sorted({*width.values()}):
+            next_to = [[b for b in range(n) if b != a and width[a, b] >= level] for a in range(n)]
             order = next(hamiltonian(next_to, closed=False, both=False, starts=[first]), None)
             if order is None:
                 break
-            if len(best) < n or _slowest(width, order) > _slowest(width, best):
-                best = order
+            slowest = min(width[hop] for hop in pairwise(order))
+            if slowest > narrowest:
+                best, narrowest = order, slowest
         return best
     groups = nodes_of(topology, topology.members)
     home = next(i for i, group in enumerate(groups) if first in group)
@@ -194,15 +196,11 @@ def _reverse(order: Order) -> Order:
     return (order[0], *reversed(order[1:]))
 
 
-def _widths(topology: Topology) -> list[list[tuple[int, Fraction]]]:
+def _widths(topology: Topology) -> dict[tuple[int, int], tuple[int, Fraction]]:
     """For each ordered pair of ranks: whether the route avoids other GPUs (1 or 0), and its bandwidth."""
     index, (_, head) = topology.member_places.tolist(), topology.ends
-    table = [[(0, Fraction(0))] * len(index) for _ in index]
+    table = dict[tuple[int, int], tuple[int, Fraction]]()
     for (i, a), (j, b) in permutations(enumerate(index), 2):
         passed = {int(head[link]) for link in topology.router.route(a, b)[:-1]}
-        table[i][j] = int(not passed & {*index}), topology.router.together(a, b)
+        table[i, j] = int(passed.isdisjoint(index)), topology.router.together(a, b)
     return table
-
-
-def _slowest(width: list[list[tuple[int, Fraction]]], order: Order) -> tuple[int, Fraction]:
-    return min(width[a][b] for a, b in pairwise(order))

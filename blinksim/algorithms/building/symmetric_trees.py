@@ -16,7 +16,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import lcm
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,8 +75,7 @@ def add_host_trees(
         shares = [Fraction(1, hosts.ranks)] * len(pieces)
     else:
         parts = [Fraction(0)] * len(pieces)
-    for job in _round_robin(groups, pieces):
-        host, (member, weight, own, away) = job.host, job.piece
+    for _, host, channel, (member, weight, own, away) in _round_robin(groups, pieces):
         root = int(hosts.device[host, member])
         if not shares[kinds[host]] or (stands is not None and not stands.may_take(root)):
             continue
@@ -86,7 +84,7 @@ def add_host_trees(
         share = weight * shares[kinds[host]]
         for fraction, position in divisions[host] if part < 1 else ():
             if stands is None or stands.take(root, root):
-                writer.begin(host, member, share * (1 - part) * fraction, job.channel)
+                writer.begin(host, member, share * (1 - part) * fraction, channel)
                 if position < 0:
                     writer.everywhere(host, own, rest)
                 else:
@@ -96,7 +94,7 @@ def add_host_trees(
             for by in there.tolist():
                 if stands is not None and not stands.take(root, int(hosts.device[by, member])):
                     continue
-                writer.begin(host, member, share * part / (hosts.count - 1), job.channel)
+                writer.begin(host, member, share * part / (hosts.count - 1), channel)
                 depth = writer.everywhere(host, own, [(trees, np.array([by]))])
                 onward = [(other, others[others != by]) for other, others in rest]
                 writer.onward(by, depth, onward)
@@ -120,17 +118,8 @@ def _divisions(hosts: Hosts, whole: bool) -> list[list[tuple[Fraction, int]]]:
     return [by_leaf[leaf] for leaf in hosts.fabric.leaf_of]
 
 
-class _Job(NamedTuple):
-    """A piece of what one host's members have. position: its place among those of its member."""
-
-    position: int
-    host: int
-    channel: int
-    piece: Piece
-
-
-def _round_robin(groups: Sequence[Ints], pieces: Sequence[Sequence[Piece]]) -> list[_Job]:
-    """The pieces of every host: the first one of every member, then all second ones.
+def _round_robin(groups: Sequence[Ints], pieces: Sequence[Sequence[Piece]]) -> list[tuple[int, int, int, Piece]]:
+    """(place among those of its member, host, channel, piece) of every host: all first ones, then all second ones.
 
     What comes first is served first where much waits. So the members of a host are served alike, and no host has to
     take in all pieces of one member from all others at once.
@@ -141,7 +130,7 @@ def _round_robin(groups: Sequence[Ints], pieces: Sequence[Sequence[Piece]]) -> l
         for number, piece in enumerate(own):
             position = seen[piece[0]]
             seen[piece[0]] += 1
-            jobs += [_Job(position, host, host * len(own) + number, piece) for host in group.tolist()]
+            jobs += [(position, host, host * len(own) + number, piece) for host in group.tolist()]
     return sorted(jobs, key=lambda job: job[:3])
 
 
