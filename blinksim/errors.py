@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _LONGEST = 1500
 # Among more names than this no near one is looked for: that takes seconds, and lists nothing that helps.
 _MOST_COMPARED = 2000
+# Names that a message lists at most.
+_MOST_LISTED = 40
 
 
 class BlinksimError(Exception):
@@ -134,6 +136,23 @@ def nearest_names(name: str, known: Iterable[str], most: int, cutoff: float) -> 
     return get_close_matches(name, list(known), n=most, cutoff=cutoff)
 
 
+def in_runs(names: Iterable[str]) -> list[str]:
+    """The names, those that differ in a last number as one entry where no number is missing: ``efa0 to efa31``."""
+    runs: dict[str, list[int]] = {}
+    alone = []
+    for name in names:
+        stem = name.rstrip("0123456789")
+        if 0 < len(name) - len(stem) < 10 and name == f"{stem}{int(name[len(stem) :])}":
+            runs.setdefault(stem, []).append(int(name[len(stem) :]))
+        else:
+            alone.append(name)
+    for stem, numbers in runs.items():
+        first, last = min(numbers), max(numbers)
+        whole = last - first + 1 == len(numbers) > 1
+        alone += [f"{stem}{first} to {stem}{last}"] if whole else [f"{stem}{number}" for number in numbers]
+    return sorted(alone)
+
+
 def unknown(what: str, name: str, known: Iterable[str], *, hint: str = "") -> InputError:
     """An `InputError` for a name that is not in `known`: offers the nearest names, or lists all of them."""
     names = sorted(known)
@@ -145,6 +164,8 @@ def unknown(what: str, name: str, known: Iterable[str], *, hint: str = "") -> In
     elif not names:
         advice = "there are none"
     else:
-        advice = f"known: {', '.join(names)}" if len(names) <= 40 else f"{len(names)} names are known"
+        listed = names if len(names) <= _MOST_LISTED else in_runs(names)
+        many = f"{len(names)} names are known"
+        advice = f"known: {', '.join(listed)}" if len(listed) <= _MOST_LISTED else many
     shown = name if len(name) <= 200 else f"{name[:200]}…"
     return InputError(f"unknown {what} {shown!r}: {advice}{' ' + hint if hint else ''}")

@@ -30,7 +30,8 @@ def test_the_place_in_a_file_comes_first(place: tuple[int | None, ...], text: st
         ("NVLINK", ["nvlink", "pcie"], "unknown thing 'NVLINK': did you mean 'nvlink'?"),
         ("nvlink", ["NVLink"], "unknown thing 'nvlink': did you mean 'NVLink'?"),
         ("zzz", ["b", "a"], "unknown thing 'zzz': known: a, b"),
-        ("zzz", [f"gpu{i}" for i in range(99)], "unknown thing 'zzz': 99 names are known"),
+        ("zzz", [f"gpu{i}" for i in range(99)], "unknown thing 'zzz': known: gpu0 to gpu98"),
+        ("zzz", [f"gpu{3 * i}" for i in range(99)], "unknown thing 'zzz': 99 names are known"),
         ("zzz", [], "unknown thing 'zzz': there are none"),
     ],
 )

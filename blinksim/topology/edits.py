@@ -13,7 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from blinksim.errors import InputError, unknown
+from blinksim.errors import InputError, in_runs, unknown
 from blinksim.textio.name_ranges import expand, has_range, paired
 from blinksim.topology.elements import ABILITIES, LINK_PROPERTIES, Link
 from blinksim.topology.fabric import FABRIC, Fabric, rewired
@@ -58,6 +58,12 @@ def _matching(topology: Topology, target: str, *, classes: bool) -> set[tuple[st
     if classes and target in (*topology.link_classes, *fabric):
         return {link.key for link in topology.links if link.kind == target}
     found = _pairs(topology, target)
+    if found is None and target in topology.index:
+        near = sorted({link.dst for link in topology.links if link.src == target})
+        raise InputError(
+            f"{target} is a device, and a link has two ends, as in {target}-{near[0] if near else 'gpu0'}; "
+            f"{target} is linked to {', '.join(in_runs(near)) or 'nothing'}"
+        )
     if found is None:
         known = [*topology.link_classes, *fabric] if classes else []
         named = f"; link classes: {', '.join(known)}" if known else ""

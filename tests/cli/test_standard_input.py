@@ -84,3 +84,9 @@ def test_what_cannot_be_read_is_refused_in_one_line(
     assert (status, out) == (2, "")
     assert words in err
     assert err.count("\n") == 1
+
+
+def test_the_next_command_does_not_read_standard_input_again(typed: Typed) -> None:
+    status, out, _ = typed(SMI.read_text(), "bound", "-", "allreduce")
+    assert status == 0
+    assert out.splitlines()[-1].startswith("next: blinksim bound FILE allreduce")

@@ -196,6 +196,10 @@ def test_a_range_may_count_nodes() -> None:
         ("replace gpu0-gpu9 lanes=1", "unknown device 'gpu9'"),
         ("add gpu0-gpu5", "cannot read the edit"),
         ("add gpu0-gpu5 nvlnk", "unknown link class 'nvlnk': did you mean 'nvlink'"),
+        (
+            "degrade gpu5 lanes=1",
+            "gpu5 is a device, and a link has two ends, as in gpu5-gpu1; gpu5 is linked to gpu1, ",
+        ),
         ("add gpu0 nvlink", "is not a link"),
         ("add gpu0-gpu0 nvlink", "joins a device with itself"),
     ],
@@ -212,6 +216,11 @@ def test_numbers_that_are_no_counts_or_rates_are_refused(value: float) -> None:
     if value != 2.5:
         with pytest.raises(InputError, match="is not a number of bytes/s"):
             V.replace("gpu0-gpu3", bandwidth=value)
+
+
+def test_the_names_of_adapters_are_offered_where_an_edit_names_another() -> None:
+    with pytest.raises(InputError, match="unknown link 'nic0': known: efa0 to efa31, gpu0 to gpu7, nvswitch, "):
+        load("p5", edits=["without nic0"])
 
 
 def test_the_last_member_cannot_be_removed() -> None:
