@@ -1,5 +1,6 @@
 """Every property test runs on the same examples each time, and is never failed by a slow machine."""
 
+import gc
 import signal
 from collections.abc import Iterator
 
@@ -25,6 +26,13 @@ for profile, examples in (("quick", 12), ("thorough", 50)):
         suppress_health_check=[HealthCheck.too_slow],
     )
 settings.load_profile("quick")
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and what they import stay to the end: the collector of garbage need not look at them."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
 
 
 @pytest.fixture(autouse=True)

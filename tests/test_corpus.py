@@ -9,7 +9,7 @@ import pytest
 from source_tree import ROOT
 
 
-@pytest.mark.parametrize("every", [720, pytest.param(72, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [720, pytest.param(90, marks=pytest.mark.slow)])
 def test_answers_are_as_frozen(every: int) -> None:
     command = [
         sys.executable,

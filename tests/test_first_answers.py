@@ -11,8 +11,8 @@ import blinksim as bs
 
 CASES = [case for cases in TABLES.values() for case in cases]
 QUICK = [case for case in CASES if not case.slow]
-# Larger ones, and those whose like is answered at the other size.
-ALIKE = {
+# Larger ones, and those whose like is answered here; `python benchmarks/first_answers.py` answers them too.
+LONG = {
     ("64 p5.48xlarge, each EFA drawn", "1GiB"),
     ("64 p5.48xlarge, four EFA as one", "1GiB"),
     ("16 nodes of Aurora", "1GiB"),
@@ -24,9 +24,7 @@ ALIKE = {
     ("2 DGX A100", "1MiB"),
 }
 SLOW = [
-    pytest.param(case, marks=[pytest.mark.slow, *([pytest.mark.alike] * ((case.label, case.size) in ALIKE))])
-    for case in CASES
-    if case.slow
+    pytest.param(case, marks=pytest.mark.slow) for case in CASES if case.slow and (case.label, case.size) not in LONG
 ]
 PRINTED = [
     [cell.strip() for cell in line.strip("|").split(" | ")]

@@ -37,7 +37,10 @@ def test_the_catalogue_and_its_titles() -> None:
     assert len({machine_names.describe(name) for name in CATALOGUE}) == len(CATALOGUE)
 
 
-@pytest.mark.parametrize(("name", "rates"), EVERY)
+@pytest.mark.parametrize(
+    ("name", "rates"),
+    [pytest.param(*case, marks=[] if case[1] == "nominal" else [pytest.mark.slow]) for case in EVERY],
+)
 def test_every_machine_loads_is_sound_and_survives_writing(name: str, rates: str) -> None:
     for nodes in (1, 2) if machines.load(name).fabric else (1,):
         machine = machines.load(name, nodes=nodes, rates=rates)

@@ -62,7 +62,12 @@ def by_hand(collective: Collective, ranks: int, sends: list[tuple[int, int, int,
 
 @pytest.mark.parametrize(
     ("name", "collective", "ranks"),
-    [(*case, ranks) for case in CASES for ranks in (2, 3, 4, 8) if ranks != 3 or not needs_a_power_of_two(case[0])],
+    [
+        pytest.param(*case, ranks, marks=[pytest.mark.slow] if ranks == 8 else [])
+        for case in CASES
+        for ranks in (2, 3, 4, 8)
+        if ranks != 3 or not needs_a_power_of_two(case[0])
+    ],
 )
 def test_every_algorithm_compiles_to_a_sound_program_that_is_right(name: str, collective: str, ranks: int) -> None:
     for root in {0, ranks - 1} if collective in ROOTED else {0}:

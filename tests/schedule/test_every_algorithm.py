@@ -57,7 +57,7 @@ def schedules(name: str, collective: str) -> Iterator[Schedule]:
 @pytest.mark.parametrize(
     ("name", "collective"),
     [
-        pytest.param(name, c, marks=[pytest.mark.slow] if algorithm.solver and name != "blink" else [])
+        pytest.param(name, c, marks=[pytest.mark.slow] if algorithm.solver else [])
         for name, algorithm in REGISTRY.items()
         for c in algorithm.collectives
     ],

@@ -121,9 +121,7 @@ def test_equal_rate_loads_and_time_with_four_adapters_a_gpu(name: str, tmp_path:
     [
         *(("hgx-h100", 16, name) for name in COLLECTIVES),
         ("dgx-a100", 64, "reducescatter"),
-        ("dgx-a100", 64, "alltoall"),
         ("gb200-nvl72", 4, "allgather"),
-        ("gb200-nvl72", 4, "allreduce"),
     ],
 )
 def test_equal_rate_loads_and_time_of_hundreds(machine_name: str, nodes: int, name: str, tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ CASES = [
     ("broadcast", "packed", 0.98, 476),
     ("alltoall", "rail_aligned", 0.99, 33),
     ("alltoall", "direct", 0.995, 59),
-    ("allgather", "hierarchical", 0.92, 59),
     ("allreduce", "hierarchical", 0.91, 29),
 ]
 

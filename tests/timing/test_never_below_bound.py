@@ -26,7 +26,7 @@ GB = 10**9
 KINDS = ("mdfi", "xe", "pcie", "host-nic", "slingshot")
 ALLREDUCE = Collective("allreduce")
 AURORA = machines.load("aurora", rates="seed")
-CHECKED = settings(max_examples=60)
+CHECKED = settings(max_examples=25)
 RATE = st.integers(1, 400).map(lambda tenths: Fraction(tenths * GB, 2))
 
 
