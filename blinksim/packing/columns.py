@@ -263,8 +263,9 @@ def _eliminate(rows: Iterable[dict[int, Fraction]], width: int) -> list[Fraction
     for row in rows:
         while (lead := min(row, default=width)) in first:
             times, other = row[lead], first[lead]
-            places = {place: row.get(place, zero) - times * other.get(place, zero) for place in row | other}
-            row = {place: value for place, value in places.items() if value}
+            # Fractions are slow, so that places that only `row` has are left alone.
+            changed = {place: row.get(place, zero) - times * value for place, value in other.items()}
+            row = {place: value for place, value in (row | changed).items() if value}
         if lead < width:
             first[lead] = {place: value / row[lead] for place, value in row.items()}
         elif row:
