@@ -5,7 +5,8 @@ solver take part, unless their schedules take seconds to build. Packed trees and
 part if the others leave a gap to the bound and they are found within about a second: trees for large
 messages, three phases for small ones. Algorithms by CP-SAT do not: it takes a second to load, and packed
 trees reach every rate that chains reach. If only the quickest is asked for, on thousands of ranks, an
-algorithm of many steps is ruled out unbuilt, by its steps and its load on the links out of each node.
+algorithm of many steps is ruled out unbuilt, by its steps and its load on the links out of each node. Where one
+node has less than others, the best schedule of what all nodes have takes part as well: it runs here too.
 
 Lower bounds on the alpha-beta time rule algorithms out before their routes are known. They follow from the
 ends of messages alone: a step waits for one message at least, so it takes the alpha of some link, and what
@@ -15,8 +16,9 @@ leaves a GPU, or a node, passes the links that lead out of it.
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, cached_property, partial
@@ -38,8 +40,10 @@ from blinksim.schedule.model import Schedule, ScheduleLike
 from blinksim.schedule.step_loads import Outline
 from blinksim.timing.alpha_beta import Paths, cost, route_alphas
 from blinksim.timing.projection_result import Ceiling, LeastTime, Projection, left_out_words
-from blinksim.topology.elements import BRANCHING
+from blinksim.topology.elements import BRANCHING, Link
 from blinksim.topology.graph import Topology
+from blinksim.topology.selection import unserved
+from blinksim.topology.symmetry import alike_nodes_of, encoded, node_generators
 
 if TYPE_CHECKING:
     from blinksim.collective import Collective
@@ -388,11 +392,79 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say, *, only_best:
     leader = "" if floor else _leader(contest, sizes)
     _enter_elementary(contest, sizes, say, leader, floor, brief=brief)
     _enter_solved(contest, sizes, say, leader or _leader(contest, sizes))
+    _enter_evened(contest, sizes, say, only_best)
     if not contest.candidates:
         [(common, times)] = Counter(contest.refused.values()).most_common(1) or [("", 0)]
         # What holds for most of them is about the model or the machine, not about algorithms.
         reasons = (common,) if times > 1 else (*contest.refused.values(), *left_out_words(contest.left_out))
         raise InfeasibleError(f"no algorithm runs {collective} on {part.name}: {'; '.join(reasons)}")
+
+
+def evened(topology: Topology) -> Topology | None:
+    """The links that all nodes have, each as where it is worst; None where nodes are alike.
+
+    Whatever runs there runs on `topology` too, over links that are no narrower and no slower. Nodes of known
+    symmetries are alike, as every change of a single one takes these away.
+    """
+    if topology.nodes < 2 or topology.symmetries:
+        return None
+    links, nodes = dict(enumerate(topology.links)), topology.device_nodes
+    local = {d.name: d.name.removeprefix(f"n{d.node}.") if d.node >= 0 else "" for d in topology.devices}
+    wires, times = defaultdict[tuple[str, str, str, int], dict[int, Link]](dict), Counter[tuple[int, str, str, str]]()
+    for place, owner in enumerate(np.maximum(*(nodes[end] for end in topology.ends)).tolist()):
+        if owner >= 0:
+            link = links.pop(place)
+            key = local[link.src], local[link.dst], link.kind
+            wires[*key, times[owner, *key]][place] = link
+            times[owner, *key] += 1
+    for same in wires.values():
+        if len(same) == topology.nodes:
+            slow = {of: max(getattr(link, of) for link in same.values()) for of in ("latency", "overhead")}
+            worst = replace(min(same.values(), key=lambda link: link.bandwidth), **slow)
+            links |= {place: worst.between(link.src, link.dst, link.bus) for place, link in same.items()}
+    even = replace(topology, links=tuple(links[place] for place in sorted(links))).pruned()
+    if even.links == topology.links or unserved(even):
+        return None
+    known = encoded(even)
+    orders = node_generators(len(even.devices), alike_nodes_of(even, known.device, known.colour))
+    return replace(even, symmetries=tuple(tuple(one.tolist()) for one in orders))
+
+
+def _enter_evened(contest: Contest, sizes: Collection[int], say: Say, only_best: bool) -> None:
+    """Enters what is quickest with only those links that all nodes have, if it is quicker: more links never cost time.
+
+    Schedules by symmetry stay out, as the machine has fewer of these.
+    """
+    from blinksim.schedule.candidate import Candidate
+    from blinksim.schedule.model import rebase
+
+    part, even = contest.topology, evened(contest.topology)
+    if even is None:
+        return
+    other = Contest(even, contest.collective, contest.model, ceiling_of(even, contest.collective))
+    with suppress(InfeasibleError):
+        enter_best(other, sizes, say, only_best=only_best)
+    ends = min(sizes), max(sizes)
+    times = {
+        name: [cost(found, size).time_s for size in ends]
+        for name, found in other.candidates.items()
+        if not found.by_symmetry
+    }
+    for name in {min(times, key=lambda name: times[name][end]) for end in range(len(ends)) if times}:
+        found, before = other.candidates[name], contest.candidates.get(name)
+        if before is not None and any(
+            cost(before, size).time_s < time for size, time in zip(ends, times[name], strict=True)
+        ):
+            continue
+
+        def moved(found: Candidate = found) -> Candidate:
+            schedule = rebase(found.schedule, part)
+            assert isinstance(schedule, Schedule)
+            return Candidate(schedule)
+
+        contest.candidates[name] = Candidate(found.timed, found.parallel, moved)
+        for reasons in (contest.refused, contest.left_out):
+            reasons.pop(name, None)
 
 
 def _enter_elementary(

@@ -1,0 +1,80 @@
+"""Fewer links are never faster: the best schedule of a machine takes at most what that of a poorer one takes."""
+
+from __future__ import annotations
+
+import pytest
+
+import blinksim as bs
+from blinksim.answers.project import schedules
+from blinksim.collective import Collective
+from blinksim.schedule.verify import verify
+from blinksim.timing.contest import evened
+
+COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "alltoall")
+# A port of one node, and links of one node, by machine.
+PORTS = {"dgx1-v100": "nic0", "p4d": "efa0", "p5": "efa0", "mi300x": "nic0", "hgx-h100": "nic0", "aurora": "nic0"}
+SLOWER = {"dgx1-v100": "gpu0-gpu3 lanes=1", "mi300x": "gpu0-gpu1 bandwidth=20GB/s", "p4d": "gpu0-nvswitch lanes=6"}
+# What rounding of times leaves.
+CLOSE = 1.001
+
+
+def best(machine: str, nodes: int, edit: str, name: str, size: int) -> float:
+    """What the best schedule takes; it runs on the machine asked for, within its bound."""
+    contest = schedules(bs.Question(machine, nodes=nodes, edits=(edit,)), Collective(name), [size])
+    found = contest.answers(size, best=True)[0]
+    schedule = contest.candidates[found.algorithm].schedule
+    assert {link.key for link in schedule.topology.links} == {link.key for link in contest.topology.links}
+    assert schedule.topology.link_columns.bandwidths == contest.topology.link_columns.bandwidths
+    assert verify(schedule).ok
+    assert found.time_s >= size / float(contest.bound.rate)
+    return found.time_s
+
+
+def chain(machine: str, nodes: int) -> list[list[str]]:
+    """Edits of the same part, first of one node and then of all."""
+    port, link = PORTS[machine], SLOWER.get(machine)
+    edits = [[f"without n{nodes - 1}.{port}", f"without {port}"]]
+    if link is not None:
+        ends, change = link.split()
+        one = "-".join(f"n{nodes - 1}.{end}" for end in ends.split("-"))
+        edits.append([f"degrade {one} {change}", f"degrade {link}"])
+    return edits
+
+
+def check(machine: str, nodes: int, name: str, size: int) -> None:
+    for edits in chain(machine, nodes):
+        richer, poorer = (best(machine, nodes, edit, name, size) for edit in edits)
+        assert richer <= CLOSE * poorer, (edits, richer, poorer)
+
+
+@pytest.mark.parametrize(
+    ("machine", "name"), [("dgx1-v100", "allgather"), ("mi300x", "broadcast"), ("p4d", "allreduce")]
+)
+def test_a_poorer_node_is_never_slower_than_all_so_poor(machine: str, name: str) -> None:
+    check(machine, 2, name, 2**20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COLLECTIVES)
+@pytest.mark.parametrize("machine", PORTS)
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_families(machine: str, name: str, nodes: int) -> None:
+    for size in (2**10, 2**20, 2**26, 2**30):
+        check(machine, nodes, name, size)
+
+
+def test_evened_leaves_what_all_nodes_have() -> None:
+    part = bs.Question("p5", nodes=3, edits=("without n1.efa0", "degrade n2.efa5-fabric bandwidth=5GB/s")).part()
+    even = evened(part)
+    assert even is not None
+    assert {link.key for link in even.links} < {link.key for link in part.links}
+    for node in range(3):
+        assert f"n{node}.efa0" not in even.index
+        [port] = even.links_between(f"n{node}.efa5", "fabric")
+        assert port.bandwidth == 5 * 10**9
+    assert evened(bs.Question("p5", nodes=3).part()) is None
+
+
+def test_nodes_without_a_port_in_common_are_not_evened() -> None:
+    edits = *(f"without n1.nic{number}" for number in range(3)), "without n0.nic3"
+    assert evened(bs.Question("dgx1-v100", nodes=2, edits=edits).part()) is None
