@@ -114,7 +114,7 @@ def test_the_site_searches_without_a_server_and_documents_the_interface(site: Pa
     assert '<script src="javascripts/iframe-worker.js"' in (site / "index.html").read_text()
     reference = (site / "api.html").read_text()
     assert "blinksim.answers.sweep.sweep" in reference
-    assert "every combination of what varies" in reference
+    assert "Time a collective at every combination of the axes" in reference
     assert not list(site.rglob("*.py"))
 
 

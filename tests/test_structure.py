@@ -135,15 +135,8 @@ def test_imports_follow_the_direction() -> None:
     ],
 )
 def test_a_wrong_import_is_found(tmp_path: Path, place: str, source: str, complaint: str) -> None:
-    others = {
-        "algorithms/ring.py": "",
-        "packing/x.py": "",
-        "nccl/tuner.py": "",
-        "cli/main.py": "",
-        "machines.py": "",
-        "topology/graph.py": "",
-    }
-    write_package(tmp_path, others | {place: source})
+    others = ("algorithms/ring.py", "packing/x.py", "nccl/tuner.py", "cli/main.py", "machines.py", "topology/graph.py")
+    write_package(tmp_path, dict.fromkeys(others, "") | {place: source})
     found = wrong_imports(tmp_path)
     assert len(found) == 1
     assert complaint in found[0]
