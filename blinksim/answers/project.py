@@ -129,7 +129,7 @@ class Answer(Projection):
 
     def times(self) -> list[str]:
         """The three figures; - where there is none."""
-        known = (self, self.could and self.could.best, self.least)
+        known = (self, None if self.could is None else self.could.best, self.least)
         return ["-" if one is None else format_time(one.time_s) for one in known]
 
     def in_short(self) -> str:

@@ -932,8 +932,8 @@ class Place(Options, run="blinksim.cli.bound:place"):
     """Which GPUs should I ask for?
 
     Rank all choices of COUNT GPUs of MACHINE by the best rate that a collective can have on them; of a large
-    cluster, even divisions among nodes. Take away GPUs that are not free with --edit 'without gpu[2-3]';
-    --members and --ranks-per-node do not apply.
+    cluster, even divisions among nodes. Take away GPUs that are not free with --edit 'without gpu[2-3]'; the members
+    are its answer.
 
     {machine}
 

@@ -73,9 +73,9 @@ def _matching(topology: Topology, target: str, *, classes: bool) -> set[tuple[st
     for a, b in pairs:
         links = [*topology.links_between(a, b), *(topology.links_between(b, a) if both else ())]
         if not links:
-            near = ", ".join(sorted({link.dst for link in topology.links if link.src == a}))
+            others = ", ".join(sorted({link.dst for link in topology.links if link.src == a}))
             missing = f"{a}{'-' if both else '->'}{b}" if len(pairs) > 1 else target
-            raise InputError(f"{topology.name} has no link {missing}; {a} is linked to {near or 'nothing'}")
+            raise InputError(f"{topology.name} has no link {missing}; {a} is linked to {others or 'nothing'}")
         keys |= {link.key for link in links}
     return keys
 

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nccl_tests_logs import Point, as_json, text
@@ -207,7 +208,7 @@ def test_one_figure_in_place_of_a_log(capsys: pytest.CaptureFixture[str], figure
     assert (found["log"], found["ok"], row["behind"]) == (None, status == 0, "slow" in words)
     assert found["normal"] == words.startswith("normal")
     given = dict(zip(figure.split()[::2], figure.split()[1::2], strict=True))
-    settings = {name.removeprefix("--"): value for name, value in given.items()}
+    settings: dict[str, Any] = {name.removeprefix("--"): value for name, value in given.items()}
     assert diagnose(None, "hgx-h200", **settings).rows() == found["rows"]
     project = answer(Question("hgx-h200"), Collective("allreduce"), [row["size_bytes"]])[0]
     assert row["model_time_s"] == project.time_s

@@ -166,7 +166,9 @@ def test_what_could_be_taken_is_a_program_where_constants_of_programs_are_known(
     ],
 )
 def test_no_schedule_takes_less_than_could_take(machine: str, collective: str, size: str) -> None:
-    could = bs.project(machine, collective, size).could
+    found = bs.project(machine, collective, size)
+    assert isinstance(found, bs.Answer)
+    could = found.could
     every = bs.rank(bs.Question(machine, rates="measured"), collective, size, "execution", "all")
     assert could is not None
     assert could.best.model == "execution"

@@ -98,7 +98,7 @@ def carried(found: Prediction, known: Topology, whole: Topology) -> Prediction:
     )
     graphs = found.graphs.items()
     wide = {name: replace(one, bw_intra=one.bw_intra * inside, bw_inter=one.bw_inter * outside) for name, one in graphs}
-    return replace(found, **wide)
+    return replace(found, ring=wide["ring"], tree=wide["tree"], nvls=wide.get("nvls"))
 
 
 def predict(
