@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, cached_property, partial
 from importlib import import_module
-from math import inf
+from math import inf, lcm
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -34,9 +34,9 @@ from blinksim.algorithms.registry import REGISTRY, Algorithm, algorithm, candida
 from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import NOTHING, assumed_by, granted_to_switches, granting
 from blinksim.errors import BlinksimError, InfeasibleError, InputError, PluginError
-from blinksim.graphs.arrays import distinct, per_topology
+from blinksim.graphs.arrays import distinct, per_topology, places
 from blinksim.results import Tabular, Term
-from blinksim.schedule.model import Schedule, ScheduleLike
+from blinksim.schedule.model import MOST_DENOMINATOR, Schedule, ScheduleLike
 from blinksim.schedule.step_loads import Outline
 from blinksim.timing.alpha_beta import Paths, cost, route_alphas
 from blinksim.timing.projection_result import Ceiling, LeastTime, Projection, left_out_words
@@ -233,6 +233,8 @@ NEARLY = 0.985
 _FEW_SENDS = 250_000
 # Trees per rank up to which fewer ones are not looked for, and which part of the rate these may lose.
 _FEW_TREES, _LESS = 3, Fraction(1, 100)
+# Trees are left out one by one, of many this part at once.
+_A_STEP = 16
 # Sends, and pairs of ranks that need a route each, up to which a schedule is built unasked.
 MOST_SENDS = 2_500_000
 MOST_PAIRS = 20_000
@@ -318,18 +320,70 @@ def _built(entry: Algorithm, part: Topology, collective: Collective, sizes: Coll
 def packed_for(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> Candidate:
     """The trees at the best rate, or low ones from those of single hosts if they are quicker even at the largest size.
 
-    Where only many trees reach the best rate, few ones that lose up to a hundredth of it send fewer messages.
+    Where only many trees reach the best rate, few ones that lose up to a hundredth of it send fewer messages. On
+    several nodes trees are left out as long as that gains time: each costs the start of its messages.
     """
     from blinksim.algorithms.packed import from_hosts
     from blinksim.schedule.candidate import Candidate
 
     best = entry.parallel(part, collective)
-    if part.nodes < 2 or not sizes or not best.rate or best.compact.chunks <= _FEW_TREES * part.ranks:
+    if part.nodes < 2 or not sizes or not best.rate:
         return best
-    ready = from_hosts(part, collective, best.rate * (1 - _LESS))
-    if ready is None:
-        return best
-    return min(best, Candidate(ready), key=lambda candidate: cost(candidate, max(sizes)).time_s)
+    many = best.compact.chunks > _FEW_TREES * part.ranks
+    ready = from_hosts(part, collective, best.rate * (1 - _LESS)) if many else None
+    if ready is not None:
+        best = min(best, Candidate(ready), key=lambda candidate: cost(candidate, max(sizes)).time_s)
+    return _thinned(best, max(sizes))
+
+
+def _thinned(whole: Candidate, size: int) -> Candidate:
+    """With only the largest trees or paths of every pair of ends, as many as take least time for `size` bytes."""
+    from blinksim.schedule.candidate import Candidate
+
+    if whole.parallel is not None or not isinstance(whole.timed, Schedule) or whole.timed.sends > _FEW_SENDS:
+        return whole
+    schedule, best, least = whole.timed, whole, cost(whole, size).time_s
+    ends = schedule.origin.astype(np.int64) * schedule.topology.ranks + schedule.target
+    _, kind, count = np.unique(ends, return_inverse=True, return_counts=True)
+    place = np.empty(schedule.chunks, dtype=np.int64)
+    place[np.lexsort((-schedule.share_num, kind))] = places(count)
+    most = int(count.max())
+    while most > 1:
+        most -= most // _A_STEP or 1
+        fewer = _among(schedule, place < most, kind)
+        if fewer is None:
+            continue
+        time = cost(Candidate(fewer), size).time_s
+        if time > 1.5 * least:
+            break
+        if time < least:
+            best, least = Candidate(fewer), time
+    return best
+
+
+def _among(schedule: Schedule, kept: npt.NDArray[np.bool_], kind: npt.NDArray[np.int64]) -> Schedule | None:
+    """With some chunks only, which share what the others of their kind had; None if that needs too fine shares."""
+    chunks, sends = np.flatnonzero(kept), kept[schedule.chunk]
+    whole, part = (np.zeros(int(kind.max()) + 1, dtype=np.int64) for _ in range(2))
+    np.add.at(whole, kind, schedule.share_num)
+    np.add.at(part, kind[chunks], schedule.share_num[chunks])
+    shares = [
+        Fraction(int(schedule.share_num[chunk]) * int(whole[kind[chunk]]), int(part[kind[chunk]]) * schedule.share_den)
+        for chunk in chunks.tolist()
+    ]
+    den = lcm(*(share.denominator for share in shares))
+    if den > MOST_DENOMINATOR:
+        return None
+    taken: dict[str, Any] = {name: getattr(schedule, name)[chunks] for name in ("origin", "target")}
+    taken |= {name: getattr(schedule, name)[sends] for name in ("src", "dst", "op", "step", "route", "channel")}
+    return replace(
+        schedule,
+        share_num=np.array([int(share * den) for share in shares], dtype=np.int64),
+        share_den=den,
+        chunk=(np.cumsum(kept) - 1)[schedule.chunk[sends]].astype(np.int32),
+        bound={},
+        **taken,
+    )
 
 
 def symmetric(
@@ -383,7 +437,7 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say, *, only_best:
     if part.ranks > _MANY and packed.supports(collective.name):
         trees = _from_hosts(part, collective, contest.bound.rate)
         if trees is not None:
-            _enter(contest, packed, sizes, say, trees)
+            _enter(contest, packed, sizes, say, _thinned(trees, max(sizes)))
     ready = contest.candidates.get("packed")
     if brief and ready is not None and ready.spread is None and ready.held >= ready.sends:
         # Their time takes long to sum; what they take at least besides passing all bytes is known at once.

@@ -20,7 +20,7 @@ CLOSE = 1.001
 
 def best(machine: str, nodes: int, edit: str, name: str, size: int) -> float:
     """What the best schedule takes; it runs on the machine asked for, within its bound."""
-    contest = schedules(bs.Question(machine, nodes=nodes, edits=(edit,)), Collective(name), [size])
+    contest = schedules(bs.Question(machine, nodes=nodes, edits=(edit,) if edit else ()), Collective(name), [size])
     found = contest.answers(size, best=True)[0]
     schedule = contest.candidates[found.algorithm].schedule
     assert {link.key for link in schedule.topology.links} == {link.key for link in contest.topology.links}
@@ -52,6 +52,12 @@ def check(machine: str, nodes: int, name: str, size: int) -> None:
 )
 def test_a_poorer_node_is_never_slower_than_all_so_poor(machine: str, name: str) -> None:
     check(machine, 2, name, 2**20)
+
+
+@pytest.mark.parametrize(("machine", "port"), [("mi300x", "nic0"), ("hgx-h100", "nic0"), ("p5", "efa0")])
+def test_a_port_more_costs_a_broadcast_nothing(machine: str, port: str) -> None:
+    healthy, poorer = (best(machine, 2, edit, "broadcast", 2**26) for edit in ("", f"without {port}"))
+    assert healthy <= CLOSE * poorer
 
 
 @pytest.mark.slow
