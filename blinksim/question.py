@@ -104,6 +104,13 @@ class Question:
             **settings,
         )
 
+    @classmethod
+    def of_part(cls, part: Topology, machine: Topology) -> Question:
+        """The question about a selected part of a machine; NCCL sees the links that the part leaves out."""
+        whole = replace(machine, members=part.members, relays=part.relays)
+        alike = whole.selected().link_classes == part.link_classes
+        return cls(whole, links=None if alike else ",".join(part.link_classes))
+
     @property
     def table(self) -> str:
         """The table of rates in force: the one named, else ``nominal``."""
@@ -209,14 +216,21 @@ class Question:
 def preferring(topology: Topology, rates: str) -> Topology:
     """A topology at another table of rates, where it was loaded without naming one and its machine has that table.
 
-    Edits stay: a link that has no longer the bandwidth or latency of its class keeps what it has. Any other
-    topology comes back as it is; its `rates` say so.
+    Any other topology comes back as it is; its `rates` say so.
     """
-    if topology.rates != machines.NOMINAL or topology.loaded_from is None or rates == machines.NOMINAL:
+    return topology if topology.rates != machines.NOMINAL else at_rates(topology, rates)
+
+
+def at_rates(topology: Topology, rates: str) -> Topology:
+    """A topology at another table of rates of its machine; as it is where that has none, or it is of no machine.
+
+    Edits stay: a link that has no longer the bandwidth or latency of its class keeps what it has.
+    """
+    if topology.loaded_from is None or rates == topology.loaded_from[1]:
         return topology
-    name, _ = topology.loaded_from
+    name, table = topology.loaded_from
     try:
-        before, after = _loaded(name, machines.NOMINAL), _loaded(name, rates)
+        before, after = _loaded(name, table), _loaded(name, rates)
     except (InputError, MissingError):
         return topology
     fabric = after.fabric if topology.fabric == before.fabric else topology.fabric

@@ -400,11 +400,7 @@ def advise(
     wanted, size = Collective.of(collective), size_of(size)
     question = part if isinstance(part, Question) else Question(as_topology(part))
     if not isinstance(part, Question) and machine is not None:
-        # NCCL sees the links that the part leaves out.
-        chosen = as_topology(part)
-        whole = replace(as_topology(machine), members=chosen.members, relays=chosen.relays)
-        links = ",".join(chosen.link_classes)
-        question = Question(whole, links=None if whole.selected().link_classes == chosen.link_classes else links)
+        question = Question.of_part(as_topology(part), as_topology(machine))
     question = replace(question, rates=rates or question.rates)
     library, whole = Library(multicast=multicast).at(question)
     rivals = schedules(question, wanted, [size])

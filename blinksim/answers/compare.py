@@ -681,8 +681,9 @@ class Buckets(Result):
     ----------
     bytes : int
         Of all calls together.
-    calls : tuple of (int, Projection)
-        How many calls, and what one of them takes: the size that was asked, then powers of two up to all bytes.
+    calls : tuple of (int, Projection, Projection or None)
+        How many calls, what one of them takes, and what one more of the rest takes where bytes are left: the size that
+        was asked, then powers of two up to all bytes.
 
     Examples
     --------
@@ -693,15 +694,19 @@ class Buckets(Result):
     """
 
     bytes: int
-    calls: tuple[tuple[int, Projection], ...]
+    calls: tuple[tuple[int, Projection, Projection | None], ...]
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each size of a bucket."""
-        return [
-            {"bucket_bytes": one.size, "calls": calls, "call_s": one.time_s, "time_s": calls * one.time_s}
-            | {f"{end}_s": calls * one.details[f"interval_{end}_s"] for end in ("low", "high")}
-            for calls, one in self.calls
-        ]
+        rows = list[dict[str, Any]]()
+        for calls, one, rest in self.calls:
+            row: dict[str, Any] = {"bucket_bytes": one.size, "calls": calls + (rest is not None), "call_s": one.time_s}
+            row["time_s"] = calls * one.time_s + (rest.time_s if rest else 0.0)
+            for end in ("low_s", "high_s"):
+                key = f"interval_{end}"
+                row[end] = calls * one.details[key] + (rest.details[key] if rest else 0.0)
+            rows.append(row)
+        return rows
 
     def to_dict(self) -> dict[str, Any]:
         """The rows, and the smallest bucket that is as good as one call."""
@@ -710,21 +715,25 @@ class Buckets(Result):
     @property
     def best(self) -> Projection:
         """The smallest bucket whose calls take at most a tenth longer than one call of all bytes."""
-        most = _AS_GOOD * self.calls[-1][1].time_s
-        return min((one for calls, one in self.calls if calls * one.time_s <= most), key=lambda one: one.size)
+        rows = self.rows()
+        timed = zip(self.calls, rows, strict=True)
+        return min(
+            (one for (_, one, _), row in timed if row["time_s"] <= _AS_GOOD * rows[-1]["time_s"]),
+            key=lambda one: one.size,
+        )
 
     def sentence(self) -> str:
         """The answer in one line."""
-        calls, one = self.calls[0]
-        low, high = (format_time(calls * one.details[f"interval_{end}_s"]) for end in ("low", "high"))
+        (_, one, _), row = self.calls[0], self.rows()[0]
+        time, low, high = (format_time(row[key]) for key in ("time_s", "low_s", "high_s"))
         return (
-            f"{format_size(self.bytes)} in {count(calls, f'{one.collective} call')} of {format_size(one.size)} with "
-            f"{one.details['library']}: {format_time(calls * one.time_s)} ({low} to {high}, {SHARE} runs)"
+            f"{format_size(self.bytes)} in {count(row['calls'], f'{one.collective} call')} of {format_size(one.size)} "
+            f"with {one.details['library']}: {time} ({low} to {high}, {SHARE} runs)"
         )
 
     def text(self) -> str:
         """The sentence, what one call takes, and from which size on buckets are as good."""
-        (_, one), (_, whole) = self.calls[0], self.calls[-1]
+        (_, one, _), (_, whole, _) = self.calls[0], self.calls[-1]
         lines = [self.sentence(), f"  one bucket        {format_time(one.time_s)}, busbw {format_rate(one.busbw)}"]
         lines.append(f"  all in one call   {format_time(whole.time_s)}")
         good = f"buckets from {format_size(self.best.size)} on cost at most 10 % more than one call"
@@ -752,7 +761,7 @@ def buckets(
     total : int or str
         Bytes of all calls, or text such as ``"14GB"``.
     bucket : int or str
-        Bytes of a call; the last one is taken for a whole one.
+        Bytes of a call; the last one has the rest.
     library : Library, optional
         The version of NCCL, and whether switches may add.
 
@@ -780,5 +789,6 @@ def buckets(
     sizes = [first, *(size for size in powers if size != first), *([whole] if whole != first else [])]
     question = machine if isinstance(machine, Question) else Question(machine)
     model, where = (library or Library()).at(question)
-    times = model.times(where, Collective.of(collective), sizes)
-    return Buckets(whole, tuple((-(-whole // one.size), one) for one in times))
+    times = model.times(where, Collective.of(collective), [*sizes, *(whole % size for size in sizes if whole % size)])
+    by_size = {one.size: one for one in times}
+    return Buckets(whole, tuple((whole // size, by_size[size], by_size.get(whole % size)) for size in sizes))

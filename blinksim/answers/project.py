@@ -13,18 +13,16 @@ from typing import Any
 
 from blinksim.algorithms.registry import AlgorithmName
 from blinksim.answers.ranking import BEST, LINKS_ONLY, ChoiceName, Ranking
-from blinksim.bounds.bound_result import granted_to_switches
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.formats.shipped.machine_names import MEASURED
 from blinksim.machines import MachineLike, as_topology
 from blinksim.question import Question, preferring
-from blinksim.results import Term
 from blinksim.timing import model_registry as models
-from blinksim.timing.contest import Contest, able_of, ceiling_of, least_time_of, with_least_time
+from blinksim.timing.contest import Contest, ceiling_of, with_least_time
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured_constants import uncovered
-from blinksim.timing.projection_result import Ceiling, LeastTime, Projection, labelled
+from blinksim.timing.projection_result import Projection, labelled
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
 from blinksim.units import format_rate, format_size_about, format_time, size_of
 
@@ -193,9 +191,7 @@ def answer(
     """
     question = machine if isinstance(machine, Question) else Question(machine)
     asked, _ = (library or Library()).at(question)
-    part = replace(question, rates=None, collective=collective).part()
-    grants = able_of(part) if asked.multicast and not collective.personalized else ()
-    bound = ceiling_of(part, collective, (granted_to_switches(grants),) if grants else (), grants)
+    part, grants, bound = asked.bounded(collective)
     if contest is None:
         try:
             contest = schedules(question, collective, sizes, report)
@@ -207,13 +203,15 @@ def answer(
     found = []
     for size in sizes:
         [takes] = asked.times(asked.machine, collective, [size])
-        least = least_time_of(part, collective, size, bound, grants)
         best = None if contest is None else _best(contest, size)
         if best is not None:
             # What is measured of links is no bound: a program may exceed what others have measured.
             stated = (replace(p, bound=bound if p.grants else forwarding, least=None) for p in best.projections)
             best = replace(best, projections=tuple(stated))
-        found.append(_answer(takes, least, bound, grants, best, question))
+        given = {field.name: getattr(takes, field.name) for field in fields(takes)}
+        found.append(
+            Answer(**given, could=best, projected=_published_projection(question, takes), edits=question.edits)
+        )
     return found
 
 
@@ -290,25 +288,6 @@ def project(
     topology = preferring(topology, timing.rates) if timing.rates else topology
     found = timing.times(topology, wanted, [count], timing.best if algorithm == BEST else [algorithm])[0]
     return with_least_time(topology.selected(), found) if isinstance(timing, ScheduleModel) else found
-
-
-def _answer(
-    takes: Projection, least: LeastTime, bound: Ceiling, grants: tuple[str, ...], best: Ranking | None, asked: Question
-) -> Answer:
-    given = {field.name: getattr(takes, field.name) for field in fields(takes)}
-    missing = least.time_s - takes.time_s
-    if missing > 0:
-        given["terms"] = (*takes.terms, Term("what the links need at least", missing, ""))
-    time = max(least.time_s, takes.time_s)
-    given["details"] = {
-        **takes.details,
-        "interval_low_s": max(takes.details["interval_low_s"], least.time_s),
-        "interval_high_s": max(takes.details["interval_high_s"], time),
-    }
-    projected = _published_projection(asked, takes)
-    return Answer(
-        **given | {"least": least, "bound": bound, "grants": grants}, could=best, projected=projected, edits=asked.edits
-    )
 
 
 def schedules(

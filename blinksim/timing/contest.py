@@ -192,13 +192,15 @@ def least_time_of(
 
 
 def ceiling_of(
-    part: Topology, collective: Collective, granted: Sequence[str] = (), grants: Sequence[str] = ()
+    part: Topology, collective: Collective, grants: Sequence[str] = (), granted: Sequence[str] | None = None
 ) -> Ceiling:
     """The upper bound for all algorithms on a selected topology.
 
-    granted: what the topology may do beyond the description of its machine, in words for the answer. grants:
-    what its switches may do, of what they can.
+    grants: what its switches may do, of what they can. granted: what the topology may do beyond the description of its
+    machine, in words for the answer; default: what `grants` say.
     """
+    if granted is None:
+        granted = [granted_to_switches(grants)] if grants else []
     known = best_known(part, collective, tuple(grants))
     certificate = known.certificate
     assumes = granting(assumed_by(certificate, collective), *granted)
@@ -208,9 +210,8 @@ def ceiling_of(
         every = able_of(part)
         rate = best_known(part, collective, every).rate
         more = (rate, granted_to_switches(every)) if rate > certificate.rate else None
-    words = certificate.words(part)
     shown = "" if assumes == NOTHING else assumes
-    return Ceiling(certificate.rate, words, shown, scope, tuple(granted), more, known.searched)
+    return Ceiling(certificate.rate, certificate.words(part), shown, scope, tuple(granted), more, known.searched)
 
 
 def able_of(part: Topology) -> tuple[str, ...]:

@@ -4,8 +4,9 @@ One source for all commands. Where somebody published the time of this very job,
 the published sizes of the job the model below is scaled to them. That model is, in this order: constants that were
 fitted to published tables (`blinksim.timing.measured.library_time`); the time that NCCL's own model states; the best
 schedule on the links. The last two are multiplied by the factor that published times are above them. An edited machine
-takes as many times longer as NCCL's model, or the links, say. Intervals hold eight in ten of the published times that
-they were not made from (``models/usable/spreads.csv``).
+takes as many times longer as NCCL's model, or the links, say. No figure is below the bound
+on the time. Intervals hold eight in ten of the published times that they were not made from
+(``models/usable/spreads.csv``).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, Timing
 from blinksim.question import Question
 from blinksim.results import Term
 from blinksim.textio.text_table import count
+from blinksim.timing.contest import able_of, ceiling_of, least_time_of
 from blinksim.timing.measured import public_tables
 from blinksim.timing.measured.library_rates import (
     AGAIN,
@@ -46,6 +48,7 @@ from blinksim.timing.timing_model import TimingModel
 if TYPE_CHECKING:
     from blinksim.nccl.tuner.prediction import Prediction
     from blinksim.timing.contest import Contest
+    from blinksim.timing.projection_result import Ceiling
     from blinksim.timing.timing_model import Report
     from blinksim.topology.graph import Topology
 
@@ -120,6 +123,7 @@ class Library(TimingModel):
         self.healthy: Library | None = None
         self._times: dict[tuple[Collective, int], _Modelled] = {}
         self.contests: dict[Collective, Contest] = {}
+        self._parts: dict[Collective, tuple[Topology, tuple[str, ...], Ceiling]] = {}
         for name in ("_planned", "prediction", "job", "_known_as", "_cells"):
             self.__dict__.pop(name, None)
 
@@ -224,7 +228,24 @@ class Library(TimingModel):
         if not self.question.machine:
             return self.at(Question(topology))[0].times(topology, collective, sizes)
         collective.check_ranks(self.ranks)
-        return [self._taken(collective, size) for size in sizes]
+        return [self._held(self._taken(collective, size)) for size in sizes]
+
+    def bounded(self, collective: Collective) -> tuple[Topology, tuple[str, ...], Ceiling]:
+        """The part of the machine at its own rates, what its switches may do for the collective, and its bound."""
+        if collective not in self._parts:
+            part = replace(self.question, rates=None, collective=collective).part()
+            grants = able_of(part) if self.multicast and not collective.personalized else ()
+            self._parts[collective] = part, grants, ceiling_of(part, collective, grants)
+        return self._parts[collective]
+
+    def _held(self, taken: Projection) -> Projection:
+        """A projection with the bound on its time; the time and the ends of its interval are none below it."""
+        part, grants, bound = self.bounded(taken.collective)
+        least, terms = least_time_of(part, taken.collective, taken.size, bound, grants), taken.terms
+        if least.time_s > taken.time_s:
+            terms = (*terms, Term("what the links need at least", least.time_s - taken.time_s, ""))
+        ends = {end: max(taken.details[end], least.time_s) for end in ("interval_low_s", "interval_high_s")}
+        return replace(taken, terms=terms, details={**taken.details, **ends}, least=least, bound=bound, grants=grants)
 
     def _taken(self, collective: Collective, size: int) -> Projection:
         if self.healthy is not None:
@@ -246,7 +267,7 @@ class Library(TimingModel):
                 origin = f"between sizes that were measured: {_sources(one for (_, w), one in found if w == 1)}"
         time = median(ratios) * model.time_s
         ends = [spread.low * time, spread.high * time, *(ratio * model.time_s for ratio in ratios)]
-        return self._projection(collective, size, model, time, ends, what or _BASES[model.what], origin)
+        return self._projection(collective, size, replace(model, origin=origin), time, ends, what or _BASES[model.what])
 
     def _edited(self, healthy: Library, collective: Collective, size: int) -> Projection:
         """The time without the edits, times what NCCL's model says of them, or the links where it says nothing.
@@ -258,7 +279,7 @@ class Library(TimingModel):
             spread = self._spread(EXPECTED, size)
             model = _Modelled(known.time_s, known.terms, EXPECTED, known.origin, "", spread)
             ends = spread.low * known.time_s, spread.high * known.time_s
-            return self._projection(collective, size, model, known.time_s, ends, "fitted", known.origin)
+            return self._projection(collective, size, model, known.time_s, ends, "fitted")
         before = healthy._taken(collective, size)
         here, there = self.stated(collective, size), healthy.stated(collective, size)
         by = "NCCL's model"
@@ -270,7 +291,7 @@ class Library(TimingModel):
         model = _Modelled(before.time_s, before.terms, "", origin, "", Spread("", "", "", "", 0, 1, 1, 1))
         ends = (details["interval_low_s"] * factor, details["interval_high_s"] * factor)
         basis = before.details["basis"] if factor == 1 else "scaled"
-        return self._projection(collective, size, model, before.time_s * factor, ends, basis, origin)
+        return self._projection(collective, size, model, before.time_s * factor, ends, basis)
 
     def _modelled(self, collective: Collective, size: int) -> _Modelled:
         """The time by the best model that is known, whatever was published of this very job."""
@@ -368,14 +389,7 @@ class Library(TimingModel):
         return near[end] ** weight, min(weight, 0.999)
 
     def _projection(
-        self,
-        collective: Collective,
-        size: int,
-        model: _Modelled,
-        time_s: float,
-        ends: Sequence[float],
-        basis: str,
-        origin: str,
+        self, collective: Collective, size: int, model: _Modelled, time_s: float, ends: Sequence[float], basis: str
     ) -> Projection:
         tuner, whole = self._planned
         members, choice = whole.members, self._choice(collective, size)
@@ -383,7 +397,7 @@ class Library(TimingModel):
             members = tuple(f"n{node}.{name}" for node in range(tuner.nodes) for name in members)
         factor = time_s / model.time_s
         details = {"interval_low_s": min(time_s, *ends), "interval_high_s": max(time_s, *ends), "interval_share": SHARE}
-        details |= {"basis": basis, "origin": origin, "library": self.library, "nodes": self.nodes}
+        details |= {"basis": basis, "origin": model.origin, "library": self.library, "nodes": self.nodes}
         details |= {"choice": f"{choice.algorithm} {choice.protocol}" if choice else ""}
         terms = tuple(replace(term, time_s=factor * term.time_s) for term in model.terms)
         return Projection(

@@ -239,7 +239,7 @@ class NcclTuner(TimingModel):
             able = frozenset[str]().union(*(device.in_network for device in part.devices if device.node >= 0))
             # What NVLS uses of what the switches can do.
             grants = [grant for grant in BRANCHING if reduces and grant in able]
-            self._ceilings[key] = ceiling_of(part, projection.collective, granted, grants)
+            self._ceilings[key] = ceiling_of(part, projection.collective, grants, granted)
         return self._ceilings[key]
 
 

@@ -191,7 +191,6 @@ class ScheduleModel(TimingModel):
 
     def rank(self, contest: Contest, size: int) -> list[Projection]:
         """The projections of all schedules for `size` bytes, quickest first."""
-        from blinksim.bounds.bound_result import granted_to_switches
         from blinksim.schedule.step_loads import Outline
         from blinksim.schedule.switch_work import abilities_used
 
@@ -202,9 +201,7 @@ class ScheduleModel(TimingModel):
             # ceiling.
             forwards = isinstance(candidate.timed, Outline) or candidate.collective.personalized
             grants = () if forwards or not abilities_used(candidate.compact) else able_of(part)
-            bound = contest.bound
-            if grants:
-                bound = ceiling_of(part, candidate.collective, (granted_to_switches(grants),), grants)
+            bound = ceiling_of(part, candidate.collective, grants) if grants else contest.bound
             found.append(
                 self.projection(
                     machine=part.name,

@@ -17,7 +17,7 @@ import blinksim as bs
 from blinksim.answers.logs.diagnose import Diagnosis, diagnose, small_times
 from blinksim.answers.logs.expectation import RingModel, ring_schedule
 from blinksim.answers.logs.series import other_gpus
-from blinksim.answers.project import Answer
+from blinksim.answers.project import Answer, answer
 from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
@@ -88,6 +88,27 @@ def test_slightly_outside_the_interval_is_behind_or_faster_and_inside_is_normal(
         [row] = found.rows()
         assert row["model_time_s"] == pytest.approx(takes.time_s)
         assert (row["interval_low_s"], row["interval_high_s"]) == pytest.approx((takes.low_s, takes.high_s))
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes", "size", "edits"),
+    [
+        ("p5", 8, 2**33, ()),
+        ("p5", 2, 2**30, ()),
+        ("hgx-h200", 1, 2**20, ()),
+        ("mi300x", 1, 2**28, ()),
+        ("hgx-h100", 2, 2**30, ("without n0.nic0",)),
+    ],
+)
+def test_what_is_expected_is_what_project_says(machine: str, nodes: int, size: int, edits: tuple[str, ...]) -> None:
+    """The time and both ends of its interval; on 8 nodes of p5 all three are held to the bound, or above it."""
+    question = bs.Question(machine, nodes=nodes, edits=edits)
+    [said] = answer(question, Collective("allreduce"), [size])
+    found = diagnose(None, question.part(), question.whole(), size=size, time=1.0).largest.expected
+    ends = [found.time_s, found.low_s, found.high_s]
+    assert ends == pytest.approx([said.time_s, said.low_s, said.high_s])
+    assert min(ends) >= said.least.time_s
+    assert (found.origin, found.basis) == (said.details["origin"], said.details["basis"])
 
 
 def test_far_more_than_is_expected_is_not_normal(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from blinksim import machines
-from blinksim.answers.logs.expectation import Expectation, RingModel, at_nccl_rates
+from blinksim.answers.logs.expectation import Expectation, RingModel
 from blinksim.answers.logs.fit import Fit, Fitted, Floats, Timed, fit, fit_sums
 from blinksim.answers.logs.series import Sample, Series
 from blinksim.errors import InputError
@@ -132,8 +132,7 @@ def stand_in() -> NcclRates:
 
 def _prediction(one: Series, version: str = "", multicast: bool = False) -> Prediction | None:
     """NCCL's prediction there; None where its model does not say. multicast: True with switches that reduce."""
-    machine = at_nccl_rates(one.topology)
-    return Expectation(machine, machine, one.collective, multicast=multicast, ran=version).prediction
+    return Expectation(one.topology, one.topology, one.collective, multicast=multicast, ran=version).prediction
 
 
 def _times(one: Series, version: str) -> list[Timed]:

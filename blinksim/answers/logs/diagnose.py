@@ -17,7 +17,7 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from blinksim.answers.logs.expectation import Expectation, Expected, at_nccl_rates
+from blinksim.answers.logs.expectation import Expectation, Expected
 from blinksim.answers.logs.series import check_members, members_of
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveLike, busbw_factor
@@ -402,11 +402,11 @@ def diagnose(
     for run in given:
         check_members(run, chosen)
     tested = Collective(first.collective, max(0, first.rows[0].root))
-    whole = at_nccl_rates(as_topology(part if machine is None else machine), rates)
     if version and not _VERSION.fullmatch(version):
         raise InputError(f"{version!r} is no version of NCCL; give one such as 2.28.3")
     ran = version or next((run.nccl for run in given if run.nccl), "")
-    expectation = Expectation(chosen, whole, tested, multicast, ran)
+    whole = as_topology(part if machine is None else machine)
+    expectation = Expectation(chosen, whole, tested, multicast, ran, rates)
     every = [row for run in given for row in run.rows]
     by_size = defaultdict[int, list["Row"]](list)
     for row in [row for row in every if row.in_place == in_place] or every:

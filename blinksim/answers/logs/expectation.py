@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import get_args
 
 import numpy as np
 
@@ -28,9 +29,10 @@ from blinksim.bounds.bound_result import NVLS_GRANTS, Bound, BoundResult
 from blinksim.bounds.rails import symmetric_rails
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError
+from blinksim.machines import NOMINAL, RatesName
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, nearest
-from blinksim.question import Question, preferring
+from blinksim.question import Question, at_rates, preferring
 from blinksim.schedule.loads import Resources, RouteUses, resource_loads, resources, single_routes
 from blinksim.schedule.model import Schedule
 from blinksim.timing.alpha_beta import Counts, Floats, Ints, Starts, crossed, route_alphas, step_kinds
@@ -214,16 +216,22 @@ class Expected:
 class Expectation:
     """A model of one collective on one part of a machine.
 
-    part: the selection. machine: all of it, at the rates that NCCL computes with where the machine has them.
-    multicast: True if NCCL may let the switches add (NVLS). ran: the version of NCCL, where it is known; the
-    model is that of the nearest version whose figures are.
+    part: the selection. whole: the machine that it is of, as it was loaded. multicast: True if NCCL may let the
+    switches add (NVLS). ran: the version of NCCL, where it is known; the model is that of the nearest version whose
+    figures are. rates: the table of NCCL's model, as for `at_nccl_rates`.
     """
 
     part: Topology
-    machine: Topology
+    whole: Topology
     collective: Collective
     multicast: bool = True
     ran: str = ""
+    rates: str | None = None
+
+    @cached_property
+    def machine(self) -> Topology:
+        """The whole machine, at the rates that NCCL computes with where it has them."""
+        return at_nccl_rates(self.whole, self.rates)
 
     @cached_property
     def rings(self) -> RingModel:
@@ -281,7 +289,9 @@ class Expectation:
 
     @cached_property
     def _takes(self) -> Library:
-        question = Question(self.machine, members=",".join(self.part.members))
+        named = self.rates in (None, *get_args(RatesName))
+        # What NCCL assumes of links is no bound: some were measured to carry more.
+        question = Question.of_part(self.part, at_rates(self.whole, NOMINAL) if named else self.machine)
         return Library(version=self._version, multicast=self.multicast).at(question)[0]
 
     @cached_property

@@ -9,7 +9,6 @@ from functools import cached_property
 from statistics import median, quantiles
 from typing import Any
 
-from blinksim.bounds.bound_result import granted_to_switches
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError, unknown
 from blinksim.machines import load
@@ -97,7 +96,7 @@ class Jobs:
             # What switches inside the nodes can do besides forwarding.
             can = frozenset[str]().union(*(device.in_network for device in part.devices if device.node >= 0))
             able = tuple(grant for grant in BRANCHING if grants and grant in can)
-            return ceiling_of(part, collective, (granted_to_switches(able),) if able else (), able)
+            return ceiling_of(part, collective, able)
 
         found: Ceiling | None = self._once((question, collective, grants), ceiling)
         return found

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -312,15 +312,12 @@ def spread_at(machine: str, what: str, scope: str, size: int) -> Spread:
     Where the machine itself has cells, its middle counts, and the interval holds its own as well as those of all
     machines (about that middle). References that were fitted to measurements have the middle 1.
     """
-    known = {"": _interpolated(EVERY, what, scope, size) or _interpolated(EVERY, what, SEVERAL, size)}
+    every = _interpolated(EVERY, what, scope, size) or _interpolated(EVERY, what, SEVERAL, size)
     own = _interpolated(machine, what, scope, size)
-    every = known[""]
     assert every is not None, f"no spread {what!r} of all machines"
+    middle = (own or every).middle
     if what not in (PREDICTED, LINKS):
-        every = Spread(EVERY, what, scope, every.sizes, every.cells, min(1, every.low), 1.0, max(1, every.high))
-        middle = 1.0
-    else:
-        middle = (own or every).middle
+        every, middle = replace(every, low=min(1, every.low), middle=1.0, high=max(1, every.high)), 1.0
     low, high = every.low / every.middle * middle, every.high / every.middle * middle
     if own is not None:
         low, high = min(low, own.low), max(high, own.high)
