@@ -41,7 +41,7 @@ def check_sketches(part: Topology) -> int:
     count = 0
     for entry in REGISTRY.values():
         fill = getattr(import_module(f"blinksim.algorithms.{entry.name}"), "fill", None)
-        if fill is None:
+        if fill is None or entry.outlined:
             continue
         for name in entry.collectives:
             wanted = Collective(name, part.ranks // 2 if name in ROOTED else 0)
