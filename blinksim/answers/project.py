@@ -18,11 +18,12 @@ from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.formats.shipped.machine_names import MEASURED
 from blinksim.machines import MachineLike, as_topology
 from blinksim.question import Question, preferring
+from blinksim.results import Term
 from blinksim.timing import model_registry as models
 from blinksim.timing.contest import Contest, ceiling_of, with_least_time
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured_constants import uncovered
-from blinksim.timing.projection_result import Projection, labelled
+from blinksim.timing.projection_result import LAUNCH, Projection, labelled
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
 from blinksim.units import format_rate, format_size_about, format_time, size_of
 
@@ -173,7 +174,7 @@ class Answer(Projection):
         return f"<Answer {self.text()}>"
 
 
-_NOT_LINKS = {"alpha": "latency", "gamma": "adding"}
+_NOT_LINKS = {"alpha": "latency", "gamma": "adding", LAUNCH: "launches and flags"}
 
 
 def answer(
@@ -200,13 +201,20 @@ def answer(
     if contest is not None and contest.topology == part and contest.model.name == LINKS_ONLY:
         asked.contests[collective] = contest
     forwarding = ceiling_of(part, collective) if grants else bound
+    on_links = contest is not None and contest.on_links
+    programs = _launches(asked.healthy.question, collective, sizes) if on_links and asked.healthy is not None else {}
     found = []
     for size in sizes:
         [takes] = asked.times(asked.machine, collective, [size])
         best = None if contest is None else _best(contest, size)
         if best is not None:
             # What is measured of links is no bound: a program may exceed what others have measured.
-            stated = (replace(p, bound=bound if p.grants else forwarding, least=None) for p in best.projections)
+            stated = (
+                replace(
+                    p, bound=bound if p.grants else forwarding, least=None, terms=(*p.terms, *programs.get(size, ()))
+                )
+                for p in best.projections
+            )
             best = replace(best, projections=tuple(stated))
         given = {field.name: getattr(takes, field.name) for field in fields(takes)}
         found.append(
@@ -301,6 +309,25 @@ def schedules(
     programs = part.execution is not None and not uncovered(part)
     model = models.schedule_model("execution-closed" if programs else LINKS_ONLY)
     return model.contest(part, collective, None, report, sizes, only_best=True)
+
+
+def _launches(question: Question, collective: Collective, sizes: Sequence[int]) -> dict[int, tuple[Term]]:
+    """What programs take longer than the links say, by size; empty where nothing is known of programs.
+
+    Edits of links leave that as it is: without it fewer links would take less time.
+    """
+    try:
+        contest = schedules(question, collective, sizes)
+    except InfeasibleError:
+        return {}
+    if contest.on_links:
+        return {}
+    links = models.schedule_model(LINKS_ONLY).contest(contest.topology, collective, None, None, sizes, only_best=True)
+    found = {}
+    for size in sizes:
+        more = _best(contest, size).best.time_s - links.answers(size, best=True)[0].time_s
+        found[size] = (Term("launches and flags, as without the edits", max(0.0, more), LAUNCH),)
+    return found
 
 
 def _best(contest: Contest, size: int) -> Ranking:

@@ -287,7 +287,7 @@ class Library(TimingModel):
             here, there, by = self.links(collective, size), healthy.links(collective, size), "the links"
         factor = here.time_s / there.time_s
         details, cause = before.details, "edits" if self.machine.edits else "rates"
-        origin = f"{details['origin']}; the {cause} make {by} {factor:.3g} times as slow"
+        origin = f"{details['origin']}; times {factor:.3g} for the {cause}, by {by}"
         model = _Modelled(before.time_s, before.terms, "", origin, "", Spread("", "", "", "", 0, 1, 1, 1))
         ends = (details["interval_low_s"] * factor, details["interval_high_s"] * factor)
         basis = before.details["basis"] if factor == 1 else "scaled"

@@ -13,6 +13,9 @@ from blinksim.results import Rates, Result, Term, keyed, paragraph
 from blinksim.textio.text_table import count, names, table
 from blinksim.units import exact_GBps, format_rate, format_size, format_size_about, format_time, in_GBps
 
+LAUNCH = "launch"
+"""What sets a term that programs add to the time on the links."""
+
 
 @dataclass(frozen=True)
 class Ceiling:
@@ -161,7 +164,8 @@ class Projection(Rates, Result):
     @property
     def runs_as(self) -> str:
         """What the time counts, and what runs it, in words."""
-        return "as a program on the GPUs" if self.executor else "on the links, no launches counted"
+        programs = self.executor or any(term.limit == LAUNCH for term in self.terms)
+        return "as a program on the GPUs" if programs else "on the links, no launches counted"
 
     @property
     def executor(self) -> str:

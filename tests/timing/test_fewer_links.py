@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import blinksim as bs
-from blinksim.answers.project import schedules
+from blinksim.answers.project import answer, schedules
 from blinksim.collective import Collective
 from blinksim.schedule.verify import verify
 from blinksim.timing.contest import evened
@@ -84,3 +84,17 @@ def test_evened_leaves_what_all_nodes_have() -> None:
 def test_nodes_without_a_port_in_common_are_not_evened() -> None:
     edits = *(f"without n1.nic{number}" for number in range(3)), "without n0.nic3"
     assert evened(bs.Question("dgx1-v100", nodes=2, edits=edits).part()) is None
+
+
+@pytest.mark.parametrize("size", [2**10, 2**20, 2**30])
+def test_programs_on_narrower_links_are_not_quicker(size: int) -> None:
+    """Constants of programs are those of equal links, and launches count without them too."""
+    part, edit = bs.load("dgx-a100"), "degrade gpu5-nvswitch lanes="
+    could = [
+        answer(bs.Question(part, edits=edits), Collective("allreduce"), [size])[0].could
+        for edits in ((), (f"{edit}11",), (f"{edit}6",))
+    ]
+    times = [found.best.time_s for found in could if found is not None]
+    assert len(times) == 3
+    assert times[0] <= CLOSE * times[1] <= CLOSE**2 * times[2]
+    assert {found.best.runs_as for found in could if found is not None} == {"as a program on the GPUs"}
