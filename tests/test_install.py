@@ -56,7 +56,15 @@ def install(folder: Path, *requirement: str | Path) -> Path:
     borrowed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     # A path file inside a borrowed folder is not read, so the editable install of this environment stays unseen.
     (site / "borrowed.pth").write_text("\n".join(sorted(borrowed)) + "\n")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", programs / "python", "install"]
+    pip: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--python",
+        programs / "python",
+        "install",
+    ]
     alone = ["--quiet", "--no-index", "--no-deps", "--ignore-installed", "--no-build-isolation"]
     run([*pip, *alone, *requirement], folder)
     return programs

@@ -107,6 +107,7 @@ def test_what_is_expected_is_what_project_says(machine: str, nodes: int, size: i
     found = diagnose(None, question.part(), question.whole(), size=size, time=1.0).largest.expected
     ends = [found.time_s, found.low_s, found.high_s]
     assert ends == pytest.approx([said.time_s, said.low_s, said.high_s])
+    assert said.least is not None
     assert min(ends) >= said.least.time_s
     assert (found.origin, found.basis) == (said.details["origin"], said.details["basis"])
 
