@@ -23,7 +23,7 @@ from blinksim.timing import model_registry as models
 from blinksim.timing.contest import Contest, ceiling_of, with_least_time
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured_constants import uncovered
-from blinksim.timing.projection_result import LAUNCH, Projection, labelled
+from blinksim.timing.projection_result import Projection, labelled
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
 from blinksim.units import format_rate, format_size_about, format_time, size_of
 
@@ -174,7 +174,7 @@ class Answer(Projection):
         return f"<Answer {self.text()}>"
 
 
-_NOT_LINKS = {"alpha": "latency", "gamma": "adding", LAUNCH: "launches and flags"}
+_NOT_LINKS = {"alpha": "latency", "gamma": "adding", "launch": "launches and flags"}
 
 
 def answer(
@@ -326,7 +326,7 @@ def _launches(question: Question, collective: Collective, sizes: Sequence[int]) 
     found = {}
     for size in sizes:
         more = _best(contest, size).best.time_s - links.answers(size, best=True)[0].time_s
-        found[size] = (Term("launches and flags, as without the edits", max(0.0, more), LAUNCH),)
+        found[size] = (Term("launches and flags, as without the edits", max(0.0, more), "launch"),)
     return found
 
 

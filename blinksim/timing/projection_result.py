@@ -13,9 +13,6 @@ from blinksim.results import Rates, Result, Term, keyed, paragraph
 from blinksim.textio.text_table import count, names, table
 from blinksim.units import exact_GBps, format_rate, format_size, format_size_about, format_time, in_GBps
 
-LAUNCH = "launch"
-"""What sets a term that programs add to the time on the links."""
-
 
 @dataclass(frozen=True)
 class Ceiling:
@@ -164,7 +161,7 @@ class Projection(Rates, Result):
     @property
     def runs_as(self) -> str:
         """What the time counts, and what runs it, in words."""
-        programs = self.executor or any(term.limit == LAUNCH for term in self.terms)
+        programs = self.executor or any(term.limit == "launch" for term in self.terms)
         return "as a program on the GPUs" if programs else "on the links, no launches counted"
 
     @property

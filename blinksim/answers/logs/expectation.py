@@ -37,6 +37,7 @@ from blinksim.schedule.loads import Resources, RouteUses, resource_loads, resour
 from blinksim.schedule.model import Schedule
 from blinksim.timing.alpha_beta import Counts, Floats, Ints, Starts, crossed, route_alphas, step_kinds
 from blinksim.timing.library_model import Library
+from blinksim.timing.measured.library_time import nccl_time
 from blinksim.timing.measured_constants import NVLS
 from blinksim.topology.elements import NCCL, RCCL
 from blinksim.topology.graph import Topology
@@ -344,11 +345,12 @@ class Expectation:
         if expected.choice.startswith(NVLS) and algbw * expected.time_s > _REACHED * size:
             return True
         # Versions of NCCL differ in the fewest GPUs for which they take it.
-        timings = (
-            self.prediction.times(self.collective.name, size) if self.prediction and self.collective.reduces else ()
-        )
-        nvls = [timing.time_s for timing in timings if timing.algorithm == NVLS]
-        return any(abs(math.log(algbw * one / size)) < abs(math.log(algbw * expected.time_s / size)) for one in nvls)
+        known = self.prediction if self.collective.reduces else None
+        timings = [] if known is None else known.times(self.collective.name, size)
+        job, rates = replace(self._takes.job, collective=self.collective.name), self._takes.machine.nccl_rates
+        nvls = [nccl_time("", rates, job, size, timing) for timing in timings if timing.algorithm == NVLS]
+        off = abs(math.log(algbw * expected.time_s / size))
+        return any(abs(math.log(algbw * one.time_s / size)) < off for one in nvls if one is not None)
 
     def others(self, size: int) -> dict[str, float]:
         """Seconds for `size` bytes of what might run instead of NCCL's choice, by its cause."""
