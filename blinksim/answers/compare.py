@@ -593,26 +593,40 @@ class MachineComparison(Result):
         """The rows."""
         return keyed(self, "collective=collective.name rows", rows=self.rows())
 
+    def quickest(self, at: int) -> list[str]:
+        """The machine that takes least at this place of the sizes, and those whose intervals overlap with its own."""
+        times = {name: answers[at] for name, answers in self.answers.items()}
+        order = sorted(times, key=lambda name: times[name].time_s)
+        return [name for name in order if name == order[0] or times[name].low_s < times[order[0]].high_s]
+
     def sentence(self) -> str:
-        """The answer in one line: the quickest at the largest size."""
+        """The answer in one line: the quickest at the largest size, or those that intervals do not tell apart."""
         last = {name: answers[-1] for name, answers in self.answers.items()}
-        best = min(last, key=lambda name: last[name].time_s)
-        size, time = format_size(last[best].size), format_time(last[best].time_s)
-        return f"{self.collective} of {size}: {best} is quickest, {time} with {last[best].library}"
+        several = len({len(one.members) for one in last.values()}) > 1
+        called = {name: f"{name} ({len(one.members)} GPUs)" if several else name for name, one in last.items()}
+        first, *others = self.quickest(-1)
+        time, library = format_time(last[first].time_s), last[first].library
+        asked = f"{self.collective} of {format_size(last[first].size)}"
+        if not others:
+            return f"{asked}: {called[first]} is quickest, {time} with {library}"
+        listed = [f"{called[name]} {format_time(last[name].time_s)}" for name in (first, *others)]
+        return f"{asked}: {', '.join(listed[:-1])} or {listed[-1]}; their intervals overlap"
 
     def text(self) -> str:
         """The sentence, and a table by size."""
         rows = []
         for at, _ in enumerate(next(iter(self.answers.values()))):
+            quickest, *_ = self.quickest(at)
             for name, answers in self.answers.items():
                 one, worth = answers[at], self._worth(name, answers[at])
                 ends = f"{format_time(one.low_s)} to {format_time(one.high_s)}"
-                row = [format_size(one.size), name, str(len(one.members)), format_time(one.time_s), ends]
-                row += [format_rate(one.busbw), str(one.details["basis"])]
+                row = [format_size(one.size), name, str(len(one.members))]
+                row += [f"{format_time(one.time_s)} {'*' if name == quickest else ' '}", ends, format_rate(one.busbw)]
+                row += [str(one.details["basis"])]
                 rows.append([*row, *([] if not self.prices else ["-" if worth is None else f"{worth:.3g}"])])
-        head = ["size", "machine", "GPUs", "takes", f"{SHARE} runs", "busbw", "from"]
+        head = ["size", "machine", "GPUs", "takes  ", f"{SHARE} runs", "busbw", "from"]
         head += ["GB/s per price"] if self.prices else []
-        return "\n".join((self.sentence(), "", table(head, rows, left=(1, 6))))
+        return "\n".join((self.sentence(), "", table(head, rows, left=(1, 6)), "  * takes least at its size"))
 
 
 def compare_machines(
@@ -633,7 +647,8 @@ def compare_machines(
     collective : str or Collective
         Such as ``"allreduce"``.
     sizes : iterable of int or str, or str, optional
-        As for `compare`.
+        As for `compare`. Default: 1 KiB to 1 GiB, each 16 times the one before, and 1024 times where more than four
+        machines are named.
     nodes : int
         Nodes of each machine that is no question.
     prices : mapping, optional
@@ -666,7 +681,9 @@ def compare_machines(
     strangers = sorted({*(prices or {})} - {*names})
     if strangers:
         raise InputError(f"there are prices of {', '.join(strangers)}, and the machines are {', '.join(names)}")
-    wanted, ordered = Collective.of(collective), sizes_of(SIZES if sizes is None else sizes)
+    # With every machine at every size the table stays on a screen.
+    few = SIZES[:: 4 if len(names) <= 4 else 10]
+    wanted, ordered = Collective.of(collective), sizes_of(few if sizes is None else sizes)
     answers = {
         name: tuple(answer(one, wanted, ordered, library=library)) for name, one in zip(names, asked, strict=True)
     }

@@ -368,7 +368,7 @@ class Compare(Options, run="blinksim.cli.project:compare"):
     where: MachineOptions = group(MachineOptions, "nominal; nccl for what NCCL chooses")
     root: int | None = ROOT
     traffic: str | None = TRAFFIC
-    sizes: str = option("1KiB:1GiB", text=SIZES)
+    sizes: str | None = option(text=f"{SIZES}  [default: 1KiB:1GiB, for several machines x16]")
     algorithms: str | None = option()
     model: str | None = option()
     search: float | None = option(kind=Decimal(0, min_open=True), metavar="SECONDS", rare=True)

@@ -257,7 +257,7 @@ def compare(options: Compare) -> None:
     if options.price:
         raise InputError("--price compares machines; name several, separated by commas")
     question = question_of(options.machine, options.where)
-    sizes, given = parse_sizes(options.sizes), options.timing
+    sizes, given = parse_sizes(options.sizes or "1KiB:1GiB"), options.timing
     listed = options.algorithms.split(",") if options.algorithms else None
     models = [name.strip() for name in (options.model or registry.DEFAULT).split(",")]
     if len(models) > 1:

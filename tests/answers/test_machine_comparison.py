@@ -30,6 +30,25 @@ def test_each_machine_answers_as_by_itself(capsys: pytest.CaptureFixture[str], t
     assert picture.exists()
 
 
+def test_headline_names_all_whose_intervals_overlap() -> None:
+    overlapping = bs.compare_machines(["p5", "p5en"], "allreduce", ["1GiB"], nodes=2)
+    slower, quicker = (overlapping.answers[name][-1] for name in ("p5en", "p5"))
+    assert quicker.time_s < slower.time_s
+    assert slower.low_s < quicker.high_s
+    assert overlapping.sentence() == ("allreduce of 1 GiB: p5 4.575 ms or p5en 5.931 ms; their intervals overlap")
+    other_sizes = bs.compare_machines(["hgx-h100", "gb200-nvl72"], "alltoall", ["1GiB"])
+    assert "(8 GPUs)" in other_sizes.sentence()
+    [marked] = [line for line in overlapping.text().splitlines() if " *  " in line]
+    assert " p5 " in marked
+
+
+def test_default_sizes_of_several_machines_fit_a_screen() -> None:
+    found = bs.compare_machines(["hgx-h100", "dgx-a100", "hgx-h200"], "allreduce")
+    sizes = [one.size for one in found.answers["hgx-h100"]]
+    assert sizes == [2**power for power in (10, 14, 18, 22, 26, 30)]
+    assert len(found.rows()) <= 24
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
