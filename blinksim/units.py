@@ -228,6 +228,16 @@ def format_time(seconds: float) -> str:
     return "0 s" if seconds == 0 else f"{seconds / 1e-9:.4g} ns"
 
 
+def longer(ratio: float) -> str:
+    """How a time compares with another one, of which it is `ratio` times: ``14.1 % longer``, ``3.2 times as long``."""
+    if ratio >= 2:
+        return f"{ratio:.3g} times as long"
+    share = f"{100 * abs(ratio - 1):.3g}"
+    if float(share) < 0.1:
+        return "as long"
+    return f"{share} % longer" if ratio > 1 else f"{share} % less time"
+
+
 def exact_GBps(rate: Fraction) -> str:  # noqa: N802 - GBps is the unit's name
     """A rate in GB/s as an exact fraction, ``"p/q"`` in lowest terms (``"p"`` when whole)."""
     return str(rate / 10**9)

@@ -45,7 +45,7 @@ from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
 from blinksim.topology.edits import VERBS
 from blinksim.topology.graph import Topology
-from blinksim.topology.selection import NONE
+from blinksim.topology.selection import NONE, listed
 from blinksim.units import Sizes, exact_GBps, in_GBps, parse_rate, parse_time, sizes_of
 
 SIZES = (2**20, 2**24, 2**28)
@@ -63,7 +63,9 @@ _BY_LINKS = "alpha-beta"
 SETTINGS = ("nodes", "ranks-per-node", "members", "relays", "links", "rates", "edit")
 PROPERTIES = ("bandwidth", "latency", "lanes", "overhead")
 # Values of these hold commas themselves.
-_LISTS = frozenset({"members", "relays", "links", "edit"})
+_GPUS = frozenset({"members", "relays"})
+_LISTS = _GPUS | {"links", "edit"}
+_MOST_COUNT = 10**6
 _COUNTS = frozenset({"nodes", "ranks-per-node", "lanes"})
 _EXAMPLES = {"bandwidth": "15GB/s,53GB/s", "latency": "1us,2us", "overhead": "1us,2us"}
 MOST_CASES = 100_000
@@ -107,14 +109,21 @@ class Axis:
         """``nodes=1,2,4``, ``xe bandwidth=15GB/s,53GB/s``, ``edit=none;without gpu0-gpu3``.
 
         Values are separated by commas; those of members, relays, links and edit, which have commas of their
-        own, by semicolons. Raises `InputError` for anything else.
+        own, by semicolons. Raises `InputError` for anything else, and for one list that names a GPU twice, as two
+        lists do that a comma separates.
         """
         name, given, rest = text.partition("=")
         if not given:
             example = "'nodes=1,2,4' or 'xe bandwidth=15GB/s,53GB/s'"
             raise InputError(f"{text!r} names no values; write it like {example}")
         key = _setting(name)
-        return cls(key, tuple(value.strip() for value in rest.split(";" if key in _LISTS else ",")))
+        values = tuple(value.strip() for value in rest.split(";" if key in _LISTS else ","))
+        if key in _GPUS and len(values) == 1 and "," in values[0]:
+            named = listed(values[0], [str(number) for number in range(_MOST_COUNT)], key)
+            if len(set(named)) < len(named):
+                cure = f"'{key}={';'.join(part.strip() for part in values[0].split(','))}'"
+                raise InputError(f"'{text}' names a GPU twice; values are separated by semicolons: {cure}")
+        return cls(key, values)
 
     @classmethod
     def of(cls, name: str, values: Iterable[object]) -> Axis:
@@ -146,7 +155,7 @@ class Axis:
         """The cell of a value: a number in the column's unit, or the text; raises `InputError`."""
         kind = self.name.split()[-1]
         if kind in _COUNTS:
-            if not (re.fullmatch("[0-9]{1,18}", value) and 1 <= int(value) <= 10**6):
+            if not (re.fullmatch("[0-9]{1,18}", value) and 1 <= int(value) <= _MOST_COUNT):
                 raise InputError(f"'{self.name}={value:.40}': give whole numbers of at least 1, at most 1,000,000")
             return int(value)
         if kind == "bandwidth":

@@ -28,7 +28,7 @@ from blinksim.cli.terminal import FLAGS, OPTIONS, note, typed
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.textio import text_files
-from blinksim.units import format_rate
+from blinksim.units import format_rate, longer
 
 if TYPE_CHECKING:
     from blinksim.cli.commands import Help, MachineOptions, ScheduleMachineOptions
@@ -461,9 +461,10 @@ def unedited(question: Question, before: bool) -> Question | None:
 
 
 def left(was: float, now: float, detail: str = "") -> str:
-    """algbw before and after the edits, given in bytes/s, in a line. detail: on the answer before them."""
+    """algbw before and after the edits, given in bytes/s, in a line. detail: of answers with a time, that before."""
     lost = 100 * (1 - now / was)
-    words = "as fast" if abs(lost) < 0.05 else f"{abs(lost):.1f} % {'slower' if lost > 0 else 'faster'}"
+    words = "the same" if abs(lost) < 0.05 else f"{abs(lost):.1f} % {'lower' if lost > 0 else 'higher'}"
+    words = f"takes {longer(was / now)}" if detail else words
     return f"{format_rate(was)} algbw{detail} without the edit; {words} with it"
 
 

@@ -467,6 +467,14 @@ def _show(swept: Study, output: str | None) -> None:
     answered = [row for row in rows if not row["reason"]]
     if answered:
         click.echo(f"{_sentence(swept, answered)}\n")
+    if answered or len({row["reason"] for row in rows}) > 1:
+        _show_points(swept, rows, varying, answered)
+    if output:
+        click.echo(f"written: {output}")
+
+
+def _show_points(swept: Study, rows: Rows, varying: Sequence[str], answered: Rows) -> None:
+    """Prints the table, its notes, and why points have no answer."""
     several = len({row["rates"] for row in answered}) > 1 and "rates" not in varying
     # What was asked for says it all, unless that is a choice.
     asked = "asked" in varying
@@ -485,25 +493,30 @@ def _show(swept: Study, output: str | None) -> None:
         times = sum(row["reason"] == reason for row in swept.failed)
         click.echo(f"\n  no answer for {times}: {reason}", nl=False)
     click.echo("\n" if swept.failed else "", nl=bool(not swept.failed))
-    if output:
-        click.echo(f"written: {output}")
+
+
+def _by_busbw(answered: Rows) -> bool:
+    """Whether points are compared by busbw: those of unequal numbers of ranks."""
+    return len({row["ranks"] for row in answered}) > 1
 
 
 def _sentence(swept: Study, answered: Rows) -> str:
-    """From which rate to which, and where it is best."""
-    best = max(answered, key=lambda row: row["algbw_GBps"])
-    slow = min(answered, key=lambda row: row["algbw_GBps"])
-    low, high = (f"{row['algbw_GBps']:.4g}" for row in (slow, best))
+    """From which rate to which, and where it is best: by busbw where numbers of ranks differ."""
+    rate = "busbw" if _by_busbw(answered) else "algbw"
+    best = max(answered, key=lambda row: row[f"{rate}_GBps"])
+    slow = min(answered, key=lambda row: row[f"{rate}_GBps"])
+    low, high = (f"{row[f'{rate}_GBps']:.4g}" for row in (slow, best))
     # Where all points are alike, none is best.
     at = ", ".join(f"{_title(column)} {_cell(column, best[column])}" for column in swept.varying() if low != high)
     lost = f"; {len(swept.failed)} without an answer" if swept.failed else ""
-    span = f"{low if low == high else f'{low} to {high}'} GB/s algbw over {count(len(swept.rows()), 'point')}"
+    span = f"{low if low == high else f'{low} to {high}'} GB/s {rate} over {count(len(swept.rows()), 'point')}"
     return f"{swept.collective} on {swept.machine}: {span}{f', best at {at}' if at else ''}{lost}"
 
 
 def _lines(rows: Rows, varying: Sequence[str], *, chosen: bool, several: bool) -> list[dict[str, str]]:
     """The rows of the table, by the names of its columns."""
     asked, lines = "asked" in varying, []
+    rates = ("algbw", "busbw") if _by_busbw([row for row in rows if not row["reason"]]) else ("algbw",)
     for row in rows:
         failed = bool(row["reason"])
         line = {_title(column): _cell(column, row[column]) for column in varying}
@@ -514,7 +527,8 @@ def _lines(rows: Rows, varying: Sequence[str], *, chosen: bool, several: bool) -
         for key in ("could_take_s", "cannot_take_less_s"):
             if key in row:
                 line[_title(key.removesuffix("_s"))] = "-" if row[key] is None else format_time(row[key])
-        line["algbw GB/s"] = "-" if failed else f"{row['algbw_GBps']:.4g}"
+        for rate in rates:
+            line[f"{rate} GB/s"] = "-" if failed else f"{row[f'{rate}_GBps']:.4g}"
         if several:
             line["rates"] = row["rates"]
         if "bound_algbw_GBps" in row:

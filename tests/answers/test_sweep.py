@@ -72,6 +72,8 @@ def test_an_axis_is_read_with_units_in_its_column(text: str, column: str, number
         ("xe bandwith=15GB/s", "did you mean 'bandwidth'"),
         ("xe bandwidth=15", "has no unit"),
         ("=1", "nothing named"),
+        ("members=0-1,0-3", "separated by semicolons: 'members=0-1;0-3'"),
+        ("relays=2, 2", "separated by semicolons: 'relays=2;2'"),
     ],
 )
 def test_a_wrong_axis_costs_one_line(text: str, words: str) -> None:
@@ -547,6 +549,26 @@ def test_a_journal_is_an_ordinary_file(tmp_path: Path, capsys: pytest.CaptureFix
     assert victim.read_text() == ""
 
 
+def test_points_of_unequal_ranks_are_compared_by_busbw(capsys: pytest.CaptureFixture[str]) -> None:
+    vary = "members=0,1;0-7"
+    command = ["sweep", "dgx-a100", "allreduce", "--sizes", "1GiB", "--vary", vary, "--algorithms", "ring"]
+    rows = sweep("dgx-a100", "allreduce", ["1GiB"], [vary], algorithms=["ring"]).rows()
+    assert rows[0]["algbw_GBps"] > rows[1]["algbw_GBps"]
+    best = max(rows, key=lambda row: row["busbw_GBps"])
+    assert run(command) == 0
+    shown = capsys.readouterr().out
+    assert f"{best['busbw_GBps']:.4g} GB/s busbw over 2 points, best at members {best['members']}\n" in shown
+    assert "busbw GB/s\n" in shown
+
+
+def test_a_sweep_without_an_answer_says_why_once(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["sweep", "dgx1-v100", "allreduce", "--sizes", "1MiB", "--links", "nvlink", "--vary", "members=0,5"]
+    assert run(command) == 3
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("does not connect the members") == 1
+
+
 def test_rows_that_cannot_be_written_are_shown_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "out.csv"
     command = ["sweep", RING4, "allreduce", "--sizes", "1MiB", "--vary", "members=0-3;0,1", "-o", str(output)]
@@ -560,7 +582,7 @@ def test_rows_that_cannot_be_written_are_shown_and_kept(tmp_path: Path, capsys: 
         patch.setattr(whole_files, "write_text", late)
         assert run(command) == 2
     captured = capsys.readouterr()
-    assert "GB/s algbw" in captured.out
+    assert "GB/s busbw" in captured.out
     assert "written" not in captured.out
     assert "exists and is not overwritten" in captured.err
     assert output.read_text() == "of another run"
@@ -611,7 +633,9 @@ def test_the_command_answers_in_text_csv_and_json(capsys: pytest.CaptureFixture[
     base = ["sweep", "aurora", "allreduce", "--sizes", "2GB", "--vary", "nodes=2,16", "--model", "aurora-projection"]
     assert run(base) == 0
     text = capsys.readouterr().out
-    assert text.splitlines()[0].startswith("allreduce on aurora: 41.93 to 55.85 GB/s algbw over 2 points")
+    assert text.splitlines()[0].startswith(
+        "allreduce on aurora: 83.42 to 107 GB/s busbw over 2 points, best at nodes 2"
+    )
     assert "next: blinksim sweep aurora allreduce --sizes 2GB --model aurora-projection --vary nodes=2,16 " in text
     assert run([*base, "--csv"]) == 0
     frame = pd.read_csv(io.StringIO(capsys.readouterr().out))
