@@ -480,7 +480,7 @@ def _show_points(swept: Study, rows: Rows, varying: Sequence[str], answered: Row
     asked = "asked" in varying
     chosen = not asked or any(row["asked"] != row["algorithm"] for row in answered)
     chosen &= any(not row.get("library") for row in answered)
-    lines = _lines(rows[:_SHOWN], varying, chosen=chosen, several=several)
+    lines = _lines(rows[:_SHOWN], varying, _rates(answered), chosen=chosen, several=several)
     header = list(lines[0])
     words = {_title(column) for column in varying if any(isinstance(row[column], str) for row in rows)}
     left = [place for place, name in enumerate(header) if name in words | {"takes", "algorithm", "rates"}]
@@ -495,14 +495,14 @@ def _show_points(swept: Study, rows: Rows, varying: Sequence[str], answered: Row
     click.echo("\n" if swept.failed else "", nl=bool(not swept.failed))
 
 
-def _by_busbw(answered: Rows) -> bool:
-    """Whether points are compared by busbw: those of unequal numbers of ranks."""
-    return len({row["ranks"] for row in answered}) > 1
+def _rates(answered: Rows) -> list[str]:
+    """The rates that are shown; points are compared by the last, which is busbw where numbers of ranks differ."""
+    return ["algbw", "busbw"] if len({row["ranks"] for row in answered}) > 1 else ["algbw"]
 
 
 def _sentence(swept: Study, answered: Rows) -> str:
-    """From which rate to which, and where it is best: by busbw where numbers of ranks differ."""
-    rate = "busbw" if _by_busbw(answered) else "algbw"
+    """From which rate to which, and where it is best: by the last of `_rates`."""
+    rate = _rates(answered)[-1]
     best = max(answered, key=lambda row: row[f"{rate}_GBps"])
     slow = min(answered, key=lambda row: row[f"{rate}_GBps"])
     low, high = (f"{row[f'{rate}_GBps']:.4g}" for row in (slow, best))
@@ -513,10 +513,11 @@ def _sentence(swept: Study, answered: Rows) -> str:
     return f"{swept.collective} on {swept.machine}: {span}{f', best at {at}' if at else ''}{lost}"
 
 
-def _lines(rows: Rows, varying: Sequence[str], *, chosen: bool, several: bool) -> list[dict[str, str]]:
-    """The rows of the table, by the names of its columns."""
+def _lines(
+    rows: Rows, varying: Sequence[str], shown: Sequence[str], *, chosen: bool, several: bool
+) -> list[dict[str, str]]:
+    """The rows of the table, by the names of its columns; shown: which rates."""
     asked, lines = "asked" in varying, []
-    rates = ("algbw", "busbw") if _by_busbw([row for row in rows if not row["reason"]]) else ("algbw",)
     for row in rows:
         failed = bool(row["reason"])
         line = {_title(column): _cell(column, row[column]) for column in varying}
@@ -527,7 +528,7 @@ def _lines(rows: Rows, varying: Sequence[str], *, chosen: bool, several: bool) -
         for key in ("could_take_s", "cannot_take_less_s"):
             if key in row:
                 line[_title(key.removesuffix("_s"))] = "-" if row[key] is None else format_time(row[key])
-        for rate in rates:
+        for rate in shown:
             line[f"{rate} GB/s"] = "-" if failed else f"{row[f'{rate}_GBps']:.4g}"
         if several:
             line["rates"] = row["rates"]
