@@ -206,7 +206,8 @@ def format_size(size: float) -> str:
 
 def format_size_about(size: float) -> str:
     """Text for a number of bytes: exact if that is as short, ``875 MB``, else three digits, ``159 KiB``."""
-    unit = next((unit for unit in ("TiB", "GiB", "MiB", "KiB") if size >= _SIZE[unit]), "B")
+    # What would be rounded to 1024 of a unit is 1 of the next.
+    unit = next((unit for unit in ("TiB", "GiB", "MiB", "KiB") if 1024 * size >= 1023.5 * _SIZE[unit]), "B")
     number = size / _SIZE[unit]
     # Four digits before the next unit begins at 1024, not an exponent.
     about = f"{number:.0f} {unit}" if number >= 999.5 else f"{number:.3g} {unit}"
@@ -226,16 +227,6 @@ def format_time(seconds: float) -> str:
         if abs(seconds) >= scale * 0.99995:
             return f"{seconds / scale:.4g} {unit}"
     return "0 s" if seconds == 0 else f"{seconds / 1e-9:.4g} ns"
-
-
-def longer(ratio: float) -> str:
-    """How a time compares with another one, of which it is `ratio` times: ``14.1 % longer``, ``3.2 times as long``."""
-    if ratio >= 2:
-        return f"{ratio:.3g} times as long"
-    share = f"{100 * abs(ratio - 1):.3g}"
-    if float(share) < 0.1:
-        return "as long"
-    return f"{share} % longer" if ratio > 1 else f"{share} % less time"
 
 
 def exact_GBps(rate: Fraction) -> str:  # noqa: N802 - GBps is the unit's name

@@ -28,7 +28,7 @@ from blinksim.cli.terminal import FLAGS, OPTIONS, note, typed
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.textio import text_files
-from blinksim.units import format_rate, longer
+from blinksim.units import format_rate
 
 if TYPE_CHECKING:
     from blinksim.cli.commands import Help, MachineOptions, ScheduleMachineOptions
@@ -462,9 +462,15 @@ def unedited(question: Question, before: bool) -> Question | None:
 
 def left(was: float, now: float, detail: str = "") -> str:
     """algbw before and after the edits, given in bytes/s, in a line. detail: of answers with a time, that before."""
+    from blinksim.timing.projection_result import longer
+
     lost = 100 * (1 - now / was)
-    words = "the same" if abs(lost) < 0.05 else f"{abs(lost):.1f} % {'lower' if lost > 0 else 'higher'}"
-    words = f"takes {longer(was / now)}" if detail else words
+    if abs(lost) < 0.05:
+        words = "takes as long" if detail else "the same"
+    elif detail:
+        words = f"takes {longer(was / now)}"
+    else:
+        words = f"{abs(lost):.1f} % {'lower' if lost > 0 else 'higher'}"
     return f"{format_rate(was)} algbw{detail} without the edit; {words} with it"
 
 

@@ -23,7 +23,7 @@ from blinksim.cli.commands import COMMANDS
 from blinksim.cli.main import run
 from blinksim.cli.options import built
 from blinksim.collective import COLLECTIVES
-from blinksim.units import longer
+from blinksim.timing.projection_result import longer
 
 CAPTURE = "tests/data/captures/h200x8/topo.xml"
 
