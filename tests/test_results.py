@@ -12,7 +12,6 @@ import blinksim as bs
 from blinksim.answers.compare import across_models
 from blinksim.answers.place import Placement
 from blinksim.results import Result
-from blinksim.timing.projection_result import longer
 
 MACHINE = bs.load("dgx1-v100", rates="nccl")
 QUAD = MACHINE.select([0, 1, 2, 3])
@@ -79,11 +78,3 @@ def test_a_contest_is_shown_in_a_line() -> None:
     found = bs.contest("dgx1-v100", "allreduce")
     assert len(repr(found)) < 300
     assert len(found.to_frame()) == len(found.schedules) + len(found.refused)
-
-
-@pytest.mark.parametrize(
-    ("ratio", "words"),
-    [(1.1412, "14.1 % longer"), (0.9, "10.0 % less time"), (1, "0.0 % longer"), (2.5, "150.0 % longer")],
-)
-def test_times_are_compared_in_words(ratio: float, words: str) -> None:
-    assert longer(ratio) == words

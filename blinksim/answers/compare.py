@@ -605,10 +605,9 @@ class MachineComparison(Result):
         several = len({len(one.members) for one in last.values()}) > 1
         called = {name: f"{name} ({len(one.members)} GPUs)" if several else name for name, one in last.items()}
         first, *others = self.quickest(-1)
-        time, library = format_time(last[first].time_s), last[first].library
         asked = f"{self.collective} of {format_size(last[first].size)}"
         if not others:
-            return f"{asked}: {called[first]} is quickest, {time} with {library}"
+            return f"{asked}: {called[first]} is quickest, {format_time(last[first].time_s)} with {last[first].library}"
         listed = [f"{called[name]} {format_time(last[name].time_s)}" for name in (first, *others)]
         return f"{asked}: {', '.join(listed[:-1])} or {listed[-1]}; their intervals overlap"
 
@@ -620,9 +619,9 @@ class MachineComparison(Result):
             for name, answers in self.answers.items():
                 one, worth = answers[at], self._worth(name, answers[at])
                 ends = f"{format_time(one.low_s)} to {format_time(one.high_s)}"
-                row = [format_size(one.size), name, str(len(one.members))]
-                row += [f"{format_time(one.time_s)} {'*' if name == quickest else ' '}", ends, format_rate(one.busbw)]
-                row += [str(one.details["basis"])]
+                takes = f"{format_time(one.time_s)} {'*' if name == quickest else ' '}"
+                row = [format_size(one.size), name, str(len(one.members)), takes, ends]
+                row += [format_rate(one.busbw), str(one.details["basis"])]
                 rows.append([*row, *([] if not self.prices else ["-" if worth is None else f"{worth:.3g}"])])
         head = ["size", "machine", "GPUs", "takes  ", f"{SHARE} runs", "busbw", "from"]
         head += ["GB/s per price"] if self.prices else []

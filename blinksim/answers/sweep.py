@@ -63,9 +63,7 @@ _BY_LINKS = "alpha-beta"
 SETTINGS = ("nodes", "ranks-per-node", "members", "relays", "links", "rates", "edit")
 PROPERTIES = ("bandwidth", "latency", "lanes", "overhead")
 # Values of these hold commas themselves.
-_GPUS = frozenset({"members", "relays"})
-_LISTS = _GPUS | {"links", "edit"}
-_MOST_COUNT = 10**6
+_LISTS = frozenset({"members", "relays", "links", "edit"})
 _COUNTS = frozenset({"nodes", "ranks-per-node", "lanes"})
 _EXAMPLES = {"bandwidth": "15GB/s,53GB/s", "latency": "1us,2us", "overhead": "1us,2us"}
 MOST_CASES = 100_000
@@ -118,11 +116,10 @@ class Axis:
             raise InputError(f"{text!r} names no values; write it like {example}")
         key = _setting(name)
         values = tuple(value.strip() for value in rest.split(";" if key in _LISTS else ","))
-        if key in _GPUS and len(values) == 1 and "," in values[0]:
-            named = listed(values[0], [str(number) for number in range(_MOST_COUNT)], key)
+        if key in ("members", "relays") and len(values) == 1 and "," in values[0]:
+            named = listed(values[0], [str(number) for number in range(10**6)], key)
             if len(set(named)) < len(named):
-                cure = f"'{key}={';'.join(part.strip() for part in values[0].split(','))}'"
-                raise InputError(f"'{text}' names a GPU twice; values are separated by semicolons: {cure}")
+                raise InputError(f"{text!r} names a GPU twice; separate values by semicolons, as in '{key}=0-1;0-3'")
         return cls(key, values)
 
     @classmethod
@@ -155,7 +152,7 @@ class Axis:
         """The cell of a value: a number in the column's unit, or the text; raises `InputError`."""
         kind = self.name.split()[-1]
         if kind in _COUNTS:
-            if not (re.fullmatch("[0-9]{1,18}", value) and 1 <= int(value) <= _MOST_COUNT):
+            if not (re.fullmatch("[0-9]{1,18}", value) and 1 <= int(value) <= 10**6):
                 raise InputError(f"'{self.name}={value:.40}': give whole numbers of at least 1, at most 1,000,000")
             return int(value)
         if kind == "bandwidth":

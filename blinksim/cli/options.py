@@ -462,16 +462,13 @@ def unedited(question: Question, before: bool) -> Question | None:
 
 def left(was: float, now: float, detail: str = "") -> str:
     """algbw before and after the edits, given in bytes/s, in a line. detail: of answers with a time, that before."""
-    from blinksim.timing.projection_result import longer
-
-    lost = 100 * (1 - now / was)
-    if abs(lost) < 0.05:
-        words = "takes as long" if detail else "the same"
-    elif detail:
-        words = f"takes {longer(was / now)}"
+    if detail:
+        change, verb, more, less, alike = was / now - 1, "takes ", "longer", "less time", "as long"
     else:
-        words = f"{abs(lost):.1f} % {'lower' if lost > 0 else 'higher'}"
-    return f"{format_rate(was)} algbw{detail} without the edit; {words} with it"
+        change, verb, more, less, alike = 1 - now / was, "", "lower", "higher", "the same"
+    share = f"{100 * abs(change):.1f} %"
+    words = alike if share == "0.0 %" else f"{share} {more if change > 0 else less}"
+    return f"{format_rate(was)} algbw{detail} without the edit; {verb}{words} with it"
 
 
 def command_line(question: Question, collective: str = "", root: int | None = None, traffic: str | None = None) -> str:

@@ -42,7 +42,7 @@ from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, 
 from blinksim.timing.measured.public_tables import Cell
 from blinksim.timing.model_registry import schedule_model
 from blinksim.timing.nccl_model import CHOICE, NcclTuner, most_channels
-from blinksim.timing.projection_result import Projection, longer
+from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import TimingModel
 
 if TYPE_CHECKING:

@@ -281,11 +281,6 @@ class Projection(Rates, Result):
         return f"{paragraph(words)}{self.to_frame().to_html(index=False)}"
 
 
-def longer(ratio: float) -> str:
-    """How a time compares with another one, of which it is `ratio` times: ``14.1 % longer``, ``10.0 % less time``."""
-    return f"{100 * abs(ratio - 1):.1f} % {'longer' if ratio >= 1 else 'less time'}"
-
-
 def rates_words(projections: Iterable[Projection]) -> str:
     """At which rates the projections are: ``nominal rates``, or ``nominal rates, but nccl at nccl rates``."""
     rates: dict[str, list[str]] = {}

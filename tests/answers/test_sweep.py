@@ -72,8 +72,8 @@ def test_an_axis_is_read_with_units_in_its_column(text: str, column: str, number
         ("xe bandwith=15GB/s", "did you mean 'bandwidth'"),
         ("xe bandwidth=15", "has no unit"),
         ("=1", "nothing named"),
-        ("members=0-1,0-3", "separated by semicolons: 'members=0-1;0-3'"),
-        ("relays=2, 2", "separated by semicolons: 'relays=2;2'"),
+        ("members=0-1,0-3", "names a GPU twice; separate values by semicolons, as in 'members=0-1;0-3'"),
+        ("relays=2, 2", "separate values by semicolons"),
     ],
 )
 def test_a_wrong_axis_costs_one_line(text: str, words: str) -> None:

@@ -21,9 +21,8 @@ import pytest
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.cli.commands import COMMANDS
 from blinksim.cli.main import run
-from blinksim.cli.options import built
+from blinksim.cli.options import built, left
 from blinksim.collective import COLLECTIVES
-from blinksim.timing.projection_result import longer
 
 CAPTURE = "tests/data/captures/h200x8/topo.xml"
 
@@ -361,6 +360,14 @@ def test_names_of_nccl_lead_to_algorithms_that_there_are() -> None:
 
 
 @pytest.mark.parametrize(
+    ("was", "now", "words"),
+    [(8e9, 7e9, "takes 14.3 % longer"), (7e9, 8e9, "takes 12.5 % less time"), (7e9, 7e9, "takes as long")],
+)
+def test_edits_cost_time(was: float, now: float, words: str) -> None:
+    assert left(was, now, ", 5 ms").endswith(f" algbw, 5 ms without the edit; {words} with it")
+
+
+@pytest.mark.parametrize(
     ("line", "rate"),
     [
         ("bound dgx1-v100 allreduce", lambda found: found["algbw_GBps"]),
@@ -387,7 +394,7 @@ def test_before_is_the_answer_without_the_edit(
         assert f"; {100 * (1 - rate(damaged) / rate(alone)):.1f} % lower with it" in printed
     else:
         # As a time, which is what else such an answer says.
-        assert f"; takes {longer(rate(alone) / rate(damaged))} with it" in printed
+        assert f"; takes {100 * (rate(alone) / rate(damaged) - 1):.1f} % longer with it" in printed
     refusal(capsys, *line.split(), "--before")
 
 
