@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from validated_nccl import H200, points, prediction
 
+from blinksim.formats.shipped.machine_names import names
+from blinksim.machines import load
 from blinksim.timing.measured_constants import addends
 
 SPACE = Path(__file__).resolve().parents[1] / "data" / "captures" / "h200x8" / "nccl_space.json"
@@ -76,3 +78,13 @@ def test_no_constants_beyond_what_was_measured() -> None:
     assert RATES.line_of("ring", "LL", 16) is None
     assert RATES.line_of("tree", "LL", 8) is None
     assert RATES.line_of("nvls", "Simple", 8) == "nvls"
+
+
+def test_where_constants_come_from_reads_on_after_from() -> None:
+    """Answers print it as ``from  …``; what was derived does not say that it was measured."""
+    known = {name: rates for name in names() if (rates := load(name).nccl_rates) is not None}
+    assert {"hgx-h100", "gb200-nvl72"} <= set(known)
+    for name, rates in known.items():
+        said = [rates.origin_of(line) for line in ("simple", "nvls")]
+        assert all(words.startswith(("measured on ", "not measured on ", "fitted to ")) for words in said), name
+        assert not any(words.startswith("measured on ") and "constants of" in words for words in said), name
