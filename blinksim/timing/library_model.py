@@ -253,20 +253,23 @@ class Library(TimingModel):
         model, what = self._modelled(collective, size), ""
         curves = self._curves(collective)
         exact = [(one, times[size]) for one, times in curves if size in times]
-        ratios, spread, origin = [1.0], model.spread, model.origin
+        ratios, spreads, origin = [1.0], [model.spread], model.origin
         if exact:
             what, ratios = "measured", [time / model.time_s for _, time in exact]
-            origin = f"measured at this point: {_sources(one for one, _ in exact)}"
-            spread = self._spread(AGAIN, size)
+            origin = f"measured at this point: {_sources([one for one, _ in exact])}"
+            spreads = [self._spread(AGAIN, size)]
         elif curves:
             found = [(self._ratio(collective, size, times), one) for one, times in curves]
             nearest = max(weight for (_, weight), _ in found)
-            ratios = [ratio for (ratio, weight), _ in found if weight == nearest]
+            near = [(ratio, one) for (ratio, weight), one in found if weight == nearest]
+            ratios, sets = map(list, zip(*near, strict=True))
             if nearest == 1:
-                what, spread = "between", self._spread(BETWEEN, size, self._known_as)
-                origin = f"between sizes that were measured: {_sources(one for (_, w), one in found if w == 1)}"
+                what, spreads = "between", [self._spread(BETWEEN, size, self._known_as)]
+                origin = f"between sizes that were measured: {_sources(sets)}"
+            # Another run of the job is as far away between and near its sizes as at one of them.
+            spreads += [self._spread(AGAIN, size)] if nearest > 0 else []
         time = median(ratios) * model.time_s
-        ends = [spread.low * time, spread.high * time, *(ratio * model.time_s for ratio in ratios)]
+        ends = [end * time for one in spreads for end in (one.low, one.high)] + [r * model.time_s for r in ratios]
         return self._projection(collective, size, replace(model, origin=origin), time, ends, what or _BASES[model.what])
 
     def _edited(self, healthy: Library, collective: Collective, size: int) -> Projection:
@@ -419,8 +422,7 @@ class Library(TimingModel):
 _BASES = {EXPECTED: "fitted", PREDICTED: "predicted", LINKS: "links"}
 
 
-def _sources(sets: Iterable[public_tables.Set]) -> str:
+def _sources(sets: Sequence[public_tables.Set]) -> str:
     """Whose times these are: library, version and set; the number of runs where there are several."""
-    every = list(sets)
-    named = list(dict.fromkeys(f"{one.library} {one.version}".strip() + f", {one.name}" for one in every))
-    return named[0] if len(named) == 1 else f"median of {len(every)} published runs, such as {named[0]}"
+    named = list(dict.fromkeys(f"{one.library} {one.version}".strip() + f", {one.name}" for one in sets))
+    return named[0] if len(named) == 1 else f"median of {len(sets)} published runs, such as {named[0]}"

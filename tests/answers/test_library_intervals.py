@@ -131,6 +131,20 @@ def test_switches_that_may_not_add_have_figures_of_their_own() -> None:
         assert found.details["interval_low_s"] <= expected <= found.details["interval_high_s"]
 
 
+@pytest.mark.parametrize(("machine", "nodes"), [("p5.48xlarge", 2), ("hgx-h100", 1), ("mi300x", 1)])
+def test_between_and_beyond_its_sizes_a_job_is_no_surer_than_at_one_of_them(machine: str, nodes: int) -> None:
+    """1 GiB was measured on each; 1023 MiB lies between published sizes, and twice the largest is near them."""
+    model, whole = Library().at(bs.Question(machine, nodes=nodes))
+    largest = max(cell.size for cell in model._cells if cell.collective == "allreduce")
+    found = model.times(whole, Collective("allreduce"), [2**30, 1023 * 2**20, 2 * largest])
+    assert [one.details["basis"] for one in found[:2]] == ["measured", "between"]
+    assert found[2].details["basis"] not in ("measured", "between")
+    at, *others = [[one.details[f"interval_{end}_s"] / one.time_s for end in ("low", "high")] for one in found]
+    for low, high in others:
+        assert low <= at[0] * 1.01
+        assert high >= at[1] * 0.99
+
+
 def test_sizes_in_order_take_times_in_order() -> None:
     """A jump at a size would be an artefact of tables: between published sizes times grow with the size."""
     model, machine = Library().at(bs.Question("p5.48xlarge", nodes=2))
