@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 import click
@@ -13,14 +15,16 @@ from blinksim.cli.options import ALL_GPUS, command_line, question_of
 from blinksim.cli.terminal import Working, answer, drawn, note, typed, written
 from blinksim.errors import InputError
 from blinksim.textio.text_table import names, table
-from blinksim.units import exact_GBps, format_rate, format_size, format_time
+from blinksim.units import exact_GBps, format_rate, format_size, format_size_about, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from blinksim.answers.logs.calibrate import Calibration, NcclFit, Parameter
     from blinksim.answers.logs.diagnose import Diagnosis, Line
     from blinksim.answers.logs.fit import Fitted
+    from blinksim.answers.measurements.measured import Measured as Projected
+    from blinksim.answers.measurements.public import PublicMeasurements
     from blinksim.cli.commands import Calibrate, Diagnose, Measured, Reproduce
     from blinksim.nccl.logs.tests_log import Run
     from blinksim.question import Question
@@ -409,8 +413,53 @@ def measured(options: Measured) -> None:
         nodes = f" --nodes {job.nodes}" if job.nodes > 1 else ""
         model = " --model nccl-tuner" if public.cells[-1].predicted_s is not None else ""
         again = f"compare {public.machine} {job.collective}{nodes}{model}"
-    answer("measured", public.to_dict, lambda: click.echo(f"{public.text()}\nnext: blinksim {again}"), public.rows)
+
+    def text() -> None:
+        if options.why:
+            click.echo(public.text())
+        else:
+            _show_measured(public)
+            click.echo("\nwhy: --why; all cells: --csv")
+        click.echo(f"next: blinksim {again}")
+
+    answer("measured", public.to_dict, text, public.rows)
     drawn(options.plot, options.force, "measured", public, options.plot_collective, options.plot_y)
+
+
+def _span(values: list[float], show: Callable[[float], str] = str) -> str:
+    """From the least to the largest of the values."""
+    low, high = show(min(values)), show(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def _show_measured(public: PublicMeasurements | Projected) -> None:
+    """Prints which sets of measurements there are, and what was measured of each collective beside predictions."""
+    from blinksim.answers.measurements.public import PublicMeasurements, grouped
+
+    click.echo(f"{public.sentence()}\n")
+    lines = list[tuple[str, ...]]()
+    if not isinstance(public, PublicMeasurements):
+        for name, rows in grouped(public.rows(), itemgetter("table")):
+            reached = _span([row["efficiency_pct"] for row in rows], "{:.3g}".format)
+            lines.append((name, str(len(rows)), _span([row["nodes"] for row in rows]), f"{reached} %"))
+        click.echo(table(("table", "cells", "nodes", "of what the model allows"), lines))
+        return
+    for name, rows in grouped(public.rows(), itemgetter("set")):
+        first = rows[0]
+        lines.append((name, f"{first['library']} {first['version']}", first["quality"], str(len(rows))))
+    click.echo(table(("set", "library", "quality", "cells"), lines, left=(0, 1, 2)) + "\n")
+    lines = []
+    for (collective, several), rows in grouped(public.rows(), lambda row: (row["collective"], row["nodes"] > 1)):
+        nodes = f"{_span([row['nodes'] for row in rows])} nodes" if several else "1 node"
+        cells = [collective, f"{_span([row['gpus'] for row in rows])} on {nodes}", str(len(rows))]
+        cells.append(_span([row["size_bytes"] for row in rows], format_size_about))
+        # Constants are judged by cells that they were not fitted to.
+        held_out = [row["expected_error_pct"] for row in rows if not row["fitted"]]
+        for found in (held_out, [row["error_pct"] for row in rows]):
+            errors = [abs(error) for error in found if error is not None]
+            cells.append(f"{median(errors):.1f} %" if errors else "-")
+        lines.append(tuple(cells))
+    click.echo(table(("collective", "GPUs", "cells", "sizes", "median error", "NCCL's own"), lines, left=(0, 1)))
 
 
 def _list() -> None:

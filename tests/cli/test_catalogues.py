@@ -6,6 +6,7 @@ import csv
 import json
 import re
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -55,6 +56,24 @@ def test_a_misspelt_name_gets_the_nearest(capsys: pytest.CaptureFixture[str]) ->
     assert "did you mean 'dgx1-v100-8-allreduce'" in capsys.readouterr().err
 
 
+def test_measured_times_are_summed_up_in_few_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["measured", "hgx-h100", "--csv"]) == 0
+    cells = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert run(["measured", "hgx-h100"]) == 0
+    shown = capsys.readouterr().out
+    assert len(shown.splitlines()) <= 25
+    for name in {cell["set"] for cell in cells}:
+        [line] = [line for line in shown.splitlines() if name in line]
+        assert int(line.split()[-1]) == sum(cell["set"] == name for cell in cells)
+    wanted = [cell for cell in cells if cell["collective"] == "alltoall" and cell["nodes"] == "1"]
+    errors = [abs(float(cell["expected_error_pct"])) for cell in wanted if cell["fitted"] == "False"]
+    [line] = [line for line in shown.splitlines() if "alltoall" in line and "on 1 node" in line]
+    assert line.split()[7] == str(len(wanted))
+    assert line.endswith(f"{median(errors):.1f} %           -")
+    assert run(["measured", "aurora"]) == 0
+    assert "Intra-node (section 4.1)" in capsys.readouterr().out
+
+
 def test_the_published_table_is_printed_cell_by_cell(capsys: pytest.CaptureFixture[str]) -> None:
     lines = (ROOT / "models" / "aurora-projected.csv").read_text().splitlines()
     published = list(csv.DictReader(line for line in lines if not line.startswith("#")))
@@ -65,7 +84,7 @@ def test_the_published_table_is_printed_cell_by_cell(capsys: pytest.CaptureFixtu
     # Two published cells are further from their own equation than the last digit that is printed.
     wide = [row for row in printed if abs(float(row["model_ms"]) / float(row["published_model_ms"]) - 1) > 0.02]
     assert len(wide) <= 2
-    assert run(["measured", "aurora"]) == 0
+    assert run(["measured", "aurora", "--why"]) == 0
     out = capsys.readouterr().out
     with (ROOT / "models" / "measured" / "aurora.csv").open() as file:
         times = {(row["nodes"], row["gpus"], row["size_bytes"]): row["time_us"] for row in csv.DictReader(file)}
