@@ -86,8 +86,11 @@ class Option:
             return None
 
 
-def graph_files(question: Question, library: Library, found: Answer) -> list[Option]:
-    """The schedules that NCCL reads from graph files, and how long it then takes; none where NCCL is not modelled."""
+def graph_files(question: Question, library: Library, found: Answer, links: Topology) -> list[Option]:
+    """The schedules that NCCL reads from graph files, and how long it then takes; none where NCCL is not modelled.
+
+    links: the part of the machine that the best schedule was timed on.
+    """
     collective, size = found.collective, found.size
     stated, asked = library.stated(collective, size), question.preferring_known("nccl")
     if stated is None or found.least is None:
@@ -111,7 +114,9 @@ def graph_files(question: Question, library: Library, found: Answer) -> list[Opt
             told = predict(whole, part.members, multicast=False, graphs=graphs).times(collective.name, size)
             kind = "tree" if tree else "ring"
             time_s = max(time_s, *(one.time_s for one in told if (one.algorithm, one.protocol) == (kind, "Simple")))
-        time_s = max(found.least.time_s, found.time_s * time_s / stated.time_s)
+        # What NCCL assumes of links is no rate that they reach: those of what it could take hold for files too.
+        timed = contest(links, collective, [read.schedule], model=LINKS_ONLY, sizes=[size]).projections(size)[0]
+        time_s = max(found.least.time_s, timed.time_s, found.time_s * time_s / stated.time_s)
         options.append(replace(read, time_s=time_s))
     return options
 
@@ -411,7 +416,7 @@ def advise(
     large = sum(term.time_s for term in stated.terms if term.limit == "alpha") < 0.5 * stated.time_s
     # Where latency decides, or the bound is near, no file pays.
     pays = large and (found.least is None or found.least.time_s * WORTH <= found.time_s)
-    files = graph_files(question, library, found) if pays else []
+    files = graph_files(question, library, found, rivals.topology) if pays else []
     loadable = min(files, key=lambda option: option.time_s, default=None)
     runs = library.prediction is not None or (library.library == "RCCL" and library.nodes == 1)
     quicker = best.time_s * WORTH <= found.time_s and runs and best.schedule.share_den <= MOST_CHUNKS

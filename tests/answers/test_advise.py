@@ -312,3 +312,16 @@ def test_no_advice_and_no_prediction_beats_the_bound_of_an_edited_machine(
     machine = question.preferring_known("nccl").whole()
     reached = project(machine, "allreduce", size, algorithm="nccl").algbw
     assert reached <= float(bound(machine.select(links="all"), "allreduce", in_network=True).rate) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("machine", "members", "loads"), [("l40s", None, False), ("dgx1-v100", "0,1,2,3,4,7", True)])
+def test_what_to_load_is_timed_at_the_rates_of_what_could_be_taken(
+    machine: str, members: str | None, loads: bool
+) -> None:
+    """NCCL assumes links of L40S for an allreduce at 10 GB/s; measured ones carry 6.2, so chains gain nothing there."""
+    question = Question(machine, members=members)
+    found, links = advise(question, size=SIZE), question.preferring_known("measured").part()
+    assert (found.load is not None) is loads
+    assert found.loadable is not None
+    rivals = contest(links, Collective("allreduce"), [found.loadable.schedule], model="alpha-beta", sizes=[SIZE])
+    assert found.loadable.time_s >= rivals.projections(SIZE)[0].time_s * 0.999
