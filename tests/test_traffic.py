@@ -230,3 +230,10 @@ def test_a_wrong_file_of_numpy_gets_one_message(change: Callable[[bytes], bytes]
 def test_too_many_ranks_are_refused_before_tokens_are_drawn() -> None:
     with pytest.raises(InputError, match="8,192 at most"):
         bs.expert_traffic(10**6)
+
+
+def test_even_traffic_names_no_rank_as_the_busiest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["traffic", "--ranks", "8"]) == 0
+    assert "  sends     every rank 392 MiB\n" in capsys.readouterr().out
+    assert run(["traffic", "--ranks", "16", "--skew", "1"]) == 0
+    assert " times the average of " in capsys.readouterr().out

@@ -278,7 +278,7 @@ class Advice(Result):
             if option is not None:
                 times = f"{format_time(option.time_s)} in place of {takes}"
                 return f"{what}: load {option.algorithm} into {runtime}: {times}, {self.gain(option):.2g} times as fast"
-        what = f"{what}: nothing worth loading: {takes}"
+        what = f"{what}: nothing worth loading; {takes}"
         if best.time_s * WORTH > found.time_s:
             return f"{what}, and no schedule is a tenth quicker"
         if not self.runs:

@@ -300,7 +300,8 @@ def traffic(options: Traffic) -> None:
             for what, key in (("sends", "sent"), ("receives", "received")):
                 most, rank, mean = facts[f"most_{key}_bytes"], facts[f"most_{key}_rank"], facts["mean_bytes"]
                 times = f"{most / mean:.3g} times the average of {format_size_about(mean)}"
-                click.echo(f"  {what:<9} rank {rank} most: {format_size_about(most)}, {times}")
+                uneven = f"rank {rank} most: {format_size_about(most)}, {times}"
+                click.echo(f"  {what:<9} {uneven if most > mean else f'every rank {format_size_about(most)}'}")
             click.echo(f"  keeps     {format_size_about(facts['kept_bytes'])} in all, which crosses no link")
             if output:
                 click.echo(f"  written   {output}")

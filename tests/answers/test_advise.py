@@ -107,7 +107,7 @@ def test_all_eight_have_nothing_to_gain() -> None:
     found = advised(*dgx1())
     check(found)
     assert (found.load, found.alternative) == (None, None)
-    assert "nothing worth loading: " in found.sentence()
+    assert "nothing worth loading; " in found.sentence()
 
 
 @pytest.mark.parametrize(

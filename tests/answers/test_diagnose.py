@@ -54,7 +54,7 @@ def h200(folder: Path, collective: str, points: list[Point], multicast: bool = F
 def test_what_eight_h200_did_is_normal(tmp_path: Path, collective: str) -> None:
     found = h200(tmp_path, collective, captured(collective))
     assert found.first_behind is None
-    assert found.sentence().startswith(f"{collective} on 8 GPUs of hgx-h200: normal: ")
+    assert found.sentence().startswith(f"{collective} on 8 GPUs of hgx-h200: normal, ")
     assert found.largest.of_model == pytest.approx(1, abs=0.06)
     assert 0.75 < found.of_bound(found.largest) < 0.85
     assert not found.impossible

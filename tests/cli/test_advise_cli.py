@@ -112,7 +112,7 @@ def test_what_an_edit_costs(capsys: pytest.CaptureFixture[str]) -> None:
 def test_descriptions_of_ones_own_machine(capsys: pytest.CaptureFixture[str], machine: str) -> None:
     """Eight H200: what was measured of them holds, as for the machine of the catalogue."""
     out, _ = ask(capsys, str(CAPTURES / machine))
-    assert "nothing worth loading: 1.103 ms with NCCL" in out
+    assert "nothing worth loading; 1.103 ms with NCCL" in out
     own, _ = ask(capsys, "hgx-h200")
     # But for the classes of links and the name of the machine.
     mine, other = (text.splitlines()[1:-1] for text in (out, own))

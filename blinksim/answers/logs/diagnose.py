@@ -258,7 +258,7 @@ class Diagnosis(Result):
         if first is None and line.faster:
             return f"{what}: faster than expected, so the {source} may come from another machine: {reached}"
         if first is None:
-            return f"{what}: normal: {reached}"
+            return f"{what}: normal, {reached}"
         links = " or ".join(self.expectation.rings.limits)
         why = f"as with {self.resembles}" if self.sure else f"on {links}"
         if self.stated:
@@ -384,7 +384,7 @@ def diagnose(
     ... ''')
     >>> import blinksim as bs
     >>> print(bs.diagnose("log.txt", "hgx-h200", multicast=False).sentence())
-    allreduce on 8 GPUs of hgx-h200: normal: 359.5 GB/s busbw at 1 GiB, 103 % of expected, 80 % of the bound
+    allreduce on 8 GPUs of hgx-h200: normal, 359.5 GB/s busbw at 1 GiB, 103 % of expected, 80 % of the bound
     >>> bs.diagnose(None, "hgx-h200", size="1GiB", busbw=300).first_behind is None
     False
     """
