@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from blinksim.algorithms.registry import AlgorithmName
 from blinksim.collective import Collective, CollectiveLike
+from blinksim.errors import InfeasibleError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.question import Question
 from blinksim.results import Result, keyed
@@ -249,13 +251,13 @@ def rank(
         found = tuple(rivals.answers(count, best=algorithms == BEST))
         refused, left_out, slower = rivals.refused, rivals.left_out, tuple(rivals.slower)
         return Ranking(found, algorithms, None, refused, question.edits, left_out, slower)
-    asked = timing.best if algorithms == BEST else names
-    found = tuple(timing.times(topology, wanted, [count], asked, report))
-    chosen = None
-    if timing.best is not None and (names is None or tuple(names) == timing.best):
-        chosen = timing.times(topology, wanted, [count], timing.best)[0]
+    found = tuple(timing.times(topology, wanted, [count], timing.best if algorithms == BEST else names, report))
+    chooses = timing.best is not None and (names is None or tuple(names) == timing.best)
+    chosen = timing.times(topology, wanted, [count], timing.best)[0] if chooses else None
     library = None
     if isinstance(timing, NcclTuner) and timing.channels is None and timing.graph_file is None:
         own = Library(version=timing.version, multicast=timing.multicast).at(question)[0]
-        [library] = own.times(own.machine, wanted, [count])
+        # NCCL goes through hosts where the links that take part do not connect the GPUs.
+        with suppress(InfeasibleError):
+            [library] = own.times(own.machine, wanted, [count])
     return Ranking(found, algorithms, chosen, edits=question.edits, library=library)

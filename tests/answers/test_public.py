@@ -73,7 +73,7 @@ def test_which_tables_are_taken() -> None:
 
 
 def test_the_command_prints_every_set_with_its_source(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["measured", "nd-h200-v5"]) == 0
+    assert run(["measured", "nd-h200-v5", "--why"]) == 0
     out = capsys.readouterr().out
     found = measured("nd-h200-v5")
     for one in found.sets:
