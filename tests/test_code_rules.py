@@ -23,6 +23,8 @@ MAX_PARAMETERS = 8
 PARAMETERS = "PLR0913"
 
 MANY_PARAMETERS = {
+    "blinksim/answers/logs/diagnose.py: diagnose": "one keyword for each option of the command",
+    "blinksim/answers/place.py: place": "one keyword for each option of the command",
     "blinksim/answers/sweep.py: sweep": "one keyword for each option of the command",
     "blinksim/timing/simulator.py: simulate": "one keyword for each option of the command",
     "tests/nccl_tests_logs.py: text": "one keyword for each part of a log",
