@@ -7,13 +7,9 @@ bug, and ends with 70.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from blinksim.printable import one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 # What a message quotes may be as long as a file.
 _LONGEST = 1500

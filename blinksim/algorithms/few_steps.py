@@ -12,21 +12,19 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import wraps
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import Algorithm
+from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.columns import Hops, find_hops
 from blinksim.packing.expansion import Answer, Journey, Question, distances, move, reversed_hops, spread
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.textio.text_table import count
-
-if TYPE_CHECKING:
-    from blinksim.bounds.bound_result import BoundResult
-    from blinksim.topology.graph import Topology
+from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
     "few_steps",

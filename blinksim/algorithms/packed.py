@@ -13,29 +13,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from operator import itemgetter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from blinksim.algorithms.building.claims import LARGE, NEARLY, accepted_gap, in_two_phases, phases_lose, with_gap
 from blinksim.algorithms.building.plan import Plan
+from blinksim.algorithms.building.symmetric_trees import add_host_trees, over_rails
 from blinksim.algorithms.rail_aligned import exchange
 from blinksim.algorithms.registry import Algorithm
 from blinksim.bounds import BoundResult, bound as find_bound
+from blinksim.bounds.cuts import tightest
 from blinksim.budget import Progress, Watch
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.network import Network, network
 from blinksim.graphs.programs import SharedCapacity, shared_capacities
 from blinksim.packing.forest import Forest, low_forest, pack_forest, pack_shares, symmetric_forest
-from blinksim.packing.scaling import Arcs
+from blinksim.packing.scaling import Arcs, Split, best_split, even_split
 from blinksim.packing.spanning import pairs_of_links, undirected_trees
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.tree import Route, Tree
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import branching_relays, capable_relays
-
-if TYPE_CHECKING:
-    from blinksim.packing.scaling import Split
 
 ENTRY = Algorithm(
     "packed",
@@ -132,8 +131,6 @@ def _gap(schedule: Schedule, bound: BoundResult) -> Fraction:
 
 def from_hosts(topology: Topology, collective: Collective, aim: Fraction) -> Schedule | None:
     """The schedule from packings of single hosts, where the machine is a cluster of such. aim: algbw, bytes/s."""
-    from blinksim.algorithms.building.symmetric_trees import add_host_trees, over_rails
-
     if topology.nodes < 2:
         return None
     if collective.name in ("broadcast", "reduce"):
@@ -230,8 +227,6 @@ class _Builder:
         return None if self.seed else symmetric_forest(arcs, rates, self.topology)
 
     def _split(self, net: Network, weights: Mapping[int, int], spanned: Sequence[int]) -> Split:
-        from blinksim.packing.scaling import Split, best_split, even_split
-
         net = _spanning(net, spanned)
         if self.fixed and net.passes_on():
             rate = self._cut_rate(net, weights)
@@ -249,8 +244,6 @@ class _Builder:
     def _cut_rate(self, net: Network, weights: Mapping[int, int]) -> Fraction:
         """The rate of a root of weight 1, in units of the network, by the tightest cut."""
         import numpy as np
-
-        from blinksim.bounds.cuts import tightest
 
         own = self.bound.headline
         whole = self.collective.name != "allreduce" and len(net.members) == self.topology.ranks
@@ -343,7 +336,6 @@ class _Builder:
 
     def _free_roots(self) -> tuple[Fraction, list[Tree]]:
         """Trees with the best shares for their roots, from a linear program; equal shares if it is too large."""
-        from blinksim.packing.scaling import best_split, even_split
 
         def packed(spanned: Vertices) -> tuple[Fraction, list[Tree]]:
             net = _spanning(self.net, spanned)

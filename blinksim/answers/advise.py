@@ -26,7 +26,7 @@ from blinksim.question import Question
 from blinksim.results import Result, keyed
 from blinksim.schedule.loads import MOST_SENDS, rate
 from blinksim.schedule.verify import verify
-from blinksim.timing.contest import ceiling_of
+from blinksim.timing.contest import Contest, ceiling_of
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured.library_time import NCCL
 from blinksim.timing.measured_constants import NVLS
@@ -38,7 +38,6 @@ from blinksim.units import exact_GBps, format_size, format_time, in_GBps, size_o
 if TYPE_CHECKING:
     from blinksim.schedule.model import Schedule
     from blinksim.textio.whole_files import Exported
-    from blinksim.timing.contest import Contest
     from blinksim.topology.graph import Topology
 
 SIZE = 256 * 2**20

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from blinksim.bounds import Bound, BoundResult, bound as bound_of, in_flight as in_flight_of
-from blinksim.bounds.sensitivity import Change, LevelBound, link_changes, nic_gain
-from blinksim.bounds.time.time_bound import TimeBound
+from blinksim.bounds.sensitivity import Change, LevelBound, level_bounds, link_changes, nic_gain
+from blinksim.bounds.time.time_bound import TimeBound, all_times, least_time
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
@@ -172,8 +172,6 @@ def levels(
     >>> [(row.level, row.limits) for row in bs.levels("fattree:16x8@300GB/s,50GB/s,4:1", "alltoall")]
     [('GPU', False), ('node', False), ('4 nodes', True)]
     """
-    from blinksim.bounds.sensitivity import level_bounds
-
     found = bound(as_topology(machine).selected(), collective, root=root)
     if schedule is None:
         return level_bounds(found)
@@ -231,8 +229,6 @@ def time_bound(
 
 def from_rates(found: BoundResult, size: int) -> TimeBound:
     """The bounds on the time of `size` bytes, with the certificates of a bound on the rate at hand."""
-    from blinksim.bounds.time.time_bound import all_times, least_time
-
     topology, collective = found.topology, found.collective
     proofs = [entry.certificate for entry in found.bounds if not entry.grants]
     # What every projection states, and beside it the theorems that say less.

@@ -8,15 +8,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.answers.ranking import contest
+from blinksim.bounds.bound_result import Bound
 from blinksim.budget import asked_to_stop, stoppable, within
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.results import keyed
 from blinksim.schedule.candidate import Candidate
+from blinksim.schedule.model import Schedule
 from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.timing.contest import Contest, with_least_time
 from blinksim.timing.model_registry import schedule_model
@@ -25,11 +27,6 @@ from blinksim.timing.simulation_options import MessagesName, ServiceName
 from blinksim.timing.simulator import simulate
 from blinksim.topology.graph import Topology
 from blinksim.units import format_size, format_time
-
-if TYPE_CHECKING:
-    from blinksim.bounds.bound_result import Bound
-    from blinksim.schedule.model import Schedule
-
 
 LEAST_SEARCH_S = 0.3
 """Seconds that a search gets however long the algorithms before it took."""

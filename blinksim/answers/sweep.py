@@ -27,6 +27,7 @@ from blinksim._version import __version__
 from blinksim.algorithms.registry import AlgorithmName, algorithm, candidates
 from blinksim.answers import pool, project
 from blinksim.answers.pool import Journal, Rows
+from blinksim.bounds import bound
 from blinksim.bounds.bound_result import TWO_PHASES
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InputError, unknown
@@ -612,8 +613,6 @@ def _bound_columns(rate: Fraction, scope: str, assumes: str) -> dict[str, Any]:
 
 
 def _bound_of(task: Task) -> dict[str, Any]:
-    from blinksim.bounds import bound
-
     topology = part_at(task.place)
     if task.collective.name == "allreduce" and topology.ranks > MOST_EXACT:
         phases = [bound(topology, name).rate for name in ("reducescatter", "allgather")]

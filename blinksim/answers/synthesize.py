@@ -16,6 +16,7 @@ from blinksim.algorithms.building.symmetric_trees import FEW_SENDS, symmetric_pa
 from blinksim.algorithms.rail_aligned import large
 from blinksim.algorithms.registry import Algorithm, AlgorithmName, algorithm as registered
 from blinksim.answers.quickest import LEAST_SEARCH_S, AtSize, candidates
+from blinksim.bounds import bound
 from blinksim.budget import within
 from blinksim.collective import Collective, CollectiveLike, busbw_factor
 from blinksim.errors import InputError, unknown
@@ -231,8 +232,6 @@ def synthesize(
     >>> small.schedule.algorithm, round(1e6 * small.at.time_s, 1), round(1e6 * small.at.least_s, 1)
     ('few_rounds', 5.8, 5.7)
     """
-    from blinksim.bounds import bound
-
     if size is None and messages != "joined":
         raise InputError(f"messages={messages!r} is about a time, and there is no size; give one, or leave it out")
     bytes_, limit = None if size is None else size_of(size), options.get("time_limit")
@@ -286,8 +285,6 @@ def _named(
     part: Topology, wanted: Collective, algorithm: AlgorithmName | str, options: dict[str, Any], *, symmetric: bool
 ) -> tuple[Schedule | SymmetricSchedule, BoundResult | None]:
     """The schedule of an algorithm, and the bounds, if it took them. symmetric: one by symmetry will do."""
-    from blinksim.bounds import bound
-
     entry = registered(algorithm)
     if entry.fill is None:
         for name in options:

@@ -7,23 +7,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import lcm
-from typing import TYPE_CHECKING
 
-from blinksim.bounds.claims import bound_here
+from blinksim.bounds import Bound
+from blinksim.bounds.bound_result import NO_CODING, NOTHING, ONLY_TREES, TREES_BRANCH, grants_in
+from blinksim.bounds.claims import bound_here, judge_schedule
+from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.formats import schedule_files
 from blinksim.machines import MachineLike
 from blinksim.question import Question
+from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule, ScheduleLike, rebase
 from blinksim.schedule.switch_work import abilities_used, own_copies
 from blinksim.schedule.symmetric import SymmetricSchedule, as_compact
 from blinksim.schedule.tree import moves_along_trees
 from blinksim.schedule.verify import Verdict, verify as verify_schedule
-
-if TYPE_CHECKING:
-    from blinksim.bounds import Bound
-    from blinksim.collective import Collective
-    from blinksim.topology.graph import Topology
+from blinksim.topology.graph import Topology
 
 
 def read_schedule(
@@ -148,8 +147,6 @@ def verify(
         found = schedule_files.read_compact(schedule)
     else:
         found = as_compact(schedule)
-    from blinksim.bounds.claims import judge_schedule
-
     verdict = verify_schedule(found, slots=slots, in_place=in_place, shares=shares)
     if not found.bound:
         return verdict
@@ -176,8 +173,6 @@ def keeps(schedule: Schedule, assumed: str) -> bool:
 
     No schedule codes: a send is a chunk or a reduction of one. What is not looked into counts as not kept.
     """
-    from blinksim.bounds.bound_result import NO_CODING, NOTHING, ONLY_TREES, TREES_BRANCH, grants_in
-
     used = abilities_used(schedule)
     if assumed in (NOTHING, NO_CODING):
         return True
@@ -191,7 +186,6 @@ def keeps(schedule: Schedule, assumed: str) -> bool:
 def attained_in_network(topology: Topology, collective: Collective, bound: Bound) -> bool:
     """True if a schedule whose switches do what a bound grants attains it: those that need such switches are built."""
     from blinksim.algorithms.registry import REGISTRY
-    from blinksim.schedule.loads import rate
 
     if topology.ranks > _MOST_RANKS:
         return False

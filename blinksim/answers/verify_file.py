@@ -9,8 +9,9 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from blinksim import budget
 from blinksim.answers.synthesize import synthesize
@@ -25,18 +26,21 @@ from blinksim.bounds.time.time_bound import stated, time_certificate_from_dict
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, FileError, InputError
 from blinksim.formats import schedule_files
+from blinksim.formats.schedule_json import FORMAT, MOST_BYTES, compact_from_document
+from blinksim.formats.shipped.ready_schedules import located
 from blinksim.formats.traffic_files import from_lines
+from blinksim.nccl.families import PATH_TYPES, PATH_WORDS
 from blinksim.question import Question
 from blinksim.results import Result, keyed
+from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule, as_schedule
 from blinksim.schedule.symmetric import SymmetricSchedule
-from blinksim.textio.text_files import STDIN
+from blinksim.textio.safe_xml import file_text, outermost
+from blinksim.textio.strict_json import parse, unpack
+from blinksim.textio.text_files import STDIN, read_bytes
 from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, format_rate
-
-if TYPE_CHECKING:
-    from fractions import Fraction
 
 # Seconds that a schedule may take which shows that a bound is attained.
 _PATIENCE = 20.0
@@ -148,12 +152,6 @@ def verify_file(
     >>> bs.verify_file("ring.json").ok
     True
     """
-    from blinksim.formats.schedule_json import FORMAT, MOST_BYTES, compact_from_document
-    from blinksim.formats.shipped.ready_schedules import located
-    from blinksim.textio.safe_xml import file_text, outermost
-    from blinksim.textio.strict_json import parse, unpack
-    from blinksim.textio.text_files import read_bytes
-
     file, asked = os.fspath(located(path)), question or Question()
     if schedule_files.is_xml(file):
         text = file_text(file)
@@ -437,8 +435,6 @@ def _of_runtime(
     file: str, what: str, carried_out: Callable[[], list[str]], question: Question, root: int
 ) -> FileVerdict:
     """The answer for a program of a runtime. carried_out: facts of it, where it raises no `FileError`."""
-    from blinksim.schedule.loads import rate
-
     try:
         facts = carried_out()
     except FileError as error:
@@ -454,7 +450,6 @@ def _of_runtime(
 def _graph(file: str, text: str, question: Question, release: str) -> FileVerdict:
     """NCCL's use of a graph file, in words."""
     from blinksim.nccl.export.graph_export import communicator
-    from blinksim.nccl.families import PATH_TYPES, PATH_WORDS
     from blinksim.nccl.files.graph_rules import Release, judge
 
     if not question.machine:

@@ -9,17 +9,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import gcd, lcm
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from blinksim.bounds.certificates import Certificate, Partition, Phases
 from blinksim.bounds.lengths import Lengths
 from blinksim.collective import Collective, busbw_factor
 from blinksim.results import Rates, Result, keyed
 from blinksim.topology.elements import BRANCHING
+from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, in_GBps
-
-if TYPE_CHECKING:
-    from blinksim.topology.graph import Topology
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import click
 
 from blinksim.cli.options import collective_of, command_line, left, question_of, unedited
 from blinksim.cli.terminal import Working, answer, drawn, typed, written
+from blinksim.collective import busbw_factor
 from blinksim.errors import InputError
 from blinksim.results import keyed
 from blinksim.textio.text_table import names, table
@@ -71,7 +72,6 @@ def _switch_lines(found: BoundResult) -> Iterator[str]:
     from blinksim.answers.bound import in_flight
     from blinksim.bounds.bound_result import NOTHING, granted_to_switches
     from blinksim.bounds.optimum import abilities
-    from blinksim.collective import busbw_factor
     from blinksim.topology.elements import BRANCHING
 
     granted = found.in_network
@@ -153,7 +153,6 @@ def _show(
     file: str | None = None,
 ) -> None:
     from blinksim.bounds.bound_result import BY_SUMS
-    from blinksim.collective import busbw_factor
 
     topology, best = found.topology, found.headline
     factor = busbw_factor(found.collective.name, topology.ranks)

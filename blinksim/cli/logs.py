@@ -13,7 +13,9 @@ import click
 
 from blinksim.cli.options import ALL_GPUS, command_line, question_of
 from blinksim.cli.terminal import Working, answer, drawn, note, typed, written
+from blinksim.collective import Collective
 from blinksim.errors import InputError
+from blinksim.textio.text_files import shown
 from blinksim.textio.text_table import names, table
 from blinksim.units import exact_GBps, format_rate, format_size, format_size_about, format_time
 
@@ -37,7 +39,6 @@ _FEW_LANES = 8
 
 def _runs(log: str, collective: str | None) -> list[Run]:
     """The tests in a log, all of one collective."""
-    from blinksim.collective import Collective
     from blinksim.nccl.logs import tests_log
 
     wanted = Collective.parse(collective).name if collective else ""
@@ -238,7 +239,6 @@ def calibrate(options: Calibrate) -> None:
     from blinksim.answers.logs import calibrate as study
     from blinksim.answers.logs.series import Series
     from blinksim.formats import rate_tables
-    from blinksim.textio.text_files import shown
     from blinksim.textio.whole_files import write_text
 
     question = question_of(options.machine, options.where)

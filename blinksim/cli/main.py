@@ -15,6 +15,7 @@ from blinksim._version import __version__
 from blinksim.cli.commands import COMMANDS
 from blinksim.cli.options import built
 from blinksim.cli.terminal import as_typed, escaped_output, still_at_work
+from blinksim.collective import COLLECTIVES
 from blinksim.errors import BlinksimError, InputError, nearest_names
 
 _EPILOG = """\b
@@ -79,8 +80,6 @@ def cli() -> None:
 
 def _swapped(words: Sequence[str]) -> str:
     """What to say where a collective stands in the place of the machine; empty if none does."""
-    from blinksim.collective import COLLECTIVES
-
     command, first, second = (*words, "", "", "")[:3]
     swapped = command in _MACHINE_FIRST and first in COLLECTIVES and second not in COLLECTIVES
     if not swapped or second.startswith("-") or os.path.exists(first):

@@ -25,7 +25,7 @@ from click.shell_completion import CompletionItem
 
 from blinksim import data_files
 from blinksim.cli.terminal import FLAGS, OPTIONS, note, typed
-from blinksim.collective import COLLECTIVES, Collective
+from blinksim.collective import ALLTOALLV, COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.textio import text_files
 from blinksim.units import format_rate
@@ -394,8 +394,6 @@ def typed_options(given: object, *names: str) -> str:
 
 def collective_of(name: str, root: int | None, traffic: str | None) -> Collective:
     """The collective that a command line names, with its root and the matrix in the file `traffic`."""
-    from blinksim.collective import ALLTOALLV, Collective
-
     if traffic is None:
         if name.lower() == ALLTOALLV:
             raise InputError(

@@ -11,12 +11,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
 
 from blinksim.plots.style import natural
-
-if TYPE_CHECKING:
-    from blinksim.topology.graph import Device, Link, Topology
+from blinksim.topology.graph import Device, Link, Topology
 
 Point = tuple[float, float]
 _ROW = 1.35

@@ -18,6 +18,8 @@ from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.plots import style
 from blinksim.plots.layout import Changes, Line, Point, View, changes, span, view
+from blinksim.schedule.model import COPY, as_schedule
+from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.units import in_GBps
 
@@ -343,9 +345,6 @@ def trees(schedule: ScheduleLike, most: int | None = None) -> Figure:
     >>> import blinksim as bs
     >>> picture = bs.plot.trees(bs.synthesize("dgx1-v100", "broadcast").schedule, most=2)
     """
-    from blinksim.schedule.model import as_schedule
-    from blinksim.schedule.symmetric import SymmetricSchedule
-
     # Of a schedule by symmetry the base is drawn; times: how many images every chunk has.
     compact = getattr(schedule, "compact", schedule)
     given = compact if isinstance(compact, SymmetricSchedule) else as_schedule(schedule)
@@ -399,8 +398,6 @@ def _alike(schedule: Schedule, times: Sequence[int], most: int) -> dict[int, int
 
 def _arrows(axes: Axes, shown: View, schedule: Schedule, chunk: int, colour: str) -> None:
     """The sends of a chunk, every link once, as far as both of its ends are drawn."""
-    from blinksim.schedule.model import COPY
-
     mine = schedule.chunk == chunk
     copies = mine & (schedule.op == COPY)
     routes = np.unique(schedule.route[copies if copies.any() else mine]).tolist()

@@ -12,28 +12,25 @@ theorem), so an orbit is one resource with the bandwidth of all its links.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import expand, places
 from blinksim.schedule.loads import MOST_SENDS, Resources, alike_routes, distinct_routes, resource_loads, resources
 from blinksim.schedule.model import COPY, REDUCE, Schedule, ScheduleLike, as_schedule
 from blinksim.schedule.step_loads import StepLoads
 from blinksim.textio.text_table import count
+from blinksim.topology.graph import Topology
 from blinksim.topology.group import CommutingGroup
 from blinksim.topology.symmetry import orbit_labels
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from blinksim.collective import Collective
-    from blinksim.topology.graph import Topology
 
 Ints = npt.NDArray[np.int64]
 

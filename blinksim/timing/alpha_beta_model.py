@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from blinksim.schedule.candidate import Candidate
+from blinksim.schedule.model import Schedule
 from blinksim.timing.alpha_beta import cost
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
-
-if TYPE_CHECKING:
-    from blinksim.schedule.model import Schedule
 
 ENTRIES = ({"name": "alpha-beta", "class": "AlphaBeta", "schedules": True, "place": 1},)
 

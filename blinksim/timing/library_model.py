@@ -17,16 +17,17 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, unknown
 from blinksim.machines import RatesName, load
+from blinksim.nccl.tuner.prediction import Prediction
 from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, Timing
 from blinksim.question import Question
 from blinksim.results import Term
 from blinksim.textio.text_table import count
-from blinksim.timing.contest import able_of, ceiling_of, least_time_of
+from blinksim.timing.contest import Contest, able_of, ceiling_of, least_time_of
 from blinksim.timing.measured import public_tables
 from blinksim.timing.measured.library_rates import (
     AGAIN,
@@ -42,15 +43,9 @@ from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, 
 from blinksim.timing.measured.public_tables import Cell
 from blinksim.timing.model_registry import schedule_model
 from blinksim.timing.nccl_model import CHOICE, NcclTuner, most_channels
-from blinksim.timing.projection_result import Projection
-from blinksim.timing.timing_model import TimingModel
-
-if TYPE_CHECKING:
-    from blinksim.nccl.tuner.prediction import Prediction
-    from blinksim.timing.contest import Contest
-    from blinksim.timing.projection_result import Ceiling
-    from blinksim.timing.timing_model import Report
-    from blinksim.topology.graph import Topology
+from blinksim.timing.projection_result import Ceiling, Projection
+from blinksim.timing.timing_model import Report, TimingModel
+from blinksim.topology.graph import Topology
 
 ENTRIES = ({"name": "library", "class": "Library", "chooses": "library", "place": 6},)
 

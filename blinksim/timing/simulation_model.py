@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from blinksim.errors import InfeasibleError
+from blinksim.schedule.candidate import Candidate
+from blinksim.schedule.model import Schedule
 from blinksim.timing.simulator import simulate
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
-
-if TYPE_CHECKING:
-    from blinksim.schedule.candidate import Candidate
-    from blinksim.schedule.model import Schedule
 
 ENTRIES = ({"name": "simulate", "class": "Simulated", "schedules": True, "place": 4},)
 

@@ -12,6 +12,8 @@ from blinksim import plugins
 from blinksim.algorithms.registry import candidates
 from blinksim.errors import InputError
 from blinksim.results import Term
+from blinksim.schedule.step_loads import Outline
+from blinksim.schedule.switch_work import abilities_used
 from blinksim.timing.contest import CandidatesLike, Contest, able_of, ceiling_of, enter_best, enter_named
 from blinksim.timing.projection_result import Projection
 
@@ -191,9 +193,6 @@ class ScheduleModel(TimingModel):
 
     def rank(self, contest: Contest, size: int) -> list[Projection]:
         """The projections of all schedules for `size` bytes, quickest first."""
-        from blinksim.schedule.step_loads import Outline
-        from blinksim.schedule.switch_work import abilities_used
-
         part, found = contest.topology, list[Projection]()
         for name, candidate in contest.candidates.items():
             cost = self._checked(candidate, size, self.gamma)

@@ -20,13 +20,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.topology.elements import put_together
-from blinksim.topology.fabric import Switch, join, switches
+from blinksim.topology.elements import Device, Link, put_together
+from blinksim.topology.fabric import Fabric, Switch, join, switches
 from blinksim.units import whole
 
 if TYPE_CHECKING:
-    from blinksim.topology.elements import Device, Link
-    from blinksim.topology.fabric import Fabric
     from blinksim.topology.graph import Topology
 
 MOST_DEVICES = 400_000

@@ -14,7 +14,7 @@ from functools import cached_property, reduce
 from itertools import pairwise, repeat
 from math import lcm
 from operator import or_
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from blinksim.errors import InfeasibleError, InputError, PluginError
 from blinksim.graphs.rooted_trees import by_levels, depths, from_parents
 from blinksim.packing.hamiltonian import Order
 from blinksim.plugins import blamed, located, source_of
-from blinksim.schedule.model import COPY, MOST_DENOMINATOR, REDUCE, Builder
+from blinksim.schedule.model import COPY, MOST_DENOMINATOR, REDUCE, Builder, Schedule
 from blinksim.schedule.step_loads import Round, searched
 from blinksim.schedule.tree import Edge, Route, Tree
 from blinksim.schedule.verify import verify
@@ -33,10 +33,6 @@ from blinksim.textio.text_table import count
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import Pairs
-
-if TYPE_CHECKING:
-    from blinksim.schedule.model import Schedule
-
 
 Ints = npt.NDArray[np.int64]
 Devices = npt.NDArray[np.integer[Any]]

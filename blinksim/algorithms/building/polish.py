@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import lcm
 from random import Random
-from typing import TYPE_CHECKING
 
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.plan import Plan
+from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.packing.choose import MOST_PARTS, Choice, Selection
@@ -28,9 +28,6 @@ from blinksim.schedule.model import Schedule
 from blinksim.schedule.tree import Edge, Tree, trees_of
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
-
-if TYPE_CHECKING:
-    from blinksim.bounds.bound_result import BoundResult
 
 COLLECTIVES = ("allgather", "reducescatter", "broadcast", "reduce", "allreduce")
 MOST_TREES = 8_000

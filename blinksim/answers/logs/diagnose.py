@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from blinksim.answers.logs.expectation import Expectation, Expected
 from blinksim.answers.logs.series import check_members, members_of
@@ -27,10 +27,8 @@ from blinksim.nccl.logs import tests_log
 from blinksim.nccl.logs.tests_log import Row, Run
 from blinksim.results import Rates, Result, keyed, paragraph
 from blinksim.textio.text_table import count
+from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_size, format_time, in_GBps, parse_rate, parse_time, size_of
-
-if TYPE_CHECKING:
-    from blinksim.topology.graph import Topology
 
 FASTER = 1.2
 """More than this many times the expected bandwidth is not what the machine does."""

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InputError
 from blinksim.formats.shipped.known_gpus import model, named
 from blinksim.machines import MachineLike, as_topology
 from blinksim.nccl.logs import tests_log
+from blinksim.nccl.logs.tests_log import Run
 from blinksim.topology.elements import Device
-
-if TYPE_CHECKING:
-    from blinksim.nccl.logs.tests_log import Run
-    from blinksim.topology.graph import Topology
+from blinksim.topology.graph import Topology
 
 
 @dataclass(frozen=True, slots=True)

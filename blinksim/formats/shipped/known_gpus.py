@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
 
 from blinksim import data_files
 from blinksim.errors import InputError
@@ -19,12 +18,10 @@ from blinksim.formats.rate_tables import ClassRates, RateTable
 from blinksim.formats.shipped.machine_names import MEASURED, catalogue_file, measured_rates, names, outline
 from blinksim.textio import yaml_nodes
 from blinksim.textio.text_table import count
+from blinksim.timing.measured_constants import ExecutionRates
 from blinksim.topology.elements import Device, Link
 from blinksim.topology.graph import Topology
 from blinksim.topology.rules import Finding, listed
-
-if TYPE_CHECKING:
-    from blinksim.timing.measured_constants import ExecutionRates
 
 _NVIDIA, _OWN = "10de", "nvlink"
 _BETWEEN_GPUS = (_OWN, "xgmi")
