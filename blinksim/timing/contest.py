@@ -234,8 +234,6 @@ NEARLY = 0.985
 _FEW_SENDS = 250_000
 # Trees per rank up to which fewer ones are not looked for, and which part of the rate these may lose.
 _FEW_TREES, _LESS = 3, Fraction(1, 100)
-# Trees are left out one by one, of many this part at once.
-_A_STEP = 16
 # Sends, and pairs of ranks that need a route each, up to which a schedule is built unasked.
 MOST_SENDS = 2_500_000
 MOST_PAIRS = 20_000
@@ -321,16 +319,16 @@ def _built(entry: Algorithm, part: Topology, collective: Collective, sizes: Coll
 def packed_for(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> Candidate:
     """The trees at the best rate, or low ones from those of single hosts if they are quicker even at the largest size.
 
-    Where only many trees reach the best rate, few ones that lose up to a hundredth of it send fewer messages. On
-    several nodes trees are left out as long as that gains time: each costs the start of its messages.
+    Where only many trees reach the best rate, few ones that lose up to a hundredth of it send fewer messages. Trees
+    are left out as long as that gains time: each costs the start of its messages.
     """
     from blinksim.algorithms.packed import from_hosts
     from blinksim.schedule.candidate import Candidate
 
     best = entry.parallel(part, collective)
-    if part.nodes < 2 or not sizes or not best.rate:
+    if not sizes or not best.rate:
         return best
-    many = best.compact.chunks > _FEW_TREES * part.ranks
+    many = part.nodes > 1 and best.compact.chunks > _FEW_TREES * part.ranks
     ready = from_hosts(part, collective, best.rate * (1 - _LESS)) if many else None
     if ready is not None:
         best = min(best, Candidate(ready), key=lambda candidate: cost(candidate, max(sizes)).time_s)
@@ -338,19 +336,23 @@ def packed_for(entry: Algorithm, part: Topology, collective: Collective, sizes: 
 
 
 def _thinned(whole: Candidate, size: int) -> Candidate:
-    """With only the largest trees or paths of every pair of ends, as many as take least time for `size` bytes."""
+    """With only the largest trees or paths of every pair of ends, as many as take least time for `size` bytes.
+
+    Each tree costs the start of its messages, which may be more than a small share gains.
+    """
     from blinksim.schedule.candidate import Candidate
 
-    if whole.parallel is not None or not isinstance(whole.timed, Schedule) or whole.timed.sends > _FEW_SENDS:
+    schedule = whole.timed
+    if whole.parallel is not None or not isinstance(schedule, Schedule) or schedule.sends > _FEW_SENDS:
         return whole
-    schedule, best, least = whole.timed, whole, cost(whole, size).time_s
+    best, least = whole, cost(whole, size).time_s
     ends = schedule.origin.astype(np.int64) * schedule.topology.ranks + schedule.target
     _, kind, count = np.unique(ends, return_inverse=True, return_counts=True)
     place = np.empty(schedule.chunks, dtype=np.int64)
     place[np.lexsort((-schedule.share_num, kind))] = places(count)
     most = int(count.max())
     while most > 1:
-        most -= most // _A_STEP or 1
+        most -= most // 16 or 1  # one by one; of many, some at once
         fewer = _among(schedule, place < most, kind)
         if fewer is None:
             continue
