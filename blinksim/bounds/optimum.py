@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from itertools import pairwise, product
 
 import numpy as np
@@ -382,11 +383,11 @@ class _Trees:
                 least[ends] = number
         self._least = least
         self._edges: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
-        self._paths: dict[tuple[int, int, int], list[int]] = {}
         self._graphs: tuple[nx.DiGraph[int], nx.DiGraph[int]] = nx.DiGraph(), nx.DiGraph()
         for (a, b), number in least.items():
             self._graphs[0].add_edge(a, b, weight=whole[number])
             self._graphs[1].add_edge(b, a, weight=whole[number])
+        self._path = cache(lambda inward, a, b: nx.dijkstra_path(self._graphs[inward], a, b))
 
     def tree(self, inward: int, root: int) -> tuple[Hop, ...]:
         """The hops of the least tree from a point (inward: to it)."""
@@ -415,10 +416,3 @@ class _Trees:
             # A path to the root is walked from its other end.
             hops.append(Hop(sort, a, b, tuple(reversed(links) if inward and sort == PATH else links)))
         return tuple(hops)
-
-    def _path(self, inward: int, a: int, b: int) -> list[int]:
-        import networkx as nx
-
-        if (inward, a, b) not in self._paths:
-            self._paths[inward, a, b] = nx.dijkstra_path(self._graphs[inward], a, b)
-        return self._paths[inward, a, b]

@@ -341,23 +341,18 @@ def _alike_rails(topology: Topology, known: _Encoded) -> list[Ints]:
 
     Such as ``n0.gpu3`` with ``n0.gpu5``, ``n0.nic3`` with ``n0.nic5`` and ``fabric3`` with ``fabric5``.
     """
-    rows = defaultdict[tuple[int, str], dict[int, int]](dict)
-    for place, device in enumerate(topology.devices):
-        name = device.name.rpartition(".")[2]
-        stem = name.rstrip("0123456789")
-        if stem != name:
-            rows[device.node, stem][int(name[len(stem) :])] = place
+    rows = _numbered(topology)
     ranks = set(topology.member_places.tolist())
     exchanges: list[Ints] = []
     leaders: list[int] = []
     tried = 0
-    for number in sorted({number for row in rows.values() for number, place in row.items() if place in ranks}):
+    for number in sorted({number for row in rows for number, place in row.items() if place in ranks}):
         for leader in leaders:
             tried += 1
             if tried > _MOST_TRIED:
                 return exchanges
             goes = np.arange(len(topology.devices))
-            for row in rows.values():
+            for row in rows:
                 if leader in row and number in row:
                     goes[[row[leader], row[number]]] = row[number], row[leader]
             if known.image(goes) is not None:
@@ -371,12 +366,22 @@ def _alike_rails(topology: Topology, known: _Encoded) -> list[Ints]:
 _NUMBERED = re.compile(r"(.*?)([0-9]+)")
 
 
+def _numbered(topology: Topology) -> list[dict[int, int]]:
+    """The devices whose names differ in a number at their end: for each such row, places by number."""
+    rows: dict[str, dict[int, int]] = defaultdict(dict)
+    for place, device in enumerate(topology.devices):
+        if match := _NUMBERED.fullmatch(device.name):
+            rows[match[1]][int(match[2])] = place
+    return list(rows.values())
+
+
 @per_topology
 def name_rotations(topology: Topology) -> list[tuple[int, ...]]:
     """Permutations of the devices that raise the numbers at the end of names, those of all nodes at once.
 
-    Names rotate together if there are as many of them as members of a node: ``gpu0`` to ``gpu7`` and ``nic0``
-    to ``nic7``. By one, by two, … up to half of these.
+    The members of a node go round by one, by two, … up to half of these, and other names by their share: where
+    ``gpu0`` to ``gpu7`` go by one, ``nic0`` to ``nic7`` do too, and ``efa0`` to ``efa31`` go by four. Several
+    names for each member also go round among these.
 
     Examples
     --------
@@ -384,32 +389,25 @@ def name_rotations(topology: Topology) -> list[tuple[int, ...]]:
     >>> len(name_rotations(bs.load("hgx-h200")))
     3
     """
-    rows: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
-    # All nodes have the same names behind their own.
-    known: dict[str, re.Match[str] | None] = {}
-    for place, device in enumerate(topology.devices):
-        node, dot, name = device.name.rpartition(".")
-        if name not in known:
-            known[name] = _NUMBERED.fullmatch(name)
-        match = known[name]
-        if match:
-            rows[node + dot, match[1]][int(match[2])] = place
-    held = {topology.index[name] for name in topology.members}
-    count = max((len(row) for row in rows.values() if held.issuperset(row.values())), default=0)
-    numbers = set(range(count))
-    alike = [row for row in rows.values() if row.keys() == numbers]
+    rows, held = _numbered(topology), set(topology.member_places.tolist())
+    count = max((len(row) for row in rows if held.issuperset(row.values())), default=1)
+    alike = [np.array([row[number] for number in sorted(row)]) for row in rows if max(row) == len(row) - 1]
     # Switches between the nodes rotate along where they are rails, and stay where they are leaves.
-    inside = [row for row in alike if all(topology.devices[place].node >= 0 for place in row.values())]
-    rotations = []
-    for some in (alike, inside) if len(inside) < len(alike) else (alike,):
-        for by in range(1, count // 2 + 1):
-            if count % by == 0:
-                goes = list(range(len(topology.devices)))
-                for row in some:
-                    for number, place in row.items():
-                        goes[place] = row[(number + by) % count]
-                rotations.append(tuple(goes))
-    return rotations
+    inside = [row for row in alike if (topology.device_nodes[row] >= 0).all()]
+    turns = [
+        [(row, len(row), by * len(row) // count) for row in some if by * len(row) % count == 0]
+        for some in (alike, inside)
+        for by in range(1, count // 2 + 1)
+        if count % by == 0
+    ]
+    turns.append([(row, len(row) // count, 1) for row in inside if len(row) % count == 0])
+    rotations = {(*range(len(topology.devices)),): None}
+    for turn in turns:
+        goes = np.arange(len(topology.devices))
+        for row, width, step in turn:
+            goes[row] = np.roll(row.reshape(-1, width), -step, axis=1).ravel()
+        rotations[tuple(goes.tolist())] = None
+    return [*rotations][1:]
 
 
 def bit_flips(topology: Topology) -> list[tuple[int, ...]]:
