@@ -414,7 +414,7 @@ class Run:
 def timed(graph: ScheduleGraph, size: int, pieces: int, options: Options) -> Work:
     """The work of one piece when every chunk of a collective of `size` bytes is cut into `pieces`."""
     transfers = transfer_times(graph, size, pieces, options)
-    unit = unit_of(transfers, options.launch + longest(graph, transfers, pieces))
+    unit = unit_of(transfers, options.launch + longest(graph, transfers, pieces, options.service != "fifo"))
     return in_ticks(graph, transfers, unit, Fraction(options.launch))
 
 
@@ -428,9 +428,15 @@ def transfer_times(graph: ScheduleGraph, size: int, pieces: int, options: Option
     ]
 
 
-def longest(graph: ScheduleGraph, transfers: Sequence[Fraction], pieces: int) -> float:
-    """Seconds that no run exceeds: a chain of waits alternates between busy resources and stages on their way."""
+def longest(graph: ScheduleGraph, transfers: Sequence[Fraction], pieces: int, given: bool = False) -> float:
+    """Seconds that no run exceeds.
+
+    First come, first served, a chain of waits alternates between busy resources and stages on their way. In a `given`
+    order of service resources also stand idle for what is next; all stages one after another take longest.
+    """
     hold = np.array([float(x) for x in transfers])[graph.transfers[1]] if len(transfers) else np.zeros(0)
+    if given:
+        return pieces * float(hold.sum() + (graph.latency + graph.overhead).sum())
     real = ~graph.timeless
     load = np.bincount(graph.resource[real], hold + graph.overhead[real]).max(initial=0.0)
     lag = float((graph.latency + graph.overhead).max(initial=0.0)) + hold.max(initial=0.0)

@@ -243,9 +243,7 @@ class Timeline(Rates, Result):
         if not self.work.count:
             return ()
         # The chain of busy servers and journeys that ends with the last delivery, first leg first.
-        graph = self.graph
-        work = self.work
-        start = self.starts()
+        graph, work, start = self.graph, self.work, self.starts()
         order = np.argsort(graph.after, kind="stable")
         sources, limits = graph.before[order], np.searchsorted(graph.after[order], np.arange(work.count + 1))
         by_server = np.argsort(graph.resource, kind="stable")
@@ -301,8 +299,7 @@ class Timeline(Rates, Result):
             stop = visits[number + 1][2] if number + 1 < len(visits) else end
             onward = work.seconds(max(0, min(travel, stop - begin)))
             legs.append(Leg(name, kind, work.seconds(begin), work.seconds(stop - begin), passed, onward))
-        more = self.pieces - self.recorded_pieces
-        if more:
+        if more := self.pieces - self.recorded_pieces:
             more_s = self.time_s - self.work.seconds(self._recorded.finish)
             place = f"{count(more, 'more piece')}, mostly over {self.uses[0].resource}"
             legs.append(Leg(place, self.uses[0].kind, self.time_s - more_s, more_s, 0))
@@ -587,9 +584,10 @@ def _best_pieces(graph: ScheduleGraph, size: int, options: Options, most: int | 
     def time(count: int) -> float:
         # Where trials would be slow, rounds show well enough what more pieces bring.
         many = options.service == "fifo" and count * graph.count > _MOST_TRIAL
-        work = timed(graph, size, count, options)
+        trial = replace(options, service="static") if many else options
+        work = timed(graph, size, count, trial)
         try:
-            found = evaluated(graph, work, count, replace(options, service="static") if many else options)
+            found = evaluated(graph, work, count, trial)
         except InputError:  # It would take too long.
             return tried.setdefault(count, inf)
         return tried.setdefault(count, work.seconds(found.finish))

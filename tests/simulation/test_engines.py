@@ -20,7 +20,7 @@ from blinksim.errors import InputError
 from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.model import Schedule
 from blinksim.timing.evaluation import evaluated, makespan
-from blinksim.timing.event_graph import ScheduleGraph, Ticks, Work, event_graph, timed
+from blinksim.timing.event_graph import ScheduleGraph, Ticks, Work, event_graph, in_ticks, timed, transfer_times
 from blinksim.timing.events import first_come, in_order, step_order
 from blinksim.timing.rounds import in_levels, in_rounds
 from blinksim.timing.simulation_options import Options, ServiceName
@@ -227,6 +227,22 @@ def test_odd_shares_that_no_unit_divides_are_rounded_up() -> None:
     schedule = algorithm("chain").build(machine("odd", gpus(2), links), Collective("broadcast"), order=[0, 1])
     timeline = bs.simulate(schedule, 1_000_003, pieces=7)
     assert timeline.time_s == pytest.approx(1_000_003 / float(links[0].bandwidth), rel=1e-12)
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 50])
+def test_links_that_wait_for_what_is_next_in_order_fit_in_ticks(pieces: int) -> None:
+    # All 56 messages of one step on routes of up to four links: each waits for the whole route of the one before.
+    direct = algorithm("direct").build(bs.load("ring:8@50GB/s").select(), Collective("allgather"))
+    graph = event_graph(direct, Options("ordered"))
+    coarse = in_ticks(graph, transfer_times(graph, 4096, pieces, Options("ordered")), Fraction(10**12), Fraction(0))
+    run = in_order(coarse, step_order(graph, np.append(direct.step, -1)[graph.send], pieces), pieces)
+    timeline = bs.simulate(direct, 4096, service="ordered", pieces=pieces)
+    assert timeline.time_s == pytest.approx(coarse.seconds(run.finish), rel=1e-6)
+    assert timeline.found.finish < 2**60
+
+
+def test_a_schedule_for_a_small_size_is_found_where_orders_of_steps_are_slow() -> None:
+    assert bs.synthesize("ring:8@50GB/s", "allgather", "direct", size="4KiB").at is not None
 
 
 def test_options_that_do_not_go_together_are_refused() -> None:
