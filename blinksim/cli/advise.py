@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING
 
 import click
 
+from blinksim.answers import advise as study
+from blinksim.answers.advise import Advice, Option
 from blinksim.cli.options import collective_of, command_line, left, question_of, unedited
 from blinksim.cli.schedules import proof_lines
 from blinksim.cli.terminal import answer, as_typed, written
 from blinksim.errors import InputError
+from blinksim.machines import this_machine
+from blinksim.question import Question
+from blinksim.textio.whole_files import Exported, write_text
+from blinksim.topology.graph import Topology
 from blinksim.units import format_time, parse_size
 
 if TYPE_CHECKING:
-    from blinksim.answers.advise import Advice, Option
     from blinksim.cli import commands
-    from blinksim.question import Question
-    from blinksim.textio.whole_files import Exported
-    from blinksim.topology.graph import Topology
 
 # What the machine's own description is called in commands to type.
 _SAVED = "topo.txt"
@@ -29,10 +31,6 @@ _SAVED = "topo.txt"
 
 def advise(options: commands.Advise) -> None:
     """What the library takes, could take and cannot take less, and the file to load."""
-    from blinksim.answers import advise as study
-    from blinksim.machines import this_machine
-    from blinksim.textio.whole_files import write_text
-
     options.check_files()
     question = question_of(options.machine or _SAVED, options.where)
     earlier = unedited(question, options.before)

@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
+from blinksim.answers import bound as study
+from blinksim.answers.bound import in_flight
+from blinksim.bounds import BoundResult
+from blinksim.bounds.bound_result import BY_SUMS, NOTHING, granted_to_switches
+from blinksim.bounds.optimum import abilities
+from blinksim.bounds.sensitivity import Change, LevelBound, level_bounds
+from blinksim.bounds.time.time_bound import TimeBound
 from blinksim.cli.options import collective_of, command_line, left, question_of, unedited
 from blinksim.cli.terminal import Working, answer, drawn, typed, written
 from blinksim.collective import busbw_factor
 from blinksim.errors import InputError
+from blinksim.formats.traffic_files import read_traffic, write_traffic
+from blinksim.question import Question
 from blinksim.results import keyed
 from blinksim.textio.text_table import names, table
+from blinksim.topology.elements import BRANCHING
+from blinksim.traffic import expert_traffic
 from blinksim.units import exact_GBps, format_rate, format_size, format_size_about, format_time, parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from blinksim.bounds import BoundResult
-    from blinksim.bounds.sensitivity import Change, LevelBound
-    from blinksim.bounds.time.time_bound import TimeBound
     from blinksim.cli.commands import Bound, Place, Traffic
-    from blinksim.question import Question
 
 _LOST, _GAINED = "after losing one link", "with one more"
 
 
 def bound(options: Bound) -> None:
     """How fast a collective can be at best, and why."""
-    from blinksim.answers import bound as study
-    from blinksim.bounds.sensitivity import level_bounds
-
     question = question_of(options.machine, options.where)
     earlier = unedited(question, options.before)
     wanted = collective_of(options.collective, options.root, options.traffic)
@@ -69,11 +72,6 @@ def bound(options: Bound) -> None:
 
 def _switch_lines(found: BoundResult) -> Iterator[str]:
     """What more the switches of the machine allow, by what they can, and what they would in flight."""
-    from blinksim.answers.bound import in_flight
-    from blinksim.bounds.bound_result import NOTHING, granted_to_switches
-    from blinksim.bounds.optimum import abilities
-    from blinksim.topology.elements import BRANCHING
-
     granted = found.in_network
     if granted is not None:
         factor = busbw_factor(found.collective.name, found.topology.ranks)
@@ -152,8 +150,6 @@ def _show(
     times: TimeBound | None = None,
     file: str | None = None,
 ) -> None:
-    from blinksim.bounds.bound_result import BY_SUMS
-
     topology, best = found.topology, found.headline
     factor = busbw_factor(found.collective.name, topology.ranks)
     exact = exact_GBps(found.rate)
@@ -272,9 +268,6 @@ def place(options: Place) -> None:
 
 def traffic(options: Traffic) -> None:
     """What every rank sends to every other: made, or read from a file."""
-    from blinksim.formats.traffic_files import read_traffic, write_traffic
-    from blinksim.traffic import expert_traffic
-
     options.check_files()
     makes = ("tokens", "token_size", "experts_per_rank", "top_k", "skew", "seed")
     given = {name: getattr(options, name) for name in makes if getattr(options, name) is not None}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
@@ -11,27 +13,31 @@ from typing import TYPE_CHECKING
 
 import click
 
+from blinksim import machines
+from blinksim.answers.logs.calibrate import Calibration, NcclFit, Parameter, calibrate as calibrated
+from blinksim.answers.logs.diagnose import Diagnosis, Line, diagnose as diagnosed, small_times
+from blinksim.answers.logs.fit import Fitted
+from blinksim.answers.logs.series import Series, check_members, members_of, other_gpus
+from blinksim.answers.measurements.measured import Measured as Projected, measured as published
+from blinksim.answers.measurements.public import PublicMeasurements, grouped
+from blinksim.bounds.bound_result import NOTHING
 from blinksim.cli.options import ALL_GPUS, command_line, question_of
 from blinksim.cli.terminal import Working, answer, drawn, note, typed, written
 from blinksim.collective import Collective
 from blinksim.errors import InputError
+from blinksim.formats import rate_tables
+from blinksim.nccl.logs import tests_log
+from blinksim.nccl.logs.tests_log import Run
+from blinksim.question import Question
 from blinksim.textio.text_files import shown
 from blinksim.textio.text_table import names, table
+from blinksim.textio.whole_files import write_text
+from blinksim.timing.measured import public_tables
+from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, format_rate, format_size, format_size_about, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from blinksim.answers.logs.calibrate import Calibration, NcclFit, Parameter
-    from blinksim.answers.logs.diagnose import Diagnosis, Line
-    from blinksim.answers.logs.fit import Fitted
-    from blinksim.answers.measurements.measured import Measured as Projected
-    from blinksim.answers.measurements.public import PublicMeasurements
     from blinksim.cli.commands import Calibrate, Diagnose, Measured, Reproduce
-    from blinksim.nccl.logs.tests_log import Run
-    from blinksim.question import Question
-    from blinksim.topology.graph import Topology
-
 
 # Of more lanes of a GPU none is down alone.
 _FEW_LANES = 8
@@ -39,16 +45,12 @@ _FEW_LANES = 8
 
 def _runs(log: str, collective: str | None) -> list[Run]:
     """The tests in a log, all of one collective."""
-    from blinksim.nccl.logs import tests_log
-
     wanted = Collective.parse(collective).name if collective else ""
     return tests_log.select(tests_log.read(log), wanted)
 
 
 def _part(run: Run, question: Question, whole: Topology) -> Topology:
     """The selected part of the machine that a test ran on: as the options say, else as the log says."""
-    from blinksim.answers.logs.series import check_members, members_of
-
     if question.members is not None or question.ranks_per_node is not None:
         topology = question.part(whole)
         check_members(run, topology)
@@ -59,13 +61,10 @@ def _part(run: Run, question: Question, whole: Topology) -> Topology:
 
 def _diagnoses(options: Diagnose, question: Question, whole: Topology) -> dict[str, Diagnosis]:
     """What is said of every log, or of the figure in place of logs."""
-    from blinksim.answers.logs import diagnose as study
-    from blinksim.answers.logs.series import other_gpus
-
     if options.logs and (options.busbw or options.time or options.size):
         raise InputError("--busbw, --time and --size are a figure in place of a log; leave the log or them out")
     multicast, version = not options.no_nvls, options.nccl_version or ""
-    judged = partial(study.diagnose, machine=whole, multicast=multicast, rates=question.rates, version=version)
+    judged = partial(diagnosed, machine=whole, multicast=multicast, rates=question.rates, version=version)
     by_log: dict[str, Diagnosis] = {}
     if not options.logs:
         tested = options.collective or "allreduce"
@@ -152,8 +151,6 @@ def _show_beside(by_log: Mapping[str, Diagnosis], question: Question, more: str)
 
 def _show_diagnosis(found: Diagnosis, question: Question, log: str, why: bool) -> None:
     """log: as it is typed."""
-    from blinksim.answers.logs.diagnose import small_times
-
     click.echo(found.sentence() + "\n")
     cells = [
         (
@@ -193,8 +190,6 @@ def _busbw(found: Diagnosis, line: Line | None) -> str:
 
 
 def _facts(found: Diagnosis, small: str, why: bool) -> list[tuple[str, str]]:
-    from blinksim.bounds.bound_result import NOTHING
-
     part, best, expectation = found.part, found.bound, found.expectation
     facts = [("bound", f"busbw {format_rate(best.rate * found.factor)} at {part.rates} rates")]
     if why:
@@ -236,11 +231,6 @@ def calibrate(options: Calibrate) -> None:
         return
     if not options.logs or options.machine is None:
         raise InputError("give a log and its machine, as in: blinksim calibrate log.txt --machine hgx-h200 (or --gpus)")
-    from blinksim.answers.logs import calibrate as study
-    from blinksim.answers.logs.series import Series
-    from blinksim.formats import rate_tables
-    from blinksim.textio.whole_files import write_text
-
     question = question_of(options.machine, options.where)
     options.check_files()
     whole = question.whole()
@@ -248,7 +238,7 @@ def calibrate(options: Calibrate) -> None:
     series = [Series.of(run, _part(run, question, whole)) for run in runs]
     source = f"blinksim calibrate of {', '.join(Path(shown(log)).name for log in options.logs)}"
     version = next((run.nccl for run in runs if run.nccl), "")
-    result = study.calibrate(series, machine=whole, source=source, multicast=not options.no_nvls, version=version)
+    result = calibrated(series, machine=whole, source=source, multicast=not options.no_nvls, version=version)
     table_text = rate_tables.write(result.table)
     with written(options.output, lambda target: write_text(target, table_text, options.force)) as output:
         described = {"logs": list(options.logs), **question.described(series[0].topology)}
@@ -259,13 +249,8 @@ def calibrate(options: Calibrate) -> None:
 
 def _on_gpus(options: Calibrate) -> None:
     """Measures and fits here, and writes and shows what was found."""
-    import datetime
-
-    from blinksim import machines
     from blinksim.answers.measurements.execution_fit import calibrate_gpus, processes, times_words
-    from blinksim.formats import rate_tables
     from blinksim.gpu.execution.gpu_clock import GpuClock
-    from blinksim.textio.whole_files import write_text
 
     target, machine = options.output, options.machine
     options.check_files()
@@ -394,14 +379,12 @@ def _show_calibration(found: Calibration, target: str | None, question: Question
 
 def measured(options: Measured) -> None:
     """Published measurements beside the models."""
-    from blinksim.answers.measurements import measured as study
-
     if options.machine is None:
         _list()
         return
     options.check_files()
-    public = study.measured(options.machine, options.quality.upper())
-    if isinstance(public, study.Measured):
+    public = published(options.machine, options.quality.upper())
+    if isinstance(public, Projected):
         preset = public.cells[-1]
         size = format_size(preset.size).replace(" ", "")
         again = (
@@ -434,8 +417,6 @@ def _span(values: list[float], show: Callable[[float], str] = str) -> str:
 
 def _show_measured(public: PublicMeasurements | Projected) -> None:
     """Prints which sets of measurements there are, and what was measured of each collective beside predictions."""
-    from blinksim.answers.measurements.public import PublicMeasurements, grouped
-
     click.echo(f"{public.sentence()}\n")
     lines = list[tuple[str, ...]]()
     if not isinstance(public, PublicMeasurements):
@@ -464,8 +445,6 @@ def _show_measured(public: PublicMeasurements | Projected) -> None:
 
 def _list() -> None:
     """Prints the machines with tables, and how many cells each has."""
-    from blinksim.timing.measured import public_tables
-
     rows: list[dict[str, object]] = []
     for name in public_tables.machines():
         cells = public_tables.cells(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -11,27 +12,31 @@ from typing import TYPE_CHECKING
 
 import click
 
+from blinksim.answers import sweep as study
+from blinksim.answers.compare import Comparison, Models, across_models, buckets, compare as compared, compare_machines
+from blinksim.answers.pool import Rows
+from blinksim.answers.project import answer as three_figures
+from blinksim.answers.ranking import BEST, rank
+from blinksim.answers.sweep import Sweep as Study
 from blinksim.cli.options import collective_of, command_line, left, question_of, typed_options, unedited
 from blinksim.cli.terminal import Working, answer, as_typed, csv_text, drawn, note, typed, written
+from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.nccl.tuner.tuner import DEFAULT_VERSION
+from blinksim.question import Question
 from blinksim.textio.text_table import count, table
+from blinksim.textio.whole_files import write_text
+from blinksim.timing import model_registry as registry
+from blinksim.timing.contest import Answer
+from blinksim.timing.library_model import Library
+from blinksim.timing.projection import Change, bottlenecks
+from blinksim.timing.projection_result import Projection
+from blinksim.timing.timing_model import TimingModel
+from blinksim.topology.graph import Topology
 from blinksim.units import format_size, format_size_about, format_time, in_GBps, parse_rate, parse_size, parse_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from blinksim.answers.compare import Comparison, Models
-    from blinksim.answers.pool import Rows
-    from blinksim.answers.sweep import Sweep as Study
     from blinksim.cli.commands import Compare, ModelOptions, Project, Sweep
-    from blinksim.collective import Collective
-    from blinksim.question import Question
-    from blinksim.timing.contest import Answer
-    from blinksim.timing.library_model import Library
-    from blinksim.timing.projection import Change
-    from blinksim.timing.projection_result import Projection
-    from blinksim.timing.timing_model import TimingModel
-    from blinksim.topology.graph import Topology
 
 
 def program_settings(given: ModelOptions, name: str, takes: Collection[str]) -> dict[str, object]:
@@ -90,8 +95,6 @@ def project(options: Project) -> None:
 
 def _in_buckets(options: Project, question: Question, collective: Collective) -> None:
     """The time of many calls."""
-    from blinksim.answers.compare import buckets
-
     each = options.bucket or options.size
     if not (options.bytes and each):
         raise InputError(
@@ -104,8 +107,6 @@ def _in_buckets(options: Project, question: Question, collective: Collective) ->
 
 def _with_library(options: Project, question: Question, collective: Collective, size: int) -> None:
     """The three figures."""
-    from blinksim.answers.project import answer as three_figures
-
     library = library_of(options.timing)
     with Working(f"reading {options.machine}") as say:
         [found] = three_figures(question, collective, [size], say, library)
@@ -131,9 +132,6 @@ def _with_library(options: Project, question: Question, collective: Collective, 
 
 def library_of(given: ModelOptions) -> Library:
     """The machine's library as the options set it; refuses those that are about other models."""
-    from blinksim.nccl.tuner.tuner import DEFAULT_VERSION
-    from blinksim.timing.library_model import Library
-
     about = "not about the machine as it is"
     _refuse(given, ("protocol", "calls"), f"{about}; take --model execution")
     _refuse(given, ("channels", "nccl_graph"), f"{about}; say --algorithm nccl")
@@ -142,11 +140,7 @@ def library_of(given: ModelOptions) -> Library:
 
 def _by_name(options: Project, question: Question, wanted: Collective, size: int) -> None:
     """The time by one algorithm or model, its terms and its bottleneck."""
-    from blinksim.answers.ranking import BEST, rank
-    from blinksim.timing import model_registry as models
-    from blinksim.timing.projection import bottlenecks
-
-    algorithm, name = options.algorithm or BEST, options.model or models.DEFAULT
+    algorithm, name = options.algorithm or BEST, options.model or registry.DEFAULT
     model = _model(options, algorithm, name)
     model.check(question)
     asked = model.at_its_rates(question)
@@ -187,18 +181,16 @@ def _by_name(options: Project, question: Question, wanted: Collective, size: int
 
 def _model(options: Project, algorithm: str, name: str) -> TimingModel:
     """The model of this name, set up with the options that it takes; refuses the others."""
-    from blinksim.timing import model_registry as models
-
-    chooser = models.chooser(algorithm)
+    chooser = registry.chooser(algorithm)
     if chooser is not None:
-        if name not in (models.DEFAULT, chooser):
+        if name not in (registry.DEFAULT, chooser):
             raise InputError(f"--algorithm nccl is timed by NCCL's own model; leave --model {name} out")
         name = chooser
-    takes = models.settings(name)
+    takes = registry.settings(name)
     settings = nccl_settings(options.timing, takes, "say --algorithm nccl")
     if settings and algorithm not in ("best", "all") and chooser is None:
         raise InputError(f"--model {name} is about NCCL's own algorithms; say --algorithm nccl or all")
-    if options.what_if and not models.has_equations(name):
+    if options.what_if and not registry.has_equations(name):
         raise InputError(
             "--what-if goes with a preset that has equations, as --model aurora-projection; use --edit for your own"
         )
@@ -207,7 +199,7 @@ def _model(options: Project, algorithm: str, name: str) -> TimingModel:
             raise InputError(f"--model {name} takes no --reduction-rate")
         settings["gamma"] = float(1 / parse_rate(options.reduction_rate))
     settings |= program_settings(options.timing, name, takes)
-    return models.model(name, **settings)
+    return registry.model(name, **settings)
 
 
 def _show_changes(changes: tuple[Change, ...], question: Question) -> None:
@@ -227,13 +219,11 @@ def _show_changes(changes: tuple[Change, ...], question: Question) -> None:
 
 def _next(best: Projection, question: Question, options: Project, algorithm: str, model: str) -> str:
     """The command to go on with."""
-    from blinksim.timing import model_registry as models
-
     again = command_line(question, best.collective.name, options.root, options.traffic)
     size = format_size(best.size).replace(" ", "")
     # As it was typed: a model in a file has another name in the answer.
-    timed_by = best.model if models.chooser(algorithm) else typed(model)
-    if best.bound is None and not options.what_if and models.model(best.model).pins_rates:
+    timed_by = best.model if registry.chooser(algorithm) else typed(model)
+    if best.bound is None and not options.what_if and registry.model(best.model).pins_rates:
         return f"project {again} {size} --model {timed_by} --what-if"
     if best.bound is not None and algorithm == "best" and best.algbw < 0.9 * float(best.bound.rate):
         return f"synth {again} --size {size} -o schedule.json"
@@ -241,15 +231,12 @@ def _next(best: Projection, question: Question, options: Project, algorithm: str
         # A preset times itself only: other sizes of the same question, by the same model.
         least = format_size(best.details["holds_from_bytes"]).replace(" ", "")
         return f"sweep {again} --sizes {least}:{size}:x4 --model {timed_by} --plot sizes.png"
-    by = "" if model == models.DEFAULT else f" --model {timed_by}"
+    by = "" if model == registry.DEFAULT else f" --model {timed_by}"
     return f"compare {again}{by} --plot {best.collective.name}-by-size.png"
 
 
 def compare(options: Compare) -> None:
     """Algorithms against sizes."""
-    from blinksim.answers import compare as study
-    from blinksim.timing import model_registry as registry
-
     wanted = collective_of(options.collective, options.root, options.traffic)
     if "," in options.machine:
         _side_by_side(options, wanted)
@@ -269,7 +256,7 @@ def compare(options: Compare) -> None:
     if not (options.model or listed or options.search):
         library = library_of(given)
         with Working(f"reading {options.machine}") as say:
-            found = study.compare(question, wanted, sizes, report=say, model=library)
+            found = compared(question, wanted, sizes, report=say, model=library)
         _print(found, question)
         drawn(options.plot, options.force, "compare", found, y=options.plot_y)
         return
@@ -282,15 +269,13 @@ def compare(options: Compare) -> None:
     model = registry.schedule_model(timing, **program_settings(given, timing, registry.settings(timing)))
     with Working(f"reading {options.machine}") as say:
         part = question.part(collective=wanted)
-        result = study.compare(part, wanted, sizes, listed, say, others, model, options.search)
+        result = compared(part, wanted, sizes, listed, say, others, model, options.search)
     _print(result, question)
     drawn(options.plot, options.force, "compare", result, y=options.plot_y)
 
 
 def _side_by_side(options: Compare, collective: Collective) -> None:
     """Several machines with their libraries."""
-    from blinksim.answers.compare import compare_machines
-
     if options.model or options.algorithms or options.search:
         raise InputError("several machines are compared with their libraries; leave algorithms and models out")
     prices = dict[str, float]()
@@ -312,8 +297,6 @@ def _chosen_by_libraries(
     question: Question, wanted: Collective, listed: list[str] | None, given: ModelOptions
 ) -> tuple[dict[str, Answer], list[str] | None]:
     """What libraries choose, at their own rates unless the question names some; and the algorithms that are left."""
-    from blinksim.timing import model_registry as registry
-
     choosers = {name: chooser for name in listed or () if (chooser := registry.chooser(name))}
     if not choosers:
         nccl_settings(given, (), "name nccl in --algorithms")
@@ -329,8 +312,6 @@ def _timed_without_schedules(
     question: Question, wanted: Collective, timing: str, listed: list[str] | None, given: ModelOptions
 ) -> dict[str, Answer]:
     """The algorithms of a model that times no schedules, such as NCCL's ring and tree."""
-    from blinksim.timing import model_registry as registry
-
     takes = registry.settings(registry.check(timing, registry.MODELS))
     own = registry.model(timing, **nccl_settings(given, takes, "name nccl-tuner in --model"))
     asked = own.at_its_rates(question)
@@ -355,9 +336,6 @@ def _across(
     options: Compare,
 ) -> tuple[Models, Question]:
     """The same algorithms by several models, and the question at the rates that all of them take."""
-    from blinksim.answers.compare import across_models
-    from blinksim.timing import model_registry as registry
-
     if options.plot:
         raise InputError("--plot draws one model; name one, or take --csv")
     if options.search is not None:
@@ -395,9 +373,6 @@ _EVERY_S = 30
 
 def sweep(options: Sweep) -> None:
     """Every combination of what-ifs, nodes, sizes and algorithms as one table."""
-    from blinksim.answers import sweep as study
-    from blinksim.textio.whole_files import write_text
-
     question, machine, form = question_of(options.machine, options.where), options.machine, options.form
     options.work.check(machine)
     wanted = collective_of(options.collective, options.root, options.traffic)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -11,21 +12,28 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from blinksim import exports as formats
+from blinksim.answers.choice_times import times_text
+from blinksim.answers.tune import Tuning, tune as find_rules, tune_here
 from blinksim.cli.options import ALL_GPUS, read_schedule, schedule_question
 from blinksim.cli.terminal import Working, answer, as_typed, drawn, exports, note, print_json, typed, written
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.formats.chrome_trace import write_trace
+from blinksim.formats.schedule_json import read_schedule as read
+from blinksim.formats.shipped import ready_schedules
+from blinksim.nccl.tuner import tuner_files
+from blinksim.nccl.tuner.tuner_files import Choice
+from blinksim.schedule.verify import verify as verified
 from blinksim.textio.text_table import count, table
+from blinksim.textio.whole_files import Exported, check_folder, check_target, write_text
+from blinksim.timing.alpha_beta import cost
+from blinksim.timing.simulator import Timeline, simulate as simulated
 from blinksim.units import format_rate, format_size, format_size_about, format_time, parse_size, parse_time
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from blinksim.answers.tune import Tuning
     from blinksim.cli.commands import Export, RulesOptions, Run, Schedules, Simulate, Tune, Verify
     from blinksim.gpu.execution.gpu_devices import CopyRate
     from blinksim.gpu.execution.run import Execution
-    from blinksim.textio.whole_files import Exported
-    from blinksim.timing.simulator import Timeline
 
 # From which part on the sums of alpha and beta are said to differ.
 _OFF = 0.1
@@ -34,12 +42,9 @@ _MOST_LEGS, _MOST_LINKS = 12, 8
 
 def schedules(options: Schedules) -> None:
     """The schedules that come with blinksim, and the bound that each is held against."""
-    from blinksim.formats.schedule_json import read_schedule
-    from blinksim.formats.shipped import ready_schedules
-
     rows: list[dict[str, object]] = []
     for name in ready_schedules.names():
-        schedule = read_schedule(name)
+        schedule = read(name)
         about = {"name": name, "collective": str(schedule.collective), "algorithm": schedule.algorithm}
         on = {"machine": schedule.topology.name, "ranks": schedule.topology.ranks}
         parts = {"chunks": schedule.chunks, "sends": schedule.sends}
@@ -65,13 +70,8 @@ def verify(options: Verify) -> None:
 
 def export(options: Export) -> None:
     """A schedule in the format of a runtime, with what to set and what to look for there."""
-    from blinksim import exports
-    from blinksim.formats.schedule_json import read_schedule
-    from blinksim.schedule.verify import verify
-    from blinksim.textio.whole_files import check_folder, check_target
-
     path, output = options.schedule, options.output
-    tuner = options.name.lower().replace("_", "-") == exports.TUNER
+    tuner = options.name.lower().replace("_", "-") == formats.TUNER
     context = click.get_current_context()
     given = {
         parameter.opts[0]
@@ -80,8 +80,8 @@ def export(options: Export) -> None:
         and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
     }
     if given and not tuner:
-        raise InputError(f"{', '.join(sorted(given))}: for --format {exports.TUNER} only")
-    form = None if tuner else exports.find(options.name)
+        raise InputError(f"{', '.join(sorted(given))}: for --format {formats.TUNER} only")
+    form = None if tuner else formats.find(options.name)
     folder = form is not None and form.folder
     if form is not None and folder and output is None:
         raise InputError(f"{form.name} writes several files; name a folder for them with -o")
@@ -90,20 +90,20 @@ def export(options: Export) -> None:
     if form is None:
         exported = _rules(path, options)
     else:
-        plan = read_schedule(path)
-        verdict = verify(plan)
+        plan = read(path)
+        verdict = verified(plan)
         if not verdict.ok:
             raise InputError(f"{path} is wrong and is not exported: {verdict.reasons[0]}")
         try:
             exported = form.export(plan, options.channels)
         except InfeasibleError as error:
-            raise exports.elsewhere(plan, form, error) from None
+            raise formats.elsewhere(plan, form, error) from None
     if output is not None:
-        exports.write(exported, output, options.force)
+        formats.write(exported, output, options.force)
     target = output or "FILE"
     said = {
         "schedule": path,
-        "format": exports.TUNER if form is None else form.name,
+        "format": formats.TUNER if form is None else form.name,
         "output": output,
         "summary": exported.summary,
         "facts": list(exported.facts),
@@ -171,9 +171,6 @@ def _named(line: str, output: str) -> str:
 
 def simulate(options: Simulate) -> None:
     """A schedule in time, on its own links."""
-    from blinksim.formats.chrome_trace import write_trace
-    from blinksim.timing.simulator import simulate as simulated
-
     size, launch = parse_size(options.size), parse_time(options.launch)
     options.check_files()
     loaded = read_schedule(options.schedule, options.where)
@@ -199,8 +196,6 @@ def simulate(options: Simulate) -> None:
 
 
 def _show_timeline(timeline: Timeline, edits: Sequence[str]) -> None:
-    from blinksim.timing.alpha_beta import cost
-
     click.echo(timeline.sentence())
     over = 100 * (timeline.time_s / timeline.bound_s - 1) if timeline.bound_s else 0.0
     best = " (the best found)" if timeline.tried else ""
@@ -322,9 +317,7 @@ def _copies(measured: Sequence[CopyRate]) -> str:
 
 def tuned(machine: str, times: str, job: RulesOptions) -> Tuning:
     """The rules that a file of measured times gives on a machine; raises as `blinksim.answers.tune.tune`."""
-    from blinksim.answers.tune import tune
-
-    return tune(
+    return find_rules(
         machine,
         times,
         members=job.members,
@@ -337,10 +330,6 @@ def tuned(machine: str, times: str, job: RulesOptions) -> Tuning:
 
 def tune(options: Tune) -> None:
     """Where another of NCCL's own choices is quicker, and the rules for a tuner plugin."""
-    from blinksim.answers.choice_times import times_text
-    from blinksim.nccl.tuner import tuner_files
-    from blinksim.textio.whole_files import write_text
-
     machine, times, output = options.machine, options.times, options.output
     plugin, force = options.plugin, options.force
     if machine is None:
@@ -386,9 +375,7 @@ def tune(options: Tune) -> None:
 
 
 def _on_gpus(machine: str, options: Tune) -> Tuning:
-    from blinksim.answers.tune import tune_here
     from blinksim.gpu.execution.gpu_clock import ChoiceClock
-    from blinksim.nccl.tuner.tuner_files import Choice
 
     job = options.job
     if job.nodes > 1 or job.members:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from blinksim import exports
+from blinksim.algorithms.registry import algorithm as registered
+from blinksim.answers.synthesize import Synthesis, synthesize
+from blinksim.budget import within
 from blinksim.cli.options import collective_of, command_line, option_name, question_of, typed_options
 from blinksim.cli.terminal import Working, answer, as_typed, drawn, typed, written
+from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError
+from blinksim.formats.schedule_json import write_schedule
+from blinksim.question import Question
+from blinksim.schedule.verify import verify
 from blinksim.textio.text_table import count, table
+from blinksim.textio.whole_files import check_folder
 from blinksim.units import exact_GBps, format_rate, format_size, format_time, parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from blinksim.answers.synthesize import Synthesis
     from blinksim.cli.commands import Synth
-    from blinksim.collective import Collective
-    from blinksim.question import Question
 
 # How many other algorithms a line names.
 _MOST_OTHERS = 5
@@ -44,10 +49,6 @@ def synth(options: Synth) -> None:
         return
     if options.machine is None or options.collective is None:
         raise InputError("name a machine and a collective, as in: blinksim synth dgx1-v100 allreduce (or --list)")
-    from blinksim.answers.synthesize import synthesize
-    from blinksim.budget import within
-    from blinksim.formats.schedule_json import write_schedule
-
     question = question_of(options.machine, options.where)
     wanted = collective_of(options.collective, options.root, options.traffic)
     if options.pareto:
@@ -100,8 +101,6 @@ def synth(options: Synth) -> None:
 
 def _given(options: Synth, algorithm: str | None) -> tuple[dict[str, object], Collection[str]]:
     """The options for an algorithm that were given, and those that it takes; refuses others."""
-    from blinksim.algorithms.registry import algorithm as registered
-
     known = {"time_limit"} if algorithm is None else registered(algorithm).options()
     extra: dict[str, object] = {key: getattr(options, key) for key in _GIVEN if getattr(options, key) is not None}
     for key in extra:
@@ -114,10 +113,7 @@ def _given(options: Synth, algorithm: str | None) -> tuple[dict[str, object], Co
 
 def _pareto(question: Question, collective: Collective, options: Synth) -> None:
     """Prints all schedules that no other betters, draws them, and writes them to a folder."""
-    from blinksim import exports
     from blinksim.answers.pareto import SECONDS, pareto
-    from blinksim.schedule.verify import verify
-    from blinksim.textio.whole_files import check_folder
 
     for key in _ONE:
         if getattr(options, key) is not None:

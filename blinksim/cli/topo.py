@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from itertools import zip_longest
 from textwrap import wrap
@@ -14,17 +15,18 @@ import click
 from blinksim.cli.options import command_line, question_of
 from blinksim.cli.terminal import answer, drawn, exports, note, print_json, typed
 from blinksim.errors import InputError, unknown
+from blinksim.formats import machine_yaml
+from blinksim.formats.shipped import machine_names
 from blinksim.results import keyed
 from blinksim.textio.text_table import count, names, table
+from blinksim.topology import shapes
 from blinksim.topology.elements import BRANCHING, IN_NETWORK_FACTS
+from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from blinksim.cli.commands import TopoCheck, TopoExport, TopoImport, TopoList, TopoShow
     from blinksim.question import Question
-    from blinksim.topology.graph import Topology
 
 # Columns where no terminal says how many it has; those that a list needs beside names and texts.
 _WIDTH, _MARGIN = 120, 10
@@ -32,9 +34,6 @@ _WIDTH, _MARGIN = 120, 10
 
 def list_machines(options: TopoList) -> None:
     """The machines that come with blinksim by maker and year, and the shapes that can be generated."""
-    from blinksim.formats.shipped import machine_names
-    from blinksim.topology import shapes
-
     heads = {name: machine_names.outline(name) for name in machine_names.names()}
     also = {name: machine_names.also_called(name) for name in heads}
     if options.form.json:
@@ -196,7 +195,6 @@ def check(options: TopoCheck) -> None:
 def import_machine(options: TopoImport) -> None:
     """A machine file made of another tool's, or of any machine."""
     from blinksim import machines
-    from blinksim.formats import machine_yaml
     from blinksim.textio.whole_files import write_text
 
     file, output, force = options.file, options.output, options.force
