@@ -52,7 +52,7 @@ class Synthesis(Rates, Result):
     verdict : Verdict
         Whether it does what the collective promises.
     bounds : BoundResult
-        The best that is possible.
+        The best that is possible, also where switches do all that they can.
     seconds : float
         What building took, without the bounds and the proof.
     front : tuple of Point
@@ -104,7 +104,7 @@ class Synthesis(Rates, Result):
 
     @property
     def gap(self) -> Fraction:
-        """1 - rate / bound, exact; 0 if the schedule is provably optimal."""
+        """1 - rate / bound, exact; 0 if no schedule that meets the bound's assumptions is better."""
         return 1 - self.rate / self.bound.rate
 
     @property
@@ -269,12 +269,11 @@ def synthesize(
                 # The schedule before polishing attains the same rate.
                 interrupted = True
         seconds = perf_counter() - start
+        bounds = options.get("bound") or bound(part, wanted, in_network=True)
         if isinstance(schedule, SymmetricSchedule):
-            bounds = known or bound(part, wanted)
             schedule = symmetric_with_gap(schedule, bounds)
-        else:
-            bounds = known or bound(part, wanted, in_network=bool(abilities_used(schedule)))
-            schedule = schedule if schedule.bound else with_gap(schedule, bounds, divided=False)
+        elif not schedule.bound:
+            schedule = with_gap(schedule, bounds, divided=False)
         made = Synthesis(schedule, verify(schedule), bounds, seconds, front, interrupted)
         return made if rivals is None else replace(made, at=rivals.timed(made.compact, made.bound, own))
 

@@ -161,12 +161,17 @@ def _pareto(question: Question, collective: Collective, options: Synth) -> None:
 
 def _show(found: Synthesis, options: Synth, question: Question, output: str | None) -> None:
     schedule, topology = found.compact, found.compact.topology
-    gap = "the best that is possible" if found.gap == 0 else f"{100 * float(found.gap):.3g} % below the bound"
+    more = found.bounds.in_network
+    adding = more if more is not None and more.rate > found.bound.rate else None
+    best = "the best where switches only forward" if adding else "the best that is possible"
+    gap = best if found.gap == 0 else f"{100 * float(found.gap):.3g} % below the bound"
     rounded = f" ({format_rate(found.rate)})" if "/" in exact_GBps(found.rate) else ""
     rate = f"{exact_GBps(found.rate)} GB/s algbw{rounded}, {gap}"
     for line in _headlines(found, rate):
         click.echo(line)
     click.echo(f"  bound     {exact_GBps(found.bound.rate)} GB/s, {found.bound.certificate.words(topology)}")
+    if adding:
+        click.echo(f"            where {adding.assumes.partition(';')[0]}, at most {exact_GBps(adding.rate)} GB/s")
     if not found.bounds.searched:
         from blinksim.bounds.bound_result import BY_SUMS
 
@@ -179,8 +184,7 @@ def _show(found: Synthesis, options: Synth, question: Question, output: str | No
         cells = [(f"{float(p.rate) / 1e9:.5g}", str(p.height), str(p.trees), f"{p.least_trees}") for p in found.front]
         header = ("GB/s", "height", "trees", "fewest trees possible")
         click.echo(table(header, cells, left=(), indent="            "))
-    verdict = "every rank ends with what it was promised" if found.verdict.ok else "NOT correct"
-    click.echo(f"  verified  {verdict}")
+    click.echo(f"  verified  {'every rank ends with what it was promised' if found.verdict.ok else 'NOT correct'}")
     for reason in found.verdict.reasons:
         click.echo(f"            {reason}")
     click.echo(f"  links     {', '.join(topology.link_classes)} at {topology.rates} rates")
@@ -193,12 +197,8 @@ def _show(found: Synthesis, options: Synth, question: Question, output: str | No
         click.echo(f"next: blinksim verify {typed(output)}")
     else:
         again = command_line(question, schedule.collective.name, options.root, options.traffic)
-        size = options.size
-        named = options.algorithm or (schedule.algorithm if size is None else None)
-        chosen = "" if named is None or (named == "packed" and size is None) else f" --algorithm {typed(named)}"
-        chosen += "" if size is None else f" --size {typed(size)}"
-        names = ("messages", "trees", "channels", "chunks", "steps", "rounds", "polish", "time_limit", "seed", "alike")
-        chosen += typed_options(options, *names)
+        names = ("algorithm", "size", "messages", "trees", "channels", "chunks", "steps", "rounds", "polish")
+        chosen = typed_options(options, *names, "time_limit", "seed", "alike")
         click.echo(f"next: blinksim synth {again}{chosen} -o schedule.json")
 
 

@@ -173,6 +173,21 @@ def test_place(capsys: pytest.CaptureFixture[str]) -> None:
     assert sum(row["connected"] for row in found["rows"]) == 56
 
 
+@pytest.mark.parametrize(("abilities", "more"), [("reduce", 50), ("reduce_into_reader", 40)])
+def test_a_schedule_is_the_best_only_where_switches_could_do_no_more(
+    capsys: pytest.CaptureFixture[str], abilities: str, more: int
+) -> None:
+    line = ["synth", "switch:4@50GB/s", "allreduce", "--edit", f"switch can=forward,multicast,{abilities}"]
+    said = answer(capsys, line)
+    assert "100/3 GB/s algbw (33.33 GB/s), the best where switches only forward\n" in said
+    assert f"at most {more} GB/s\n" in said
+    found = as_json(capsys, *line)
+    assert (found["gap_exact"], found["bounds"][-1]["rate_exact"]) == ("0", str(more))
+    added = answer(capsys, [*line, "--algorithm", "packed_in_network"])
+    assert f"by packed_in_network: {more} GB/s algbw, the best that is possible\n" in added
+    assert "33.33 GB/s), the best that is possible" in answer(capsys, ["synth", "switch:4@50GB/s", "allreduce"])
+
+
 def test_synth_verify_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = str(tmp_path / "s.json")
     made = as_json(capsys, "synth", "dgx1-v100", "allreduce", "--algorithm", "ring", "-o", file)
