@@ -150,18 +150,21 @@ def in_runs(names: Iterable[str]) -> list[str]:
 
 
 def unknown(what: str, name: str, known: Iterable[str], *, hint: str = "") -> InputError:
-    """An `InputError` for a name that is not in `known`: offers the nearest names, or lists all of them."""
-    names = sorted(known)
-    lowered = {entry.lower(): entry for entry in names}
-    compared = lowered if len(lowered) <= _MOST_COMPARED else [name.lower()] * (name.lower() in lowered)
-    near = [lowered[match] for match in nearest_names(name[:200].lower(), compared, 3, 0.6)]
-    if near:
+    """An `InputError` for a name that is not in `known`: offers the nearest names, or lists all of them.
+
+    Where some of `known` have the same part before their last dot, such as a node's name, only these count.
+    """
+    names, inside = sorted(known), name[: name.rfind(".") + 1]
+    names = [entry for entry in names if entry.startswith(inside)] or names
+    lowered = {entry.removeprefix(inside).lower(): entry for entry in names}
+    sought = name[:200].removeprefix(inside).lower()
+    compared = lowered if len(lowered) <= _MOST_COMPARED else [sought] * (sought in lowered)
+    if near := [lowered[match] for match in nearest_names(sought, compared, 3, 0.6)]:
         advice = f"did you mean {' or '.join(repr(entry) for entry in near)}?"
     elif not names:
         advice = "there are none"
     else:
-        listed = names if len(names) <= _MOST_LISTED else in_runs(names)
-        many = f"{len(names)} names are known"
-        advice = f"known: {', '.join(listed)}" if len(listed) <= _MOST_LISTED else many
+        runs = in_runs(names)
+        advice = f"known: {', '.join(runs)}" if len(runs) <= _MOST_LISTED else f"{len(names)} names are known"
     shown = name if len(name) <= 200 else f"{name[:200]}…"
     return InputError(f"unknown {what} {shown!r}: {advice}{' ' + hint if hint else ''}")

@@ -66,8 +66,8 @@ def _matching(topology: Topology, target: str, *, classes: bool) -> set[tuple[st
         )
     if found is None:
         known = [*topology.link_classes, *fabric] if classes else []
-        named = f"; link classes: {', '.join(known)}" if known else ""
-        raise unknown("link", target, [*known, *topology.index], hint=f"(a link is written gpu0-gpu3{named})")
+        what, named = ("link", f"; link classes: {', '.join(known)}") if known else ("device or link", "")
+        raise unknown(what, target, [*known, *topology.index], hint=f"(a link is written gpu0-gpu3{named})")
     both, pairs = found
     keys = set[tuple[str, str, str]]()
     for a, b in pairs:

@@ -173,9 +173,9 @@ def test_a_range_may_count_nodes() -> None:
         ("   ", "unknown edit ''"),
         ("remove gpu0", "unknown edit 'remove'"),
         ("without", "cannot read the edit"),
-        ("without gpu9", "unknown link 'gpu9'"),
+        ("without gpu9", "unknown device or link 'gpu9'"),
         ("without gpu0-gpu5", "has no link gpu0-gpu5; gpu0 is linked to gpu1, gpu2, gpu3, gpu4"),
-        ("without gpu0-gpu1-gpu2", "unknown link"),
+        ("without gpu0-gpu1-gpu2", "unknown device or link"),
         ("without gpu0 lanes=1", "cannot read the edit"),
         ("degrade gpu0-gpu3", "say what is left"),
         ("degrade gpu0-gpu3 lanes=0", "leave the link out"),
@@ -219,8 +219,16 @@ def test_numbers_that_are_no_counts_or_rates_are_refused(value: float) -> None:
 
 
 def test_the_names_of_adapters_are_offered_where_an_edit_names_another() -> None:
-    with pytest.raises(InputError, match="unknown link 'nic0': known: efa0 to efa31, gpu0 to gpu7, nvswitch, "):
+    with pytest.raises(InputError, match="unknown device or link 'nic0': known: efa0 to efa31, gpu0 to gpu7, nvsw"):
         load("p5", edits=["without nic0"])
+
+
+def test_the_adapters_of_a_node_are_offered_where_an_edit_names_another_of_it() -> None:
+    known = r"known: n1\.cpu0 to n1\.cpu1, n1\.efa0 to n1\.efa3, n1\.gpu0 to n1\.gpu7, n1\.nvswitch"
+    with pytest.raises(InputError, match=rf"unknown device or link 'n1\.nic2': {known}"):
+        load("p4d", nodes=2, edits=["without n1.nic2"])
+    with pytest.raises(InputError, match=r"unknown device or link 'n1\.ega2': did you mean 'n1\.efa2'\?"):
+        load("p4d", nodes=2, edits=["without n1.ega2"])
 
 
 def test_the_last_member_cannot_be_removed() -> None:
