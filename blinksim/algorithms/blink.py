@@ -8,19 +8,19 @@ trees with 1/n of the data.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import ON_TREES, Algorithm
 from blinksim.bounds import BoundResult, bound as find_bound
-from blinksim.collective import EVERY, Collective
+from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.rooted_trees import centre, hung_from
 from blinksim.packing.choose import Limits
 from blinksim.packing.columns import Arc, Column, Hops, Mix, find_hops, loads
-from blinksim.packing.tree_columns import BOTH, DOWN, UP, TreeSearch
+from blinksim.packing.tree_columns import BOTH, TreeSearch, as_tree, use_of
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.tree import Tree
 from blinksim.topology.graph import Topology
@@ -51,12 +51,13 @@ def build(
 ) -> Schedule:
     """The best mix of trees, with as few of them as a search finds.
 
-    loss: the part of the rate that may be given up for fewer trees (Blink allows 5 %). time_limit: seconds for each
-    solve; without it answers are the same everywhere. Gather and scatter follow the best flows. The schedule's bound
-    holds `gap_exact`.
+    loss: the part of the rate that may be given up for fewer trees (Blink allows 5 %). time_limit: seconds
+    for each solve; without it answers are the same everywhere. Gather and scatter follow the best flows. The
+    schedule's bound holds `gap_exact`.
 
-    Raises `InputError` for a loss outside 0 to 1, and `InfeasibleError` if some member cannot be reached without
-    passing another one, or if there are too many ranks to search and one-hop trees are not the answer.
+    Raises `InputError` for a loss outside 0 to 1, and `InfeasibleError` if some member cannot be reached
+    without passing another one, or if there are too many ranks to search and one-hop trees are not the
+    answer.
     """
     if not 0 <= loss < 1:
         raise InputError(f"loss {loss}: give a fraction from 0 up to, but not including, 1")
@@ -90,11 +91,6 @@ def build(
     return with_gap(plan.finish(rounded=True), known)
 
 
-def use_of(collective: Collective) -> str:
-    """The direction in which a collective uses its trees: `DOWN` from the root, `UP` to it, or `BOTH`."""
-    return BOTH if collective.reduces and collective.ends == EVERY else UP if collective.reduces else DOWN
-
-
 def one_hop(hops: Hops, search: TreeSearch) -> Mix | None:
     """Every member spreads its part in one hop; from a single root, each part first takes a hop to its member.
 
@@ -125,21 +121,14 @@ def even_rate(hops: Hops, columns: Iterable[Column]) -> Fraction:
     return min(Fraction(hops.capacity[r], times) for r, times in together.items())
 
 
-def trees_from(hops: Hops, mix: Mix, roots: Sequence[int], use: str) -> list[Tree]:
-    """The trees of a mix with their shares of the data; those used both ways are rooted at their centres."""
+def trees_from(
+    hops: Hops, mix: Mix, roots: Sequence[int], use: str, top: Callable[[Sequence[Arc]], int] = centre
+) -> Iterator[Tree]:
+    """The trees of a mix with their shares of the data. top: the root of one that is used both ways."""
     total = sum(mix.rates, start=Fraction(0))
-    trees = []
     for column, value in zip(mix.columns, mix.rates, strict=True):
         root, arcs = roots[column.group], column.arcs
         if use == BOTH:
-            root = centre(arcs)
+            root = top(arcs)
             arcs = hung_from(root, arcs)
-        trees.append(as_tree(hops, root, value / total, arcs, use))
-    return trees
-
-
-def as_tree(hops: Hops, root: int, share: Fraction, arcs: Sequence[Arc], use: str) -> Tree:
-    """One tree with the links of its hops, used downwards, upwards or both ways."""
-    down = tuple((a, b, hops.routes[a, b]) for a, b in arcs) if use != UP else ()
-    up = tuple((a, b, hops.routes[b, a]) for a, b in arcs) if use != DOWN else ()
-    return Tree(root, share, down, up)
+        yield as_tree(hops, root, value / total, arcs, use)

@@ -60,9 +60,9 @@ def build(
 ) -> Schedule:
     """The three-phase allreduce over `groups` of devices (default: the best of the fewest cliques that there are).
 
-    With two groups partners exchange at once, both ways; with more, the owners of a chunk form a tree, up and down.
-    With one group only the first and the last phase remain. Raises `InfeasibleError` for groups that are
-    not fully connected, or without a chain of partners through all of them.
+    With two groups partners exchange at once, both ways; with more, the owners of a chunk form a tree, up and
+    down. With one group only the first and the last phase remain. Raises `InfeasibleError` for groups that
+    are not fully connected, or without a chain of partners through all of them.
     """
     plan = Plan(topology, collective, "blink_hierarchical", "forest")
     if topology.ranks == 1:
@@ -101,7 +101,8 @@ def build(
 def cliques(topology: Topology, hops: Hops) -> list[Groups]:
     """Partitions of the members (device indices) into the fewest groups of which every pair is joined on its node.
 
-    All of them (up to 60) on up to 10 ranks; beyond that one, by greedy colouring of the pairs that are not joined.
+    All of them (up to 60) on up to 10 ranks; beyond that one, by greedy colouring of the pairs that are not
+    joined.
     """
     members = hops.vertices
     node = {v: topology.devices[v].node for v in members}

@@ -13,17 +13,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from blinksim.algorithms.blink import MOST_RANKS, as_tree, use_of
+from blinksim.algorithms.blink import MOST_RANKS, trees_from
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
 from blinksim.bounds import BoundResult, bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.graphs.rooted_trees import hung_from, longest_path
+from blinksim.graphs.rooted_trees import longest_path
 from blinksim.packing.choose import Limits
-from blinksim.packing.columns import Hops, find_hops
-from blinksim.packing.tree_columns import BOTH, TreeSearch
+from blinksim.packing.columns import Arc, find_hops
+from blinksim.packing.tree_columns import TreeSearch, use_of
+from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.tree import Edge, Tree
 from blinksim.topology.graph import Topology
@@ -49,11 +50,11 @@ def build(
 ) -> Schedule:
     """Trees over the members and the idle GPUs among the devices of `topology`, at the best rate.
 
-    topology: ``machine.select(tenant, relays=idle, relays_reduce=True)``. Relays that only forward carry chains between
-    the two GPUs of a pair, but no trees of larger tenants. Without idle neighbours the tenant's own links remain.
-    Among equally fast choices the one that loads the fewest links. channels: the trees, in lanes
-    (on the report's DGX-1 a fourth gained nothing, section 4.3); None for no limit. The schedule's bound holds
-    `gap_exact`.
+    topology: ``machine.select(tenant, relays=idle, relays_reduce=True)``. Relays that only forward carry
+    chains between the two GPUs of a pair, but no trees of larger tenants. Without idle neighbours the
+    tenant's own links remain. Among equally fast choices the one that loads the fewest links. channels: the
+    trees, in lanes (on the report's DGX-1 a fourth gained nothing, section 4.3); None for no limit. The
+    schedule's bound holds `gap_exact`.
 
     Raises `InputError` for less than one channel, and `InfeasibleError` if the members are not connected.
     """
@@ -81,16 +82,15 @@ def build(
         allowed = channels * search.hops.lane / search.hops.unit
         loss = max(Fraction(0), 1 - allowed / best.rate)
     mix = search.few(best, Limits(time_limit, seed), loss=loss, cheapest=True)
-    total = sum(mix.rates, start=Fraction(0))
-    for column, value in zip(mix.columns, mix.rates, strict=True):
-        top, arcs = root, column.arcs
-        if use == BOTH:
-            path = longest_path(arcs)
-            middle = [v for v in (path[len(path) // 2], path[(len(path) - 1) // 2]) if _computes(machine, v)]
-            top = middle[0] if middle else path[0]
-            arcs = hung_from(top, arcs)
-        # The tree without relays that only forward: they lie on the routes of longer hops.
-        tree = as_tree(hops, top, value / total, arcs, use)
+
+    def top(arcs: Sequence[Arc]) -> int:
+        """The middle of a longest path, or its end if that only forwards."""
+        path = longest_path(arcs)
+        middle = path[len(path) // 2], path[(len(path) - 1) // 2]
+        return next((vertex for vertex in middle if _computes(machine, vertex)), path[0])
+
+    for tree in trees_from(hops, mix, (root,), use, top):
+        # Without relays that only forward: they lie on the routes of longer hops.
         through = replace(tree, down=_merged(machine, tree.down, up=False), up=_merged(machine, tree.up, up=True))
         plan.add_trees([through])
     return with_gap(plan.finish(rounded=True), known)
@@ -126,25 +126,6 @@ def _merged(topology: Topology, edges: Sequence[Edge], *, up: bool) -> tuple[Edg
     return tuple(merged)
 
 
-def spelled(topology: Topology, tree: Tree) -> str:
-    """``gpu0-gpu3-gpu1`` for a chain, otherwise the hops; routes are spelled out link by link."""
-    joined: dict[frozenset[str], tuple[str, str]] = {}
-    for _, _, links in (*reversed(tree.up), *tree.down):
-        for link in (topology.links[number] for number in links):
-            joined.setdefault(frozenset((link.src, link.dst)), (link.src, link.dst))
-    index = topology.index
-    path = longest_path([(index[a], index[b]) for a, b in joined.values()])
-    if len(path) != len(joined) + 1:
-        return " ".join(f"{a}-{b}" for a, b in joined.values())
-    names = [topology.devices[vertex].name for vertex in path]
-    rank = {name: number for number, name in enumerate(topology.members)}
-    backwards = rank.get(names[-1], len(rank)) < rank.get(names[0], len(rank))
-    return "-".join(reversed(names) if backwards else names)
-
-
-def lanes(schedule: Schedule, hops: Hops | None = None) -> Fraction:
+def lanes(schedule: Schedule) -> Fraction:
     """The rate of a schedule in lanes of the machine's thinnest hop: the report's number of channels."""
-    from blinksim.schedule.loads import rate
-
-    joined = hops or find_hops(schedule.topology, idle_helpers(schedule.topology))
-    return (rate(schedule) or Fraction(0)) / joined.lane
+    return (rate(schedule) or Fraction(0)) / find_hops(schedule.topology, idle_helpers(schedule.topology)).lane

@@ -19,9 +19,9 @@ from blinksim.algorithms.registry import Algorithm
 from blinksim.bounds import BoundResult, bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.packing.chain_columns import by_rail, column, listed, order_of, priced, zigzags
-from blinksim.packing.choose import Limits, equal_shares
-from blinksim.packing.columns import Column, Hops, best_mix, find_hops
+from blinksim.packing.chain_columns import by_rail, column, even_orders, listed, priced, zigzags
+from blinksim.packing.choose import Limits
+from blinksim.packing.columns import Column, Hops, find_hops
 from blinksim.packing.hamiltonian import Order
 from blinksim.schedule.model import Schedule
 from blinksim.topology.cluster import nodes_of
@@ -55,12 +55,12 @@ def build(
 ) -> Schedule:
     """The best chains in at most `channels` equal channels; among equally good ones the fewest.
 
-    Channel c carries chunk c along chain c; its tree's root is the chain's first rank (element 0, as in NCCL).
-    `elements` reads the chains back. time_limit: seconds for each solve; without it answers are the same everywhere.
-    The schedule's bound holds `gap_exact`.
+    Channel c carries chunk c along chain c; its tree's root is the chain's first rank (element 0, as in
+    NCCL). `elements` reads the chains back. time_limit: seconds for each solve; without it answers are the
+    same everywhere. The schedule's bound holds `gap_exact`.
 
-    Raises `InputError` for a number of channels that NCCL cannot have (1 to 64), and `InfeasibleError` if the links
-    hold no path through all ranks.
+    Raises `InputError` for a number of channels that NCCL cannot have (1 to 64), and `InfeasibleError` if the
+    links hold no path through all ranks.
     """
     if not 1 <= channels <= MOST_CHANNELS:
         raise InputError(f"{channels} channels: give 1 to {MOST_CHANNELS} (NCCL before 2.25 has 32, two per chain)")
@@ -92,11 +92,7 @@ def pack_chains(topology: Topology, hops: Hops, bound: Fraction, channels: int, 
             f"{topology.name}: no chain visits all {hops.members} members from one to the next over "
             f"{', '.join(topology.link_classes)}; take blink, whose trees may branch"
         )
-    mix = best_mix(pool, hops.capacity)
-    best = min(target, max(mix.rate, Fraction(mix.optimum).limit_denominator(10_000)))
-    _, counts = equal_shares(pool, hops.capacity, channels, best, limits)
-    taken = [order_of(hops, c, closed=False) for c, times in zip(pool, counts, strict=True) for _ in range(times)]
-    return sorted(taken)
+    return sorted(even_orders(hops, pool, channels, limits, closed=False, most=target))
 
 
 def _column(hops: Hops, order: Order) -> Column:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
 from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import Algorithm, straight
@@ -60,16 +59,11 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     n = topology.ranks
     if collective.traffic is not None:
         raise InfeasibleError("direct: blocks of a traffic matrix differ; their sends are written one by one")
-    exchange, op = Exchange(*(_star(n, collective) or ())), REDUCE if collective.reduces else COPY
+    exchange, op = Exchange(), REDUCE if collective.reduces else COPY
+    if collective.rooted:
+        root, others = np.full(n - 1, collective.root), np.delete(np.arange(n), collective.root)
+        exchange = Exchange(root, others) if collective.starts == ROOT else Exchange(others, root)
     if OWN not in (collective.starts, collective.ends):
         return (Round(exchange, Fraction(1), op),)
     own = collective.starts == OWN
     return (Round(exchange, Fraction(1, n), op, chunk=lambda src, dst, step: src if own else dst),)
-
-
-def _star(n: int, collective: Collective) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
-    """Who sends to whom if all goes out from the root or comes to it."""
-    if ROOT not in (collective.starts, collective.ends):
-        return None
-    root, others = np.full(n - 1, collective.root), np.delete(np.arange(n), collective.root)
-    return (root, others) if collective.starts == ROOT else (others, root)

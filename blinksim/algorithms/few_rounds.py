@@ -82,10 +82,10 @@ def build(
 ) -> Schedule:
     """The schedule for `size` bytes, in steps; of as many rounds as are best within `time_limit` seconds.
 
-    report: called with the seconds of the best so far. pieces: of every message, which go on one by one; default, as
-    many as are best.
-    Behind switches ranks send in rotation, along the bits of their numbers where they can, or send all at once.
-    Raises `InfeasibleError` for more than 8 ranks with links between them, unless they form a cube.
+    report: called with the seconds of the best so far. pieces: of every message, which go on one by one;
+    default, as many as are best. Behind switches ranks send in rotation, along the bits of their numbers
+    where they can, or send all at once. Raises `InfeasibleError` for more than 8 ranks with links between
+    them, unless they form a cube.
     """
     if size < 1:
         raise InputError(f"a size of {size} bytes moves nothing; give at least 1 byte")

@@ -41,9 +41,9 @@ ENTRY = Algorithm(
 class FewSteps:
     """What was found: chunks (per rank; of the whole vector for broadcast and reduce), and the rounds of every step.
 
-    least_steps: no schedule has fewer. least_rounds: with these chunks and steps, no schedule has fewer, as far as the
-    search proved it. rate: algbw for large sizes where every round waits for the last, bytes/s; the
-    loads of the schedule may allow more. bounds: of that rate.
+    least_steps: no schedule has fewer. least_rounds: with these chunks and steps, no schedule has fewer, as
+    far as the search proved it. rate: algbw for large sizes where every round waits for the last, bytes/s;
+    the loads of the schedule may allow more. bounds: of that rate.
     """
 
     schedule: Schedule
@@ -80,13 +80,13 @@ def find(
 ) -> FewSteps:
     """A schedule in steps form with given numbers of chunks, steps and rounds.
 
-    steps: default the fewest possible (for allreduce: of a reducescatter and an allgather). rounds: default as few as
-    the search finds in `time_limit` seconds. chunks: per rank, for broadcast and reduce of the whole vector;
-    for alltoall a multiple of the ranks (default: their number), since a rank has chunks for every rank, and itself.
-    The answer is the same for the same seed, unless the time limit ends the search.
+    steps: default the fewest possible (for allreduce: of a reducescatter and an allgather). rounds: default
+    as few as the search finds in `time_limit` seconds. chunks: per rank, for broadcast and reduce of the
+    whole vector; for alltoall a multiple of the ranks (default: their number), since a rank has chunks for
+    every rank, and itself. The answer is the same for the same seed, unless the time limit ends the search.
 
-    Raises `InputError` for numbers out of range and `InfeasibleError` if there is no such schedule, or if none
-    was found in time; the message says which.
+    Raises `InputError` for numbers out of range and `InfeasibleError` if there is no such schedule, or if
+    none was found in time; the message says which.
     """
     from blinksim.bounds import bound
 

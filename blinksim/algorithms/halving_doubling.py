@@ -6,16 +6,12 @@ section 4. Powers of two only.
 
 from __future__ import annotations
 
-from fractions import Fraction
-
-import numpy as np
-
 from blinksim.algorithms.building.plan import Plan, log2_ranks
-from blinksim.algorithms.recursive_doubling import at_distance, gather
+from blinksim.algorithms.recursive_doubling import at_distance, blocks
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
-from blinksim.schedule.model import REDUCE
-from blinksim.schedule.step_loads import Exchange, Round
+from blinksim.schedule.model import COPY, REDUCE
+from blinksim.schedule.step_loads import Round
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
@@ -37,16 +33,9 @@ def fill(plan: Plan) -> None:
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps do; raises `InputError` unless the number of ranks is a power of two."""
-    share, steps = Fraction(1, topology.ranks), log2_ranks("halving_doubling", topology.ranks)
+    n, steps = topology.ranks, log2_ranks("halving_doubling", topology.ranks)
     # The same exchange twice in a row is one that comes again.
-    exchanges = [(at_distance(topology.ranks, 1 << step), 1 << step) for step in range(steps)]
-    down = [halve(exchange, share, distance) for exchange, distance in reversed(exchanges)]
-    up = [gather(exchange, share, distance) for exchange, distance in exchanges]
+    exchanges = [(at_distance(n, 1 << step), 1 << step) for step in range(steps)]
+    down = [blocks(exchange, n, distance, REDUCE) for exchange, distance in reversed(exchanges)]
+    up = [blocks(exchange, n, distance, COPY) for exchange, distance in exchanges]
     return (*down, *(up if collective.name == "allreduce" else ()))
-
-
-def halve(exchange: Exchange, share: Fraction, distance: int) -> Round:
-    """Every rank sends what its partner's half of the block will own, which goes to the partner."""
-    return Round(
-        exchange, share, REDUCE, chunks=distance, chunk=lambda src, dst, step: (dst & -distance) + np.arange(distance)
-    )

@@ -41,8 +41,8 @@ ENTRY = Algorithm(
 def fill(plan: Plan) -> None:
     """Sends in which local rank l of every node is on inter-node ring l.
 
-    Raises `InfeasibleError` for a single node, unless it has cards of several tiles, and for nodes or cards with
-    different numbers of ranks.
+    Raises `InfeasibleError` for a single node, unless it has cards of several tiles, and for nodes or cards
+    with different numbers of ranks.
     """
     ranks, _ = _table(plan.topology)
     # Chunk (l, k) of local rank l and ring position k has number l * nodes + k.

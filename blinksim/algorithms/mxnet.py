@@ -23,6 +23,7 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
+from blinksim.graphs.connectivity import breadth_first
 from blinksim.packing import balanced
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.textio.text_table import count
@@ -108,12 +109,7 @@ def corrected(matrix: Matrix, peers: npt.NDArray[np.bool_]) -> Matrix:
 
 def connected(matrix: Matrix) -> bool:
     """True if links better than PCIe connect all GPUs."""
-    reached, level = {0}, [0]
-    while level:
-        level = [b for a in level for b in np.flatnonzero(matrix[a] > PCIE).tolist() if b not in reached]
-        level = list(dict.fromkeys(level))
-        reached.update(level)
-    return len(reached) == len(matrix)
+    return len(breadth_first(0, lambda gpu: np.flatnonzero(matrix[gpu] > PCIE).tolist())) == len(matrix)
 
 
 def weighted(matrix: Matrix) -> Matrix:
@@ -135,8 +131,9 @@ def grow(
 ) -> list[BalancedTree]:
     """One tree from each of `roots`, in that order, each avoiding the links of those before it.
 
-    penalty: the factor that each use of a link applies to its weight, both ways. backtrack: compare all trees instead
-    of halving. Raises `InputError` for a penalty outside 0 to 1, `InfeasibleError` if no balanced tree spans the GPUs.
+    penalty: the factor that each use of a link applies to its weight, both ways. backtrack: compare all trees
+    instead of halving. Raises `InputError` for a penalty outside 0 to 1, `InfeasibleError` if no balanced
+    tree spans the GPUs.
     """
     if not 0 < penalty <= 1:
         raise InputError(f"penalty {penalty}: a use of a link multiplies its weight by more than 0 and at most 1")
@@ -191,9 +188,9 @@ def build(
 ) -> Schedule:
     """The schedule, level by level: leaves to root for a reduction, back for a broadcast, both for allreduce.
 
-    trees: ``single`` (from the root, or rank 0), ``multi`` (from every rank, with an equal slice each; allreduce only)
-    or ``auto``: what MXNet takes for `elements`, and without that multi where it exists. Raises `InputError` for other
-    words and `InfeasibleError` if no balanced tree spans the ranks.
+    trees: ``single`` (from the root, or rank 0), ``multi`` (from every rank, with an equal slice each;
+    allreduce only) or ``auto``: what MXNet takes for `elements`, and without that multi where it exists.
+    Raises `InputError` for other words and `InfeasibleError` if no balanced tree spans the ranks.
     """
     if topology.ranks > MOST_RANKS:
         raise InfeasibleError(f"mxnet makes trees for {MOST_RANKS} ranks at most, not {topology.ranks}; take packed")

@@ -9,11 +9,14 @@ is as good. Gather, scatter and alltoall are flows, cut into paths.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from operator import itemgetter
 from typing import TypeVar
+
+import numpy as np
 
 from blinksim.algorithms.building.claims import LARGE, NEARLY, accepted_gap, in_two_phases, phases_lose, with_gap
 from blinksim.algorithms.building.plan import Plan
@@ -32,7 +35,7 @@ from blinksim.packing.scaling import Arcs, Split, best_split, even_split
 from blinksim.packing.spanning import pairs_of_links, undirected_trees
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
-from blinksim.schedule.tree import Route, Tree
+from blinksim.schedule.tree import Edge, Tree
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import branching_relays, capable_relays
 
@@ -77,16 +80,17 @@ def build(
 ) -> Schedule:
     """A schedule in forest form at the best rate found, carrying the bound that it is measured against.
 
-    bound: what `blinksim.bounds.bound` gave, if known already. trees: how many equal trees per root (for broadcast
-    and reduce: altogether; equal ones become one chunk) instead of as many as the best rate needs; not for the others.
-    time_limit: seconds after which to give up; without one, what would take minutes is refused. templates: try the
-    trees of single hosts first, which are taken if they attain the bound, and on very large machines if they come
-    within 1 % of it (an exchange: 5 %). seed: changes which of several equally good forests is found. progress: called
-    with the amounts done and wanted.
+    bound: what `blinksim.bounds.bound` gave, if known already. trees: how many equal trees per root (for
+    broadcast and reduce: altogether; equal ones become one chunk) instead of as many as the best rate needs;
+    not for the others. time_limit: seconds after which to give up; without one, what would take minutes is
+    refused. templates: try the trees of single hosts first, which are taken if they attain the bound, and on
+    very large machines if they come within 1 % of it (an exchange: 5 %). seed: changes which of several
+    equally good forests is found. progress: called with the amounts done and wanted.
 
     The schedule's bound holds `gap_exact`, 1 - rate/bound, ``"0"`` where the rate is the best possible.
 
-    Raises `InputError` for numbers below 1, and `InfeasibleError` if time runs out or would, or links are missing.
+    Raises `InputError` for numbers below 1, and `InfeasibleError` if time runs out or would, or links are
+    missing.
     """
     if trees is not None and collective.name not in _EQUAL_TREES:
         instead = ", or take algorithm=chains with channels=" if collective.name == "allreduce" else ""
@@ -196,14 +200,19 @@ class _Builder:
             forest = self._forest(net, weights, spanned)
             return forest.rate * net.unit, forest
 
-        forest = self._spanning_best(packed)[1]
-        total = sum(tree.amount for tree in forest.trees)
-        trees = []
+        trees = self._listed(self._spanning_best(packed)[1], back=backwards)
+        return [Tree(root, part, up=edges) if backwards else Tree(root, part, edges) for root, part, edges in trees]
+
+    def _listed(self, forest: Forest, *, back: bool = False) -> Iterator[tuple[int, Fraction, tuple[Edge, ...]]]:
+        """The root, the share and the edges of every tree; back: with links that lead to the root."""
+        total, limits = sum(tree.amount for tree in forest.trees), self.net.limits
         for tree in forest.trees:
-            edges = tuple((a, b, self._links(path)[:: -1 if backwards else 1]) for a, b, path in tree.edges)
-            down, up = ((), edges) if backwards else (edges, ())
-            trees.append(Tree(tree.root, Fraction(tree.amount, total), down, up))
-        return trees
+            edges = []
+            for a, b, path in tree.edges:
+                # Arcs that stand for device capacities are no links.
+                links = tuple(arc for arc in path if arc < self.net.links) if limits else path
+                edges.append((a, b, links[::-1] if back else links))
+            yield tree.root, Fraction(tree.amount, total), tuple(edges)
 
     def _forest(self, net: Network, weights: Mapping[int, int], spanned: Sequence[int]) -> Forest:
         """The best forest whose roots carry rates in the ratio of `weights` and which spans these vertices."""
@@ -243,8 +252,6 @@ class _Builder:
 
     def _cut_rate(self, net: Network, weights: Mapping[int, int]) -> Fraction:
         """The rate of a root of weight 1, in units of the network, by the tightest cut."""
-        import numpy as np
-
         own = self.bound.headline
         whole = self.collective.name != "allreduce" and len(net.members) == self.topology.ranks
         if whole and own.exact and own.scope == "cut":
@@ -254,10 +261,6 @@ class _Builder:
             weight[vertex] = value
         sinks = net.members[weight[net.members] < weight.sum()]
         return tightest(net, weight, sinks)[0]
-
-    def _links(self, path: Route) -> Route:
-        """The links of a path; arcs that stand for device capacities are no links."""
-        return tuple(arc for arc in path if arc < self.net.links) if self.net.limits else path
 
     # --- allreduce ----------------------------------------------------------------------------------------------
 
@@ -302,32 +305,23 @@ class _Builder:
     def _mirrored(self, forest: Forest) -> list[Tree]:
         """Every tree up and down, up over the partners of its arcs."""
         assert self.net.partner is not None
-        partner = self.net.partner.tolist()
-        total = sum(tree.amount for tree in forest.trees)
-        trees = []
-        for tree in forest.trees:
-            down = tuple((a, b, self._links(path)) for a, b, path in tree.edges)
+        partner, trees = self.net.partner.tolist(), list[Tree]()
+        for root, share, down in self._listed(forest):
             up = tuple((a, b, tuple(partner[arc] for arc in reversed(path))) for a, b, path in down)
-            trees.append(Tree(tree.root, Fraction(tree.amount, total), down, up))
+            trees.append(Tree(root, share, down, up))
         return trees
 
     def _matched(self, down: Forest, up: Forest) -> list[Tree]:
         """In-trees and out-trees of the same roots side by side, cut where either ends."""
-        trees: list[Tree] = []
-        queues: dict[int, list[tuple[Fraction, tuple[tuple[int, int, Route], ...]]]] = {}
-        total = sum(tree.amount for tree in up.trees)
-        for tree in up.trees:
-            edges = tuple((a, b, tuple(reversed(self._links(path)))) for a, b, path in tree.edges)
-            queues.setdefault(tree.root, []).append((Fraction(tree.amount, total), edges))
-        total = sum(tree.amount for tree in down.trees)
-        for tree in down.trees:
-            left = Fraction(tree.amount, total)
-            edges = tuple((a, b, self._links(path)) for a, b, path in tree.edges)
-            waiting = queues[tree.root]
+        trees, queues = list[Tree](), defaultdict[int, list[tuple[Fraction, tuple[Edge, ...]]]](list)
+        for root, share, edges in self._listed(up, back=True):
+            queues[root].append((share, edges))
+        for root, left, edges in self._listed(down):
+            waiting = queues[root]
             while left:
                 share, other = waiting[-1]
                 part = min(left, share)
-                trees.append(Tree(tree.root, part, edges, other))
+                trees.append(Tree(root, part, edges, other))
                 left -= part
                 waiting.pop()
                 if share > part:
@@ -354,7 +348,8 @@ class _Builder:
     def _spanning_best(self, packed: Callable[[Vertices], tuple[Fraction, T]]) -> tuple[Fraction, T]:
         """The best answer, by its rate, of `packed` for the sets of vertices that trees may span.
 
-        They are tried until one attains the bound; those on which nothing fits count only if there is no other.
+        They are tried until one attains the bound; those on which nothing fits count only if there is no
+        other.
         """
         best: tuple[Fraction, T] | None = None
         failure: InfeasibleError | None = None
@@ -379,6 +374,4 @@ def _arcs(net: Network, capacity: tuple[Fraction, ...], spanned: Sequence[int]) 
 
 def _spanning(net: Network, spanned: Sequence[int]) -> Network:
     """The network with these vertices as the ones that every tree reaches."""
-    import numpy as np
-
     return net if len(spanned) == len(net.members) else replace(net, members=np.array(spanned, dtype=np.int64))

@@ -150,8 +150,8 @@ def _below(hops: Sequence[Hop]) -> dict[int, list[int]]:
 def build(topology: Topology, collective: Collective, *, bound: BoundResult | None = None) -> Schedule:
     """The schedule, carrying the bound that it is measured against.
 
-    bound: what `blinksim.bounds.bound` gave with in_network, if known already. Raises `InfeasibleError` where no switch
-    does more than to forward, and where no optimum is found.
+    bound: what `blinksim.bounds.bound` gave with in_network, if known already. Raises `InfeasibleError` where
+    no switch does more than to forward, and where no optimum is found.
     """
     if not abilities(topology):
         raise InfeasibleError(

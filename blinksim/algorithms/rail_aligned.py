@@ -44,8 +44,8 @@ _MOST_PATHS = 4_200_000
 def build(topology: Topology, collective: Collective) -> Schedule:
     """The schedule in forest form, a path of at most three sends for every piece.
 
-    Raises `InfeasibleError` for a single node, for nodes with other members or without switches between them, and
-    where members of a node reach each other only through others.
+    Raises `InfeasibleError` for a single node, for nodes with other members or without switches between them,
+    and where members of a node reach each other only through others.
     """
     rails = read_rails(topology)
     if rails is None:

@@ -14,7 +14,7 @@ from blinksim.algorithms.building.plan import Plan, log2_ranks
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, REDUCE
-from blinksim.schedule.step_loads import Exchange, Round
+from blinksim.schedule.step_loads import Exchange, Round, Whole
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
@@ -42,8 +42,9 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     distances = [1 << step for step in range(log2_ranks("recursive_doubling", topology.ranks))]
     if collective.name == "allreduce":
         return tuple(Round(at_distance(topology.ranks, distance), Fraction(1), REDUCE) for distance in distances)
-    share = Fraction(1, topology.ranks)
-    return tuple(gather(at_distance(topology.ranks, distance), share, distance) for distance in distances)
+    return tuple(
+        blocks(at_distance(topology.ranks, distance), topology.ranks, distance, COPY) for distance in distances
+    )
 
 
 def at_distance(n: int, distance: int) -> Exchange:
@@ -52,8 +53,10 @@ def at_distance(n: int, distance: int) -> Exchange:
     return Exchange(ranks, ranks ^ distance)
 
 
-def gather(exchange: Exchange, share: Fraction, distance: int) -> Round:
-    """Every rank sends the shards of its aligned block of so many (chunk r is shard r)."""
-    return Round(
-        exchange, share, COPY, chunks=distance, chunk=lambda src, dst, step: (src & -distance) + np.arange(distance)
-    )
+def blocks(exchange: Exchange, ranks: int, many: int, op: int) -> Round:
+    """Every rank sends the shards of its own aligned block of so many (COPY), or of its partner's (REDUCE)."""
+
+    def chunk(src: Whole, dst: Whole, step: int) -> Whole:
+        return ((src if op == COPY else dst) & -many) + np.arange(many)
+
+    return Round(exchange, Fraction(1, ranks), op, chunks=many, chunk=chunk)

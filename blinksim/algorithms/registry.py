@@ -92,15 +92,16 @@ def straight(ranks: int, collective: str) -> int:
 class Algorithm:
     """An entry of the registry.
 
-    solver: building it needs OR-Tools; such algorithms run only when named. sends: about how many sends its schedule
-    has for a number of ranks and a collective, where it needs no solver. most_ranks: beyond this many, its search takes
-    too long. source: the publication that describes it. every_pair: every rank sends to every other. routes: it
-    chooses the route of every send, which then is not divided among equals. in_network: it needs switches that
-    multicast or reduce, and runs only when named. traffic: it has alltoallv, for any traffic matrix. outlined: its
-    module tells the `rounds` of a schedule besides, for `blinksim.schedule.step_loads`. symmetric: it has the
-    `symmetric` form. hops: how many steps one after another it has, 0 if that is not known before it is built. fill:
-    what fills the plan of an algorithm from outside. form: of schedules that a `fill` makes. home: the file that
-    registered it. order: its place in lists.
+    solver: building it needs OR-Tools; such algorithms run only when named. sends: about how many sends its
+    schedule has for a number of ranks and a collective, where it needs no solver. most_ranks: beyond this
+    many, its search takes too long. source: the publication that describes it. every_pair: every rank sends
+    to every other. routes: it chooses the route of every send, which then is not divided among equals.
+    in_network: it needs switches that multicast or reduce, and runs only when named. traffic: it has
+    alltoallv, for any traffic matrix. outlined: its module tells the `rounds` of a schedule besides, for
+    `blinksim.schedule.step_loads`. symmetric: it has the `symmetric` form. hops: how many steps one after
+    another it has, 0 if that is not known before it is built. fill: what fills the plan of an algorithm from
+    outside. form: of schedules that a `fill` makes. home: the file that registered it. order: its place in
+    lists.
     """
 
     name: str
@@ -229,8 +230,8 @@ REGISTRY = {entry.name: entry for entry in sorted(_entries(), key=lambda entry: 
 def algorithm(name: str) -> Algorithm:
     """The entry called `name` (``-`` and ``_`` alike), or the one that a Python file registers.
 
-    Raises `InputError` with the nearest names for others, `FileError` for a file that registers none, and `PluginError`
-    for one that fails.
+    Raises `InputError` with the nearest names for others, `FileError` for a file that registers none, and
+    `PluginError` for one that fails.
     """
     in_file = plugins.split(name)
     if in_file is not None:
@@ -256,8 +257,8 @@ def register_algorithm(
 ) -> Callable[[Fill], Fill]:
     """Register a function as an algorithm (decorator).
 
-    The function fills the `Plan` that it is given and returns nothing. Its further parameters are options, which
-    `synthesize` takes by name. Whatever it builds is verified before it is timed.
+    The function fills the `Plan` that it is given and returns nothing. Its further parameters are options,
+    which `synthesize` takes by name. Whatever it builds is verified before it is timed.
 
     Parameters
     ----------
@@ -266,7 +267,8 @@ def register_algorithm(
     name : str, optional
         Default: the name of the function. One that was registered before is replaced.
     form : {"steps", "forest"}
-        Steps that run one after another, or a tree for each chunk, whose sends may follow each other in pieces.
+        Steps that run one after another, or a tree for each chunk, whose sends may follow each other in
+        pieces.
     only_named : bool
         It takes long, or is an experiment: ``best`` and ``all`` leave it out.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from itertools import pairwise
 
 from blinksim.algorithms import ring
@@ -21,9 +20,9 @@ from blinksim.algorithms.registry import ON_TREES, Algorithm
 from blinksim.bounds import BoundResult, bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.packing.chain_columns import by_rail, column, listed, order_of, priced
-from blinksim.packing.choose import Limits, equal_shares, most_whole
-from blinksim.packing.columns import Column, Hops, best_mix, find_hops
+from blinksim.packing.chain_columns import by_rail, column, even_orders, listed, orders_of, priced
+from blinksim.packing.choose import Limits, most_whole
+from blinksim.packing.columns import Column, Hops, find_hops
 from blinksim.packing.hamiltonian import Order
 from blinksim.schedule.loads import link_loads
 from blinksim.schedule.model import Schedule
@@ -66,9 +65,10 @@ def build(
 ) -> Schedule:
     """The collective over the most lane-disjoint rings, one channel each.
 
-    bidirectional: take rings in pairs of opposite direction. channels: take the best rings of at most that many equal
-    channels instead, which may share lanes (what an NCCL graph file can carry). A broadcast or reduce follows every
-    ring as a chain from (or to) the root; its last hop stays unused. The schedule's bound holds `gap_exact`.
+    bidirectional: take rings in pairs of opposite direction. channels: take the best rings of at most that
+    many equal channels instead, which may share lanes (what an NCCL graph file can carry). A broadcast or
+    reduce follows every ring as a chain from (or to) the root; its last hop stays unused. The schedule's
+    bound holds `gap_exact`.
 
     Raises `InputError` for a number of channels that NCCL cannot have (1 to 64) or channels in pairs, and
     `InfeasibleError` if the links hold no ring through all ranks.
@@ -80,21 +80,21 @@ def build(
     known = bound or find_bound(topology, collective)
     limits = Limits(time_limit, seed)
     if channels is None:
-        rings = most_rings(topology, bidirectional=bidirectional, limits=limits).orders
+        rings = [*most_rings(topology, bidirectional=bidirectional, limits=limits).orders]
     else:
         rings = even_rings(topology, channels, limits)
     if collective.rooted:
         plan = Plan(topology, collective, "rings", "forest")
         add_chains(plan, rings)
         return with_gap(plan.finish(), known)
-    return with_gap(replace(ring.build(topology, collective, list(rings)), algorithm="rings"), known)
+    return with_gap(replace(ring.build(topology, collective, rings), algorithm="rings"), known)
 
 
 def most_rings(topology: Topology, *, bidirectional: bool = False, limits: Limits | None = None) -> Rings:
     """The most rings of which no two use the same lane; both directions of each one if `bidirectional`.
 
-    A lane has the bandwidth of the thinnest one between members. Proved on machines with few enough cycles to list, or
-    where some rank has no lanes left. Raises `InfeasibleError` if there is no ring.
+    A lane has the bandwidth of the thinnest one between members. Proved on machines with few enough cycles to
+    list, or where some rank has no lanes left. Raises `InfeasibleError` if there is no ring.
     """
     limits = limits or Limits()
     hops = find_hops(topology)
@@ -107,25 +107,20 @@ def most_rings(topology: Topology, *, bidirectional: bool = False, limits: Limit
     first = [{hops.loads[a, b][0][0] for b in hops.next_to[a]} for a in members]
     free_lanes = min(sum(lanes[r] for r in leaving) for leaving in first)
     most = free_lanes // (2 if both else 1)
-    if pool:
-        counts, proved = most_whole(pool, lanes, limits)
-    if every is None and (not pool or sum(counts) < min(most, MOST_RINGS)):
+    counts, proved = most_whole(pool, lanes, limits) if pool else ([], False)
+    if every is None and sum(counts) < min(most, MOST_RINGS):
         pool = _priced(hops, pool, lanes, both, limits)
-        if pool:
-            counts, proved = most_whole(pool, lanes, limits)
-    if not pool:
-        raise _none(topology, " with a lane of its own")
-    rings = [order_of(hops, c, closed=True) for c, times in zip(pool, counts, strict=True) for _ in range(times)]
+        counts, proved = most_whole(pool, lanes, limits) if pool else ([], False)
+    rings = orders_of(hops, pool, counts, closed=True)[:MOST_RINGS]
     if not rings:
-        # Rings exist, but a bus or a device is too narrow for them.
+        # There are none, or a bus or a device is too narrow for them.
         raise _none(topology, " with a lane of its own")
-    rings = rings[:MOST_RINGS]
     if both:
         rings = [order for ahead in rings for order in (ahead, (ahead[0], *reversed(ahead[1:])))]
     return Rings(tuple(rings), (proved and every is not None) or sum(counts) == most)
 
 
-def even_rings(topology: Topology, channels: int, limits: Limits) -> tuple[Order, ...]:
+def even_rings(topology: Topology, channels: int, limits: Limits) -> list[Order]:
     """Directed rings of at most `channels` equal channels that carry the most together; the fewest of these.
 
     The best on machines with few enough cycles to list. Raises `InfeasibleError` if there is no ring.
@@ -136,10 +131,7 @@ def even_rings(topology: Topology, channels: int, limits: Limits) -> tuple[Order
         pool = _priced(hops, _templates(topology, hops, False, hops.capacity), hops.capacity, False, limits)
     if not pool:
         raise _none(topology, "")
-    mix = best_mix(pool, hops.capacity)
-    best = max(mix.rate, Fraction(mix.optimum).limit_denominator(10_000))
-    _, counts = equal_shares(pool, hops.capacity, channels, best, limits)
-    return tuple(order_of(hops, c, closed=True) for c, times in zip(pool, counts, strict=True) for _ in range(times))
+    return even_orders(hops, pool, channels, limits, closed=True)
 
 
 def _none(topology: Topology, condition: str) -> InfeasibleError:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from itertools import pairwise
 
 from blinksim.algorithms.building.plan import Moves, SwitchPlan
 from blinksim.algorithms.registry import ON_TREES, Algorithm
@@ -57,10 +58,10 @@ def build(topology: Topology, collective: Collective) -> Schedule:
                 hung = hung_from(top, [(above, below) for below, above in parents.items()])
                 parents = {below: above for above, below in hung}
             for group, head in others if reduces else [(node, end)]:
-                (_gather if reduces else _spread)(plan, moves, group, head)
+                _inside(plan, moves, group, head, up=reduces)
             moves.tree(parents, top, up=reduces, down=spreads)
             for group, head in others if spreads else [(node, end)]:
-                (_spread if spreads else _gather)(plan, moves, group, head)
+                _inside(plan, moves, group, head, up=not spreads)
             moves.finish(plan.add_chunk(share / len(trees), *collective.labels(rank, rank)))
     return plan.finish(rounded=True)
 
@@ -68,8 +69,8 @@ def build(topology: Topology, collective: Collective) -> Schedule:
 def _ends(plan: SwitchPlan, groups: list[list[int]], *, own: bool) -> Iterator[tuple[int, int, list[int], list[int]]]:
     """A rank that data comes from or goes to, its GPU and node (none for an allreduce), and the head of every node.
 
-    own: every rank has data of its own, which takes the trees of the rank's place in its node; else the data is
-    divided among all places.
+    own: every rank has data of its own, which takes the trees of the rank's place in its node; else the data
+    is divided among all places.
     """
     local = min(map(len, groups))
     if plan.collective.name == "allreduce":
@@ -83,48 +84,29 @@ def _ends(plan: SwitchPlan, groups: list[list[int]], *, own: bool) -> Iterator[t
             yield rank, end, node, [end if own and group is node else group[place] for group in groups]
 
 
-def _gather(plan: SwitchPlan, moves: Moves, group: Sequence[int], head: int) -> None:
-    """The sum of a node's copies to one of its GPUs."""
-    switch = next(iter(plan.switches_of(group, ("reduce_into_reader",))), None)
+def _inside(plan: SwitchPlan, moves: Moves, group: Sequence[int], head: int, *, up: bool) -> None:
+    """The sum of a node's copies to one of its GPUs (up), or what that has to all others of its node."""
     others = [gpu for gpu in group if gpu != head]
-    if others and switch is not None:
-        moves.read(switch, head, {switch: others})
+    reading = _switch(plan, group, "reduce_into_reader" if up else "multicast", reads=True)
+    passing = _switch(plan, group, "reduce" if up else "multicast", reads=False)
+    if others and reading is not None:
+        (moves.read if up else moves.store)(reading, head, {reading: others})
         return
-    adding = _in_flight(plan, group, "reduce")
-    if others and adding is not None:
-        for gpu in others:
-            moves.send(gpu, adding, REDUCE)
-        moves.send(adding, head, REDUCE)
-        return
-    for gpu, after in reversed(_hops(plan, head, others)):
-        moves.send(after, gpu, REDUCE)
+    if others and passing is not None:
+        edges = [(head, passing), *((passing, gpu) for gpu in others[:: -1 if up else 1])]
+    elif plan.collective.rooted:
+        edges = list(pairwise((head, *others)))
+    else:
+        # All are heads of some data.
+        edges = [(head, gpu) for gpu in others]
+    for above, below in reversed(edges) if up else edges:
+        moves.send(*(below, above, REDUCE) if up else (above, below, COPY))
 
 
-def _spread(plan: SwitchPlan, moves: Moves, group: Sequence[int], head: int) -> None:
-    """What a GPU has to all others of its node."""
-    switch = next((s for s in plan.switches_of(group, ("multicast",)) if plan.topology.devices[s].reads), None)
-    others = [gpu for gpu in group if gpu != head]
-    if others and switch is not None:
-        moves.store(switch, head, {switch: others})
-        return
-    copying = _in_flight(plan, group, "multicast")
-    if others and copying is not None:
-        for gpu in (copying, *others):
-            moves.send(head if gpu == copying else copying, gpu, COPY)
-        return
-    for gpu, after in _hops(plan, head, others):
-        moves.send(gpu, after, COPY)
-
-
-def _in_flight(plan: SwitchPlan, group: Sequence[int], ability: str) -> int | None:
-    """A switch that all GPUs of a group are linked to, and that does this to messages as they pass."""
+def _switch(plan: SwitchPlan, group: Sequence[int], ability: str, *, reads: bool) -> int | None:
+    """A switch with an ability that all GPUs of a group are linked to; reads: whether it works for readers."""
     switches = plan.switches_of(group, (ability,))
-    return next((switch for switch in switches if not plan.topology.devices[switch].reads), None)
-
-
-def _hops(plan: SwitchPlan, head: int, others: Sequence[int]) -> list[tuple[int, int]]:
-    """From the head to each other GPU where all are heads of some data; else from one to the next."""
-    return list(zip((head, *others) if plan.collective.rooted else [head] * len(others), others, strict=False))
+    return next((switch for switch in switches if plan.topology.devices[switch].reads == reads), None)
 
 
 def _trees(plan: SwitchPlan, heads: Sequence[int], abilities: set[str]) -> list[tuple[dict[int, int], int]]:

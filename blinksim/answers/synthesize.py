@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blinksim.algorithms.building.claims import symmetric_with_gap, with_gap
+from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.symmetric_trees import FEW_SENDS, symmetric_packed
 from blinksim.algorithms.rail_aligned import large
 from blinksim.algorithms.registry import Algorithm, AlgorithmName, algorithm as registered
@@ -271,7 +271,7 @@ def synthesize(
         seconds = perf_counter() - start
         bounds = options.get("bound") or bound(part, wanted, in_network=True)
         if isinstance(schedule, SymmetricSchedule):
-            schedule = symmetric_with_gap(schedule, bounds)
+            schedule = with_gap(schedule, bounds)
         elif not schedule.bound:
             schedule = with_gap(schedule, bounds, divided=False)
         made = Synthesis(schedule, verify(schedule), bounds, seconds, front, interrupted)

@@ -191,8 +191,8 @@ class BoundResult(Rates, Result):
     def trees_per_root(self) -> int | None:
         """The fewest equal trees that every root needs to attain an allgather's or a reduce-scatter's cut bound.
 
-        None for other collectives, and for a bound that may not be attained. With 1/x = p/q in lowest terms, x the rate
-        of one shard, it is q / gcd(q, all bandwidths) (ForestColl, section 4).
+        None for other collectives, and for a bound that may not be attained. With 1/x = p/q in lowest terms,
+        x the rate of one shard, it is q / gcd(q, all bandwidths) (ForestColl, section 4).
         """
         if self.collective.name not in ("allgather", "reducescatter") or not self.headline.exact:
             return None

@@ -76,8 +76,8 @@ def whole_lengths(topology: Topology, lengths: Mapping[str, Fraction]) -> tuple[
 class Metric:
     """Shortest distances for whole link lengths (Dijkstra 1959), where devices that nothing separates are one point.
 
-    place: the point of every device. ends: the points that hold ranks, in the order of their first ranks. direct: the
-    length of the least link between two devices. apart: devices that are points of their own.
+    place: the point of every device. ends: the points that hold ranks, in the order of their first ranks.
+    direct: the length of the least link between two devices. apart: devices that are points of their own.
     """
 
     def __init__(self, topology: Topology, whole: Sequence[int], apart: Collection[int] = ()) -> None:
@@ -123,9 +123,9 @@ class Metric:
     def least_tree(self) -> int | None:
         """Length of the least tree over the points that hold ranks; None if ways differ by direction, or are missing.
 
-        Every point goes to the nearest of them; links between the regions of two of them are candidates for a least
-        spanning tree (K. Mehlhorn, A faster approximation algorithm for the Steiner problem in graphs, Information
-        Processing Letters 1988, section 2: it is one of the whole metric).
+        Every point goes to the nearest of them; links between the regions of two of them are candidates for a
+        least spanning tree (K. Mehlhorn, A faster approximation algorithm for the Steiner problem in graphs,
+        Information Processing Letters 1988, section 2: it is one of the whole metric).
         """
         if any(self._ahead[b].get(a) != length for a, near in enumerate(self._ahead) for b, length in near.items()):
             return None
@@ -180,7 +180,8 @@ def arborescence(cost: Matrix, root: int) -> int:
 def _contracted(into: Matrix, least: Sequence[int], root: int, loops: Sequence[Sequence[int]], big: int) -> Matrix:
     """The columns after contracting every cycle to one vertex, less what is paid already; the root is vertex 0.
 
-    least: what is paid for entering each vertex; a more expensive entry costs the difference. big: more than any entry.
+    least: what is paid for entering each vertex; a more expensive entry costs the difference. big: more than
+    any entry.
     """
     joined = {vertex for cycle in loops for vertex in cycle}
     alone = [vertex for vertex in range(len(into)) if vertex != root and vertex not in joined]

@@ -43,8 +43,8 @@ def known_devices(topology: Topology, names: Iterable[str]) -> set[str]:
 def check_shares(collective: Collective, ranks: int, shares: Sequence[int]) -> tuple[int, ...]:
     """The weights of the ranks' blocks in lowest terms, empty where they are equal.
 
-    Raises `InputError` for weights that do not fit the ranks, that leave all blocks but one empty, or for a collective
-    without blocks.
+    Raises `InputError` for weights that do not fit the ranks, that leave all blocks but one empty, or for a
+    collective without blocks.
     """
     if not shares:
         return ()
@@ -73,8 +73,8 @@ def crossing_links(topology: Topology, part: Mapping[str, int], *, leaving: int 
 def capacity(topology: Topology, links: Iterable[Link], limits: Iterable[str] = ()) -> Fraction:
     """Bytes/s that `links` carry together: a shared bus counts once.
 
-    limits: device capacities that count instead of the links they limit, as ``gpu0 out`` (what leaves gpu0) or
-    ``gpu0 in``. Raises `InputError` for a device without a capacity.
+    limits: device capacities that count instead of the links they limit, as ``gpu0 out`` (what leaves gpu0)
+    or ``gpu0 in``. Raises `InputError` for a device without a capacity.
     """
     total = Fraction(0)
     covered_out, covered_in = set[str](), set[str]()
@@ -172,8 +172,8 @@ class Certificate:
     ) -> list[str]:
         """Reasons why this does not prove that algbw is at most `rate` (bytes/s); empty if it does.
 
-        shares: weights of the ranks' blocks in the problem, empty where they are equal; a certificate for other blocks
-        proves another problem.
+        shares: weights of the ranks' blocks in the problem, empty where they are equal; a certificate for
+        other blocks proves another problem.
         """
         try:
             fresh = self.again(topology, collective, shares)
@@ -192,9 +192,9 @@ class Certificate:
 class Cut(Certificate):
     """What must leave `side` over what its outgoing links carry.
 
-    side: every device inside. ranks_inside: members among them. capacity: bytes/s out of it. crossing: the part of the
-    size that must leave. links: names of the links that leave. limits: see `capacity`. shares: see `must_leave`.
-    traffic: it is about an alltoallv.
+    side: every device inside. ranks_inside: members among them. capacity: bytes/s out of it. crossing: the
+    part of the size that must leave. links: names of the links that leave. limits: see `capacity`. shares:
+    see `must_leave`. traffic: it is about an alltoallv.
     """
 
     side: tuple[str, ...]
@@ -218,9 +218,10 @@ class Cut(Certificate):
     ) -> Cut:
         """Theorem: algbw is at most (what the links out of `side` carry) / (the part of the size that must leave it).
 
-        What must leave is known inside and must be known outside, and nothing leaves but over those links; so it takes
-        at least size * crossing / capacity seconds, however it is coded (the easy half of max-flow min-cut: Ford and
-        Fulkerson 1956). Raises `InputError` for unknown devices, and if nothing has to leave them.
+        What must leave is known inside and must be known outside, and nothing leaves but over those links; so
+        it takes at least size * crossing / capacity seconds, however it is coded (the easy half of max-flow
+        min-cut: Ford and Fulkerson 1956). Raises `InputError` for unknown devices, and if nothing has to
+        leave them.
         """
         inside = known_devices(topology, side)
         weights = check_shares(collective, topology.ranks, shares)
@@ -294,10 +295,11 @@ class Partition(Certificate):
     ) -> Partition:
         """Theorem: algbw is at most (what the links between k parts carry, both ways) / `messages`.
 
-        Allreduce, without coding: every part must hear, directly or not, from every other about every element, and that
-        takes 2(k-1) one-way messages in any order (gossip: Harary and Schwenk 1974). Allgather and broadcast: a part
-        must receive what it does not hold, which is k-1 sizes for all parts together, coded or not; reducescatter and
-        reduce are the same backwards. Raises `InputError` unless the parts hold every device once and a member each.
+        Allreduce, without coding: every part must hear, directly or not, from every other about every
+        element, and that takes 2(k-1) one-way messages in any order (gossip: Harary and Schwenk 1974).
+        Allgather and broadcast: a part must receive what it does not hold, which is k-1 sizes for all parts
+        together, coded or not; reducescatter and reduce are the same backwards. Raises `InputError` unless
+        the parts hold every device once and a member each.
         """
         groups = [tuple(group) for group in parts]
         known_devices(topology, (name for group in groups for name in group))
@@ -360,9 +362,9 @@ class Phases(Certificate):
     def of(cls, topology: Topology, collective: Collective, proofs: Iterable[tuple[str, Certificate]]) -> Phases:
         """Theorem: a reducescatter of equal shards and then an allgather take at least the sum of their times.
 
-        Each time is bounded by a certificate of its own collective:
-        size / rate = size / (rate of the first) + size / (rate of the second). Raises `InputError` for other phases,
-        and for a certificate that proves nothing about its phase.
+        Each time is bounded by a certificate of its own collective: size / rate = size / (rate of the first)
+        + size / (rate of the second). Raises `InputError` for other phases, and for a certificate that proves
+        nothing about its phase.
         """
         given = tuple(proofs)
         names = tuple(name for name, _ in given)

@@ -41,8 +41,8 @@ def certificate_from_dict(
 ) -> Certificate:
     """The certificate that `entry` is, proved anew for this problem.
 
-    Raises `InputError` for anything that is no certificate of the problem, and if a sum that it states is not what the
-    witness gives.
+    Raises `InputError` for anything that is no certificate of the problem, and if a sum that it states is not
+    what the witness gives.
     """
     found = proved(entry, topology, collective, shares)
     stated = {key: value for key, value in _object(entry).items() if key != "shares"}
@@ -137,8 +137,8 @@ _ATTAINED = ("exact", "upper")
 class Judgement:
     """What is left of a claim.
 
-    bound: what the certificate proves, None if nothing. wrong: what is false. unproved: what may be true, and is not
-    shown by the file.
+    bound: what the certificate proves, None if nothing. wrong: what is false. unproved: what may be true, and
+    is not shown by the file.
     """
 
     bound: Bound | None = None
@@ -151,8 +151,8 @@ def judge(
 ) -> Judgement:
     """What the certificate of one bound proves, and what else the claim says.
 
-    That a bound is attained is left to the caller (`Bound.exact` is what is claimed). shares: weights of the ranks'
-    blocks in the problem, empty where they are equal.
+    That a bound is attained is left to the caller (`Bound.exact` is what is claimed). shares: weights of the
+    ranks' blocks in the problem, empty where they are equal.
     """
     kind = claim.get("kind", "upper")
     if kind not in _ATTAINED:
@@ -208,8 +208,8 @@ def judge_schedule(
 ) -> Judgement:
     """The claim that comes with a schedule: a bound, and ``gap_exact``, 1 - rate/bound.
 
-    rate: algbw in bytes/s that the schedule's loads allow, None if it sends nothing. keeps: tells if the schedule is
-    right and keeps what a bound assumes, so that it is a proof of what it attains.
+    rate: algbw in bytes/s that the schedule's loads allow, None if it sends nothing. keeps: tells if the
+    schedule is right and keeps what a bound assumes, so that it is a proof of what it attains.
     """
     stated = dict(claim)
     if "certificate" in stated:

@@ -41,13 +41,14 @@ def bound(
 
     Of a whole machine the default members and links take part.
 
-    shares: weights of the ranks' parts, where they are unequal (allgather, reducescatter, gather, scatter); algbw is
-    then all parts together over the time. Raises `InputError` for fewer than two members, a root that is no rank or
-    shares that do not fit, and `InfeasibleError` if the links do not connect the members.
+    shares: weights of the ranks' parts, where they are unequal (allgather, reducescatter, gather, scatter);
+    algbw is then all parts together over the time. Raises `InputError` for fewer than two members, a root
+    that is no rank or shares that do not fit, and `InfeasibleError` if the links do not connect the members.
 
-    An allreduce on so many ranks that its search would take minutes has the bounds of `blinksim.bounds.quick`.
-    Equal rates are ordered by how little they assume. They hold for switches that only forward, unless a bound says
-    otherwise. in_network: also, as the last bound, what those that can multicast or reduce allow, if that is more.
+    An allreduce on so many ranks that its search would take minutes has the bounds of
+    `blinksim.bounds.quick`. Equal rates are ordered by how little they assume. They hold for switches that
+    only forward, unless a bound says otherwise. in_network: also, as the last bound, what those that can
+    multicast or reduce allow, if that is more.
     """
     topology = topology.selected()
     collective = Collective.parse(collective) if isinstance(collective, str) else collective
@@ -364,8 +365,8 @@ class _Question:
     def best_trees(self, shared: Sequence[SharedCapacity], orbits: NetworkOrbits) -> Iterator[TreeSolution]:
         """The best trees by linear programs, the best last: first with one root of an allreduce, then with any.
 
-        Allgather and broadcast send along out-trees, reducescatter and reduce along in-trees, which are out-trees of
-        the transposed network; allreduce along both, with the same roots.
+        Allgather and broadcast send along out-trees, reducescatter and reduce along in-trees, which are
+        out-trees of the transposed network; allreduce along both, with the same roots.
 
         orbits: equivalent arcs and ranks; they must respect root and shares.
         """

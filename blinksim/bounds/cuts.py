@@ -56,9 +56,10 @@ class _Pieces:
 def tightest(net: Network, weight: Array, sinks: Array, orbits: Sequence[Array] = ()) -> tuple[Fraction, Mask]:
     """The least capacity-over-weight ratio of all sets that lack a sink, in units of `net`, and such a set of vertices.
 
-    weight: whole number per vertex, what a set that holds the vertex must send. sinks: vertices that all must receive.
-    orbits: groups of equivalent sinks; one of each group is checked. Raises `InfeasibleError` if some sink
-    cannot be reached. Flows: one per sink or orbit, most of them on a small piece, and one per improvement.
+    weight: whole number per vertex, what a set that holds the vertex must send. sinks: vertices that all must
+    receive. orbits: groups of equivalent sinks; one of each group is checked. Raises `InfeasibleError` if
+    some sink cannot be reached. Flows: one per sink or orbit, most of them on a small piece, and one per
+    improvement.
     """
     everything, total = int(net.capacity.sum()), int(weight.sum())
     leaving, entering = np.zeros((2, net.vertices), dtype=np.int64)
@@ -167,8 +168,9 @@ def strength(count: int, a: Array, b: Array, capacity: Array) -> tuple[Fraction,
 def _attack(count: int, a: Array, b: Array, capacity: Array, ratio: Fraction) -> NDArray[np.int64]:
     """A partition P that minimises c(P) - ratio (|P|-1), as the number of each vertex's part.
 
-    Greedy for the polymatroid below f(S) = c(S, rest)/2 - ratio: each vertex takes as much as the sets of the vertices
-    before it allow, found as one cut; intersecting tight sets merge into the parts (Frank and Tardos 1988).
+    Greedy for the polymatroid below f(S) = c(S, rest)/2 - ratio: each vertex takes as much as the sets of the
+    vertices before it allow, found as one cut; intersecting tight sets merge into the parts (Frank and Tardos
+    1988).
     """
     p, q = ratio.numerator, ratio.denominator
     scaled = capacity * q
@@ -271,8 +273,8 @@ class _Places:
 def best_partition(topology: Topology) -> tuple[list[list[str]], bool]:
     """The parts (of device names) with the least capacity over k-1, and true if no partition can have less.
 
-    Exact without devices that hold no rank, and where all their places can be tried; otherwise the best found by
-    moving them, one by one, to the part they are joined to most. Device capacities are ignored.
+    Exact without devices that hold no rank, and where all their places can be tried; otherwise the best found
+    by moving them, one by one, to the part they are joined to most. Device capacities are ignored.
     """
     places = _Places(topology)
     exact = len(places.members) ** len(places.others) <= _ENUMERATE

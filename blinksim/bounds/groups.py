@@ -31,8 +31,8 @@ Bools = NDArray[np.bool_]
 class Grouping:
     """Devices in groups.
 
-    sort: what the groups are around. label: the number of every device's group, one more than the last for those in
-    none. keys: what stands for every group, such as the name of its member.
+    sort: what the groups are around. label: the number of every device's group, one more than the last for
+    those in none. keys: what stands for every group, such as the name of its member.
     """
 
     sort: str
@@ -78,8 +78,8 @@ def cut_around(topology: Topology, collective: Collective, inside: Bools, *, lim
 def groupings(topology: Topology) -> tuple[Grouping, ...]:
     """Ways to put devices into groups.
 
-    Single members, alone and with what is private to them, whole nodes, nodes without adapters on narrow links, and
-    nodes below one switch of the fabric.
+    Single members, alone and with what is private to them, whole nodes, nodes without adapters on narrow
+    links, and nodes below one switch of the fabric.
     """
     members, ranks, size = topology.member_places, np.arange(topology.ranks), len(topology.devices)
     own, end = _private(topology)
@@ -186,9 +186,9 @@ _TIGHTEST_GROUPS, _FLOWS = 2, 4
 def tight_cut(topology: Topology, net: Network, first: Sequence[int]) -> tuple[list[str], list[str]]:
     """The side, and the device capacities, of the tightest cut found: capacity over ranks inside times ranks outside.
 
-    The least of all cuts is hard to find (a sparsest cut). Tried are all sets of ranks where they are few, else the
-    ranks and the hosts with the least capacity out, all but these, and a half and a quarter of the hosts. Other devices
-    join the side that makes the capacity least.
+    The least of all cuts is hard to find (a sparsest cut). Tried are all sets of ranks where they are few,
+    else the ranks and the hosts with the least capacity out, all but these, and a half and a quarter of the
+    hosts. Other devices join the side that makes the capacity least.
 
     first: the vertices of ranks that stand for all; the others are equivalent to one of them.
     """

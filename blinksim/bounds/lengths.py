@@ -77,11 +77,12 @@ def price(topology: Topology, lengths: Mapping[str, Fraction]) -> Fraction:
 class Lengths(Certificate):
     """Lengths by link name; others are 0.
 
-    Device capacities have the names ``gpu0 in`` and ``gpu0 out``, and the adders of a switch ``nvswitch sums``.
+    Device capacities have the names ``gpu0 in`` and ``gpu0 out``, and the adders of a switch ``nvswitch
+    sums``.
 
-    price: capacity times length in bytes/s. distance: what `least_length` gives. grants: what switches may do beside
-    forwarding, of what the machine says that they can; nothing by default. even: what `even_use` says, where that is
-    known.
+    price: capacity times length in bytes/s. distance: what `least_length` gives. grants: what switches may do
+    beside forwarding, of what the machine says that they can; nothing by default. even: what `even_use` says,
+    where that is known.
     """
 
     lengths: tuple[tuple[str, Fraction], ...]
@@ -104,10 +105,11 @@ class Lengths(Certificate):
     ) -> Lengths:
         """Theorem: algbw is at most `price` (capacity times length, summed) / `distance` (length that a byte needs).
 
-        Moving one byte uses at least `least_length`; per second the machine offers `price` of length. Weak duality of
-        linear programs, true of any lengths. Raises `InputError` for unknown links, for lengths that prove nothing, and
-        where a relay does more than forward: trees between members are then not the only way. Also for a grant of what
-        no switch of the machine can, and if the least tree among switches that may branch takes more than `most_work`.
+        Moving one byte uses at least `least_length`; per second the machine offers `price` of length. Weak
+        duality of linear programs, true of any lengths. Raises `InputError` for unknown links, for lengths
+        that prove nothing, and where a relay does more than forward: trees between members are then not the
+        only way. Also for a grant of what no switch of the machine can, and if the least tree among switches
+        that may branch takes more than `most_work`.
         """
         weights = check_shares(collective, topology.ranks, shares)
         granted = checked_grants(topology, grants)
@@ -231,8 +233,8 @@ def checked_grants(topology: Topology, grants: Iterable[str]) -> tuple[str, ...]
 class Groups:
     """A switch that works for GPUs by turns, as a vertex of trees; lengths by point, or by number of another switch.
 
-    own: what it costs the owner to begin, its own copy included. far: to the other GPUs of a group. near: to switches
-    of the same sort.
+    own: what it costs the owner to begin, its own copy included. far: to the other GPUs of a group. near: to
+    switches of the same sort.
     """
 
     own: dict[int, int] = field(default_factory=dict)
@@ -257,10 +259,10 @@ def _refuse(many: bool) -> None:
 class Branching:
     """One direction of trees, outwards: shortest distances between points, and what else they may branch at.
 
-    points: a device of each. cost: None where there is no way. ranks: points that hold ranks, the first ones. others:
-    further points that may branch. switches: those that work for GPUs by turns, and the devices that they are. sums:
-    what it costs to branch at one of `others`.
-    most_work, spent: choices times the square of their vertices, at most for a tree and so far.
+    points: a device of each. cost: None where there is no way. ranks: points that hold ranks, the first ones.
+    others: further points that may branch. switches: those that work for GPUs by turns, and the devices that
+    they are. sums: what it costs to branch at one of `others`. most_work, spent: choices times the square of
+    their vertices, at most for a tree and so far.
     """
 
     points: list[int]
@@ -354,8 +356,8 @@ class Branching:
     def _always(self) -> tuple[int, ...]:
         """The switches that a least tree may as well use, whatever else it uses.
 
-        In a tree without such a switch, the first GPU on it can own the work and all others be reached from there,
-        which together costs no more than the least ways to them.
+        In a tree without such a switch, the first GPU on it can own the work and all others be reached from
+        there, which together costs no more than the least ways to them.
         """
         found = []
         for number, switch in enumerate(self.switches):
@@ -459,8 +461,8 @@ def least_branching(
 ) -> Fraction:
     """Length that any schedule uses per byte of size, on trees that may branch where `grants` lets switches.
 
-    most_work: what choices may cost, as in `Branching`. Raises `InputError` if no tree reaches all ranks, and for too
-    many choices.
+    most_work: what choices may cost, as in `Branching`. Raises `InputError` if no tree reaches all ranks, and
+    for too many choices.
     """
     whole, common = whole_lengths(topology, lengths)
     adders = {topology.index[name.removesuffix(f" {SUMS}")]: int(length * common)

@@ -7,9 +7,9 @@ lengths, so the bound recomputed from them is exact however the solver rounds (N
 safe bounds in linear programming).
 
 Where switches multicast and reduce, trees branch in them. That program has a variable for every set of trees
-that moves an element (into a root and out of it) and a row for every link; its dual has a length for every link
-and a row for every set. The sets that count are found as they are needed, each the least by the lengths so
-far (column generation: Gilmore and Gomory 1961; Steiner trees: Jain, Mahdian and Salavatipour 2003).
+that moves an element (into a root and out of it) and a row for every link; its dual has a length for every
+link and a row for every set. The sets that count are found as they are needed, each the least by the lengths
+so far (column generation: Gilmore and Gomory 1961; Steiner trees: Jain, Mahdian and Salavatipour 2003).
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def best_flows(
 ) -> programs.Solution | None:
     """The greatest algbw of alltoall, scatter or gather in units of `net`, with link lengths; None if too large.
 
-    shares: weights of the ranks' blocks (scatter and gather; default: equal). orbits: equivalent arcs and ranks (for
-    alltoall).
+    shares: weights of the ranks' blocks (scatter and gather; default: equal). orbits: equivalent arcs and
+    ranks (for alltoall).
     """
     members, traffic, directed = net.members.tolist(), collective.traffic, net
     weights = dict(zip(members, shares or [1] * len(members), strict=True))
@@ -91,7 +91,8 @@ def shortest_lengths(
 ) -> tuple[Lengths, bool] | None:
     """The tightest lengths from duals rounded to short fractions, and whether they prove the program's value.
 
-    target: that value, bytes/s. proved: what lengths prove, or an `InputError`. None if no rounding proves anything.
+    target: that value, bytes/s. proved: what lengths prove, or an `InputError`. None if no rounding proves
+    anything.
     """
     largest = max(values.values(), default=0.0)
     if largest <= 0:
@@ -134,8 +135,9 @@ PATH, OWN, OUT = range(3)
 class Hop:
     """An edge of a tree, away from the root: from a device to another one over links.
 
-    sort: `PATH`, over any devices that forward; `OWN`, from the owner of the work of a switch to that switch, with the
-    owner's own copy; `OUT`, from such a switch. In a tree towards the root, the links lead from `end` to `start`.
+    sort: `PATH`, over any devices that forward; `OWN`, from the owner of the work of a switch to that switch,
+    with the owner's own copy; `OUT`, from such a switch. In a tree towards the root, the links lead from
+    `end` to `start`.
     """
 
     sort: int
@@ -165,7 +167,8 @@ class BranchingTrees:
 class TreeSet:
     """How an element moves: the trees of every rank that holds a part of the data, or of the one root chosen.
 
-    links: how often each link is used, in sizes of the vector, own copies included. sums: how much each switch adds.
+    links: how often each link is used, in sizes of the vector, own copies included. sums: how much each
+    switch adds.
     """
 
     links: Mapping[int, Fraction]
@@ -202,8 +205,8 @@ def best_trees(
 ) -> tuple[Lengths, list[tuple[float, TreeSet]], bool]:
     """Lengths that no schedule beats, the trees that attain their rate, with their bytes/s, and if they do.
 
-    guess: lengths that may be the best, which saves the search once trees attain them. Raises `InputError` where too
-    many switches differ, and `InfeasibleError` if the solver finds no optimum.
+    guess: lengths that may be the best, which saves the search once trees attain them. Raises `InputError`
+    where too many switches differ, and `InfeasibleError` if the solver finds no optimum.
     """
     hosts = {topology.device(name).node for name in topology.members}
     if topology.ranks > (_MOST_RANKS if len(hosts) == 1 else _MOST_RANKS_OF_HOSTS):
@@ -253,7 +256,8 @@ def best_trees(
 class _Capacities:
     """What trees use up: links, capacities of devices and adders, in groups of those that symmetries make alike.
 
-    cost: the capacity of each group, all of it. first: for every device the first one that symmetries map onto it.
+    cost: the capacity of each group, all of it. first: for every device the first one that symmetries map
+    onto it.
     """
 
     def __init__(self, topology: Topology, net: Network, plain: bool) -> None:
@@ -312,8 +316,8 @@ def least_trees(
 ) -> tuple[list[TreeSet], int]:
     """The trees of least length, for an allreduce of every root that is as good, and the work to find them.
 
-    first: for every device the one whose tree stands for its own, as symmetries map them onto each other. Of several
-    sets, one with few links.
+    first: for every device the one whose tree stands for its own, as symmetries map them onto each other. Of
+    several sets, one with few links.
     """
     far = [
         sum(lengths.get(name, 0.0) for name in (link.name, f"{link.src} out", f"{link.dst} in"))

@@ -96,9 +96,10 @@ def bounds_by_sums(
 ) -> BoundResult:
     """The bounds of an allreduce among so many ranks that a search for the tightest would take minutes.
 
-    phases: a reduce-scatter and an allgather that schedules attain, if they are known. If they reach what is found,
-    it is the least, and the result counts as searched. Beside it stands the tightest obvious cut, which holds for every
-    schedule. grants: what switches may do, of what they can; what they allow is found as well.
+    phases: a reduce-scatter and an allgather that schedules attain, if they are known. If they reach what is
+    found, it is the least, and the result counts as searched. Beside it stands the tightest obvious cut,
+    which holds for every schedule. grants: what switches may do, of what they can; what they allow is found
+    as well.
     """
     best = quick_bound(topology, collective)
     least = phases is not None and phases.rate == best.rate
@@ -222,7 +223,8 @@ def _partitions(topology: Topology) -> Iterator[list[list[str]]]:
 def _grown(topology: Topology) -> Iterator[list[list[str]]]:
     """Partitions from single ranks to two parts, each by joining the pair of parts with the most between them.
 
-    Only the first of the tightest, unless buses or capacities of devices make each one's rate a matter of its own.
+    Only the first of the tightest, unless buses or capacities of devices make each one's rate a matter of its
+    own.
     """
     scale = lcm(*{link.bandwidth.denominator for link in topology.links})
     place = {name: number for number, name in enumerate(topology.members)}
@@ -251,8 +253,9 @@ def _grown(topology: Topology) -> Iterator[list[list[str]]]:
 def _joins(between: list[defaultdict[int, int]]) -> tuple[list[tuple[int, int]], list[int]]:
     """The joins of parts down to two, as (the part that grows, the part that it takes in); a part is its first rank.
 
-    And what crosses between all parts before each join and at the end. between: the neighbours of each rank and what
-    is between them; used up. Of equally wide pairs the first one joins, as (later part, earlier part).
+    And what crosses between all parts before each join and at the end. between: the neighbours of each rank
+    and what is between them; used up. Of equally wide pairs the first one joins, as (later part, earlier
+    part).
     """
     queue = [(-width, a, b) for a, near in enumerate(between) for b, width in near.items() if b < a]
     heapify(queue)
@@ -283,8 +286,8 @@ def _joins(between: list[defaultdict[int, int]]) -> tuple[list[tuple[int, int]],
 def guessed_lengths(topology: Topology, collective: Collective, grants: Sequence[str] = ()) -> Lengths | None:
     """The best of a few obvious sets of lengths: 1 on all links that leave or enter groups of devices.
 
-    The groups are nodes, single ranks, ranks with what is private to them, and nodes below one switch. None if none
-    proves anything. grants: what switches may do, of what they can.
+    The groups are nodes, single ranks, ranks with what is private to them, and nodes below one switch. None
+    if none proves anything. grants: what switches may do, of what they can.
     """
     pairs = bool(grants) or collective.personalized
     if collective.personalized and topology.ranks > _BETWEEN_NODES:
@@ -304,9 +307,9 @@ def guessed_lengths(topology: Topology, collective: Collective, grants: Sequence
 def _boundaries(topology: Topology, pairs: bool) -> list[tuple[Bools, float, int]]:
     """The links between groups that are worth lengths, what they carry, and about how many a tree over all groups uses.
 
-    Of ways to group that leave the ranks in as many groups, the one whose links carry least. A tree uses one link from
-    a group to the next, or two where a switch is between. pairs: distances of all pairs are needed, which are
-    affordable on few ranks only, as are trees over links that share buses.
+    Of ways to group that leave the ranks in as many groups, the one whose links carry least. A tree uses one
+    link from a group to the next, or two where a switch is between. pairs: distances of all pairs are needed,
+    which are affordable on few ranks only, as are trees over links that share buses.
     """
     members = topology.member_places
     columns = topology.link_columns
@@ -354,10 +357,10 @@ def even_lengths(
 ) -> Lengths | None:
     """As `unit_lengths` by arrays alone: `Lengths.of` takes seconds for hundreds of thousands of links.
 
-    None for what only that can say, and links that prove nothing: collectives without trees, relays that do more than
-    forward, links that share a bus, links that have none back. What is granted to switches makes no difference where
-    each of them has a member beside it that no chosen link separates: what branches there may as well do so at the
-    member.
+    None for what only that can say, and links that prove nothing: collectives without trees, relays that do
+    more than forward, links that share a bus, links that have none back. What is granted to switches makes no
+    difference where each of them has a member beside it that no chosen link separates: what branches there
+    may as well do so at the member.
     """
     columns, places = topology.link_columns, topology.member_places
     if collective.personalized or not columns.goes_back or bool((columns.bus[chosen] >= 0).any()):
@@ -388,10 +391,10 @@ def even_lengths(
 def least_even_tree(topology: Topology, chosen: Bools) -> int | None:
     """How many of the chosen links the least tree over all members has; None if it does not reach them.
 
-    Every link must have one that goes back, chosen as well if it is. As in `Metric.least_tree`: what no chosen link
-    separates is one point, every point goes to the nearest member, and links between the regions of two are candidates
-    for a least spanning tree (K. Mehlhorn, Information Processing Letters 1988, section 2). Lengths are small whole
-    numbers, so Kruskal's algorithm joins all candidates of one length at once.
+    Every link must have one that goes back, chosen as well if it is. As in `Metric.least_tree`: what no
+    chosen link separates is one point, every point goes to the nearest member, and links between the regions
+    of two are candidates for a least spanning tree (K. Mehlhorn, Information Processing Letters 1988, section
+    2). Lengths are small whole numbers, so Kruskal's algorithm joins all candidates of one length at once.
     """
     columns, count = topology.link_columns, len(topology.devices)
     joined = joined_labels(count, columns.src[~chosen], columns.dst[~chosen])

@@ -179,9 +179,9 @@ def _own_first(apart: Floats, parts: Floats) -> _Flow:
 def place_parts(rails: Rails, by_node: Floats) -> Floats | None:
     """The part (N, N, L) of what goes from node a to b over each place, so that no route is busy longer than need be.
 
-    Iterative proportional fitting (Deming and Stephan 1940) with one factor for every route up and down: those of
-    routes that are busy longer than all routes of the busiest node together shrink. None where two nodes have no open
-    place in common.
+    Iterative proportional fitting (Deming and Stephan 1940) with one factor for every route up and down:
+    those of routes that are busy longer than all routes of the busiest node together shrink. None where two
+    nodes have no open place in common.
     """
     open_ = np.logical_and(rails.open[:, None, :], rails.open[None, :, :])
     if bool((by_node[np.sum(open_, axis=2) == 0] > 0).any()):
@@ -258,7 +258,8 @@ _ALIKE = 1e-9
 def cheapest(rails: Rails, apart: Floats, prices: Floats) -> tuple[Floats, Floats]:
     """Bytes moved inside nodes (N, L, L), and across over each place (N, N, L), at the least price.
 
-    apart: bytes (N, L, N, L) from member i of node a to member j of node b. prices: of a second of every resource.
+    apart: bytes (N, L, N, L) from member i of node a to member j of node b. prices: of a second of every
+    resource.
     """
     nodes, local = apart.shape[:2]
     each = prices / rails.rate

@@ -166,8 +166,8 @@ class Rails:
     def loads(self, moved: Floats, across: Floats) -> Floats:
         """Bytes on every resource.
 
-        moved: (N, L, L), bytes from member i to member k inside node a. across: (N, N, L), bytes from node a to node b
-        over place k.
+        moved: (N, L, L), bytes from member i to member k inside node a. across: (N, N, L), bytes from node a
+        to node b over place k.
         """
         count = len(self.rate)
         total = self.inside_uses.loads(moved, count)

@@ -99,8 +99,8 @@ def counted_links(certificate: Certificate) -> frozenset[str]:
 def joined_pairs(topology: Topology, collective: Collective) -> list[list[list[Link]]]:
     """Pairs of links (both directions of one class; one where the other is missing), those that are alike together.
 
-    A symmetry that maps a link onto another maps their partners too, so the orbits of links are those of pairs. A root
-    stays where it is: only symmetries that leave it count.
+    A symmetry that maps a link onto another maps their partners too, so the orbits of links are those of
+    pairs. A root stays where it is: only symmetries that leave it count.
     """
     topology = replace(topology, symmetries=tuple(tuple(perm.tolist()) for perm in searched(topology)))
     fixed: Sequence[int] = ()
@@ -210,7 +210,8 @@ class LevelBound:
     parts : int
         How many there are.
     capacity : Fraction
-        Bytes/s, exact: what the links out of a part carry, or those into it; on average where it is about all parts.
+        Bytes/s, exact: what the links out of a part carry, or those into it; on average where it is about all
+        parts.
     crosses : Fraction
         What a part must at least send, or take in, over them, as a multiple of the size.
     bound : Bound
@@ -218,7 +219,8 @@ class LevelBound:
     limits : bool
         True if no tighter bound is known: this level is what limits.
     carried : Fraction, optional
-        What the part that sends or takes in most by a schedule does so over these links, as a multiple of the size.
+        What the part that sends or takes in most by a schedule does so over these links, as a multiple of the
+        size.
 
     Examples
     --------

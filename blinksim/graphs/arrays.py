@@ -58,6 +58,17 @@ def places(lengths: npt.NDArray[Whole]) -> npt.NDArray[np.int64]:
     return np.arange(ends[-1] if len(ends) else 0, dtype=np.int64) - np.repeat(starts, lengths)
 
 
+def occurrences(values: npt.NDArray[Whole]) -> npt.NDArray[np.int64]:
+    """How often the value of every entry came before it.
+
+    >>> occurrences(np.array([7, 4, 7, 7])).tolist()
+    [0, 0, 1, 2]
+    """
+    before = np.empty(len(values), dtype=np.int64)
+    before[np.argsort(values, kind="stable")] = places(np.unique(values, return_counts=True)[1])
+    return before
+
+
 def expand(
     starts: npt.NDArray[Start], values: npt.NDArray[Whole], which: npt.NDArray[Row]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[Whole]]:

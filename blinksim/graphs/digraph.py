@@ -83,7 +83,9 @@ class Digraph:
     def slack(self, sets: Mask) -> Array:
         """By how much each set (a row, boolean by vertex) gets more than it must; below 0 where it is short."""
         tail, head, capacity = self.arrays()
-        slack = (sets[:, head] & ~sets[:, tail]) @ capacity - self.trees
+        # In blocks, so that many sets do not need a large matrix.
+        blocks = (sets[start : start + 256] for start in range(0, len(sets), 256))
+        slack = np.concatenate([(part[:, head] & ~part[:, tail]) @ capacity for part in blocks]) - self.trees
         for root, trees in self.roots.items():
             slack += sets[:, root] * trees
         return slack
@@ -156,18 +158,7 @@ class CutPool:
         """Set every slack to what `graph` has."""
         if not self._rows:
             return
-        tail, head, capacity = graph.arrays()
-        need = graph.trees
-        roots = np.zeros(graph.count, dtype=np.int64)
-        for vertex, trees in graph.roots.items():
-            roots[vertex] = trees
-        rows = np.array(self._rows)
-        slack = np.empty(len(rows), dtype=np.int64)
-        # In blocks, so that a large pool does not need a large matrix.
-        for start in range(0, len(rows), 256):
-            part = rows[start : start + 256]
-            enters = part[:, head] & ~part[:, tail]
-            slack[start : start + 256] = enters @ capacity + part @ roots - need
+        slack = graph.slack(np.array(self._rows))
         self.slack = slack.tolist()
         self.tight = sum(1 << number for number in np.flatnonzero(slack <= 0).tolist())
 

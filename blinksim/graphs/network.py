@@ -7,7 +7,7 @@ Fulkerson 1962).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from math import gcd, lcm
@@ -56,18 +56,8 @@ class Network:
 
     def reversed(self) -> Network:
         """The network with every arc reversed."""
-        return Network(
-            self.head,
-            self.tail,
-            self.capacity,
-            self.unit,
-            self.members,
-            self.host,
-            self.out_half,
-            self.in_half,
-            self.limits,
-            not self.transposed,
-        )
+        ends = {"tail": self.head, "head": self.tail, "in_half": self.out_half, "out_half": self.in_half}
+        return replace(self, **ends, transposed=not self.transposed)
 
     @cached_property
     def partner(self) -> Array | None:

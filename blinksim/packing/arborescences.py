@@ -49,12 +49,16 @@ class _Growth:
 def pack(graph: Digraph, pool: CutPool, progress: Callable[[int, int], None] | None = None) -> list[RootedTree]:
     """Trees that span the members of `graph`, whose other vertices must have no arcs; takes them out of `graph`.
 
-    No set may be short at the start; raises `InfeasibleError` otherwise. progress: called after every check by flows
-    with trees done, fewer than before if some were taken back, and wanted.
+    No set may be short at the start; raises `InfeasibleError` otherwise. progress: called after every check
+    by flows with trees done, fewer than before if some were taken back, and wanted.
     """
     wanted = graph.trees
     grown: list[RootedTree] = []
-    low = {root: _depth(graph, root) for root in graph.roots}
+    # The most arcs that a shortest path from each root takes: no tree is lower.
+    low = {}
+    for root in graph.roots:
+        came = breadth_first(root, graph.out.__getitem__)
+        low[root] = len(path_to(came, next(reversed(came)))) - 1
     batch, sure = wanted, 0
     pool.measure(graph)
     while True:
@@ -87,13 +91,6 @@ def pack(graph: Digraph, pool: CutPool, progress: Callable[[int, int], None] | N
             progress(wanted - graph.trees, wanted)
 
 
-def _depth(graph: Digraph, root: int) -> int:
-    """The most arcs that a shortest path from `root` takes: no tree is lower."""
-    came = breadth_first(root, graph.out.__getitem__)
-    *_, last = came
-    return len(path_to(came, last)) - 1
-
-
 def _fill(graph: Digraph, pool: CutPool, grown: list[RootedTree], low: Mapping[int, int], most: int) -> _Growth | None:
     """Grow trees, the roots round-robin, until there are `most`; the tree that meets a dead end if one does."""
     while graph.roots:
@@ -111,24 +108,18 @@ def _fill(graph: Digraph, pool: CutPool, grown: list[RootedTree], low: Mapping[i
                     best = growth
             if best.missing:
                 return best
-            grown.append(_taken(graph, pool, best))
+            # As many copies of it as fit are taken out of `graph`.
+            amount = min([graph.roots[root], *(graph.out[a][b] for a, b in best.edges)])
+            amount = min([amount, *(pool.slack[bit.bit_length() - 1] // times for bit, times in best.extra.items())])
+            for bit, times in best.extra.items():
+                pool.pay(bit, times * amount)
+            for a, b in best.edges:
+                graph.take(a, b, amount)
+            graph.roots[root] -= amount
+            if not graph.roots[root]:
+                del graph.roots[root]
+            grown.append(RootedTree(root, amount, tuple(best.edges)))
     return None
-
-
-def _taken(graph: Digraph, pool: CutPool, growth: _Growth) -> RootedTree:
-    """As many copies of a complete tree as fit, taken out of `graph`."""
-    root, out = growth.root, graph.out
-    amount = min([graph.roots[root], *(out[a][b] for a, b in growth.edges)])
-    for bit, times in growth.extra.items():
-        amount = min(amount, pool.slack[bit.bit_length() - 1] // times)
-    for bit, times in growth.extra.items():
-        pool.pay(bit, times * amount)
-    for a, b in growth.edges:
-        graph.take(a, b, amount)
-    graph.roots[root] -= amount
-    if not graph.roots[root]:
-        del graph.roots[root]
-    return RootedTree(root, amount, tuple(growth.edges))
 
 
 def _grow(graph: Digraph, pool: CutPool, root: int, ask: int) -> _Growth:
@@ -178,7 +169,8 @@ def _grow(graph: Digraph, pool: CutPool, root: int, ask: int) -> _Growth:
 def _short(graph: Digraph, growth: _Growth | None) -> list[Mask]:
     """Sets that are short in what is left; if a tree is growing, for the other trees and for what this one lacks.
 
-    In the place of the growing tree's root stands a vertex that hands its data to all that the tree has reached.
+    In the place of the growing tree's root stands a vertex that hands its data to all that the tree has
+    reached.
     """
     if growth is None:
         return graph.short_sets()
@@ -204,8 +196,8 @@ _SPARE = -1
 class _Move(NamedTuple):
     """A tree enters `vertex` from `parent`, by the arc of another tree or by a spare one (`_SPARE`).
 
-    divides: True if the amounts differ. after, depth: how far the other tree then ends there, and how far this vertex
-    is. Less is better.
+    divides: True if the amounts differ. after, depth: how far the other tree then ends there, and how far
+    this vertex is. Less is better.
     """
 
     divides: bool
@@ -242,8 +234,8 @@ class _Exchange:
     """Trees by their parents.
 
     parent, depth, below : array (T, n)
-        By tree and vertex: -1 for the root and outside of the tree; how far the root is; how far down what hangs below
-        goes.
+        By tree and vertex: -1 for the root and outside of the tree; how far the root is; how far down what
+        hangs below goes.
     inside : array (T, n)
         True if the vertex is in the tree.
     """

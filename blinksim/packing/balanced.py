@@ -27,8 +27,8 @@ Sides = npt.NDArray[np.int64]
 def bisect(weights: Weights, vertices: Sequence[int], random: Random) -> tuple[list[int], list[int]]:
     """Two halves of `vertices`, of floor(s/2) and the rest, in increasing order.
 
-    weights: matrix over all vertices, 0 where there is no link; a pair counts with the mean of its two directions.
-    random: gives the first halves.
+    weights: matrix over all vertices, 0 where there is no link; a pair counts with the mean of its two
+    directions. random: gives the first halves.
     """
     order = list(vertices)
     random.shuffle(order)
@@ -126,7 +126,8 @@ def next_level(
 ) -> tuple[list[int], list[list[int]]] | None:
     """Every cluster as two, each with the vertex that heads it; None if two halves have no link from the head.
 
-    The head of a cluster heads the half that it is in; the other half's is the end of the heaviest link from there.
+    The head of a cluster heads the half that it is in; the other half's is the end of the heaviest link from
+    there.
     """
     new_heads: list[int] = []
     new_clusters: list[list[int]] = []
@@ -167,8 +168,8 @@ def child_of(cluster: Sequence[int], head: int) -> int | None:
 def search(weights: Matrix, root: int) -> list[int] | None:
     """The leaves of the best tree from `root`, or of the first one for more than `EXACT` vertices; None without one.
 
-    Best: the greatest of `tree_weights` with penalties of the settled tree, and of equal ones the first in the order of
-    the leaf lists before they are settled.
+    Best: the greatest of `tree_weights` with penalties of the settled tree, and of equal ones the first in
+    the order of the leaf lists before they are settled.
     """
     return _best(weights, root) if len(weights) <= EXACT else _first(weights, root)
 
@@ -246,7 +247,8 @@ def settled(states: States) -> States:
 def tree_weights(weights: Matrix, states: States, penalties: bool = False) -> npt.NDArray[np.float32]:
     """The sum of the weights of all sends of every tree.
 
-    penalties: less 100 for every link used again, and 10 for every vertex met again in one round after the first.
+    penalties: less 100 for every link used again, and 10 for every vertex met again in one round after the
+    first.
     """
     count, length = len(weights), states.shape[1]
     total = np.zeros(len(states), dtype=np.float32)

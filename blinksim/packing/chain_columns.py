@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from itertools import islice, pairwise
 
 from ortools.sat.python import cp_model
 
-from blinksim.packing.choose import Limits
+from blinksim.packing.choose import Limits, equal_shares
 from blinksim.packing.columns import Arc, Column, Hops, best_mix
 from blinksim.packing.hamiltonian import Order, hamiltonian
 
@@ -27,8 +28,8 @@ _PRICE_EFFORT = 0.2
 def listed(hops: Hops, *, closed: bool, both: bool, most_ranks: int) -> list[Column] | None:
     """A column for every order of the members in which each hops to the next, and the last to the first if `closed`.
 
-    both: hops must exist in both directions, and of an order and its reverse only one is given; otherwise orders are
-    directed. None if there are too many, or more ranks than `most_ranks`.
+    both: hops must exist in both directions, and of an order and its reverse only one is given; otherwise
+    orders are directed. None if there are too many, or more ranks than `most_ranks`.
     """
     if hops.members > most_ranks:
         return None
@@ -47,11 +48,26 @@ def column(hops: Hops, order: Order, *, closed: bool, both: bool) -> Column:
     return Column(arcs, hops.load((*arcs, *((b, a) for a, b in arcs)) if both else arcs))
 
 
-def order_of(hops: Hops, chosen: Column, *, closed: bool) -> Order:
-    """The ranks in the order of a column's hops."""
-    rank = {vertex: number for number, vertex in enumerate(hops.vertices)}
-    places = [chosen.arcs[0][0], *(b for _, b in chosen.arcs)]
-    return tuple(rank[v] for v in (places[:-1] if closed else places))
+def orders_of(hops: Hops, columns: Sequence[Column], counts: Sequence[int], *, closed: bool) -> list[Order]:
+    """The ranks in the order of each column's hops, as often as it counts."""
+    rank, orders = {vertex: number for number, vertex in enumerate(hops.vertices)}, list[Order]()
+    for column, times in zip(columns, counts, strict=True):
+        places = [column.arcs[0][0], *(b for _, b in column.arcs)]
+        orders += [tuple(rank[v] for v in (places[:-1] if closed else places))] * times
+    return orders
+
+
+def even_orders(
+    hops: Hops, pool: Sequence[Column], channels: int, limits: Limits, *, closed: bool, most: Fraction | None = None
+) -> list[Order]:
+    """The orders of at most `channels` equal channels that carry the most together; the fewest of these.
+
+    most: a rate that nothing exceeds.
+    """
+    mix = best_mix(pool, hops.capacity)
+    best = max(mix.rate, Fraction(mix.optimum).limit_denominator(10_000))
+    _, counts = equal_shares(pool, hops.capacity, channels, best if most is None else min(most, best), limits)
+    return orders_of(hops, pool, counts, closed=closed)
 
 
 def zigzags(n: int) -> list[Order]:
@@ -69,8 +85,8 @@ def zigzags(n: int) -> list[Order]:
 def by_rail(groups: Sequence[Sequence[int]], *, closed: bool) -> list[Order]:
     """Orders node by node that leave a node where the next one is entered: at the same place, on the same rail.
 
-    groups: the ranks of each node, equally many. One order per place to start from, so that all rails are used alike;
-    none for single nodes or nodes of one rank, or closed orders of an odd number of nodes of two.
+    groups: the ranks of each node, equally many. One order per place to start from, so that all rails are
+    used alike; none for single nodes or nodes of one rank, or closed orders of an odd number of nodes of two.
     """
     count, size = len(groups), len(groups[0])
     if count < 2 or size < 2 or len(set(map(len, groups))) > 1 or (closed and count % 2 and size < 3):
@@ -101,14 +117,13 @@ def priced(
     arcs = [(a, b) for a, b in hops.routes if a in rank and b in rank and (not both or (b, a) in hops.routes)]
     ends = [(rank[a], rank[b]) for a, b in arcs]
 
-    def price(prices: Sequence[float], worth: Sequence[float]) -> list[Column]:
+    def price(prices: Sequence[float]) -> list[Column]:
         cost = hops.cost(prices)
         costs = [cost[a, b] + (cost[b, a] if both else 0.0) for a, b in arcs]
         order = cheapest_order(ends, costs, hops.members, closed=closed, limits=replace(limits, effort=_PRICE_EFFORT))
-        columns = [] if order is None else [column(hops, order, closed=closed, both=both)]
-        return [c for c in columns if sum(prices[r] * times for r, times in c.load) < worth[0] - 1e-6]
+        return [] if order is None else [column(hops, order, closed=closed, both=both)]
 
-    pool = list(start) or price([1.0] * len(capacity), [float("inf")])
+    pool = list(start) or price([1.0] * len(capacity))
     # Each answer takes longer on a larger machine.
     rounds = 60 if hops.members <= 16 else 40
     return pool, best_mix(pool, capacity, price=price, rounds=rounds).columns if pool else ()

@@ -116,8 +116,9 @@ class Choice:
     ) -> Selection | None:
         """As few columns as are found in about `seconds`; None if they cannot reach the rate, or time runs out.
 
-        maps: symmetries of the columns (`images`); for each, an answer that it maps onto itself is looked for first.
-        known: amounts to start from. One worker; the answer is the same every time unless the clock ends the search.
+        maps: symmetries of the columns (`images`); for each, an answer that it maps onto itself is looked for
+        first. known: amounts to start from. One worker; the answer is the same every time unless the clock
+        ends the search.
         """
         best = None if known is None else Selection(tuple(known), self.least)
         if best is not None and best.count == best.least:
@@ -188,10 +189,10 @@ def fewest(
 ) -> Mix:
     """As few columns as a search finds that give every group `rate` (default: what `mix` gives).
 
-    more: columns beside those of `mix` that may be used. Rates are multiples of 1/D: D is the denominator of the rate,
-    which suffices for trees (Edmonds; Nash-Williams and Tutte), then twice that, then what `mix` itself needs. Equal
-    numbers of columns: least sum of costs. cheapest: the least sum of rate times cost comes first, then the number.
-    Returns `mix` itself where nothing better is found in time.
+    more: columns beside those of `mix` that may be used. Rates are multiples of 1/D: D is the denominator of
+    the rate, which suffices for trees (Edmonds; Nash-Williams and Tutte), then twice that, then what `mix`
+    itself needs. Equal numbers of columns: least sum of costs. cheapest: the least sum of rate times cost
+    comes first, then the number. Returns `mix` itself where nothing better is found in time.
     """
     wanted = mix.rate if rate is None else rate
     own = lcm(*(r.denominator for r in mix.rates), wanted.denominator)
@@ -238,9 +239,9 @@ def equal_shares(
 ) -> tuple[Fraction, list[int]]:
     """K <= `most` columns (some perhaps several times) that carry 1/K of the data each, at the largest rate found.
 
-    best: a rate that no choice can exceed. Returns the rate, exact, and how often to take each column; among choices
-    of that rate the fewest. The rates that K equal shares can have are K c / m, with c a capacity and m a whole
-    load, so the largest is found by bisection.
+    best: a rate that no choice can exceed. Returns the rate, exact, and how often to take each column; among
+    choices of that rate the fewest. The rates that K equal shares can have are K c / m, with c a capacity and
+    m a whole load, so the largest is found by bisection.
     """
     tried: dict[Fraction, list[int]] = {}
 
@@ -297,8 +298,8 @@ def search_trees(
 ) -> list[tuple[tuple[Arc, ...], Fraction]] | None:
     """`trees` out-trees from `root` that span all vertices, with rates in multiples of 1/`parts` that add up to `rate`.
 
-    loads: what a tree loads that takes an arc. Low trees are preferred. Returns the trees with their rates (arcs away
-    from the root, parents first), none if that is impossible; None if the search does not end.
+    loads: what a tree loads that takes an arc. Low trees are preferred. Returns the trees with their rates
+    (arcs away from the root, parents first), none if that is impossible; None if the search does not end.
     """
     model, total = new_model(), int(rate * parts)
     rows = defaultdict[int, list[Any]](list)

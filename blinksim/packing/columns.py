@@ -36,10 +36,10 @@ Weight = TypeVar("Weight", int, float, Fraction)
 class Hops:
     """The hops between some devices of a topology.
 
-    vertices: device indices, the members first, in rank order. members: how many of them hold ranks. routes and loads,
-    by (device, device): link indices, and (resource, times) pairs. capacity: per resource, in whole `unit`s; unit:
-    bytes/s. Where hops leave a resource a part only of what they carry, times and capacity are both multiplied until
-    the times are whole. lane: the thinnest lane of any hop, bytes/s.
+    vertices: device indices, the members first, in rank order. members: how many of them hold ranks. routes
+    and loads, by (device, device): link indices, and (resource, times) pairs. capacity: per resource, in
+    whole `unit`s; unit: bytes/s. Where hops leave a resource a part only of what they carry, times and
+    capacity are both multiplied until the times are whole. lane: the thinnest lane of any hop, bytes/s.
     """
 
     vertices: tuple[int, ...]
@@ -141,7 +141,8 @@ class Column:
 class Mix:
     """Columns with rates, in units of the capacity.
 
-    optimum: the rate of each group that the linear program gives for the columns known to it, in floating point.
+    optimum: the rate of each group that the linear program gives for the columns known to it, in floating
+    point.
     """
 
     columns: tuple[Column, ...]
@@ -157,7 +158,7 @@ class Mix:
         return sum((r for c, r in zip(self.columns, self.rates, strict=True) if c.group == first), start=Fraction(0))
 
 
-Price = Callable[[Sequence[float], Sequence[float]], list[Column]]
+Price = Callable[[Sequence[float]], list[Column]]
 
 
 def best_mix(
@@ -170,16 +171,18 @@ def best_mix(
 ) -> Mix:
     """The columns and rates with the largest rate of each group, under the capacities.
 
-    price: given a price per resource and the worth of each group, returns columns worth more than they cost, or none;
-    None if `columns` are all there are. The rates are exact fractions that fit the capacities exactly; where the
-    program's numbers cannot be made exact they are lowered until they fit.
+    price: given a price per resource, returns the cheapest columns; those worth more than they cost join.
+    None if `columns` are all there are. The rates are exact fractions that fit the capacities exactly; where
+    the program's numbers cannot be made exact they are lowered until they fit.
     """
     pool = list(columns)
     known = {(c.arcs, c.group) for c in pool}
     for last in range(rounds, 0, -1):
         optimum, weights, prices, worth = _solve(pool, capacity, groups)
-        priced = [] if price is None or last == 1 else price(prices, worth)
-        new = [c for c in priced if (c.arcs, c.group) not in known]
+        priced = [] if price is None or last == 1 else price(prices)
+        cost = [sum(prices[r] * times for r, times in column.load) for column in priced]
+        better = (c for c, own in zip(priced, cost, strict=True) if own < worth[c.group] - _EPSILON)
+        new = [c for c in better if (c.arcs, c.group) not in known]
         if not new:
             break
         known |= {(c.arcs, c.group) for c in new}
@@ -208,17 +211,13 @@ def _solve(
     return optimum, [float(program.values[w]) * scale for w in weights], prices, worth
 
 
-def improves(column: Column, prices: Sequence[float], worth: Sequence[float]) -> bool:
-    """True if a column is worth more than its load costs."""
-    return sum(prices[r] * times for r, times in column.load) < worth[column.group] - _EPSILON
-
-
 def _exact(
     chosen: Sequence[tuple[Column, float]], capacity: Sequence[int], groups: int
 ) -> list[tuple[Column, Fraction]]:
     """The program's rates in fractions that fit: its vertex solved exactly, or short fractions, lowered.
 
-    The common roundings lose a part in 10^9 where a vertex has denominators beyond what a solver's numbers can tell.
+    The common roundings lose a part in 10^9 where a vertex has denominators beyond what a solver's numbers
+    can tell.
     """
     exact = _vertex(chosen, capacity, groups)
     if exact is None:
@@ -319,7 +318,8 @@ _SYMMETRIES, _STEPS = 6, 50_000
 def hop_symmetries(hops: Hops) -> list[Symmetry]:
     """Permutations of the members, other than the identity, that map hops and what they share onto equal ones.
 
-    At most `_SYMMETRIES`, by a search that gives up after `_STEPS`; those that leave no member in place come first.
+    At most `_SYMMETRIES`, by a search that gives up after `_STEPS`; those that leave no member in place come
+    first.
     """
     members = hops.vertices[: hops.members]
     widths = {arc: tuple(sorted((hops.capacity[r], times) for r, times in load)) for arc, load in hops.loads.items()}
@@ -362,7 +362,8 @@ def images(
 ) -> list[int] | None:
     """For each column the number of the one that the symmetry maps it to; None if some column has none.
 
-    roots: the root of every group of columns. both: trees are used both ways, so that their roots do not matter.
+    roots: the root of every group of columns. both: trees are used both ways, so that their roots do not
+    matter.
     """
     group = {root: number for number, root in enumerate(roots)}
 

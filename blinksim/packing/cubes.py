@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass
 from itertools import islice, permutations
 
 import numpy as np
@@ -31,8 +31,8 @@ HALVE, EXCHANGE, DOUBLE = "halve", "exchange", "double"
 class Event:
     """In a round all ranks send along a bit.
 
-    kind: whether data doubles, halves or is exchanged. holders: when it doubles, who sends the data of rank 0; the data
-    of another rank goes to the numbers that differ from the rank's in the same bits.
+    kind: whether data doubles, halves or is exchanged. holders: when it doubles, who sends the data of rank
+    0; the data of another rank goes to the numbers that differ from the rank's in the same bits.
     """
 
     now: int
@@ -93,9 +93,13 @@ def cube(wires: Wires, numbers: list[int]) -> Cube | None:
                 shared.join(link, place[0])
     uses, groups = [], defaultdict[int, list[int]](list)
     for bit, along in enumerate(chosen):
-        every = [wires.uses[wire] for wire in along if wire is not None]
-        uses.append(tuple(_slowest(at_place, shared.find(at_place[0].link)) for at_place in zip(*every, strict=True)))
-        groups[shared.find(every[0][0].link)].append(bit)
+        every = [[astuple(use) for use in wires.uses[wire]] for wire in along if wire is not None]
+        slowest = []
+        for at_place in zip(*every, strict=True):
+            (link, *_), (_, *most) = at_place[0], map(max, zip(*at_place, strict=True))
+            slowest.append(Use(shared.find(link), *most))
+        uses.append(tuple(slowest))
+        groups[slowest[0].link].append(bit)
     wire = np.array(chosen, dtype=np.int64)
     zeros = np.zeros(bits, dtype=np.int64)
     quotient = Wires(
@@ -109,11 +113,6 @@ def cube(wires: Wires, numbers: list[int]) -> Cube | None:
         wires.whole[wire].max(axis=1),
     )
     return Cube(quotient, tuple(tuple(group) for group in groups.values()))
-
-
-def _slowest(uses: tuple[Use, ...], link: int) -> Use:
-    worst = {name: max(getattr(use, name) for use in uses) for name in ("offset", "lag", "hold", "whole")}
-    return replace(uses[0], link=link, **worst)
 
 
 def bit_rotation(given: Cube, rounds: int) -> Bools:

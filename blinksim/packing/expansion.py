@@ -18,6 +18,7 @@ from ortools.sat.python import cp_model
 
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.connectivity import breadth_first
+from blinksim.graphs.rooted_trees import depths
 from blinksim.packing.choose import Limits
 from blinksim.packing.columns import Arc, Hops
 
@@ -70,10 +71,8 @@ def reversed_hops(hops: Hops) -> Hops:
 
 def distances(hops: Hops, start: int) -> dict[int, int]:
     """Least hops from `start` to every vertex that it reaches."""
-    (_, *reached), distance = breadth_first(start, hops.next_to.__getitem__).items(), {start: 0}
-    for vertex, before in reached:
-        distance[vertex] = distance[before] + 1
-    return distance
+    _, *reached = breadth_first(start, hops.next_to.__getitem__).items()
+    return depths(start, ((before, vertex) for vertex, before in reached))
 
 
 class _Expansion:

@@ -44,7 +44,8 @@ _MOST_VERTICES = 2048
 def pack_images(arcs: Arcs, rate: Fraction, group: Array) -> tuple[list[RootedTree], Fraction] | None:
     """Out-trees from every vertex that carry `rate` each and span all vertices, and their scale (trees per rate).
 
-    group: a `regular_group`; capacities that it does not keep are found. None if the lowest trees do not hold the rate.
+    group: a `regular_group`; capacities that it does not keep are found. None if the lowest trees do not hold
+    the rate.
     """
     total: dict[tuple[int, int], Fraction] = {}
     for a, b, value in zip(arcs.tail.tolist(), arcs.head.tolist(), arcs.capacity, strict=True):
@@ -84,8 +85,8 @@ Part = tuple[Array, Array, int]
 def trees_of_first(heads: Array, capacity: Sequence[Fraction], rate: Fraction) -> tuple[list[Part], int] | None:
     """Trees of vertex 0 whose images carry `rate` from each; and their number. None if they do not fit.
 
-    heads (vertex, class): where the arc of each class ends that leaves a vertex, row 0 that of vertex 0. capacity: of
-    an arc of every class.
+    heads (vertex, class): where the arc of each class ends that leaves a vertex, row 0 that of vertex 0.
+    capacity: of an arc of every class.
     """
     entries = _Entries(heads)
     wanted = [value / rate for value in capacity]
@@ -100,7 +101,8 @@ def trees_of_first(heads: Array, capacity: Sequence[Fraction], rate: Fraction) -
 class _Entries:
     """The classes by which every vertex but 0 may be entered: those whose arc comes from nearer to 0.
 
-    tails: for every vertex and class the vertex from which that arc comes. order: the vertices, nearer ones first.
+    tails: for every vertex and class the vertex from which that arc comes. order: the vertices, nearer ones
+    first.
     """
 
     def __init__(self, heads: Array) -> None:
@@ -123,7 +125,8 @@ class _Entries:
     def parts(self, units: int, room: Sequence[int]) -> list[tuple[Array, int]] | None:
         """Classes of all vertices with amounts that add up to `units`; None if there is too little room.
 
-        room: how often each class may be chosen. There are two parts if the even division of the room leaves enough.
+        room: how often each class may be chosen. There are two parts if the even division of the room leaves
+        enough.
         """
         whole = self._chosen(units, room)
         if whole is None:
@@ -167,7 +170,8 @@ _ORDERS, _FEW = 4, 20_000
 class Forest:
     """Trees and their scale: a tree of amount 1 carries 1 / scale units of rate.
 
-    longest: how long a piece of the data is on its way (`lower_trees.longest`), to compare forests of one machine.
+    longest: how long a piece of the data is on its way (`lower_trees.longest`), to compare forests of one
+    machine.
     """
 
     trees: list[RoutedTree]
@@ -185,8 +189,8 @@ def pack_forest(
 ) -> Forest:
     """Out-trees from every root v that carry rates[v] together and reach all members.
 
-    Raises `InfeasibleError` if there are none. seed: the order of the roots in rotation (0: as given). progress:
-    called with trees done and wanted.
+    Raises `InfeasibleError` if there are none. seed: the order of the roots in rotation (0: as given).
+    progress: called with trees done and wanted.
     """
     arcs = clipped(arcs, rates)
     graph, scale = fewest(arcs, rates)

@@ -20,9 +20,9 @@ def hamiltonian(
 ) -> Iterator[Order]:
     """Orders of the vertices in which each is next to the one before, and the last to the first if `closed`.
 
-    next_to: for each vertex those that may follow it. both: neighbours are mutual, and of an order and its reverse
-    only one is given; otherwise orders are directed. Closed orders start at vertex 0, others at one of `starts`
-    (default: any).
+    next_to: for each vertex those that may follow it. both: neighbours are mutual, and of an order and its
+    reverse only one is given; otherwise orders are directed. Closed orders start at vertex 0, others at one
+    of `starts` (default: any).
     """
     n = len(next_to)
 

@@ -127,8 +127,8 @@ class Pieces:
 def choose_places(rails: Rails, units: Ints, aim: float) -> Pieces:
     """The pieces of what goes between nodes, at the best rate found.
 
-    units: (N, L, N, L), what member i of node a has for member j of node b. aim: units/s at which the search ends.
-    Raises `InfeasibleError` where two nodes have no open place in common.
+    units: (N, L, N, L), what member i of node a has for member j of node b. aim: units/s at which the search
+    ends. Raises `InfeasibleError` where two nodes have no open place in common.
     """
     parts: list[Pieces] = []
     place_sums(rails, units, aim, parts)
@@ -139,8 +139,8 @@ def choose_places(rails: Rails, units: Ints, aim: float) -> Pieces:
 class Sums:
     """What pieces add up to, in units, and how many sends they have.
 
-    before, after, within: (N, L, L), from member to member of a node before crossings, after them, and of what stays in
-    its node. across: (N, N, L), from node to node over each place.
+    before, after, within: (N, L, L), from member to member of a node before crossings, after them, and of
+    what stays in its node. across: (N, N, L), from node to node over each place.
     """
 
     before: Ints

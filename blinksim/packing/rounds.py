@@ -118,8 +118,8 @@ class Paths(Pricing):
 class Sums(Pricing):
     """One item, which all ranks add up and get.
 
-    Trees gather it in a rank or a clique, whose ranks exchange what they have in one round, and trees spread it; or
-    there are rounds of exchanges only.
+    Trees gather it in a rank or a clique, whose ranks exchange what they have in one round, and trees spread
+    it; or there are rounds of exchanges only.
     """
 
     def __init__(self, wires: Wires) -> None:
@@ -209,9 +209,10 @@ class Search:
 class Wait:
     """A message that must wait for another one, or the end (None).
 
-    It starts no sooner than `fixed` microseconds after the start of the other one, and `whole` for the part of the size
-    that the other one carries; less `lag` for what it carries itself, as it comes to the shared link later. after_end,
-    to_end: True if that is said of when the link has sent all of the other one, or of it.
+    It starts no sooner than `fixed` microseconds after the start of the other one, and `whole` for the part
+    of the size that the other one carries; less `lag` for what it carries itself, as it comes to the shared
+    link later. after_end, to_end: True if that is said of when the link has sent all of the other one, or of
+    it.
     """
 
     message: Message
@@ -260,8 +261,8 @@ class Rounds:
     ) -> None:
         """allowed: (K, E), which wires may send in which round; of those that share a link, one a round.
 
-        seen: (K, E), from which round on what they bring may go on; default, from the next one. pieces: of every
-        message; default, one, and as many as one likes where they cost nothing.
+        seen: (K, E), from which round on what they bring may go on; default, from the next one. pieces: of
+        every message; default, one, and as many as one likes where they cost nothing.
         """
         self.pieces = pieces or (1 if wires.overhead.any() else inf)
         self.wires, self.pricing, self.rounds, self.over = wires, pricing, len(allowed), over
@@ -277,8 +278,8 @@ class Rounds:
     def solve(self, known: Sequence[Column] = ()) -> Solved | None:
         """The best that is found until it is over; None if there is nothing in so few rounds.
 
-        known: columns to start with. At first a message waits for all that earlier rounds bring, so that any may join;
-        at last only for what it passes on.
+        known: columns to start with. At first a message waits for all that earlier rounds bring, so that any
+        may join; at last only for what it passes on.
         """
         self.columns = [*known]
         start = np.broadcast_to(self.wires.whole[None, :] / self.unit + 1.0, self.used.shape)

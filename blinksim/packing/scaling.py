@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import gcd, lcm
+from math import lcm
 
 import numpy as np
 
@@ -47,12 +47,6 @@ class Arcs:
     @property
     def count(self) -> int:
         return len(self.host)
-
-
-def common_step(values: Sequence[Fraction]) -> Fraction:
-    """The greatest number of which all values are whole multiples."""
-    den = lcm(*(value.denominator for value in values))
-    return Fraction(gcd(*(int(value * den) for value in values)), den)
 
 
 def clipped(arcs: Arcs, roots: Iterable[int] = ()) -> Arcs:
@@ -94,12 +88,12 @@ def whole_graph(arcs: Arcs, rates: Mapping[int, Fraction], scale: Fraction) -> D
 def fewest(arcs: Arcs, rates: Mapping[int, Fraction]) -> tuple[Digraph, Fraction]:
     """The graph in whole trees for out-trees of these rates, and its scale (trees per unit of rate).
 
-    The rates must be possible. The number of trees per root is the least that needs no rounding, or a smaller one
-    that does with capacities rounded down.
+    The rates must be possible. The number of trees per root is the least that needs no rounding, or a smaller
+    one that does with capacities rounded down.
     """
     used = [rate for rate in rates.values() if rate]
-    base = 1 / common_step(used)
-    most = 1 / common_step([*used, *set(arcs.capacity)])
+    steps = (whole([(value, 1) for value in values])[1] for values in (used, [*used, *arcs.capacity]))
+    base, most = (1 / step for step in steps)
     times = int(most / base)
     divisors = [n for n in range(1, min(times, 4096)) if times % n == 0][:_TRIES]
     for number in divisors:
@@ -115,8 +109,8 @@ def fewest(arcs: Arcs, rates: Mapping[int, Fraction]) -> tuple[Digraph, Fraction
 def fixed(arcs: Arcs, shares: Mapping[int, int]) -> tuple[Digraph, Fraction]:
     """The greatest scale at which shares[v] out-trees from every root v fit, and the graph at that scale.
 
-    The scale is trees per unit of rate: a root's rate is shares[v] / scale, so the least scale is the best. Only
-    values at which a rounded capacity changes matter; bisection finds the least that works.
+    The scale is trees per unit of rate: a root's rate is shares[v] / scale, so the least scale is the best.
+    Only values at which a rounded capacity changes matter; bisection finds the least that works.
     """
     total = sum(shares.values())
     distinct = sorted({value for value in arcs.capacity if value})
@@ -191,9 +185,9 @@ def best_split(
 ) -> Split | None:
     """The split with the greatest rate; None if no rounding of the program's answer holds.
 
-    weights: how the rate is divided over the roots; None leaves that free. both: in-trees with the same roots and
-    rates run at the same time, for a network that is its own reverse the out-trees reversed. best: a bound of the
-    rate in units of the network, at which the search for exact fractions stops.
+    weights: how the rate is divided over the roots; None leaves that free. both: in-trees with the same roots
+    and rates run at the same time, for a network that is its own reverse the out-trees reversed. best: a
+    bound of the rate in units of the network, at which the search for exact fractions stops.
     """
     free = weights is None
     if free:
@@ -229,8 +223,8 @@ def fitting(
 ) -> Iterator[tuple[Rounding, Sequence[list[Fraction]]]]:
     """What a program's trees or flows use of every arc, in fractions that fit: one answer for each of `roundings`.
 
-    Loads a little above a shared capacity are scaled down; roundings that are far above one are left out. partner: the
-    arc that reversed out-trees use in the place of each arc.
+    Loads a little above a shared capacity are scaled down; roundings that are far above one are left out.
+    partner: the arc that reversed out-trees use in the place of each arc.
     """
     for to_fractions in roundings(best):
         parts = [to_fractions([max(0.0, value) for value in row]) for row in rows]

@@ -171,7 +171,8 @@ def all_pieces(hosts: Hosts, kinds: Sequence[int], rate: Fraction) -> list[tuple
 def relayed(hosts: Hosts, kinds: Sequence[int], kind: int, rate: Fraction) -> Fraction:
     """The part of its shards that each host of this kind sends to one other host, which forwards it.
 
-    Not 0 where an odd host cannot give out a copy of everything to every other host at `rate` (bytes/s a shard).
+    Not 0 where an odd host cannot give out a copy of everything to every other host at `rate` (bytes/s a
+    shard).
     """
     if kind == 0 or hosts.count < 4:
         return Fraction(0)
@@ -185,8 +186,8 @@ def relayed(hosts: Hosts, kinds: Sequence[int], kind: int, rate: Fraction) -> Fr
 def root_shares(hosts: Hosts, kinds: Sequence[int]) -> list[Fraction] | None:
     """The part of an allreduce's data whose root each member of a kind should be; None where an equal part is best.
 
-    A host with the part x of a rate r as root sends it to each of N - 1 others, and its part of what these reduce: in
-    all r + (N - 2) x over ports of bandwidth w. So all ports are full with x = (w - r) / (N - 2).
+    A host with the part x of a rate r as root sends it to each of N - 1 others, and its part of what these
+    reduce: in all r + (N - 2) x over ports of bandwidth w. So all ports are full with x = (w - r) / (N - 2).
     """
     wide = [sum(widths(hosts, kinds.index(kind)), start=Fraction(0)) for kind in range(max(kinds) + 1)]
     others, many = hosts.count - 2, len(hosts.shape.members)

@@ -140,9 +140,9 @@ def pack_low(
 ) -> tuple[Fraction, list[RootedTree]]:
     """As `pack_spanning`, but on small graphs the best of several packings, with the vertices in other orders.
 
-    The best loses least to overheads and to pipeline fill when every tree's share is cut into equally many pieces: few
-    trees over one edge, low ones, and no large share. Every piece costs the edge an overhead, so the best number of
-    pieces, and what is lost with it, goes with the root of their product.
+    The best loses least to overheads and to pipeline fill when every tree's share is cut into equally many
+    pieces: few trees over one edge, low ones, and no large share. Every piece costs the edge an overhead, so
+    the best number of pieces, and what is lost with it, goes with the root of their product.
     """
     rate, best = pack_spanning(count, a, b, capacity, progress)
     if count > _SMALL:
@@ -232,7 +232,8 @@ def undirected_trees(
 ) -> tuple[Fraction, list[Tree]]:
     """algbw in bytes/s, and spanning trees of the graph whose edges are pairs of links.
 
-    net: the network of `topology`, in which every device is a vertex of the trees. pairs: what `pairs_of_links` gives.
+    net: the network of `topology`, in which every device is a vertex of the trees. pairs: what
+    `pairs_of_links` gives.
     """
     a, b, capacity, unit = undirected(topology)
     strength, trees = pack_low(net.vertices, a, b, capacity, progress)

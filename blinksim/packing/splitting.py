@@ -56,8 +56,8 @@ def split_off(
     """Remove the arcs of all vertices that are no member and no root from `graph`, in place; what was joined, in order.
 
     No set may be short at the start, and every such vertex must take in at least what it gives out; otherwise
-    `InfeasibleError` is raised. host: node number by vertex. pool: gains the sets that were found short on the way.
-    progress: called with 0 and the number of trees before every round.
+    `InfeasibleError` is raised. host: node number by vertex. pool: gains the sets that were found short on
+    the way. progress: called with 0 and the number of trees before every round.
     """
     wanted = graph.trees
     tail, head, _ = graph.arrays()
@@ -200,8 +200,8 @@ def _pairs(
 ) -> list[tuple[list[Pair], int]]:
     """Pairs of neighbours in groups, best first, and among how many the arcs of a start are shared in each group.
 
-    Between hosts, equal positions come first (the rails), so that data changes host once and spreads inside it; pairs
-    at equal distance follow each other, so that all neighbours are served alike.
+    Between hosts, equal positions come first (the rails), so that data changes host once and spreads inside
+    it; pairs at equal distance follow each other, so that all neighbours are served alike.
     """
     spots = {vertex: place(vertex) for vertex in around}
     hosts = sorted({host for host, _ in spots.values()})

@@ -6,9 +6,9 @@ optimum is the tree-packing bound: the cut for one root (Edmonds 1973), the part
 both ways (Nash-Williams and Tutte 1961).
 
 Spanning trees and arborescences of least price come from NetworkX (Kruskal 1956; Edmonds, Optimum branchings,
-1967). With helpers that they may branch at (Steiner trees), the exact dynamic program over sets of terminals is
-used (Dreyfus and Wagner, The Steiner problem in graphs, 1971) while there are few terminals, and otherwise the
-best spanning tree over small sets of helpers.
+1967). With helpers that they may branch at (Steiner trees), the exact dynamic program over sets of terminals
+is used (Dreyfus and Wagner, The Steiner problem in graphs, 1971) while there are few terminals, and otherwise
+the best spanning tree over small sets of helpers.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from heapq import heapify, heappop, heappush
 from itertools import combinations, islice, product
 from random import Random
 
+from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.connectivity import breadth_first
 from blinksim.graphs.rooted_trees import height, longest_path
 from blinksim.packing.choose import MOST_MEMBERS, Limits, fewest, search_trees
-from blinksim.packing.columns import Arc, Column, Hops, Mix, best_mix, improves, shortened
+from blinksim.packing.columns import Arc, Column, Hops, Mix, best_mix, shortened
+from blinksim.schedule.tree import Tree
 
 
 def low_trees(hops: Hops, root: int, height: int) -> Iterator[tuple[Arc, ...]]:
@@ -53,8 +55,8 @@ def low_trees(hops: Hops, root: int, height: int) -> Iterator[tuple[Arc, ...]]:
 def entry_trees(hops: Hops, nodes: Sequence[Sequence[int]], root: int) -> Iterator[tuple[Arc, ...]]:
     """Trees of height 2 over several nodes: `root` sends to its own node, and to one entry in each other node.
 
-    nodes: the members of every node. The n-th tree enters every node at the n-th (counted round) member that a hop from
-    the root leads to and that reaches the rest of its node by hops.
+    nodes: the members of every node. The n-th tree enters every node at the n-th (counted round) member that
+    a hop from the root leads to and that reaches the rest of its node by hops.
     """
     routes = hops.routes
     own = [(root, other) for node in nodes if root in node for other in node if other != root]
@@ -84,8 +86,8 @@ def cheapest_tree(
 ) -> tuple[Arc, ...] | None:
     """An out-tree (arcs away from `root`, parents first) of least price that reaches all terminals; None without one.
 
-    price: of every arc that may be used; for undirected trees the same both ways. helpers: vertices that may be used.
-    Exact, except with many terminals and many helpers.
+    price: of every arc that may be used; for undirected trees the same both ways. helpers: vertices that may
+    be used. Exact, except with many terminals and many helpers.
     """
     targets = [v for v in terminals if v != root]
     usable = [h for h in helpers if any(h in arc for arc in price)]
@@ -186,6 +188,20 @@ def _dreyfus_wagner(price: Prices, root: int, targets: Sequence[int], inside: se
 
 
 DOWN, UP, BOTH = "down", "up", "both"
+
+
+def use_of(collective: Collective) -> str:
+    """The direction in which a collective uses its trees: `DOWN` from the root, `UP` to it, or `BOTH`."""
+    return BOTH if collective.reduces and collective.ends == EVERY else UP if collective.reduces else DOWN
+
+
+def as_tree(hops: Hops, root: int, share: Fraction, arcs: Sequence[Arc], use: str) -> Tree:
+    """One tree with the links of its hops, used downwards, upwards or both ways."""
+    down = tuple((a, b, hops.routes[a, b]) for a, b in arcs) if use != UP else ()
+    up = tuple((a, b, hops.routes[b, a]) for a, b in arcs) if use != DOWN else ()
+    return Tree(root, share, down, up)
+
+
 # Trees drawn with random prices beside those that the linear program asks for, per root.
 _DRAWN = 60
 
@@ -194,8 +210,9 @@ _DRAWN = 60
 class TreeSearch:
     """Trees from `roots` (groups, with equal rates) to all members of `hops`.
 
-    use: DOWN loads the arcs away from the root, UP those towards it, BOTH both; then the root only names the tree.
-    hops_first: a tree's cost, which decides between equals, is its number of hops instead of its height.
+    use: DOWN loads the arcs away from the root, UP those towards it, BOTH both; then the root only names the
+    tree. hops_first: a tree's cost, which decides between equals, is its number of hops instead of its
+    height.
     """
 
     hops: Hops
@@ -241,18 +258,16 @@ class TreeSearch:
 
     def best(self) -> Mix:
         """The best mix of all trees; raises `InfeasibleError` if some member cannot be reached."""
-        flat = dict.fromkeys(self.hops.routes, 1.0)
-        start = [self.cheapest(flat, group) for group in range(len(self.roots))]
-        if any(column is None for column in start):
+
+        def price(cost: Mapping[Arc, float]) -> list[Column]:
+            found = (self.cheapest(cost, group) for group in range(len(self.roots)))
+            return [column for column in found if column is not None]
+
+        first, hops = price(dict.fromkeys(self.hops.routes, 1.0)), self.hops
+        if len(first) < len(self.roots):
             raise InfeasibleError("some member cannot be reached by hops that pass no other member")
-        first = [column for column in start if column is not None]
-
-        def price(prices: Sequence[float], worth: Sequence[float]) -> list[Column]:
-            cost = self.hops.cost(prices)
-            columns = [self.cheapest(cost, group) for group in range(len(self.roots))]
-            return [c for c in columns if c is not None and improves(c, prices, worth)]
-
-        return best_mix(first, self.hops.capacity, groups=len(self.roots), price=price, rounds=300)
+        groups = len(first)
+        return best_mix(first, hops.capacity, groups=groups, rounds=300, price=lambda each: price(hops.cost(each)))
 
     def drawn(self, seed: int, number: int = _DRAWN) -> list[Column]:
         """Trees with random prices, over all hops and over the wide ones only: wide trees mean few trees."""
@@ -276,9 +291,9 @@ class TreeSearch:
     def few(self, mix: Mix, limits: Limits, *, loss: Fraction = Fraction(0), cheapest: bool = False) -> Mix:
         """At least (1 - loss) of the rate of `mix` with as few trees as the search finds.
 
-        One root without helpers on a small machine: a number of trees that is proved to be least, if the proof ends
-        in time (`choose.search_trees`). Otherwise the fewest of those known (`choose.fewest`). cheapest: the least sum
-        of rate times cost comes first.
+        One root without helpers on a small machine: a number of trees that is proved to be least, if the
+        proof ends in time (`choose.search_trees`). Otherwise the fewest of those known (`choose.fewest`).
+        cheapest: the least sum of rate times cost comes first.
         """
         rate, hops = mix.rate * (1 - loss), self.hops
         small = len(self.roots) == 1 and not self.helpers and hops.members <= MOST_MEMBERS

@@ -96,8 +96,8 @@ def best_order(
 ) -> tuple[Solved | None, float]:
     """The best order within so many steps that takes less than `most` microseconds; None if none is found.
 
-    parts: into how many equal ones each item of `pricing` is cut; each has one column. Also returned: how much of the
-    effort of `limits` it took.
+    parts: into how many equal ones each item of `pricing` is cut; each has one column. Also returned: how
+    much of the effort of `limits` it took.
     """
     given = _Model(wires, pricing, parts, steps, most)
     solver = limits.solver()
@@ -240,7 +240,8 @@ class _Model:
     ) -> cp_model.IntVar | None:
         """Whether a wire sends a message in a step, of any items; None if it may not.
 
-        there, came: when ranks have each item before and after the step. free, later: when links have sent all.
+        there, came: when ranks have each item before and after the step. free, later: when links have sent
+        all.
         """
         sent = {item: sends[step, wire] for item, (sends, _) in enumerate(self.moves) if (step, wire) in sends}
         if not sent:

@@ -30,8 +30,8 @@ MOST_RANKS = 8
 class Use:
     """How a message keeps a link busy.
 
-    It enters the link `offset` microseconds after its start, and `lag` microseconds later for each whole size that it
-    carries; it keeps it busy for `hold`, and `whole` for each whole size.
+    It enters the link `offset` microseconds after its start, and `lag` microseconds later for each whole size
+    that it carries; it keeps it busy for `hold`, and `whole` for each whole size.
     """
 
     link: int

@@ -289,8 +289,8 @@ def single_routes(schedule: Schedule) -> Spread:
 class RouteUses:
     """What each route of a schedule occupies, all of its paths together.
 
-    Entry i: `route` passes `resource` with `times` of its `count` paths. Route r has the entries from start[r]
-    on.
+    Entry i: `route` passes `resource` with `times` of its `count` paths. Route r has the entries from
+    start[r] on.
     """
 
     start: npt.NDArray[np.int64]

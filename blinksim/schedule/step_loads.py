@@ -62,8 +62,8 @@ class Round:
 
     share: of the size, of a chunk. chunks: how many go with each message. op: ``COPY`` or ``REDUCE``.
     channels: into how many parts the messages fall that do not wait for each other, such as rings. chunk: the
-    numbers of the chunks that go from `src` to `dst` in each of the steps, counted from 0; they broadcast. channel: of
-    the messages.
+    numbers of the chunks that go from `src` to `dst` in each of the steps, counted from 0; they broadcast.
+    channel: of the messages.
     """
 
     exchange: Exchange

@@ -1,9 +1,10 @@
 """Symmetric schedules: base trees, and the group of symmetries that maps them to all trees.
 
 A schedule of 32,768 GPUs has a tree for every GPU, with as many sends each; on a symmetric machine the trees
-are images of one tree. So `base` has one chunk of each sort, and `group` the commuting symmetries of the machine
-(`blinksim.topology.group`). The schedule is the images of every chunk of `base` under the elements of the
-group; a generator that takes all sends of a chunk to sends of the same chunk makes no further image of it.
+are images of one tree. So `base` has one chunk of each sort, and `group` the commuting symmetries of the
+machine (`blinksim.topology.group`). The schedule is the images of every chunk of `base` under the elements of
+the group; a generator that takes all sends of a chunk to sends of the same chunk makes no further image of
+it.
 
 A symmetry takes links to equal links, so one image stands for all. The load of all follows from orbits: the
 elements spread what a chunk sends over a link evenly over the orbit of that link (the orbit-stabilizer
@@ -23,7 +24,7 @@ import numpy.typing as npt
 
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.graphs.arrays import expand, places
+from blinksim.graphs.arrays import expand, occurrences, places
 from blinksim.schedule.loads import MOST_SENDS, Resources, alike_routes, distinct_routes, resource_loads, resources
 from blinksim.schedule.model import COPY, REDUCE, Schedule, ScheduleLike, as_schedule
 from blinksim.schedule.step_loads import StepLoads
@@ -202,9 +203,7 @@ class SymmetricSchedule:
             sent = home[chunk] >= 0
             owner = np.full(len(chunk), -1, dtype=np.int64)
             owner[sent] = base.rank_of[self.group.along(exponents[sent], home[chunk[sent]])]
-            number = np.empty(len(owner), dtype=np.int64)
-            number[np.argsort(owner, kind="stable")] = places(np.unique(owner, return_counts=True)[1])
-            order = np.lexsort((owner, number))
+            order = np.lexsort((owner, occurrences(owner)))
             chunk, exponents, place = chunk[order], exponents[order], place[order]
         starts = np.concatenate([[0], np.cumsum(np.bincount(parts.chunk, minlength=parts.chunks))])
         image, send = expand(starts, np.argsort(parts.chunk, kind="stable"), chunk)

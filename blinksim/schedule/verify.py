@@ -7,11 +7,11 @@ on timing are ruled out, so the verdict holds for every executor that keeps the 
 Claims of a bound are another matter (`blinksim.bounds.claims`).
 
 A symmetric schedule is proved from the chunks of `base` alone: a symmetry takes ranks to ranks and links to
-equal links, and so a right chunk to a right one; the group was checked when it was made (`CommutingGroup.of`). Common
-properties are counted: labels and shares by image, or in an alltoall by orbits of blocks; loads and contents
-of devices by orbits. In a forest every image has channels of its own, so waits inside a connection stay
-inside one image. In steps images join; if no sends of `base` wait in a circle whatever shares their
-connection, none do, and else all images are looked at.
+equal links, and so a right chunk to a right one; the group was checked when it was made
+(`CommutingGroup.of`). Common properties are counted: labels and shares by image, or in an alltoall by orbits
+of blocks; loads and contents of devices by orbits. In a forest every image has channels of its own, so waits
+inside a connection stay inside one image. In steps images join; if no sends of `base` wait in a circle
+whatever shares their connection, none do, and else all images are looked at.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.graphs.arrays import among, distinct, fronts
+from blinksim.graphs.arrays import among, distinct, fronts, occurrences
 from blinksim.schedule import chunk_ends
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.switch_work import repeated_reads
@@ -243,13 +243,7 @@ def crowd(schedule: Schedule) -> tuple[int, Indices, Indices]:
     """
     connection = connections(schedule)
     key = schedule.step.astype(np.int64) * (int(connection.max(initial=0)) + 1) + connection
-    order = np.argsort(key, kind="stable")
-    ordered = key[order]
-    start = np.ones(len(key), dtype=np.bool_)
-    start[1:] = ordered[1:] != ordered[:-1]
-    first = np.flatnonzero(start)
-    place = np.empty(len(key), dtype=np.int64)
-    place[order] = np.arange(len(key)) - np.repeat(first, np.diff(np.append(first, len(key))))
+    place = occurrences(key)
     return int(place.max(initial=-1)) + 1, connection, place
 
 

@@ -14,18 +14,19 @@ import pytest
 from dgx1_subsets import GOLDEN, machine
 
 from blinksim.algorithms import blinkplus
-from blinksim.algorithms.blinkplus import idle_helpers, lanes, spelled
+from blinksim.algorithms.blinkplus import idle_helpers, lanes
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.gpu.execution.numpy_executor import interpret
 from blinksim.gpu.execution.reference import Reference
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
+from blinksim.graphs.rooted_trees import longest_path
 from blinksim.machines import load
 from blinksim.packing import tree_columns
 from blinksim.packing.tree_columns import cheapest_tree
 from blinksim.schedule.pipeline import scratch
-from blinksim.schedule.tree import trees_of
+from blinksim.schedule.tree import Tree, trees_of
 from blinksim.schedule.verify import verify
 from blinksim.topology.graph import Topology
 
@@ -39,6 +40,22 @@ def tenant(gpus: Iterable[int], helpers: Iterable[int] = range(8), *, reduce: bo
     own = list(gpus)
     idle = [f"gpu{i}" for i in helpers if i not in own]
     return machine("DGX-1V").select([f"gpu{i}" for i in own], relays=idle, relays_reduce=reduce)
+
+
+def spelled(topology: Topology, tree: Tree) -> str:
+    """``gpu0-gpu3-gpu1`` for a chain, otherwise the hops; routes are spelled out link by link."""
+    joined: dict[frozenset[str], tuple[str, str]] = {}
+    for _, _, links in (*reversed(tree.up), *tree.down):
+        for link in (topology.links[number] for number in links):
+            joined.setdefault(frozenset((link.src, link.dst)), (link.src, link.dst))
+    index = topology.index
+    path = longest_path([(index[a], index[b]) for a, b in joined.values()])
+    if len(path) != len(joined) + 1:
+        return " ".join(f"{a}-{b}" for a, b in joined.values())
+    names = [topology.devices[vertex].name for vertex in path]
+    rank = {name: number for number, name in enumerate(topology.members)}
+    backwards = rank.get(names[-1], len(rank)) < rank.get(names[0], len(rank))
+    return "-".join(reversed(names) if backwards else names)
 
 
 @pytest.mark.parametrize("row", TENANTS, ids=lambda row: row["tenant"])

@@ -18,7 +18,7 @@ from blinksim.graphs.digraph import CutPool, Digraph
 from blinksim.graphs.rooted_trees import RootedTree
 from blinksim.packing.arborescences import pack
 from blinksim.packing.forest import pack_forest, pack_shares
-from blinksim.packing.scaling import Arcs, clipped, common_step, fewest, trimmed
+from blinksim.packing.scaling import Arcs, clipped, fewest, trimmed
 from blinksim.packing.spanning import pack_spanning
 from blinksim.packing.splitting import RoutedTree, Routes, Split, split_off, usual_sets
 
@@ -230,10 +230,6 @@ def test_paths_are_cut_where_they_change() -> None:
     routes = Routes([0, 2, 0, 3], [2, 1, 3, 1], [1, 1, 2, 2], log)
     found = routes.route([RootedTree(0, 3, ((0, 1),))])
     assert sorted((tree.amount, tree.edges) for tree in found) == [(1, ((0, 1, (0, 1)),)), (2, ((0, 1, (2, 3)),))]
-
-
-def test_common_step() -> None:
-    assert common_step([Fraction(25, 3), Fraction(25), Fraction(10)]) == Fraction(5, 3)
 
 
 def test_usual_sets_hold_hosts_and_members() -> None:

@@ -156,8 +156,8 @@ def _best(given: Cube, name: str, search: Search) -> tuple[Solved, int] | None:
 def _add(plan: Plan, events: Sequence[Event], share: Fraction, rank: Ints, span: int = 0) -> None:
     """A part of the data that goes along the bits. rank: of every number. span: the rounds, if it goes backwards.
 
-    An allgather, or a reducescatter backwards, has a chunk of every rank; an allreduce one for every number, which
-    ranks that agree with it in the halved bits add up.
+    An allgather, or a reducescatter backwards, has a chunk of every rank; an allreduce one for every number,
+    which ranks that agree with it in the halved bits add up.
     """
     n, collective, mask = plan.n, plan.collective, 0
     chunk = np.array([plan.add_chunk(share / n, *collective.labels(own, own)) for own in rank.tolist()])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import TypeVar
 
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import Collective
@@ -25,26 +26,22 @@ def accepted_gap(topology: Topology, collective: Collective) -> Fraction:
     return _FAIRLY if collective.exchanges else NEARLY
 
 
-def with_gap(schedule: Schedule, bound: BoundResult, *, divided: bool = True) -> Schedule:
+Form = TypeVar("Form", Schedule, SymmetricSchedule)
+
+
+def with_gap(schedule: Form, bound: BoundResult, *, divided: bool = True) -> Form:
     """The schedule with the headline of `bound` and `gap_exact`: 1 - rate/bound as "p/q", ``"0"`` at the bound.
 
     If it has switches multicast or reduce, with the bound that grants that instead.
 
 
-    The kind is ``exact`` where the schedule attains the bound, whatever was known before. Elsewhere it is ``upper``: a
-    schedule claims no more than it proves. divided: the rate is that of the sends once they are divided among all equal
-    ways, as the registry gives them.
+    The kind is ``exact`` where the schedule attains the bound, whatever was known before. Elsewhere it is
+    ``upper``: a schedule claims no more than it proves. divided: the rate is that of the sends once they are
+    divided among all equal ways, as the registry gives them.
     """
-    return _claimed(schedule, (Candidate.of(schedule) if divided else Candidate(schedule)).rate, bound)
-
-
-def symmetric_with_gap(whole: SymmetricSchedule, bound: BoundResult) -> SymmetricSchedule:
-    """As `with_gap`, for a schedule by symmetry."""
-    return whole.with_bound(_claimed(whole.base, whole.rate, bound).bound)
-
-
-def _claimed(schedule: Schedule, achieved: Fraction | None, bound: BoundResult) -> Schedule:
-    held = bound.holding(abilities_used(schedule))
+    base = schedule if isinstance(schedule, Schedule) else schedule.base
+    achieved = (Candidate.of(base) if divided and base is schedule else Candidate(schedule)).rate
+    held = bound.holding(abilities_used(base))
     headline = held.to_dict(schedule.topology, schedule.collective)
     if achieved is None:
         return schedule.with_bound(headline | {"kind": "upper"})

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import isqrt, prod
 
 import numpy as np
 import numpy.typing as npt
@@ -49,10 +49,11 @@ _IN_A_ROUND, _MANY = 32, 256
 class Course:
     """How blocks get from node to node.
 
-    local: members of a node. orders: of the generators of a group whose elements take the first node to all others;
-    nodes are numbered as `numpy.indices` numbers the elements. radix: of the digits of the distance, one crossing for
-    each. groups: into how many groups the members of a node fall that a message is for, a divisor of their number.
-    rounds: parts that the distances are divided among, where there is one crossing; in each all members send.
+    local: members of a node. orders: of the generators of a group whose elements take the first node to all
+    others; nodes are numbered as `numpy.indices` numbers the elements. radix: of the digits of the distance,
+    one crossing for each. groups: into how many groups the members of a node fall that a message is for, a
+    divisor of their number. rounds: parts that the distances are divided among, where there is one crossing;
+    in each all members send.
     """
 
     orders: tuple[int, ...]
@@ -162,24 +163,12 @@ def once(orders: tuple[int, ...], local: int, delays: Delays) -> Course:
 
 def twice(orders: tuple[int, ...], local: int, delays: Delays) -> Course:
     """Two crossings, or one between two nodes: the messages that take the least time."""
-    radix = round_up_root(prod(orders), 2)
+    radix = max(2, 1 + isqrt(prod(orders) - 1))
     return min((Course(orders, local, radix, groups) for groups in reversed(divisors(local))), key=delays.of)
 
 
 def divisors(number: int) -> list[int]:
     return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
-
-
-def round_up_root(number: int, power: int) -> int:
-    """The least whole number whose power is at least `number`, and at least 2.
-
-    >>> round_up_root(4096, 2), round_up_root(8, 3), round_up_root(9, 3)
-    (64, 2, 3)
-    """
-    root = 2
-    while root**power < number:
-        root += 1
-    return root
 
 
 Chosen = Callable[[tuple[int, ...], int, Delays], Course]
@@ -275,7 +264,8 @@ def _schedule(rails: Rails, course: Course, algorithm: str, origins: Ints) -> Sc
 def _blocks(rails: Rails, origins: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     """The blocks from member `i` of node `a` to member `j` of the node `far` away, as a, i, far, j.
 
-    Every node begins with the next one, and every member with the next place, so that none takes in all at once.
+    Every node begins with the next one, and every member with the next place, so that none takes in all at
+    once.
     """
     nodes, local = rails.ranks.shape
     grids = np.meshgrid(np.arange(nodes), np.arange(local), origins, np.arange(local), indexing="ij")

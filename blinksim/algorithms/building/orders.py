@@ -31,7 +31,8 @@ _MOST_RING_SENDS = 4_500_000
 def ring_orders(topology: Topology, *, alike: bool = False) -> list[Order]:
     """Directed cyclic orders of the ranks, one per ring; all rings carry equal shares.
 
-    alike: every node is traversed in the same way, which NCCL's graph files need: they describe one node for all.
+    alike: every node is traversed in the same way, which NCCL's graph files need: they describe one node for
+    all.
     """
     n = topology.ranks
     if n <= 2:
@@ -176,8 +177,9 @@ def _by_node(topology: Topology, alike: bool) -> list[list[Order]]:
 def _rotated(groups: list[list[int]], inside: list[Order], back: bool) -> list[Order]:
     """One ring for every order inside a node and every rank that may come first in it: all ports are used alike.
 
-    back: every other node is passed backwards, so that a ring enters a node where it left the one before, which keeps
-    it on its rail. An odd number of nodes has two forward in a row: between them the ring changes to a third rail.
+    back: every other node is passed backwards, so that a ring enters a node where it left the one before,
+    which keeps it on its rail. An odd number of nodes has two forward in a row: between them the ring changes
+    to a third rail.
     """
     doubled = back and len(groups) % 2 == 1 and len(groups) > 2
     rings = []

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import lcm
 
+import numpy as np
+
 from blinksim.algorithms.building.plan import Plan
 from blinksim.bounds import BoundResult
 from blinksim.bounds.optimum import commodities
@@ -75,8 +77,8 @@ def _flows(
 ) -> tuple[Fraction, dict[tuple[int, int, Route], Fraction]]:
     """The rate of one block (in units of the network, at most `most`) by the best flows, and that of every path.
 
-    Where all GPUs of an alltoall are alike and joined by direct links, images of one flow may reach it. Zero where the
-    flows are too large to compute.
+    Where all GPUs of an alltoall are alike and joined by direct links, images of one flow may reach it. Zero
+    where the flows are too large to compute.
     """
     topology, collective = plan.topology, plan.collective
     rate, paths, backwards = Fraction(0), list[PathShare](), collective.collects
@@ -107,18 +109,12 @@ def _flows(
 
 def _rate(topology: Topology, routes: dict[Pair, Route], blocks: Mapping[Pair, Fraction]) -> Fraction:
     """algbw (bytes/s) if every pair sends its block over its route."""
-    shared = resources(topology)
+    shared, load = resources(topology), np.zeros(len(topology.links), dtype=np.int64)
     common = lcm(*{block.denominator for block in blocks.values()})
-    load = [0] * len(shared.names)
-    starts, members = shared.starts.tolist(), shared.members.tolist()
     for pair, links in routes.items():
-        amount = blocks[pair].numerator * (common // blocks[pair].denominator)
-        for link in links:
-            for resource in members[starts[link] : starts[link + 1]]:
-                load[resource] += amount
-    return min(
-        (rate * common / there for rate, there in zip(shared.rate, load, strict=True) if there), default=Fraction(0)
-    )
+        load[list(links)] += blocks[pair].numerator * (common // blocks[pair].denominator)
+    longest = shared.longest(shared.of_links(load))
+    return common / longest if longest else Fraction(0)
 
 
 def _rests(topology: Topology, arcs: Route, members: set[int]) -> list[Edge]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from blinksim.bounds.rail_flows import spread_time
 from blinksim.bounds.rails import Ints, Rails, Route, Uses
 from blinksim.collective import Collective
-from blinksim.graphs.arrays import places
+from blinksim.graphs.arrays import occurrences
 from blinksim.packing.rails import Pieces, Sums, choose_places
 from blinksim.schedule.model import COPY, Schedule
 from blinksim.schedule.step_loads import StepLoads
@@ -66,9 +66,7 @@ class RailRoutes:
         keys, where = np.unique(np.ravel_multi_index((step, a, b, k, port), shape), return_inverse=True)
         _, a, b, k, port = np.unravel_index(keys, shape)
         between = rails.exit[a, k, port] * len(rails.topology.devices) + rails.entry[b, k, port]
-        choice = np.empty(len(keys), dtype=np.int64)
-        choice[np.argsort(between, kind="stable")] = places(np.unique(between, return_counts=True)[1])
-        return np.asarray(self.across(a, b, k, port, choice)[where])
+        return np.asarray(self.across(a, b, k, port, occurrences(between))[where])
 
     def _round_robin(self, keys: Ints, routes: Callable[[int], Sequence[Route]], choice: Ints | None) -> Ints:
         unique_keys, place = np.unique(keys, return_inverse=True)
@@ -76,11 +74,7 @@ class RailRoutes:
         counts = np.array([len(equal) for equal in lists], dtype=np.int64)
         first = len(self.listed) + np.concatenate(([0], np.cumsum(counts)[:-1])) if len(lists) else counts
         self.listed += [route for equal in lists for route in equal]
-        if choice is None:
-            order = np.argsort(place, kind="stable")
-            choice = np.empty(len(keys), dtype=np.int64)
-            starts = np.searchsorted(place[order], np.arange(len(unique_keys)))
-            choice[order] = np.arange(len(keys)) - np.repeat(starts, np.bincount(place, minlength=len(unique_keys)))
+        choice = occurrences(place) if choice is None else choice
         return np.asarray(first[place] + choice % counts[place])
 
     def flat(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
@@ -196,9 +190,7 @@ def aim(rails: Rails, traffic: Traffic) -> float:
 
 def alike(rails: Rails) -> bool:
     """True if all members of all nodes have routes to the fabric and back, of one rate each."""
-    rates = [np.full(rails.open.size, np.inf) for _ in range(2)]
-    for rate, uses in zip(rates, (rails.up_uses, rails.down_uses), strict=True):
-        np.minimum.at(rate, uses.route, rails.rate[uses.resource] / uses.part)
+    rates = (uses.rates(rails.rate, rails.open.size) for uses in (rails.up_uses, rails.down_uses))
     return bool(rails.open.all()) and all(len(np.unique(rate)) == 1 for rate in rates)
 
 

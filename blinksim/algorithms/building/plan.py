@@ -86,9 +86,9 @@ class Plan(Builder):
     ) -> None:
         """Send chunks from ranks to ranks, given as numbers or as arrays that broadcast.
 
-        src, dst: ranks. chunk: what `add_chunk` returned. op: ``copy``, or ``reduce`` to add to what the receiver has.
-        step: sends of a step read what was there when it began. channel: sends of one channel between two ranks keep
-        their order. Raises `InputError` for ranks and chunks that do not exist.
+        src, dst: ranks. chunk: what `add_chunk` returned. op: ``copy``, or ``reduce`` to add to what the
+        receiver has. step: sends of a step read what was there when it began. channel: sends of one channel
+        between two ranks keep their order. Raises `InputError` for ranks and chunks that do not exist.
         """
         if isinstance(op, str):
             if op not in _OPS:
@@ -143,8 +143,8 @@ class Plan(Builder):
     def add_trees(self, trees: Iterable[Tree]) -> None:
         """One chunk per tree. A chunk of an allgather starts from its root, one of a reducescatter ends there.
 
-        Channels: a tree takes the first channel that no tree before it uses between any two of its devices, so that
-        trees which share nothing share channels, and no chunk waits behind another's.
+        Channels: a tree takes the first channel that no tree before it uses between any two of its devices,
+        so that trees which share nothing share channels, and no chunk waits behind another's.
         """
         number = {device: rank for rank, device in enumerate(self._devices.tolist())}
         for tree in trees:
@@ -207,8 +207,9 @@ class Plan(Builder):
     def finish(self, *, rounded: bool = False) -> Schedule:
         """The schedule.
 
-        rounded: shares without a common denominator in reach are rounded, by less than 2^-28 of their sum, where they
-        are refused otherwise. Chunks that begin and end alike keep their sum; the largest takes what is over.
+        rounded: shares without a common denominator in reach are rounded, by less than 2^-28 of their sum,
+        where they are refused otherwise. Chunks that begin and end alike keep their sum; the largest takes
+        what is over.
         """
         if rounded and lcm(*(share.denominator for share in self._shares)) > MOST_DENOMINATOR:
             alike: dict[tuple[int, int], list[int]] = {}
@@ -298,8 +299,8 @@ def add_rank_trees(plan: Plan, trees: Sequence[tuple[Parents, int]], share: Frac
 def add_chains(plan: Plan, orders: Sequence[Order]) -> None:
     """One chain per order of all ranks, with equal shares, from its first rank.
 
-    If the collective has a root, the orders are rings: each is followed as a chain from the root, or to it for a
-    reduce, and the hop that closes the ring stays unused.
+    If the collective has a root, the orders are rings: each is followed as a chain from the root, or to it
+    for a reduce, and the hop that closes the ring stays unused.
     """
     collective, trees = plan.collective, []
     for order in orders:
@@ -319,8 +320,8 @@ def filled(
 ) -> Schedule:
     """The schedule that `fill` puts into a plan.
 
-    Raises `InfeasibleError` if the function does, and `PluginError` if it fails, or if the schedule does not do what
-    the collective promises.
+    Raises `InfeasibleError` if the function does, and `PluginError` if it fails, or if the schedule does not
+    do what the collective promises.
     """
     what = f"algorithm {name!r}"
     file, line = source_of(fill)
@@ -362,9 +363,7 @@ class Moves:
 
     def tree(self, parents: Mapping[int, int], root: int, *, up: bool, down: bool) -> None:
         """Sums up a tree, given by the parent of every device but the root, and copies down it."""
-        depth = {root: 0}
-        for parent, child in from_parents(parents, root):
-            depth[child] = depth[parent] + 1
+        depth = depths(root, from_parents(parents, root))
         order = sorted(parents, key=depth.__getitem__)
         for child in reversed(order) if up else ():
             self.send(child, parents[child], REDUCE)
@@ -374,7 +373,8 @@ class Moves:
     def read(self, switch: int, owner: int, below: Mapping[int, Sequence[int]]) -> None:
         """A switch adds the copies of a group of GPUs, and hands the owner the sum, its own copy included.
 
-        below: the other GPUs of the group by switch; further switches of this sort add what is below them first.
+        below: the other GPUs of the group by switch; further switches of this sort add what is below them
+        first.
         """
         step = self._added(switch, below, (owner,))
         self._sends.append((switch, owner, COPY, step + 1))

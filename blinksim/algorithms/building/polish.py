@@ -22,7 +22,7 @@ from blinksim.errors import InputError
 from blinksim.packing.choose import MOST_PARTS, Choice, Selection
 from blinksim.packing.columns import Arc, Column, Mix, Symmetry, best_mix, find_hops, hop_symmetries, images
 from blinksim.packing.expansion import reversed_hops
-from blinksim.packing.tree_columns import entry_trees, low_trees
+from blinksim.packing.tree_columns import BOTH, as_tree, entry_trees, low_trees, use_of
 from blinksim.schedule.loads import rate as load_rate, resources
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.tree import Edge, Tree, trees_of
@@ -46,8 +46,8 @@ _ORDERS = 12
 class Point:
     """One compromise. rate: algbw in bytes/s, exact. height: hops from the root to the farthest rank, up or down.
 
-    least_trees: fewer trees, with rates in multiples of the same part, are impossible at this rate and height; where
-    only given trees were compared, impossible with these trees.
+    least_trees: fewer trees, with rates in multiples of the same part, are impossible at this rate and
+    height; where only given trees were compared, impossible with these trees.
     """
 
     schedule: Schedule
@@ -82,12 +82,12 @@ def polish(
 ) -> Polished:
     """The front for a collective on a topology, or for a schedule in forest form (of `COLLECTIVES`), and better trees.
 
-    seconds: of search for fewer trees, altogether; the answer depends on it and on `seed`, but not on the machine that
-    searches. more: further schedules of the same question (say from other seeds of packed), whose trees may be used.
-    bound: what `blinksim.bounds.bound` gave, if it is known already.
+    seconds: of search for fewer trees, altogether; the answer depends on it and on `seed`, but not on the
+    machine that searches. more: further schedules of the same question (say from other seeds of packed),
+    whose trees may be used. bound: what `blinksim.bounds.bound` gave, if it is known already.
 
-    Raises `InputError` for other collectives, for schedules that are no forest or answer another question, and where a
-    topology is too large to compare all trees and no schedule is given.
+    Raises `InputError` for other collectives, for schedules that are no forest or answer another question,
+    and where a topology is too large to compare all trees and no schedule is given.
     """
     from blinksim.bounds import bound as find_bound
 
@@ -128,11 +128,11 @@ class _Question:
     def __init__(self, topology: Topology, collective: Collective, bound: BoundResult) -> None:
         self.topology, self.collective, self.bound = topology, collective, bound
         # Every edge of a tree has one route, as those of the given trees.
-        hops = find_hops(topology, divided=False)
-        self.hops = reversed_hops(hops) if collective.collects else hops
-        self.members = hops.vertices[: hops.members]
+        self.plain, self.use = find_hops(topology, divided=False), use_of(collective)
+        self.hops = reversed_hops(self.plain) if collective.collects else self.plain
+        self.members = self.hops.vertices[: self.hops.members]
         # Every root of an allgather needs its own rate, which makes it a group; in an allreduce the roots are free.
-        self.both = collective.name == "allreduce"
+        self.both = self.use == BOTH
         self.roots = (self.members[collective.root],) if collective.rooted or self.both else self.members
 
     # --- all trees ------------------------------------------------------------------------------------------------
@@ -160,7 +160,8 @@ class _Question:
             # Most users want the fastest point, so it gets half of the time.
             part = seconds / 2 if number == len(entries) - 1 else seconds / 2 / (len(entries) - 1)
             chosen = self._compared(columns, mix, known, part if len(entries) > 1 else seconds, seed)
-            points.append(self._point([self._branches(column) for column in columns], *chosen, height, whole))
+            trees = [as_tree(self.plain, c.arcs[0][0], Fraction(0), c.arcs, self.use) for c in columns]
+            points.append(self._point(trees, *chosen, height, whole))
         return points
 
     def _compared(
@@ -224,15 +225,6 @@ class _Question:
     def _column(self, arcs: tuple[Arc, ...], group: int) -> Column:
         used = (*arcs, *((b, a) for a, b in arcs)) if self.both else arcs
         return Column(arcs, self.hops.load(used), 0, 0 if self.both else group)
-
-    def _branches(self, column: Column) -> Tree:
-        """A tree as the schedule takes it, without its share."""
-        routes = self.hops.routes
-        spread = tuple((a, b, routes[a, b]) for a, b in column.arcs)
-        if self.collective.collects:
-            return Tree(column.arcs[0][0], Fraction(0), up=spread)
-        up = tuple((a, b, routes[b, a]) for a, b in column.arcs) if self.both else ()
-        return Tree(column.arcs[0][0], Fraction(0), spread, up)
 
     # --- given trees ----------------------------------------------------------------------------------------------
 

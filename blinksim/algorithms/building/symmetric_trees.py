@@ -1,12 +1,12 @@
 """Trees for clusters of alike nodes, in arrays, and base trees with the symmetries that map them to all others.
 
-Packings of single nodes (`blinksim.packing.hosts`) serve thousands of GPUs. Every shard leaves its host over ports
-and spreads in each other host along a tree packed for that kind of host. Where links between switches are narrow,
-one host of every other leaf gets it and passes it on.
+Packings of single nodes (`blinksim.packing.hosts`) serve thousands of GPUs. Every shard leaves its host over
+ports and spreads in each other host along a tree packed for that kind of host. Where links between switches
+are narrow, one host of every other leaf gets it and passes it on.
 
 The trees of one node stand for the rest, also if one node differs and the symmetries rotate only the others.
-Machines whose devices are all alike, such as tori, have the trees of `blinksim.packing.forest`. The rate is not
-assumed but follows from the loads of all images together.
+Machines whose devices are all alike, such as tori, have the trees of `blinksim.packing.forest`. The rate is
+not assumed but follows from the loads of all images together.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def add_host_trees(
 ) -> bool:
     """The chunks and sends of allgather, reducescatter or allreduce; False if the machine is no such cluster.
 
-    rate: the best bytes/s per shard of an allgather. pairs: for every link the equal one that goes back, needed for
-    reductions. hosts: what `read_hosts` says, if it is known. stands: which chunks are added, each with its own share.
-    Default: all of them.
+    rate: the best bytes/s per shard of an allgather. pairs: for every link the equal one that goes back,
+    needed for reductions. hosts: what `read_hosts` says, if it is known. stands: which chunks are added, each
+    with its own share. Default: all of them.
     """
     hosts = hosts or read_hosts(topology)
     if hosts is None or (plan.collective.reduces and pairs is None):
@@ -105,8 +105,8 @@ def add_host_trees(
 def _divisions(hosts: Hosts, whole: bool) -> list[list[tuple[Fraction, int]]]:
     """The parts in which every host's shards go out, with their positions where other leaves pass them on; else -1.
 
-    -1 too where a host lacks a port. whole: what is passed on stays in one piece, because symmetries have other
-    hosts pass on its images.
+    -1 too where a host lacks a port. whole: what is passed on stays in one piece, because symmetries have
+    other hosts pass on its images.
     """
     if hosts.lacking or not hosts.fabric.narrow(hosts.rates[0][1]):
         return [[(Fraction(1), -1)]] * hosts.count
@@ -121,8 +121,8 @@ def _divisions(hosts: Hosts, whole: bool) -> list[list[tuple[Fraction, int]]]:
 def _round_robin(groups: Sequence[Ints], pieces: Sequence[Sequence[Piece]]) -> list[tuple[int, int, int, Piece]]:
     """(place among those of its member, host, channel, piece) of every host: all first ones, then all second ones.
 
-    What comes first is served first where much waits. So the members of a host are served alike, and no host has to
-    take in all pieces of one member from all others at once.
+    What comes first is served first where much waits. So the members of a host are served alike, and no host
+    has to take in all pieces of one member from all others at once.
     """
     jobs = []
     for group, own in zip(groups, pieces, strict=True):
@@ -438,8 +438,8 @@ def symmetric_device_trees(topology: Topology, collective: Collective, aim: Frac
 def weighed(parts: Schedule, group: CommutingGroup, counts: Sequence[int]) -> SymmetricSchedule | None:
     """The schedule in which the images of every chunk together have the share of all that it stands for.
 
-    A chunk has more images than that if what permutes the rest of the machine changes its tree: then each has less.
-    None if shares get too long. parts: with the share of one chunk. counts: for how many each stands.
+    A chunk has more images than that if what permutes the rest of the machine changes its tree: then each has
+    less. None if shares get too long. parts: with the share of one chunk. counts: for how many each stands.
     """
     whole = SymmetricSchedule(parts, group)
     factor = [Fraction(many, times) for many, times in zip(counts, whole.times.tolist(), strict=True)]

@@ -110,8 +110,8 @@ def before(time: int) -> int:
 def last_short(short: Callable[[int], bool], low: int, high: int | None = None, close: int = 40) -> int:
     """About the last time at which less can be done than must be, in femtoseconds.
 
-    short: True as long as it is so; True at `low`. high: a time when it is False, if one is known. close: stops at
-    a part of 2 to the power of minus this; the last digits of a float are beyond what anybody reads.
+    short: True as long as it is so; True at `low`. high: a time when it is False, if one is known. close:
+    stops at a part of 2 to the power of minus this; the last digits of a float are beyond what anybody reads.
     """
     if high is None:
         high = max(2 * low, 10**6)
@@ -229,8 +229,8 @@ class Windows(TimeCertificate):
 def priced(topology: Topology, proof: Certificate) -> Iterator[tuple[Fraction, list[int]]]:
     """What a certificate of a rate adds up: prices in bytes/s, and the links that each is of.
 
-    A bus is priced as its most expensive link, and the capacity of a device with all links that it limits. Raises
-    `InputError` for a certificate of two phases.
+    A bus is priced as its most expensive link, and the capacity of a device with all links that it limits.
+    Raises `InputError` for a certificate of two phases.
     """
     limits: tuple[str, ...] = ()
     if isinstance(proof, Lengths):
@@ -268,8 +268,8 @@ Place = tuple[tuple[str, ...], ...]
 class Theorem(ABC):
     """What it takes to finish a collective of one size, and what is there: two functions of the time.
 
-    What can be done grows with the time and what must be done does not, so one time at which it falls short rules out
-    every earlier one. The witness says where to look.
+    What can be done grows with the time and what must be done does not, so one time at which it falls short
+    rules out every earlier one. The witness says where to look.
 
     Attributes
     ----------

@@ -28,8 +28,8 @@ from blinksim.topology.graph import Topology
 def window(facts: Delays, clocks: Mapping[int, int] | list[int], link: int) -> int:
     """How long a byte can cross the link that is ahead of the clock at its start and behind the clock at its end.
 
-    It is sent once the clock shows the time at its source, or later: a rank's own data after the overhead, data of
-    others when they can have come.
+    It is sent once the clock shows the time at its source, or later: a rank's own data after the overhead,
+    data of others when they can have come.
     """
     start = clocks[facts.src[link]]
     through = facts.passing[facts.src[link]]
@@ -77,10 +77,11 @@ class Clock(TimeCertificate):
 
         ends: the names of sources and sinks.
 
-        Call a byte early at a device while the clock there has not passed its own time. Every byte that must get from
-        the sources, whose clocks show 0, to the sinks, whose clocks show `time`, starts late and would end early; so it
-        crosses some link on which it starts at or after the clock of one end and arrives before the clock of the
-        other. That leaves `window` for each link. Raises `InputError` if the sums do not prove it.
+        Call a byte early at a device while the clock there has not passed its own time. Every byte that must
+        get from the sources, whose clocks show 0, to the sinks, whose clocks show `time`, starts late and
+        would end early; so it crosses some link on which it starts at or after the clock of one end and
+        arrives before the clock of the other. That leaves `window` for each link. Raises `InputError` if the
+        sums do not prove it.
         """
         facts = delays(topology, collective)
         given, taken = (_known(topology, names) for names in ends)
@@ -282,9 +283,9 @@ class _Flow:
 class _Paths:
     """Successive shortest paths from sources to sinks: those of a flow over time, in the order of their delays.
 
-    Arcs are in pairs, each the other's reverse; devices are the first vertices, then the origin of all sources, then
-    one vertex per late device and overhead. ahead, behind: the distances of every device from the sources and from the
-    sinks, in what the paths before left.
+    Arcs are in pairs, each the other's reverse; devices are the first vertices, then the origin of all
+    sources, then one vertex per late device and overhead. ahead, behind: the distances of every device from
+    the sources and from the sinks, in what the paths before left.
     """
 
     def __init__(self, facts: Delays, sources: list[int], sinks: set[int], late: frozenset[int]) -> None:

@@ -193,8 +193,8 @@ class Searched(Theorem):
 class _Distances(NamedTuple):
     """Classes of distances between ranks: the least time, the next one, and all others.
 
-    away: the least time of each class, femtoseconds. kinds (n, n): the class and 1, from rank to rank; 0 from one to
-    itself. far: how many ranks are so far from the source.
+    away: the least time of each class, femtoseconds. kinds (n, n): the class and 1, from rank to rank; 0 from
+    one to itself. far: how many ranks are so far from the source.
     """
 
     away: tuple[int, ...]
@@ -205,10 +205,10 @@ class _Distances(NamedTuple):
 class _Port(NamedTuple):
     """Links out of ranks that are of use to the same ranks.
 
-    rate, overhead: of each of them, as in `Delays`. heard: when the sender can first have heard from each rank of the
-    part. rows: for every rank that a message may be for, the latency to it, and how many destinations are so far (0: no
-    way, as it is the source or the destination, else the class and 1) from the sender and from it, by their class of
-    distances from the source.
+    rate, overhead: of each of them, as in `Delays`. heard: when the sender can first have heard from each
+    rank of the part. rows: for every rank that a message may be for, the latency to it, and how many
+    destinations are so far (0: no way, as it is the source or the destination, else the class and 1) from the
+    sender and from it, by their class of distances from the source.
     """
 
     rate: int
@@ -220,13 +220,14 @@ class _Port(NamedTuple):
 class Potentials(Searched):
     """What messages are worth to ranks that still wait, by how late it is and how far they are.
 
-    A broadcast, the data of some ranks in an allreduce, or a block of an allgather must get to all others. Every rank
-    has a potential for every destination, which only grows with time: 1 at the source, 0 at the destination, and
-    between them the closer to 1 the later it is. A byte in a message from u at time s that arrives at w at time y is
-    worth what the potential falls by, added up over all destinations where it falls. On its way to a destination a byte
-    goes through messages of which each one starts after the last one arrived; so they are worth 1 together. And no link
-    earns more than the best sequence of messages on it. This is the dual of a flow over time (Ford and Fulkerson 1958),
-    with messages that go whole and pay overheads.
+    A broadcast, the data of some ranks in an allreduce, or a block of an allgather must get to all others.
+    Every rank has a potential for every destination, which only grows with time: 1 at the source, 0 at the
+    destination, and between them the closer to 1 the later it is. A byte in a message from u at time s that
+    arrives at w at time y is worth what the potential falls by, added up over all destinations where it
+    falls. On its way to a destination a byte goes through messages of which each one starts after the last
+    one arrived; so they are worth 1 together. And no link earns more than the best sequence of messages on
+    it. This is the dual of a flow over time (Ford and Fulkerson 1958), with messages that go whole and pay
+    overheads.
     """
 
     kind = "potentials"
@@ -263,9 +264,9 @@ class Potentials(Searched):
     def brings(self, time: int, choices: Sequence[Choice], steps: int) -> list[float]:
         """What the best sequences of messages on all links are worth, over what one byte needs.
 
-        Potentials are constant within a step. With the steps fixed in which messages start and end, the sum is linear
-        in the times, and the limits on them are differences of marks, so it is largest with all times at marks: a start
-        then belongs to the step after it, an end to the one before.
+        Potentials are constant within a step. With the steps fixed in which messages start and end, the sum
+        is linear in the times, and the limits on them are differences of marks, so it is largest with all
+        times at marks: a start then belongs to the step after it, an end to the one before.
         """
         step, (distances, alike) = -(-time // steps), _ports(self.facts, self.part)
         ports, numbers = list(alike), np.array(choices)[:, :, None, None]
@@ -386,11 +387,12 @@ def _ports(facts: Delays, inside: frozenset[int]) -> tuple[_Distances, Counter[_
 class RandomClock(Searched):
     """Broadcast: many short pieces pay many overheads, a few long ones come late to whoever passes them on.
 
-    All ranks but the root share a clock, drawn at random. A byte of a message from the root that arrives before the
-    clock is worth n - 1, and 1 later; a byte that another rank sends is worth 1 if it starts after the clock, and
-    nothing before. Whatever the clock shows, every byte collects n - 1: if none of its messages from the root is early,
-    all others start after the clock too, and each rank is reached by one message. So the mean over all clocks is n - 1
-    at least, and no link earns more than the best sequence of messages on it.
+    All ranks but the root share a clock, drawn at random. A byte of a message from the root that arrives
+    before the clock is worth n - 1, and 1 later; a byte that another rank sends is worth 1 if it starts after
+    the clock, and nothing before. Whatever the clock shows, every byte collects n - 1: if none of its
+    messages from the root is early, all others start after the clock too, and each rank is reached by one
+    message. So the mean over all clocks is n - 1 at least, and no link earns more than the best sequence of
+    messages on it.
     """
 
     kind = "random-clock"
@@ -449,9 +451,10 @@ def _best_sequences(
 ) -> tuple[Floats, Floats]:
     """What a link of the root and another link earn at the most with each clock, in times of a byte; rounded up.
 
-    time: (C,), the end. clocks: (C, 2), from when to when. The worth of a message is taken at the better end of the
-    step in which it ends (root) or starts (others). With that fixed, earnings are linear in the times between messages:
-    the root's are best at the end of their step, as an earlier one is worth more, and the others' at its beginning.
+    time: (C,), the end. clocks: (C, 2), from when to when. The worth of a message is taken at the better end
+    of the step in which it ends (root) or starts (others). With that fixed, earnings are linear in the times
+    between messages: the root's are best at the end of their step, as an earlier one is worth more, and the
+    others' at its beginning.
     """
     step, last = time[:, None] / steps, time[:, None] - latency
     grid = np.arange(steps + 1) * step
@@ -480,11 +483,12 @@ def _best_sequences(
 class TimedPrices(Searched):
     """Broadcast: what the trees of all bytes cost, with links of the root that cost most at first, others at last.
 
-    In an allreduce the data of every rank is broadcast, with that of others in the same messages. What the root sends
-    late reaches few others in time, and what others send early is little. With prices for the time on links, every
-    byte's tree costs at least what the cheapest tree does, and all links together are worth so much. A message that
-    keeps its first link busy from s to x carries what takes x - s - o, so a byte in it costs the price's integral from
-    s to x over that. A rank that has a byte sends it in one message after another on every link.
+    In an allreduce the data of every rank is broadcast, with that of others in the same messages. What the
+    root sends late reaches few others in time, and what others send early is little. With prices for the time
+    on links, every byte's tree costs at least what the cheapest tree does, and all links together are worth
+    so much. A message that keeps its first link busy from s to x carries what takes x - s - o, so a byte in
+    it costs the price's integral from s to x over that. A rank that has a byte sends it in one message after
+    another on every link.
     """
 
     kind = "timed-prices"
@@ -563,8 +567,8 @@ def _least(n: int, ports: int, root: Floats, other: Floats, step: int, message: 
 def _cells(price: Floats, step: int, overhead: int, longest: int) -> Floats:
     """(prices, steps, steps): the least cost of a byte in a message that starts in one step and ends in another.
 
-    longest: it takes no longer than that. The price is constant in a step, so cost is a quotient of linear functions of
-    start and end: least at a corner.
+    longest: it takes no longer than that. The price is constant in a step, so cost is a quotient of linear
+    functions of start and end: least at a corner.
     """
     spent = np.concatenate((np.zeros((len(price), 1)), np.cumsum(price, axis=1)), axis=1) * step
     marks = np.arange(spent.shape[1])
@@ -605,15 +609,16 @@ def _trees(n: int, ports: int, cells: Floats, late: int, others: Floats | None =
 class TreeCost(Theorem):
     """What it costs to bring a byte to all ranks where every rank sends over one port: many short messages or few long.
 
-    Every port's time has the same price. A message that keeps a port busy for d carries what takes d - o: it costs
-    d/(d - o) of the time of its bytes. A rank that has a byte sends it in one message after another. So the least cost
-    within a time h, from one rank to k, is the least of d/(d - o) + C_j(h - d - L) + C_{k-j}(h - d) over d and j, and
-    says how much time all ports need.
+    Every port's time has the same price. A message that keeps a port busy for d carries what takes d - o: it
+    costs d/(d - o) of the time of its bytes. A rank that has a byte sends it in one message after another. So
+    the least cost within a time h, from one rank to k, is the least of d/(d - o) + C_j(h - d - L) + C_{k-j}(h
+    - d) over d and j, and says how much time all ports need.
 
-    Allreduce: what one rank contributes must reach all, and the other messages, of 2(n - 1) or more (Harary and
-    Schwenk 1974), cost something too; a byte has one message on each port at a time, so not all of them can be long.
-    And take the rank that is last to have a message with what it contributes out: all n first such messages are short
-    where this one is out early, and all else that tells others of that rank starts later.
+    Allreduce: what one rank contributes must reach all, and the other messages, of 2(n - 1) or more (Harary
+    and Schwenk 1974), cost something too; a byte has one message on each port at a time, so not all of them
+    can be long. And take the rank that is last to have a message with what it contributes out: all n first
+    such messages are short where this one is out early, and all else that tells others of that rank starts
+    later.
     """
 
     kind = "tree-cost"

@@ -46,8 +46,8 @@ def best_time(
 ) -> TimeCertificate:
     """The certificate of the latest time; of equal ones, the one that assumes least.
 
-    proofs: certificates of rates. grants: what switches may do beside forwarding; what counts messages then says
-    nothing.
+    proofs: certificates of rates. grants: what switches may do beside forwarding; what counts messages then
+    says nothing.
     """
     best = min(_fluid(topology, collective, size, proofs), key=_order)
     for theorem in _counted(topology, grants):
@@ -107,7 +107,8 @@ KINDS = ("windows", "clock", *_THEOREMS)
 def time_certificate_from_dict(entry: object, topology: Topology, collective: Collective, size: int) -> TimeCertificate:
     """The certificate that `entry` is, proved anew for this problem.
 
-    Raises `InputError` for anything that proves no time, and if a sum that it states is not what the witness gives.
+    Raises `InputError` for anything that proves no time, and if a sum that it states is not what the witness
+    gives.
     """
     if not isinstance(entry, Mapping):
         raise InputError("certificate: it is not an object")
