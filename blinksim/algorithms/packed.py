@@ -30,7 +30,7 @@ from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.network import Network, network
 from blinksim.graphs.programs import SharedCapacity, shared_capacities
-from blinksim.packing.forest import Forest, low_forest, pack_forest, pack_shares, symmetric_forest
+from blinksim.packing.forest import Forest, low_forest, pack_forest, symmetric_forest
 from blinksim.packing.scaling import Arcs, Split, best_split, even_split
 from blinksim.packing.spanning import pairs_of_links, undirected_trees
 from blinksim.schedule.loads import rate
@@ -220,9 +220,8 @@ class _Builder:
         arcs = _arcs(net, split.capacity, spanned)
         if self.trees is not None:
             self.progress.check(self.topology, len(weights))
-            return pack_shares(
-                arcs, {v: weight * self.trees for v, weight in weights.items()}, seed=self.seed, progress=self.progress
-            )
+            shares = {vertex: Fraction(weight * self.trees) for vertex, weight in weights.items()}
+            return pack_forest(arcs, shares, counted=True, seed=self.seed, progress=self.progress)
         return self._symmetric(arcs, split.rates) or self._packed(arcs, split.rates)
 
     def _packed(self, arcs: Arcs, rates: Mapping[int, Fraction]) -> Forest:

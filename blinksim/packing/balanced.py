@@ -84,9 +84,6 @@ _TRIES = 200_000
 _RETRIES = 10
 _SAME_LINK, _SAME_VERTEX = np.float32(100), np.float32(10)
 
-Matrix = npt.NDArray[np.float32]
-States = npt.NDArray[np.int64]
-
 
 def depth_of(count: int) -> int:
     """Rounds that `count` vertices need: ceil(log2 count)."""
@@ -95,19 +92,14 @@ def depth_of(count: int) -> int:
 
 def sends(leaves: Sequence[int]) -> list[tuple[int, int, int]]:
     """(round, from, to) of every send, towards the root, in the order in which they run."""
-    rows = []
-    for i in range(depth_of(len(leaves))):
-        stride = 1 << i
-        for place in range(0, len(leaves), 2 * stride):
-            if leaves[place + stride] != leaves[place]:
-                rows.append((i, leaves[place + stride], leaves[place]))
-    return rows
+    rounds = ((i, *pair) for i in range(depth_of(len(leaves))) for pair in _pairs(len(leaves), 1 << i))
+    return [(i, leaves[near], leaves[far]) for i, near, far in rounds if leaves[near] != leaves[far]]
 
 
 # --- halving ------------------------------------------------------------------------------------------------------
 
 
-def halved(weights: Matrix, root: int, random: Random) -> list[int] | None:
+def halved(weights: Weights, root: int, random: Random) -> list[int] | None:
     """The leaves of a tree from `root` by halving all vertices again and again; None if that gets stuck."""
     heads, clusters = [root], [list(range(len(weights)))]
     for _ in range(depth_of(len(weights))):
@@ -122,7 +114,7 @@ def halved(weights: Matrix, root: int, random: Random) -> list[int] | None:
 
 
 def next_level(
-    weights: Matrix, heads: Sequence[int], clusters: Sequence[Sequence[int]], random: Random
+    weights: Weights, heads: Sequence[int], clusters: Sequence[Sequence[int]], random: Random
 ) -> tuple[list[int], list[list[int]]] | None:
     """Every cluster as two, each with the vertex that heads it; None if two halves have no link from the head.
 
@@ -146,7 +138,7 @@ def next_level(
     return new_heads, new_clusters
 
 
-def heaviest(weights: Matrix, vertex: int, cluster: Sequence[int]) -> list[int]:
+def heaviest(weights: Weights, vertex: int, cluster: Sequence[int]) -> list[int]:
     """The members of `cluster` to which the heaviest link from `vertex` leads, several if they tie; empty if none."""
     best = max((weights[vertex, other] for other in cluster), default=0)
     return [other for other in cluster if best and weights[vertex, other] == best]
@@ -165,7 +157,7 @@ def child_of(cluster: Sequence[int], head: int) -> int | None:
 # --- search -------------------------------------------------------------------------------------------------------
 
 
-def search(weights: Matrix, root: int) -> list[int] | None:
+def search(weights: Weights, root: int) -> list[int] | None:
     """The leaves of the best tree from `root`, or of the first one for more than `EXACT` vertices; None without one.
 
     Best: the greatest of `tree_weights` with penalties of the settled tree, and of equal ones the first in
@@ -174,7 +166,7 @@ def search(weights: Matrix, root: int) -> list[int] | None:
     return _best(weights, root) if len(weights) <= EXACT else _first(weights, root)
 
 
-def _best(weights: Matrix, root: int) -> list[int] | None:
+def _best(weights: Weights, root: int) -> list[int] | None:
     count, length = len(weights), 1 << depth_of(len(weights))
     states = np.full((1, 1), root, dtype=np.int64)
     linked = (weights > 0) | np.eye(count, dtype=np.bool_)
@@ -192,7 +184,7 @@ def _best(weights: Matrix, root: int) -> list[int] | None:
     return trees[int(tree_weights(weights, trees, True).argmax())].tolist() if len(trees) else None
 
 
-def _first(weights: Matrix, root: int) -> list[int] | None:
+def _first(weights: Weights, root: int) -> list[int] | None:
     count, length = len(weights), 1 << depth_of(len(weights))
     if count == length and np.count_nonzero(weights[root]) < depth_of(count):
         # There is no room for repeats, so the root exchanges in every round, each time with another vertex.
@@ -230,7 +222,7 @@ def _pairs(length: int, stride: int) -> list[tuple[int, int]]:
     return [(place + stride, place) for place in range(0, length, 2 * stride)]
 
 
-def settled(states: States) -> States:
+def settled(states: Sides) -> Sides:
     """The same trees in which no vertex sends twice: one that also stands nearer to the root stays silent below."""
     states = states.copy()
     length = states.shape[1]
@@ -244,7 +236,7 @@ def settled(states: States) -> States:
     return states
 
 
-def tree_weights(weights: Matrix, states: States, penalties: bool = False) -> npt.NDArray[np.float32]:
+def tree_weights(weights: Weights, states: Sides, penalties: bool = False) -> npt.NDArray[np.float32]:
     """The sum of the weights of all sends of every tree.
 
     penalties: less 100 for every link used again, and 10 for every vertex met again in one round after the

@@ -25,7 +25,7 @@ from random import Random
 import numpy as np
 
 from blinksim.graphs.arrays import distinct
-from blinksim.graphs.digraph import CutPool, Digraph
+from blinksim.graphs.digraph import CutPool
 from blinksim.graphs.maxflow import Flow
 from blinksim.graphs.network import Array
 from blinksim.graphs.rooted_trees import RootedTree
@@ -185,26 +185,21 @@ class Forest:
 
 
 def pack_forest(
-    arcs: Arcs, rates: Mapping[int, Fraction], *, seed: int = 0, progress: Progress | None = None
+    arcs: Arcs,
+    rates: Mapping[int, Fraction],
+    *,
+    counted: bool = False,
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> Forest:
     """Out-trees from every root v that carry rates[v] together and reach all members.
 
-    Raises `InfeasibleError` if there are none. seed: the order of the roots in rotation (0: as given).
-    progress: called with trees done and wanted.
+    Raises `InfeasibleError` if there are none. counted: rates[v] is how many equal trees there are, at the
+    best rate that this number allows. seed: the order of the roots in rotation (0: as given). progress: called
+    with trees done and wanted.
     """
     arcs = clipped(arcs, rates)
-    graph, scale = fewest(arcs, rates)
-    return _packed(arcs, graph, scale, seed, progress)
-
-
-def pack_shares(arcs: Arcs, shares: Mapping[int, int], *, seed: int = 0, progress: Progress | None = None) -> Forest:
-    """As many equal out-trees from every root v as shares[v], at the best rate that this number allows."""
-    arcs = clipped(arcs, shares)
-    graph, scale = fixed(arcs, shares)
-    return _packed(arcs, graph, scale, seed, progress)
-
-
-def _packed(arcs: Arcs, graph: Digraph, scale: Fraction, seed: int, progress: Progress | None) -> Forest:
+    graph, scale = (fixed if counted else fewest)(arcs, rates)
     if seed:
         order = list(graph.roots)
         Random(seed).shuffle(order)

@@ -106,13 +106,13 @@ def fewest(arcs: Arcs, rates: Mapping[int, Fraction]) -> tuple[Digraph, Fraction
     return whole_graph(arcs, rates, most), most
 
 
-def fixed(arcs: Arcs, shares: Mapping[int, int]) -> tuple[Digraph, Fraction]:
+def fixed(arcs: Arcs, shares: Mapping[int, Fraction]) -> tuple[Digraph, Fraction]:
     """The greatest scale at which shares[v] out-trees from every root v fit, and the graph at that scale.
 
     The scale is trees per unit of rate: a root's rate is shares[v] / scale, so the least scale is the best.
     Only values at which a rounded capacity changes matter; bisection finds the least that works.
     """
-    total = sum(shares.values())
+    total = int(sum(shares.values()))
     distinct = sorted({value for value in arcs.capacity if value})
     candidates = sorted({j / value for value in distinct for j in map(Fraction, range(1, total + 1))})
 

@@ -108,15 +108,10 @@ def by_all(hosts: Hosts) -> list[Piece] | None:
 def kinds_of(hosts: Hosts) -> list[int]:
     """A number for every host, equal for hosts with equal bandwidths; 0 is the most frequent kind."""
     # Fractions hash slowly, and most hosts share the very same rates.
-    quick: dict[int, int] = {}
-    seen: dict[object, int] = {}
-    label = []
-    for rates in hosts.rates:
-        if id(rates) not in quick:
-            quick[id(rates)] = seen.setdefault(rates, len(seen))
-        label.append(quick[id(rates)])
-    count = Counter(label)
-    number = {kind: place for place, kind in enumerate(sorted(count, key=lambda kind: -count[kind]))}
+    objects, known = {id(rates): rates for rates in hosts.rates}, dict[object, int]()
+    first = {key: known.setdefault(rates, key) for key, rates in objects.items()}
+    label = [first[id(rates)] for rates in hosts.rates]
+    number = {kind: place for place, (kind, _) in enumerate(Counter(label).most_common())}
     return [number[kind] for kind in label]
 
 

@@ -17,7 +17,7 @@ from blinksim.errors import InfeasibleError
 from blinksim.graphs.digraph import CutPool, Digraph
 from blinksim.graphs.rooted_trees import RootedTree
 from blinksim.packing.arborescences import pack
-from blinksim.packing.forest import pack_forest, pack_shares
+from blinksim.packing.forest import pack_forest
 from blinksim.packing.scaling import Arcs, clipped, fewest, trimmed
 from blinksim.packing.spanning import pack_spanning
 from blinksim.packing.splitting import RoutedTree, Routes, Split, split_off, usual_sets
@@ -98,7 +98,7 @@ def test_forest_attains_the_least_cut(machine: tuple[int, list[int], Edges], one
 def test_fixed_number_of_trees(machine: tuple[int, list[int], Edges], number: int) -> None:
     count, members, edges = machine
     arcs = arcs_of(count, members, edges)
-    forest = pack_shares(arcs, dict.fromkeys(members, number))
+    forest = pack_forest(arcs, dict.fromkeys(members, Fraction(number)), counted=True)
     check(arcs, forest.trees, forest.scale)
     best = cut_rate(count, members, edges, members)
     rate = number / forest.scale
