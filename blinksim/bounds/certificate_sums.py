@@ -15,7 +15,7 @@ from operator import mul
 
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.graphs.connectivity import UnionFind, cycles
+from blinksim.graphs.connectivity import UnionFind
 from blinksim.topology.graph import Topology
 
 Matrix = list[list[int]]
@@ -161,35 +161,37 @@ def distances(topology: Topology, whole: Sequence[int]) -> tuple[Matrix, list[in
 
 
 def arborescence(cost: Matrix, root: int) -> int:
-    """Cost of the cheapest out-tree from `root` in a complete digraph (Chu and Liu 1965; Edmonds 1967)."""
-    # Whole columns at a time: what each vertex is entered by.
+    """Cost of the cheapest out-tree from `root` in a complete digraph (Chu and Liu 1965; Edmonds 1967).
+
+    Vertices that reach each other by entries of least cost become one, all at once.
+    """
+    # Whole columns at a time: what each vertex is entered by, less what is paid already.
     into: Matrix = [list(column) for column in zip(*cost, strict=True)]
     total, big = 0, max(map(max, cost)) + 1
-    while len(into) > 1:
+    while True:
         for vertex, column in enumerate(into):
             column[vertex] = big
         least = [min(column) for column in into]
         total += sum(least) - least[root]
-        loops = cycles([column.index(low) for column, low in zip(into, least, strict=True)], root)
-        if not loops:
+        into = [[entry - low for entry in column] for column, low in zip(into, least, strict=True)]
+        into[root] = [big] * len(into)
+        groups = strong_components([[other for other, more in enumerate(column) if not more] for column in into])
+        if len(groups) == len(into):
             return total
-        into, root = _contracted(into, least, root, loops, big), 0
-    return total
+        entered = zip(*_merged(into, groups), strict=True)
+        into = [list(column) for column in zip(*_merged([*entered], groups), strict=True)]
+        root = groups.index([root])
 
 
-def _contracted(into: Matrix, least: Sequence[int], root: int, loops: Sequence[Sequence[int]], big: int) -> Matrix:
-    """The columns after contracting every cycle to one vertex, less what is paid already; the root is vertex 0.
+def _merged(rows: Sequence[Sequence[int]], groups: Iterable[Sequence[int]]) -> list[Sequence[int]]:
+    """The least of the rows of each group, entry by entry."""
+    picked = ([rows[vertex] for vertex in group] for group in groups)
+    return [list(map(min, *some)) if len(some) > 1 else some[0] for some in picked]
 
-    least: what is paid for entering each vertex; a more expensive entry costs the difference. big: more than
-    any entry.
-    """
-    joined = {vertex for cycle in loops for vertex in cycle}
-    alone = [vertex for vertex in range(len(into)) if vertex != root and vertex not in joined]
-    groups = [[root], *loops, *([vertex] for vertex in alone)]
-    merged = [[big] * len(groups)]
-    for group in groups[1:]:
-        columns = [[entry - least[vertex] for entry in into[vertex]] for vertex in group]
-        column = list(map(min, *columns)) if len(columns) > 1 else columns[0]
-        entries = [column[root], *(min([column[vertex] for vertex in cycle]) for cycle in loops)]
-        merged.append([*entries, *(column[vertex] for vertex in alone)])
-    return merged
+
+def strong_components(before: Sequence[Iterable[int]]) -> list[list[int]]:
+    """The vertices in sets of those that reach each other, by what each is reached from (Warshall 1962)."""
+    reached = [1 << vertex | sum(1 << other for other in those) for vertex, those in enumerate(before)]
+    for middle in range(len(reached)):
+        reached = [those | reached[middle] if those >> middle & 1 else those for those in reached]
+    return [[v for v, those in enumerate(reached) if those == alike] for alike in dict.fromkeys(reached)]

@@ -19,9 +19,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from blinksim.nccl.families import FAMILY_PATTERNS, NVL, PHB, PIX, TREE, Pattern
-from blinksim.nccl.search.paths import Path, Paths
-from blinksim.nccl.search.system import CPU_KIND, GPU_KIND, GRAIN
+from blinksim.nccl.families import FAMILY_PATTERNS, PIX, TREE, Pattern
+from blinksim.nccl.search.paths import Demand, Paths
+from blinksim.nccl.search.system import GRAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,6 @@ class Found:
 
 
 GB = 10**9 // GRAIN
-Demand = tuple[tuple[int, int], ...]
-"""(link, amount in `GRAIN`) of everything that a channel takes on a path."""
 
 
 class Reach:
@@ -90,8 +88,9 @@ class Reach:
         self.paths, self.target = paths, target
         self.gpus, self.ports = paths.gpus, paths.ports
         self.count = len(self.gpus)
+        self.both_ways = both = target.pattern in FAMILY_PATTERNS[TREE]
         self.go = [
-            [self._demand(a, b, target.bw_intra, target.type_intra) if a != b else None for b in self.gpus]
+            [paths.demand(a, b, target.bw_intra, target.type_intra, both) if a != b else None for b in self.gpus]
             for a in self.gpus
         ]
         vertices = paths.system.vertices
@@ -100,54 +99,19 @@ class Reach:
         self.latency = [vertices[port].latency for port in self.ports]
         cards = [vertices[port].card for port in self.ports]
         self.same_card = [[b for b, card in enumerate(cards) if card == mine] for mine in cards]
-        self.starts, self.ports_for, self.between = cache(self._starts), cache(self._ports_for), cache(self._between)
+        self.starts = cache(self._starts)
         self._orders: dict[tuple[int, int], tuple[int, ...]] = {}
         self._following: dict[tuple[int, int, int, int], Sequence[int]] = {}
 
-    # --- links ----------------------------------------------------------------------------------------------------
-
-    def _demand(self, a: int, b: int, bandwidth: int, worst: int) -> Demand | None:
-        """What a channel takes on the path between vertices a and b; None if its kind is not allowed."""
-        path = self.paths[a, b]
-        both_ways = self.target.pattern in FAMILY_PATTERNS[TREE]
-        if path.kind > worst or (both_ways and self.paths[b, a].kind > worst):
-            return None
-        return self.amounts(a, path, bandwidth)
-
-    def amounts(self, start: int, path: Path, bandwidth: int) -> Demand:
-        """What `bandwidth` over a path from the vertex `start` takes from every link."""
-        system = self.paths.system
-        vertices = system.vertices
-        wires = [system.wires[i] for i in path.wires]
-        from_gpu = vertices[start].kind == GPU_KIND
-        on_pcie = bandwidth
-        through_root = path.kind == PHB and from_gpu and any(vertices[wire.dst].kind == CPU_KIND for wire in wires)
-        if through_root and system.arch == "x86_64" and system.vendor == "GenuineIntel":
-            on_pcie = bandwidth * 6 // 5
-        amounts: list[tuple[int, int]] = []
-        for i, wire in zip(path.wires, wires, strict=True):
-            amount = on_pcie if wire.kind == PIX else bandwidth
-            amounts.append((i, amount))
-            target = vertices[wire.dst]
-            if target.kind == GPU_KIND and target.sm < 80 and not from_gpu:
-                amounts.append((system.back[i], amount // 8))
-            if target.kind == CPU_KIND and system.arch == "ppc64" and wire.kind == NVL:
-                amounts.append((system.back[i], amount))
-        return tuple(amounts)
-
-    def _between(self, gpu: int, port: int, entering: bool, bandwidth: int) -> Demand | None:
+    def between(self, gpu: int, port: int, entering: bool, bandwidth: int) -> Demand | None:
         """What a channel takes between a GPU and a port; None if the port is too far."""
         a, b = self.gpus[gpu], self.ports[port]
         ends = (b, a) if entering else (a, b)
-        return self._demand(*ends, bandwidth, self.target.type_inter)
+        return self.paths.demand(*ends, bandwidth, self.target.type_inter, self.both_ways)
 
     def port_hops(self, gpu: int, port: int, entering: bool) -> int:
         a, b = self.gpus[gpu], self.ports[port]
         return self.paths[(b, a) if entering else (a, b)].hops
-
-    def port_bandwidth(self) -> list[int]:
-        system = self.paths.system
-        return [sum(system.wires[i].bandwidth for i in system.out[port]) for port in self.ports]
 
     # --- GPUs -----------------------------------------------------------------------------------------------------
 
@@ -157,6 +121,8 @@ class Reach:
         towards: 1 if the next GPU leads to a port, -1 if a later one does, 0 on a single node. entry: the port by
         which the channel entered, -1 for none.
         """
+        if self.paths.switches:
+            return [there for there in self._neighbours(gpu) if not used >> there & 1]
         key = (gpu, used, towards, entry)
         if key not in self._following:
             if (gpu, entry) not in self._orders:
@@ -177,7 +143,7 @@ class Reach:
             paths = [self.paths[self.gpus[gpu], self.gpus[there]] for there in left] if towards == -1 else []
             if towards == -1 and len({(path.bandwidth // GB, path.hops) for path in paths}) <= 1:
                 left.reverse()
-            self._following[key] = self._neighbours(gpu, left) if self.paths.switches else left
+            self._following[key] = left
         return self._following[key]
 
     def _pcie(self, gpu: int) -> int:
@@ -187,35 +153,17 @@ class Reach:
                 return min(system.wires[i].bandwidth, system.wires[system.back[i]].bandwidth)
         return -GB
 
-    def _neighbours(self, gpu: int, left: Sequence[int]) -> Sequence[int]:
+    def _neighbours(self, gpu: int) -> Sequence[int]:
         after, before = (gpu + 1) % self.count, (gpu - 1) % self.count
         if self.target.pattern == Pattern.RING:
-            wanted = [before, after]
+            wanted = (before, after)
         elif self.target.pattern in (Pattern.SPLIT_TREE, Pattern.BALANCED_TREE):
-            wanted = [after, before]
+            wanted = (after, before)
         else:
-            wanted = [after]
-        return [there for there in dict.fromkeys(wanted) if there in left]
+            wanted = (after,)
+        return [*dict.fromkeys(wanted)]
 
     # --- network ports --------------------------------------------------------------------------------------------
-
-    def _ports_for(self, gpu: int | None) -> list[int]:
-        """Ports for a GPU (None: for any), those that GPUs prefer first, then all others near enough."""
-        gpus = range(self.count) if gpu is None else (gpu,)
-        index = {port: number for number, port in enumerate(self.ports)}
-        ports: dict[int, None] = {}
-        for member in gpus:
-            own = [self.paths.port_of(self.gpus[member], channel) for channel in range(len(self.ports))]
-            # The ports that a GPU takes in turn repeat from the first on.
-            rotation = own[: own.index(own[0], 1)] if own[0] in own[1:] else own
-            ports |= dict.fromkeys(index[port] for port in rotation if port in index)
-        for kind in range(self.target.type_inter + 1):
-            for member in gpus:
-                near = (
-                    port for port, vertex in enumerate(self.ports) if self.paths[self.gpus[member], vertex].kind == kind
-                )
-                ports |= dict.fromkeys(near)
-        return list(ports)
 
     def _starts(self, port: int) -> list[int]:
         """The GPUs that a channel may begin with behind a port: the one that it serves, then the others near it."""
@@ -241,9 +189,10 @@ class Attempt:
         self.reach = Reach(paths, target)
         self.count = self.reach.count
         self.improved = False
-        self.free = [wire.bandwidth for wire in paths.system.wires]
+        wires, out = paths.system.wires, paths.system.out
+        self.free = [wire.bandwidth for wire in wires]
         # NCCL counts what is left of a port apart from the links behind it, in whole GB/s.
-        self.port_free = self.reach.port_bandwidth()
+        self.port_free = [sum(wires[i].bandwidth for i in out[port]) for port in paths.ports]
         self.channels: list[list[int]] = []
         self.nets: list[list[int]] = []
         self.used = 0
@@ -402,7 +351,7 @@ class Attempt:
             times = 2 if number == gpu else 1
             for ends in ((switch, other), (other, switch)):
                 path = self.paths[ends]
-                demand = reach.amounts(ends[0], path, target.bw_intra * times)
+                demand = self.paths.amounts(ends[0], path, target.bw_intra * times)
                 allowed = bool(path.wires) and (times == 2 or path.kind <= target.type_intra)
                 if not allowed or not self._take(demand):
                     for earlier in taken:
@@ -422,7 +371,7 @@ class Attempt:
     def _from_ports(self, back: int) -> None:
         """Begins a channel at every port that has the bandwidth left, the preferred one first."""
         target, reach, laid = self.target, self.reach, len(self.channels)
-        ports = reach.ports_for(None)
+        ports = self.paths.ports_for(None, target.type_inter)
         needed = target.bw_inter // GB * GB
         for offset in range(len(ports)):
             port = ports[(laid + offset) % len(ports)]
@@ -474,7 +423,7 @@ class Attempt:
     def _leave_by_port(self, gpu: int, step: int, close: int, order: tuple[int, ...] | None) -> None:
         target, reach, laid = self.target, self.reach, len(self.channels)
         entry = self.nets[-1][0]
-        for port in reach.ports_for(gpu):
+        for port in self.paths.ports_for(reach.gpus[gpu], target.type_inter):
             if target.pattern == Pattern.TREE and port != entry:
                 continue
             if target.pattern == Pattern.RING and target.cross == 2:

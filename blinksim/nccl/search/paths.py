@@ -8,11 +8,16 @@ GPUs that may not read each other's memory go through a CPU, a port is reached t
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
+from functools import cache
+from itertools import takewhile
 
 from blinksim.nccl.families import C2C, DIS, LOC, NET, NVB, NVL, P2C, PHB, PIX, PXB, PXN, SYS
 from blinksim.nccl.search.system import CPU_KIND, GPU_KIND, GRAIN, PCI_KIND, PORT_KIND, System
 
+Demand = tuple[tuple[int, int], ...]
+"""(link, amount in `GRAIN`) of everything that a channel takes on a path."""
 LOCAL_BANDWIDTH = 5_000_000_000_000 // GRAIN
 
 
@@ -40,7 +45,7 @@ class Paths:
         self.gpus, self.ports, self.switches = system.gpus, system.ports, system.switches
         self.cpus = system.of_kind(CPU_KIND)
         self._table: dict[tuple[int, int], Path] = {}
-        self._nearest: dict[tuple[int, tuple[int, ...]], list[int]] = {}
+        self._nearest: dict[int, dict[tuple[int, ...], list[int]]] = defaultdict(dict)
         for end in (*self.cpus, *self.gpus, *self.ports, *self.switches):
             for start, path in _walk(system, end).items():
                 self._table[start, end] = path
@@ -52,11 +57,11 @@ class Paths:
                 cpu = self.local_cpu(reader)
                 if reader != writer and self[writer, reader].kind > farthest and cpu is not None:
                     self._via(writer, cpu, reader)
-        self.local_gpu: dict[int, int | None] = {}
         for port in self.ports:
             self._bend_towards(port)
-        for port in self.ports:
-            self.local_gpu[port] = self._beside(port)
+        self.local_gpu = {port: self._beside(port) for port in self.ports}
+        # Attempts ask for the same again and again.
+        self.ports_for, self.demand = cache(self._ports_for), cache(self._demand)
 
     def __getitem__(self, ends: tuple[int, int]) -> Path:
         return self._table.get(ends, NOWHERE)
@@ -88,11 +93,12 @@ class Paths:
 
     def nearest(self, start: int, ends: tuple[int, ...]) -> list[int]:
         """Those of `ends` that `start` reaches with the largest bandwidth, and among these by the best kind of path."""
-        if (start, ends) not in self._nearest:
+        known = self._nearest[start]
+        if ends not in known:
             scores = [(-self[start, end].bandwidth, self[start, end].kind, end) for end in ends]
             best = min(((width, kind) for width, kind, _ in scores if kind < DIS), default=None)
-            self._nearest[start, ends] = [end for width, kind, end in scores if (width, kind) == best]
-        return self._nearest[start, ends]
+            known[ends] = [end for width, kind, end in scores if (width, kind) == best]
+        return known[ends]
 
     def local_cpu(self, gpu: int) -> int | None:
         reached = [cpu for cpu in self.cpus if self[gpu, cpu].kind < DIS]
@@ -121,7 +127,7 @@ class Paths:
         kind = PXN if self.system.vertices[middle].kind == GPU_KIND else _merge(first.kind, second.kind)
         width = min(first.bandwidth, second.bandwidth)
         self._table[start, end] = Path(kind, width, (*first.wires, *second.wires))
-        self._nearest.clear()
+        self._nearest[start].clear()
 
     def _bend_towards(self, port: int) -> None:
         for gpu in self.gpus:
@@ -176,6 +182,50 @@ class Paths:
             number = int(f"{number % power:0{bits}b}"[::-1], 2) if bits else 0
         number += channel % -(-len(local) // max(1, sharing))
         return local[number % len(local)]
+
+    def _ports_for(self, gpu: int | None, worst: int) -> list[int]:
+        """Ports by index for a GPU (None: for any): those that GPUs prefer, then all others near enough."""
+        gpus = self.gpus if gpu is None else (gpu,)
+        index = {port: number for number, port in enumerate(self.ports)}
+        ports: dict[int, None] = {}
+        for member in gpus:
+            # The ports that a GPU takes in turn repeat from the first on.
+            first = self.port_of(member, 0)
+            others = (self.port_of(member, channel) for channel in range(1, len(self.ports)))
+            rotation = (first, *takewhile(first.__ne__, others))
+            ports |= dict.fromkeys(index[port] for port in rotation if port in index)
+        for kind in range(worst + 1):
+            for member in gpus:
+                ports |= dict.fromkeys(index[port] for port in self.ports if self[member, port].kind == kind)
+        return list(ports)
+
+    # --- what channels take ---------------------------------------------------------------------------------------
+
+    def _demand(self, a: int, b: int, bandwidth: int, worst: int, both_ways: bool) -> Demand | None:
+        """What a channel takes on the path between vertices a and b; None if its kind is not allowed."""
+        path = self[a, b]
+        if path.kind > worst or (both_ways and self[b, a].kind > worst):
+            return None
+        return self.amounts(a, path, bandwidth)
+
+    def amounts(self, start: int, path: Path, bandwidth: int) -> Demand:
+        """What `bandwidth` over a path from the vertex `start` takes from every link."""
+        system, vertices, on_pcie = self.system, self.system.vertices, bandwidth
+        wires = [system.wires[i] for i in path.wires]
+        from_gpu = vertices[start].kind == GPU_KIND
+        through_root = path.kind == PHB and from_gpu and any(vertices[wire.dst].kind == CPU_KIND for wire in wires)
+        if through_root and system.arch == "x86_64" and system.vendor == "GenuineIntel":
+            on_pcie = bandwidth * 6 // 5
+        amounts: list[tuple[int, int]] = []
+        for i, wire in zip(path.wires, wires, strict=True):
+            amount = on_pcie if wire.kind == PIX else bandwidth
+            amounts.append((i, amount))
+            target = vertices[wire.dst]
+            if target.kind == GPU_KIND and target.sm < 80 and not from_gpu:
+                amounts.append((system.back[i], amount // 8))
+            if target.kind == CPU_KIND and system.arch == "ppc64" and wire.kind == NVL:
+                amounts.append((system.back[i], amount))
+        return tuple(amounts)
 
 
 def _merge(a: int, b: int) -> int:
