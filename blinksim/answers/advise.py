@@ -67,7 +67,7 @@ class Option:
     def quickest(cls, rivals: Contest, found: Answer) -> Option:
         """The quickest schedule that can be written out; raises `InfeasibleError` if there is none."""
         for timed in found.could.projections if found.could else ():
-            candidate = rivals.candidates[timed.algorithm]
+            candidate = rivals.at(found.size).candidates[timed.algorithm]
             if candidate.sends <= MOST_SENDS and verify(candidate.schedule).ok:
                 return cls(candidate.schedule, timed.time_s)
         name, ranks = rivals.topology.name, rivals.topology.ranks
@@ -101,7 +101,7 @@ def graph_files(question: Question, library: Library, found: Answer, links: Topo
     for name in _FOR_NCCL if inside and part.ranks <= MOST_RANKS else _BETWEEN_NODES:
         try:
             rivals = contest(part, collective, [name], model=LINKS_ONLY, sizes=[size])
-            option = Option(rivals.candidates[name].schedule, rivals.projections(size)[0].time_s)
+            option = Option(rivals.at(size).candidates[name].schedule, rivals.projections(size)[0].time_s)
         except BlinksimError:
             continue
         read = option.for_runtime("nccl-graph")

@@ -256,8 +256,7 @@ def pareto(
         raise InputError(f"{seconds} seconds of search; give more than 0")
     part, wanted = as_topology(machine).selected(), Collective.of(collective)
     ordered, say = sizes_of(SIZES if sizes is None else sizes), report or (lambda _: None)
-    every = (_SMALL, *ordered, _LARGE)
-    contest = AlphaBeta().contest(part, wanted, None, say, every)
+    contest = AlphaBeta().contest(part, wanted, None, say, ordered)
     candidates, known = dict(contest.candidates), dict[str, tuple[float, float]]()
 
     def so_far(message: str) -> None:
@@ -277,6 +276,7 @@ def pareto(
         name, build = named(given, part, wanted)
         candidates[name] = build()
     say("comparing")
+    every = (_SMALL, *ordered, _LARGE)
     chosen, dominated = _front(candidates, every)
     front = {name: candidates[name] for name in chosen}
     comparison = compared(contest.among(front), ordered)

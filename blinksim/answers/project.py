@@ -150,8 +150,7 @@ class Answer(Projection):
         found = [("interval", f"{ends}, {details['interval_share']} runs{choice}")]
         nobody = "" if self.known else "nobody has published a time of this; "
         found.append(("from", nobody + details["origin"]))
-        if self.projected is not None:
-            found.append(("projected", f"{format_time(self.projected.time_s)} ({self.projected.model})"))
+        found += [("projected", f"{format_time(one.time_s)} ({one.model})") for one in [self.projected] if one]
         if self.could is not None:
             slower = f"; {self.library} is quicker" if self.could.best.time_s > self.time_s else ""
             found.append(("could take", self.could.runs_as() + slower))
@@ -165,6 +164,7 @@ class Answer(Projection):
     def why(self) -> str:
         """All that is known of the three figures: terms, bounds and what they assume, and the schedules considered."""
         lines = [self.text(), "", f"{self.library} takes", self.terms_table()]
+        lines += [f"  the quickest of what NCCL's tuner expects: {self.expects}"] if self.expects else []
         if self.least is not None:
             assumed = f" ({self.least.assumes})" if self.least.assumes else ""
             lines += ["", "cannot take less", f"  {self.least.words}{assumed}"]

@@ -141,7 +141,7 @@ class Candidates:
         are too long.
         """
         for projection in self.projections:
-            candidate = self.contest.candidates[projection.algorithm]
+            candidate = self.contest.at(self.size).candidates[projection.algorithm]
             if _by_symmetry(candidate):
                 return projection, candidate.whole
             if candidate.sends <= _MOST_WRITTEN:
@@ -232,7 +232,7 @@ def of_the_quickest(
     """
     found, best = list[Projection](), inf
     for one in sorted(answers, key=lambda one: one.time_s)[:_MOST_RIVALS]:
-        candidate = rivals.candidates[one.algorithm]
+        candidate = rivals.at(one.size).candidates[one.algorithm]
         if one.time_s > _TOO_LONG * best:
             break
         if candidate.sends <= sends:

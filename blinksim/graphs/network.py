@@ -56,8 +56,8 @@ class Network:
 
     def reversed(self) -> Network:
         """The network with every arc reversed."""
-        ends = {"tail": self.head, "head": self.tail, "in_half": self.out_half, "out_half": self.in_half}
-        return replace(self, **ends, transposed=not self.transposed)
+        ahead = replace(self, tail=self.head, head=self.tail, transposed=not self.transposed)
+        return replace(ahead, in_half=self.out_half, out_half=self.in_half)
 
     @cached_property
     def partner(self) -> Array | None:

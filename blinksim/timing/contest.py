@@ -129,12 +129,17 @@ class Contest(Tabular):
         found.others |= {name: answer for name, answer in self.others.items() if name in names}
         return found
 
+    def at(self, size: int) -> Contest:
+        """The same for `size` bytes: on the links, without packed trees whose start costs more than they gain."""
+        packed = {"packed"} & self.candidates.keys() if self.on_links else ()
+        return self.among({**self.candidates, **{name: fewer_trees(self.candidates[name], size) for name in packed}})
+
     def projections(self, size: int, best: bool = False) -> list[Projection]:
         """One projection per schedule and other model for `size` bytes, quickest first.
 
         best: only the first one counts; the others may be by a quicker model.
         """
-        timed = self.model.rank_best(self, size) if best else self.model.rank(self, size)
+        timed = self.model.rank_best(self.at(size), size) if best else self.model.rank(self.at(size), size)
         timed += [answer(size) for answer in self.others.values()]
         return sorted(timed, key=lambda projection: projection.time_s)
 
@@ -319,23 +324,21 @@ def _built(entry: Algorithm, part: Topology, collective: Collective, sizes: Coll
 def packed_for(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> Candidate:
     """The trees at the best rate, or low ones from those of single hosts if they are quicker even at the largest size.
 
-    Where only many trees reach the best rate, few ones that lose up to a hundredth of it send fewer messages. Trees
-    are left out as long as that gains time: each costs the start of its messages.
+    Where only many trees reach the best rate, few ones that lose up to a hundredth of it send fewer messages.
     """
     from blinksim.algorithms.packed import from_hosts
     from blinksim.schedule.candidate import Candidate
 
     best = entry.parallel(part, collective)
-    if not sizes or not best.rate:
+    if part.nodes < 2 or not sizes or not best.rate or best.compact.chunks <= _FEW_TREES * part.ranks:
         return best
-    many = part.nodes > 1 and best.compact.chunks > _FEW_TREES * part.ranks
-    ready = from_hosts(part, collective, best.rate * (1 - _LESS)) if many else None
-    if ready is not None:
-        best = min(best, Candidate(ready), key=lambda candidate: cost(candidate, max(sizes)).time_s)
-    return _thinned(best, max(sizes))
+    ready = from_hosts(part, collective, best.rate * (1 - _LESS))
+    if ready is None:
+        return best
+    return min(best, Candidate(ready), key=lambda candidate: cost(candidate, max(sizes)).time_s)
 
 
-def _thinned(whole: Candidate, size: int) -> Candidate:
+def fewer_trees(whole: Candidate, size: int) -> Candidate:
     """With only the largest trees or paths of every pair of ends, as many as take least time for `size` bytes.
 
     Each tree costs the start of its messages, which may be more than a small share gains.
@@ -353,7 +356,7 @@ def _thinned(whole: Candidate, size: int) -> Candidate:
     most = int(count.max())
     while most > 1:
         most -= most // 16 or 1  # one by one; of many, some at once
-        fewer = _among(schedule, place < most, kind)
+        fewer = only_chunks(schedule, place < most, kind)
         if fewer is None:
             continue
         time = cost(Candidate(fewer), size).time_s
@@ -364,12 +367,11 @@ def _thinned(whole: Candidate, size: int) -> Candidate:
     return best
 
 
-def _among(schedule: Schedule, kept: npt.NDArray[np.bool_], kind: npt.NDArray[np.int64]) -> Schedule | None:
+def only_chunks(schedule: Schedule, kept: npt.NDArray[np.bool_], kind: npt.NDArray[np.int64]) -> Schedule | None:
     """With some chunks only, which share what the others of their kind had; None if that needs too fine shares."""
     chunks, sends = np.flatnonzero(kept), kept[schedule.chunk]
-    whole, part = (np.zeros(int(kind.max()) + 1, dtype=np.int64) for _ in range(2))
-    np.add.at(whole, kind, schedule.share_num)
-    np.add.at(part, kind[chunks], schedule.share_num[chunks])
+    # Below 2^53 these sums are exact.
+    whole, part = np.bincount(kind, schedule.share_num), np.bincount(kind[chunks], schedule.share_num[chunks])
     shares = [
         Fraction(int(schedule.share_num[chunk]) * int(whole[kind[chunk]]), int(part[kind[chunk]]) * schedule.share_den)
         for chunk in chunks.tolist()
@@ -440,7 +442,7 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say, *, only_best:
     if part.ranks > _MANY and packed.supports(collective.name):
         trees = _from_hosts(part, collective, contest.bound.rate)
         if trees is not None:
-            _enter(contest, packed, sizes, say, _thinned(trees, max(sizes)))
+            _enter(contest, packed, sizes, say, trees)
     ready = contest.candidates.get("packed")
     if brief and ready is not None and ready.spread is None and ready.held >= ready.sends:
         # Their time takes long to sum; what they take at least besides passing all bytes is known at once.

@@ -397,6 +397,8 @@ class Library(TimingModel):
         details = {"interval_low_s": min(time_s, *ends), "interval_high_s": max(time_s, *ends), "interval_share": SHARE}
         details |= {"basis": basis, "origin": model.origin, "library": self.library, "nodes": self.nodes}
         details |= {"choice": f"{choice.algorithm} {choice.protocol}" if choice else ""}
+        if choice and self.prediction:
+            details["nccl_expects_s"] = self.prediction.expects(collective.name, size)
         terms = tuple(replace(term, time_s=factor * term.time_s) for term in model.terms)
         return Projection(
             machine=whole.name,

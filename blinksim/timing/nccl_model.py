@@ -27,7 +27,7 @@ from blinksim.textio.text_table import count
 from blinksim.timing.contest import ceiling_of
 from blinksim.timing.measured.library_time import NCCL, LibraryJob, LibraryTime, catalogued, nccl_time
 from blinksim.timing.measured_constants import NVLS
-from blinksim.timing.projection_result import Ceiling, NcclProjection, Projection, reduces_in_switches
+from blinksim.timing.projection_result import Ceiling, NcclProjection, Projection
 from blinksim.timing.timing_model import Report, TimingModel
 from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology
@@ -228,7 +228,7 @@ class NcclTuner(TimingModel):
         details = projection.details
         far = details["type_intra"] not in _NEAR or details.get("type_inter", "LOC") not in _NEAR_ADAPTERS
         # The switches add for NVLS.
-        reduces = reduces_in_switches(projection)
+        reduces = projection.pick.startswith(NVLS)
         key = projection.collective, reduces, far
         if key not in self._ceilings:
             machine = whole if whole.nodes > 1 or self.nodes is None else whole.replicate(self.nodes)
@@ -264,16 +264,55 @@ def projections(prediction: Prediction, whole: Topology, collective: Collective,
     NCCL's tuner does not time.
     """
     collective.check_ranks(prediction.job.ranks)
-    timed = prediction.times(collective.name, size)
-    found = [_projection(prediction, whole, collective, size, timing) for timing in timed]
-    return sorted(found, key=lambda projection: projection.time_s)
+    job, members, found = prediction.job, prediction.members, list[Projection]()
+    if len(members) < job.ranks:
+        members = tuple(f"n{node}.{name}" for node in range(job.nnodes) for name in members)
+    for timing in prediction.times(collective.name, size):
+        # The sort of channels that the algorithm runs on.
+        family = {"ring": "ring", "nvls": "nvls", "nvls_tree": "nvls"}.get(timing.algorithm, "tree")
+        graph = prediction.graphs[family]
+        channels = graph.nchannels if family == "nvls" else prediction.nchannels
+        rate = graph.bw_intra if job.nnodes <= 2 else graph.bw_inter
+        path = graph.type_intra if job.nnodes == 1 else f"{graph.type_intra} and {graph.type_inter}"
+        over = count(channels, {"ring": "ring", "tree": "chain", "nvls": "NVLS channel"}[family])
+        found.append(
+            NcclProjection(
+                machine=prediction.machine,
+                collective=collective,
+                members=members,
+                relays=(),
+                links=whole.link_classes,
+                rates=whole.rates,
+                size=size,
+                model=MODEL,
+                algorithm=f"{timing.algorithm}/{timing.protocol}",
+                terms=(
+                    Term(f"latency of {timing.algorithm}, {timing.protocol}", timing.latency_s, "alpha"),
+                    Term(f"bandwidth of {over}", timing.time_s - timing.latency_s, path),
+                ),
+                bottleneck=f"{over} of {format_rate(rate)} over {path} paths",
+                details={
+                    "nccl_version": prediction.version,
+                    "nccl_algorithm": timing.algorithm,
+                    "nccl_protocol": timing.protocol,
+                    "channels": channels,
+                    "channel_GBps": float(rate) / 1e9,
+                    "channel_orders": [list(order) for order in prediction.orders(family)],
+                    "type_intra": graph.type_intra,
+                    **({"type_inter": graph.type_inter} if job.nnodes > 1 else {}),
+                    "assumed": list(prediction.assumed),
+                    **({"weakest": low} if (low := weakest(whole)) else {}),
+                },
+            )
+        )
+    return found
 
 
 def choice(prediction: Prediction, whole: Topology, collective: Collective, size: int) -> Projection:
     """The choice of NCCL, under the name ``nccl``; details say which algorithm and protocol that is."""
-    collective.check_ranks(prediction.job.ranks)
-    best = prediction.best(collective.name, size)
-    return replace(_projection(prediction, whole, collective, size, best), algorithm=CHOICE)
+    best, *_ = projections(prediction, whole, collective, size)
+    expected = {"nccl_expects_s": prediction.expects(collective.name, size)}
+    return replace(best, algorithm=CHOICE, details={**best.details, **expected})
 
 
 def most_channels(prediction: Prediction) -> int:
@@ -296,50 +335,6 @@ def time_by_channels(
     asked = LibraryJob(projection.collective.name, job.ranks, job.nnodes, NCCL, used, near)
     known = None if channels is not None and takes.algorithm == NVLS else whole.nccl_rates
     return nccl_time(catalogued(whole), known, asked, size, takes)
-
-
-def _projection(
-    prediction: Prediction, whole: Topology, collective: Collective, size: int, timing: Timing
-) -> Projection:
-    job = prediction.job
-    # The sort of channels that the algorithm runs on.
-    family = {"ring": "ring", "nvls": "nvls", "nvls_tree": "nvls"}.get(timing.algorithm, "tree")
-    graph = prediction.graphs[family]
-    channels = graph.nchannels if family == "nvls" else prediction.nchannels
-    rate = graph.bw_intra if job.nnodes <= 2 else graph.bw_inter
-    path = graph.type_intra if job.nnodes == 1 else f"{graph.type_intra} and {graph.type_inter}"
-    noun = {"ring": "ring", "tree": "chain", "nvls": "NVLS channel"}[family]
-    members = prediction.members
-    if len(members) < job.ranks:
-        members = tuple(f"n{node}.{name}" for node in range(job.nnodes) for name in members)
-    return NcclProjection(
-        machine=prediction.machine,
-        collective=collective,
-        members=members,
-        relays=(),
-        links=whole.link_classes,
-        rates=whole.rates,
-        size=size,
-        model=MODEL,
-        algorithm=f"{timing.algorithm}/{timing.protocol}",
-        terms=(
-            Term(f"latency of {timing.algorithm}, {timing.protocol}", timing.latency_s, "alpha"),
-            Term(f"bandwidth of {count(channels, noun)}", timing.time_s - timing.latency_s, path),
-        ),
-        bottleneck=f"{count(channels, noun)} of {format_rate(rate)} over {path} paths",
-        details={
-            "nccl_version": prediction.version,
-            "nccl_algorithm": timing.algorithm,
-            "nccl_protocol": timing.protocol,
-            "channels": channels,
-            "channel_GBps": float(rate) / 1e9,
-            "channel_orders": [list(order) for order in prediction.orders(family)],
-            "type_intra": graph.type_intra,
-            **({"type_inter": graph.type_inter} if job.nnodes > 1 else {}),
-            "assumed": list(prediction.assumed),
-            **({"weakest": found} if (found := weakest(whole)) else {}),
-        },
-    )
 
 
 @lru_cache(maxsize=8)

@@ -282,7 +282,12 @@ def equations(
         raise InfeasibleError(f"{preset.name} has no equations of its own; it needs a machine")
     _check_ranks(nodes, ranks_per_node)
     if preset.reading == "chain":
-        return _chain(known, size, nodes, ranks_per_node)
+        moved = size * Fraction(2 * (nodes * ranks_per_node - 1), known.parallel_links)
+        hops = [("from card to card", "xe")]
+        if nodes > 1:
+            hops = [("device to host", "device_to_host"), ("host to switch", "host_to_switch")]
+            hops += [("through the NIC", "nic"), ("host to device", "device_to_host")]
+        return tuple(_term(known, name, moved, role) for name, role in (*hops, ("additions", "memory")))
     exact = preset.reading == "exact"
     if exact and ranks_per_node > 1 and ranks_per_node % 2:
         raise InfeasibleError(
@@ -317,15 +322,6 @@ def _on_nodes(known: Constants, preset: Preset, size: int, nodes: int, ranks_per
         copies = (f"copies to the host and back, {phase}" for phase in _PHASES)
         terms += tuple(_term(known, name, copied, "pcie") for name in copies)
     return terms
-
-
-def _chain(constants: Constants, size: int, nodes: int, ranks_per_node: int) -> tuple[Term, ...]:
-    moved = size * Fraction(2 * (nodes * ranks_per_node - 1), constants.parallel_links)
-    hops = [("from card to card", "xe")]
-    if nodes > 1:
-        hops = [("device to host", "device_to_host"), ("host to switch", "host_to_switch")]
-        hops += [("through the NIC", "nic"), ("host to device", "device_to_host")]
-    return tuple(_term(constants, name, moved, role) for name, role in (*hops, ("additions", "memory")))
 
 
 def _term(constants: Constants, name: str, amount: Fraction | int, role: str, times: Fraction | int = 1) -> Term:

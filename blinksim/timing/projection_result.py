@@ -155,8 +155,15 @@ class Projection(Rates, Result):
 
     @property
     def pick(self) -> str:
-        """NCCL's algorithm and protocol; empty unless the projection is NCCL's own choice."""
-        return ""
+        """NCCL's algorithm and protocol; empty unless the projection is by NCCL's tuner."""
+        named = (str(self.details.get(key, "")) for key in ("nccl_algorithm", "nccl_protocol"))
+        return " ".join(named).strip()
+
+    @property
+    def expects(self) -> str:
+        """The times that NCCL's tuner expects of all that it could take, of which it takes the least."""
+        expected = self.details.get("nccl_expects_s", {})
+        return "; ".join(f"{name} {format_time(time_s)}" for name, time_s in expected.items())
 
     @property
     def runs_as(self) -> str:
@@ -295,10 +302,6 @@ def rates_words(projections: Iterable[Projection]) -> str:
 class NcclProjection(Projection):
     """The prediction of NCCL's tuner for one of its algorithms and protocols."""
 
-    @property
-    def pick(self) -> str:
-        return f"{self.details['nccl_algorithm']} {self.details['nccl_protocol']}"
-
     def facts(
         self, edits: Sequence[str] = (), rivals: int | None = None, left_out: Mapping[str, str] | None = None
     ) -> list[tuple[str, str]]:
@@ -309,6 +312,7 @@ class NcclProjection(Projection):
             ("bottleneck", self.bottleneck),
             *([("weakest", details["weakest"])] if "weakest" in details else []),
             ("NCCL takes", f"{details['nccl_algorithm']}, {details['nccl_protocol']} protocol"),
+            *([("expects", self.expects)] if self.expects else []),
             *([("channel 0", names(orders[0]))] if orders else []),
             *self._at_most(),
             ("ranks", f"{len(self.members)}: {names(self.members)}"),
@@ -328,11 +332,6 @@ def left_out_words(left_out: Mapping[str, str] | None) -> list[str]:
         more = f" and {len(listed) - _MOST_NAMES} more" if len(listed) > _MOST_NAMES else ""
         found.append(f"{', '.join(listed[:_MOST_NAMES])}{more} ({reason})")
     return found
-
-
-def reduces_in_switches(projection: Projection) -> bool:
-    """True for what NCCL does with NVLS: the switches reduce and multicast."""
-    return str(projection.details.get("nccl_algorithm", "")).startswith("nvls")
 
 
 def labelled(lines: Iterable[tuple[str, str]], width: int = 11) -> list[str]:

@@ -360,9 +360,9 @@ class Expectation:
         if chosen[0].startswith(NVLS):
             chosen.append(self.without_nvls.at(size).choice)
             result["NVLS off (NCCL_NVLS_ENABLE=0?)"] = self.without_nvls.taken(size).time_s
-        for timing in found.times(self.collective.name, size) if found else ():
-            if f"{timing.algorithm} {timing.protocol}" not in chosen:
-                result[f"{timing.algorithm} {timing.protocol} (NCCL_ALGO or NCCL_PROTO set?)"] = timing.time_s
+        for name, time_s in (found.expects(self.collective.name, size) if found else {}).items():
+            if name not in chosen:
+                result[f"{name} (NCCL_ALGO or NCCL_PROTO set?)"] = time_s
         if self._elsewhere is not None:
             kinds = ", ".join(self._elsewhere.classes)
             result[f"rings over {kinds} (peer access off, or {self.rings.limit} down?)"] = self._elsewhere.time(size)

@@ -156,11 +156,11 @@ class Reach:
     def _neighbours(self, gpu: int) -> Sequence[int]:
         after, before = (gpu + 1) % self.count, (gpu - 1) % self.count
         if self.target.pattern == Pattern.RING:
-            wanted = (before, after)
+            wanted = [before, after]
         elif self.target.pattern in (Pattern.SPLIT_TREE, Pattern.BALANCED_TREE):
-            wanted = (after, before)
+            wanted = [after, before]
         else:
-            wanted = (after,)
+            wanted = [after]
         return [*dict.fromkeys(wanted)]
 
     # --- network ports --------------------------------------------------------------------------------------------

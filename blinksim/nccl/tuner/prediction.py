@@ -75,17 +75,19 @@ class Prediction:
         return tuner.times(self.rows, self.job, self.nchannels, constants, collective, size)
 
     def best(self, collective: str, size: int) -> tuner.Timing:
-        """What NCCL chooses for a collective of `size` bytes: the least predicted time, of equal ones the first."""
-        return min(self.times(collective, size), key=lambda timing: timing.time_s)
+        """What NCCL chooses for a collective of `size` bytes: the least predicted time."""
+        return self.times(collective, size)[0]
+
+    def expects(self, collective: str, size: int) -> dict[str, float]:
+        """The seconds that NCCL predicts for each algorithm and protocol that it may choose, least first."""
+        return {f"{one.algorithm} {one.protocol}": one.time_s for one in self.times(collective, size)}
 
     def __repr__(self) -> str:
-        lines = [f"<NCCL {self.version} on {self.machine}, {self.job.ranks} ranks on {self.job.nnodes} nodes"]
+        found = f"<NCCL {self.version} on {self.machine}, {self.job.ranks} ranks on {self.job.nnodes} nodes"
         for family, graph in self.graphs.items():
-            lines.append(
-                f"  {family}: {graph.nchannels} x {float(graph.bw_intra) / 1e9:g} GB/s, "
-                f"{graph.type_intra} inside, {graph.type_inter} to the network"
-            )
-        return "\n".join(lines) + ">"
+            paths = f"{graph.type_intra} inside, {graph.type_inter} to the network"
+            found += f"\n  {family}: {graph.nchannels} x {float(graph.bw_intra) / 1e9:g} GB/s, {paths}"
+        return found + ">"
 
 
 def carried(found: Prediction, known: Topology, whole: Topology) -> Prediction:

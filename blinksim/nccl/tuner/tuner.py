@@ -179,7 +179,7 @@ def table(job: Job, graphs: Mapping[str, Graph], constants: Constants) -> tuple[
 def times(
     rows: Iterable[Row], job: Job, nchannels: int, constants: Constants, collective: str, size: int
 ) -> list[Timing]:
-    """The predicted times of one collective of `size` bytes, in the order in which NCCL looks at them.
+    """The predicted times of one collective of `size` bytes, least first; of equal ones NCCL takes the first.
 
     rows: the table of the job. nchannels: channels of the communicator before NCCL doubles them.
     Raises `InfeasibleError` for a collective that the tuner does not time.
@@ -190,9 +190,7 @@ def times(
             f"{', '.join(COLLECTIVES)}. advise says what the sends take"
         )
     timings = []
-    for row in rows:
-        if row.collective != collective:
-            continue
+    for row in (row for row in rows if row.collective == collective):
         latency, bandwidth = row.latency_us, row.bandwidth
         protocol = PROTOCOLS.index(row.protocol)
         start = constants.nvls_tree_correction_from
@@ -208,7 +206,7 @@ def times(
             latency *= 1.9 if job.sm < 80 else 1.4
         time = latency + size / (1000 * bandwidth)
         timings.append(Timing(row.algorithm, row.protocol, time * 1e-6, latency * 1e-6, bandwidth * 1e9))
-    return timings
+    return sorted(timings, key=lambda timing: timing.time_s)
 
 
 class _Tuner:
