@@ -11,7 +11,6 @@ ENTRY = Algorithm(
     "binary",
     REDUCE_AND_SPREAD,
     "a complete binary tree, pipelined",
-    order=30,
     form="forest",
     source="Chan et al., CCPE 2007",
 )

@@ -21,15 +21,14 @@ from blinksim.graphs.rooted_trees import centre, hung_from
 from blinksim.packing.choose import Limits
 from blinksim.packing.columns import Arc, Column, Hops, Mix, find_hops, loads
 from blinksim.packing.tree_columns import BOTH, TreeSearch, as_tree, use_of
+from blinksim.schedule.loads import Tree
 from blinksim.schedule.model import Schedule
-from blinksim.schedule.tree import Tree
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
     "blink",
     (*ON_TREES, "gather", "scatter"),
     "few trees at the best rate (Blink)",
-    order=210,
     solver=True,
     most_ranks=1024,
     source="Wang et al. (Blink), MLSys 2020",

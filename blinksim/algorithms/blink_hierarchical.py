@@ -30,7 +30,6 @@ ENTRY = Algorithm(
     "blink_hierarchical",
     ("allreduce",),
     "reduce inside cliques, exchange between them (Blink)",
-    order=220,
     solver=True,
     most_ranks=1024,
     source="Wang et al. (Blink), 2018, section 3.1",

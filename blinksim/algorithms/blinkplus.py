@@ -24,16 +24,14 @@ from blinksim.graphs.rooted_trees import longest_path
 from blinksim.packing.choose import Limits
 from blinksim.packing.columns import Arc, find_hops
 from blinksim.packing.tree_columns import TreeSearch, use_of
-from blinksim.schedule.loads import rate
+from blinksim.schedule.loads import Edge, Tree, rate
 from blinksim.schedule.model import Schedule
-from blinksim.schedule.tree import Edge, Tree
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
     "blinkplus",
     REDUCE_AND_SPREAD,
     "trees through idle GPUs as well (Blink+)",
-    order=230,
     solver=True,
     source="Blink+ report, section 4.1",
 )

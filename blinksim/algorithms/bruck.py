@@ -8,8 +8,8 @@ go the same way are one message, of all members of the node together.
 
 from __future__ import annotations
 
-from blinksim.algorithms.building import joined_schedule
-from blinksim.algorithms.building.joined_schedule import twice
+from blinksim.algorithms.building import rail_alltoall
+from blinksim.algorithms.building.rail_alltoall import twice
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
 from blinksim.schedule.candidate import Candidate
@@ -20,7 +20,6 @@ ENTRY = Algorithm(
     "bruck",
     ("alltoall",),
     "from node to node digit by digit, in few messages",
-    order=100,
     sends=per_pair,
     source="Bruck et al., IEEE TPDS 1997",
     routes=True,
@@ -34,9 +33,9 @@ def build(topology: Topology, collective: Collective) -> Schedule:
     Raises `InfeasibleError` for a single node, for nodes that differ in members or adapters or without
     switches between them, and where members of a node reach each other only through others.
     """
-    return joined_schedule.build(topology, collective, "bruck", twice)
+    return rail_alltoall.build_joined(topology, collective, "bruck", twice)
 
 
 def symmetric(topology: Topology, collective: Collective) -> Candidate | None:
     """The schedule by symmetry, for thousands of ranks; None where no group takes a node to all others."""
-    return joined_schedule.candidate(topology, collective, "bruck", twice)
+    return rail_alltoall.joined_candidate(topology, collective, "bruck", twice)

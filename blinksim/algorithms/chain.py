@@ -19,7 +19,6 @@ ENTRY = Algorithm(
     "chain",
     REDUCE_AND_SPREAD,
     "a path of ranks, pipelined",
-    order=20,
     form="forest",
     source="Chan et al., CCPE 2007",
     hops=around,

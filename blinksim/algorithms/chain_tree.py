@@ -26,7 +26,6 @@ ENTRY = Algorithm(
     "chain_tree",
     ("allreduce",),
     "chains inside the nodes, a double binary tree between them",
-    order=130,
     sends=per_channel,
     source="Blink+ report, section 2",
     symmetric=True,

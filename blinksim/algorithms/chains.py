@@ -31,7 +31,6 @@ ENTRY = Algorithm(
     "chains",
     ("allreduce",),
     "Hamiltonian paths in equal channels: the best NCCL can load",
-    order=190,
     solver=True,
     most_ranks=1024,
     source="Nash-Williams and Tutte 1961",

@@ -24,7 +24,6 @@ ENTRY = Algorithm(
     "direct",
     COLLECTIVES,
     "every rank directly to every other rank in one step (one-shot)",
-    order=70,
     sends=straight,
     every_pair=True,
     traffic=True,

@@ -16,7 +16,6 @@ ENTRY = Algorithm(
     "double_binary",
     REDUCE_AND_SPREAD,
     "two binary trees with half the vector each, pipelined",
-    order=40,
     form="forest",
     source="Sanders, Speck and Träff, Parallel Computing 2009",
 )

@@ -30,7 +30,6 @@ ENTRY = Algorithm(
     "few_steps",
     COLLECTIVES,
     "the fewest steps and rounds for a given number of chunks, by search",
-    order=170,
     solver=True,
     most_ranks=1024,
     source="Cai et al. (SCCL), PPoPP 2021",

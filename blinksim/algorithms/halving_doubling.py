@@ -18,7 +18,6 @@ ENTRY = Algorithm(
     "halving_doubling",
     ("allreduce", "reducescatter"),
     "exchanges at halving, then doubling distances",
-    order=60,
     sends=per_pair,
     source="Rabenseifner, ICCS 2004",
     outlined=True,

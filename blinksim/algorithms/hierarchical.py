@@ -19,7 +19,7 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import SHARDED, Algorithm, per_pair
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import round_robin
+from blinksim.graphs.arrays import Ints, round_robin
 from blinksim.schedule.model import COPY, REDUCE
 from blinksim.schedule.step_loads import Exchange, Round
 from blinksim.topology.cluster import nodes_of
@@ -31,7 +31,6 @@ ENTRY = Algorithm(
     "hierarchical",
     SHARDED,
     "direct inside nodes (or cards), rings (or direct) between them",
-    order=120,
     sends=per_pair,
     source="Jia et al., 2018",
     outlined=True,
@@ -95,7 +94,7 @@ def _inside(ranks: Ranks, exchange: Exchange, op: int) -> Round:
     node, late = np.repeat(np.arange(nodes), local * (local - 1)), 1 if op == REDUCE else 0
     owner = np.tile(round_robin(local)[late], nodes)
 
-    def chunk(src: Ranks, dst: Ranks, step: int) -> npt.NDArray[np.int64]:
+    def chunk(src: Ranks, dst: Ranks, step: int) -> Ints:
         return np.asarray(owner * nodes + (node - np.arange(nodes)[:, None] - late) % nodes)
 
     return Round(exchange, Fraction(1, ranks.size), op, chunks=nodes, chunk=chunk)
@@ -115,7 +114,7 @@ def _rings(ranks: Ranks, exchange: Exchange, op: int) -> Round:
     nodes, local = ranks.shape
     node, l = np.divmod(np.arange(ranks.size), local)  # noqa: E741
 
-    def chunk(src: Ranks, dst: Ranks, step: int) -> npt.NDArray[np.int64]:
+    def chunk(src: Ranks, dst: Ranks, step: int) -> Ints:
         return np.asarray(l * nodes + (node - step - (op == REDUCE)) % nodes)
 
     return Round(exchange, Fraction(1, ranks.size), op, nodes - 1, chunk=chunk, channel=l)

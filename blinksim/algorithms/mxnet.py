@@ -23,6 +23,7 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
+from blinksim.graphs.arrays import Bools
 from blinksim.graphs.connectivity import breadth_first
 from blinksim.packing import balanced
 from blinksim.schedule.model import COPY, REDUCE, Schedule
@@ -33,7 +34,6 @@ ENTRY = Algorithm(
     "mxnet",
     REDUCE_AND_SPREAD,
     "a balanced binary tree per GPU, avoiding each other's links (MXNet)",
-    order=150,
     most_ranks=32,
     source="MXNet multi-tree wiki page",
 )
@@ -96,7 +96,7 @@ def link_matrix(topology: Topology) -> Matrix:
     return matrix
 
 
-def corrected(matrix: Matrix, peers: npt.NDArray[np.bool_]) -> Matrix:
+def corrected(matrix: Matrix, peers: Bools) -> Matrix:
     """The matrix that a driver reports, unless it calls a pair PCIe that can access each other's memory (`peers`).
 
     Such a matrix is ignored (seen with CUDA 9.2 on a p3.16xlarge): peers count as one lane, others as PCIe.

@@ -21,7 +21,6 @@ ENTRY = Algorithm(
     "nvls",
     ON_TREES,
     "switches add what GPUs read and multicast what they store",
-    order=240,
     solver=True,
     source="NCCL 2.17",
     routes=True,

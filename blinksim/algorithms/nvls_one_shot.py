@@ -18,7 +18,6 @@ ENTRY = Algorithm(
     "nvls_one_shot",
     ("allreduce",),
     "every GPU reads the sum from the switches",
-    order=250,
     solver=True,
     source="NCCL 2.27",
     routes=True,

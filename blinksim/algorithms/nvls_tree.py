@@ -23,7 +23,6 @@ ENTRY = Algorithm(
     "nvls_tree",
     ("allreduce",),
     "NVLS inside the nodes, a double binary tree between them",
-    order=270,
     solver=True,
     source="NCCL 2.18",
     routes=True,

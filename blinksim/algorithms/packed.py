@@ -10,7 +10,7 @@ is as good. Gather, scatter and alltoall are flows, cut into paths.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from operator import itemgetter
@@ -30,12 +30,10 @@ from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.network import Network, network
 from blinksim.graphs.programs import SharedCapacity, shared_capacities
-from blinksim.packing.forest import Forest, low_forest, pack_forest, symmetric_forest
-from blinksim.packing.scaling import Arcs, Split, best_split, even_split
+from blinksim.packing import forest as forests
 from blinksim.packing.spanning import pairs_of_links, undirected_trees
-from blinksim.schedule.loads import rate
+from blinksim.schedule.loads import Edge, Tree, rate
 from blinksim.schedule.model import Schedule
-from blinksim.schedule.tree import Edge, Tree
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import branching_relays, capable_relays
 
@@ -43,7 +41,6 @@ ENTRY = Algorithm(
     "packed",
     COLLECTIVES,
     "trees or paths packed up to the exact bound",
-    order=160,
     solver=True,
     source="Edmonds 1973; Zhao et al. (ForestColl), 2024",
     routes=True,
@@ -196,58 +193,58 @@ class _Builder:
         members = net.members.tolist()
         weights = {members[self.collective.root]: 1} if self.collective.rooted else dict.fromkeys(members, 1)
 
-        def packed(spanned: Vertices) -> tuple[Fraction, Forest]:
+        def packed(spanned: Vertices) -> tuple[Fraction, forests.Forest]:
             forest = self._forest(net, weights, spanned)
             return forest.rate * net.unit, forest
 
-        trees = self._listed(self._spanning_best(packed)[1], back=backwards)
-        return [Tree(root, part, up=edges) if backwards else Tree(root, part, edges) for root, part, edges in trees]
+        return self._trees(self._spanning_best(packed)[1], back=backwards)
 
-    def _listed(self, forest: Forest, *, back: bool = False) -> Iterator[tuple[int, Fraction, tuple[Edge, ...]]]:
-        """The root, the share and the edges of every tree; back: with links that lead to the root."""
-        total, limits = sum(tree.amount for tree in forest.trees), self.net.limits
+    def _trees(self, forest: forests.Forest, *, back: bool = False) -> list[Tree]:
+        """The trees with their shares, towards their roots if `back`."""
+        total, limits, trees = sum(tree.amount for tree in forest.trees), self.net.limits, list[Tree]()
         for tree in forest.trees:
-            edges = []
+            edges, share = list[Edge](), Fraction(tree.amount, total)
             for a, b, path in tree.edges:
                 # Arcs that stand for device capacities are no links.
                 links = tuple(arc for arc in path if arc < self.net.links) if limits else path
                 edges.append((a, b, links[::-1] if back else links))
-            yield tree.root, Fraction(tree.amount, total), tuple(edges)
+            trees.append(Tree(tree.root, share, up=tuple(edges)) if back else Tree(tree.root, share, tuple(edges)))
+        return trees
 
-    def _forest(self, net: Network, weights: Mapping[int, int], spanned: Sequence[int]) -> Forest:
+    def _forest(self, net: Network, weights: Mapping[int, int], spanned: Sequence[int]) -> forests.Forest:
         """The best forest whose roots carry rates in the ratio of `weights` and which spans these vertices."""
         split = self._split(net, weights, spanned)
         arcs = _arcs(net, split.capacity, spanned)
         if self.trees is not None:
             self.progress.check(self.topology, len(weights))
             shares = {vertex: Fraction(weight * self.trees) for vertex, weight in weights.items()}
-            return pack_forest(arcs, shares, counted=True, seed=self.seed, progress=self.progress)
+            return forests.pack_forest(arcs, shares, counted=True, seed=self.seed, progress=self.progress)
         return self._symmetric(arcs, split.rates) or self._packed(arcs, split.rates)
 
-    def _packed(self, arcs: Arcs, rates: Mapping[int, Fraction]) -> Forest:
+    def _packed(self, arcs: forests.Arcs, rates: Mapping[int, Fraction]) -> forests.Forest:
         self.progress.check(self.topology, sum(rate > 0 for rate in rates.values()))
         if self.seed:
-            return pack_forest(arcs, rates, seed=self.seed, progress=self.progress)
-        return low_forest(arcs, rates, progress=self.progress)
+            return forests.pack_forest(arcs, rates, seed=self.seed, progress=self.progress)
+        return forests.low_forest(arcs, rates, progress=self.progress)
 
-    def _symmetric(self, arcs: Arcs, rates: Mapping[int, Fraction]) -> Forest | None:
+    def _symmetric(self, arcs: forests.Arcs, rates: Mapping[int, Fraction]) -> forests.Forest | None:
         """The forest of a machine in which all devices are alike, with the lowest trees; no seed changes it."""
-        return None if self.seed else symmetric_forest(arcs, rates, self.topology)
+        return None if self.seed else forests.symmetric_forest(arcs, rates, self.topology)
 
-    def _split(self, net: Network, weights: Mapping[int, int], spanned: Sequence[int]) -> Split:
+    def _split(self, net: Network, weights: Mapping[int, int], spanned: Sequence[int]) -> forests.Split:
         net = _spanning(net, spanned)
         if self.fixed and net.passes_on():
             rate = self._cut_rate(net, weights)
             known = {value: Fraction(value) for value in set(net.capacity.tolist())}
-            return Split(
+            return forests.Split(
                 {v: rate * weight for v, weight in weights.items()},
                 tuple(known[value] for value in net.capacity.tolist()),
             )
         best = self.bound.rate / net.unit
         if self.collective.name == "allreduce":
             best = self._cut_rate(net, weights) * sum(weights.values())
-        split = best_split(net, self.shared, weights, both=False, best=best)
-        return split or even_split(net, self.shared, weights, both=False)
+        split = forests.best_split(net, self.shared, weights, both=False, best=best)
+        return split or forests.even_split(net, self.shared, weights, both=False)
 
     def _cut_rate(self, net: Network, weights: Mapping[int, int]) -> Fraction:
         """The rate of a root of weight 1, in units of the network, by the tightest cut."""
@@ -301,26 +298,26 @@ class _Builder:
         up = self._forest(self.net.reversed(), weights, spanned)
         return self.net.unit / (1 / down.rate + 1 / up.rate), self._matched(down, up)
 
-    def _mirrored(self, forest: Forest) -> list[Tree]:
+    def _mirrored(self, forest: forests.Forest) -> list[Tree]:
         """Every tree up and down, up over the partners of its arcs."""
         assert self.net.partner is not None
-        partner, trees = self.net.partner.tolist(), list[Tree]()
-        for root, share, down in self._listed(forest):
-            up = tuple((a, b, tuple(partner[arc] for arc in reversed(path))) for a, b, path in down)
-            trees.append(Tree(root, share, down, up))
-        return trees
+        partner = self.net.partner.tolist()
+        return [
+            replace(tree, up=tuple((a, b, tuple(partner[arc] for arc in reversed(path))) for a, b, path in tree.down))
+            for tree in self._trees(forest)
+        ]
 
-    def _matched(self, down: Forest, up: Forest) -> list[Tree]:
+    def _matched(self, down: forests.Forest, up: forests.Forest) -> list[Tree]:
         """In-trees and out-trees of the same roots side by side, cut where either ends."""
         trees, queues = list[Tree](), defaultdict[int, list[tuple[Fraction, tuple[Edge, ...]]]](list)
-        for root, share, edges in self._listed(up, back=True):
-            queues[root].append((share, edges))
-        for root, left, edges in self._listed(down):
-            waiting = queues[root]
+        for tree in self._trees(up, back=True):
+            queues[tree.root].append((tree.share, tree.up))
+        for tree in self._trees(down):
+            left, waiting = tree.share, queues[tree.root]
             while left:
                 share, other = waiting[-1]
                 part = min(left, share)
-                trees.append(Tree(root, part, edges, other))
+                trees.append(Tree(tree.root, part, tree.down, other))
                 left -= part
                 waiting.pop()
                 if share > part:
@@ -332,9 +329,9 @@ class _Builder:
 
         def packed(spanned: Vertices) -> tuple[Fraction, list[Tree]]:
             net = _spanning(self.net, spanned)
-            split = best_split(net, self.shared, None, both=True, best=self.bound.rate / net.unit)
+            split = forests.best_split(net, self.shared, None, both=True, best=self.bound.rate / net.unit)
             weights = dict.fromkeys(self.net.members.tolist(), 1)
-            split = split or even_split(net, self.shared, weights, both=True)
+            split = split or forests.even_split(net, self.shared, weights, both=True)
             down = self._packed(_arcs(net, split.capacity, spanned), split.rates)
             rate = split.rate * net.unit
             if split.back is None:
@@ -367,8 +364,8 @@ class _Builder:
         return best
 
 
-def _arcs(net: Network, capacity: tuple[Fraction, ...], spanned: Sequence[int]) -> Arcs:
-    return Arcs(net.tail, net.head, capacity, tuple(spanned), tuple(net.host.tolist()))
+def _arcs(net: Network, capacity: tuple[Fraction, ...], spanned: Sequence[int]) -> forests.Arcs:
+    return forests.Arcs(net.tail, net.head, capacity, tuple(spanned), tuple(net.host.tolist()))
 
 
 def _spanning(net: Network, spanned: Sequence[int]) -> Network:

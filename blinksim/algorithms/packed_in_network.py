@@ -36,7 +36,6 @@ ENTRY = Algorithm(
     "packed_in_network",
     ON_TREES,
     "packed trees that may branch in switches",
-    order=260,
     solver=True,
     source="Jain et al. 2003",
     routes=True,

@@ -14,7 +14,7 @@ from math import isqrt
 import numpy as np
 
 from blinksim.algorithms.building import symmetric_trees
-from blinksim.algorithms.building.piece_schedule import Inside, of_pieces, pieces_of, through_others
+from blinksim.algorithms.building.rail_alltoall import Inside, of_pieces, pieces_of, through_others
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.bounds.rails import read_rails, symmetric_rails
 from blinksim.collective import Collective
@@ -28,7 +28,6 @@ ENTRY = Algorithm(
     "rail_aligned",
     ("alltoall",),
     "between nodes over rails, all adapters evenly, at most three sends",
-    order=80,
     sends=per_pair,
     source="PXN (NCCL 2.12); Rajbhandari et al. (DeepSpeed-MoE), ICML 2022",
     routes=True,

@@ -8,8 +8,8 @@ what crosses in another.
 
 from __future__ import annotations
 
-from blinksim.algorithms.building import joined_schedule
-from blinksim.algorithms.building.joined_schedule import once
+from blinksim.algorithms.building import rail_alltoall
+from blinksim.algorithms.building.rail_alltoall import once
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
 from blinksim.schedule.candidate import Candidate
@@ -20,7 +20,6 @@ ENTRY = Algorithm(
     "rail_joined",
     ("alltoall",),
     "as rail_aligned, what goes to a node in one message",
-    order=90,
     sends=per_pair,
     source="Tutel, MLSys 2023",
     routes=True,
@@ -35,7 +34,7 @@ def build(topology: Topology, collective: Collective) -> Schedule:
     Raises `InfeasibleError` for a single node, for nodes that differ in members or adapters or without
     switches between them, and where members of a node reach each other only through others.
     """
-    return joined_schedule.build(topology, collective, "rail_joined", once)
+    return rail_alltoall.build_joined(topology, collective, "rail_joined", once)
 
 
 def symmetric(topology: Topology, collective: Collective) -> Candidate | None:
@@ -43,4 +42,4 @@ def symmetric(topology: Topology, collective: Collective) -> Candidate | None:
 
     None where no group takes a node to all others, or there are no rails.
     """
-    return joined_schedule.candidate(topology, collective, "rail_joined", once)
+    return rail_alltoall.joined_candidate(topology, collective, "rail_joined", once)

@@ -21,7 +21,6 @@ ENTRY = Algorithm(
     "recursive_doubling",
     ("allreduce", "allgather"),
     "exchanges at doubling distances",
-    order=50,
     sends=per_pair,
     source="Thakur, Rabenseifner and Gropp, IJHPCA 2005",
     outlined=True,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from blinksim import plugins
 from blinksim.collective import ALLTOALLV, COLLECTIVES, ROOTED, Collective  # noqa: F401
@@ -31,7 +31,7 @@ AlgorithmName = Literal[
     "few_steps", "few_rounds", "chains", "rings", "blink", "blink_hierarchical", "blinkplus", "nvls", "nvls_one_shot",
     "packed_in_network", "nvls_tree", "sharp",
 ]  # fmt: skip
-"""The names of the registry, for editors and type checkers; ``-`` and ``_`` are alike."""
+"""The names of the registry in the order of lists, for editors too; ``-`` and ``_`` are alike."""
 
 # More sends than this take long to build and gigabytes to hold; those of an exchange in arrays, on 2,048 ranks.
 MOST_SENDS, _MOST_IN_ARRAYS = 4_000_000, 2 * 2048**2
@@ -100,8 +100,7 @@ class Algorithm:
     alltoallv, for any traffic matrix. outlined: its module tells the `rounds` of a schedule besides, for
     `blinksim.schedule.step_loads`. symmetric: it has the `symmetric` form. hops: how many steps one after
     another it has, 0 if that is not known before it is built. fill: what fills the plan of an algorithm from
-    outside. form: of schedules that a `fill` makes. home: the file that registered it. order: its place in
-    lists.
+    outside. form: of schedules that a `fill` makes. home: the file that registered it.
     """
 
     name: str
@@ -121,7 +120,6 @@ class Algorithm:
     fill: Callable[..., None] | None = None
     form: str = "steps"
     home: str = ""
-    order: int = 1000
 
     @property
     def asked_as(self) -> str:
@@ -223,7 +221,9 @@ def _entries() -> Iterator[Algorithm]:
                 yield eval(said[1], globals())
 
 
-REGISTRY = {entry.name: entry for entry in sorted(_entries(), key=lambda entry: (entry.order, entry.name))}
+_PLACES = {name: place for place, name in enumerate(get_args(AlgorithmName))}
+_LISTED = sorted(_entries(), key=lambda entry: (_PLACES.get(entry.name, len(_PLACES)), entry.name))
+REGISTRY = {entry.name: entry for entry in _LISTED}
 """All algorithms in the order of lists: those of the package, and those that are registered."""
 
 

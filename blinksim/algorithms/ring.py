@@ -25,7 +25,6 @@ ENTRY = Algorithm(
     "ring",
     SHARDED,
     "one or more rings over the fastest links",
-    order=10,
     sends=per_pair,
     source="Patarasu and Yuan, JPDC 2009",
     outlined=True,

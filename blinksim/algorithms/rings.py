@@ -33,7 +33,6 @@ ENTRY = Algorithm(
     "rings",
     ON_TREES,
     "the most rings that share no lane",
-    order=200,
     solver=True,
     most_ranks=1024,
     source="Wang et al. (Blink), 2018, section 2",

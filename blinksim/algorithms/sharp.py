@@ -26,7 +26,6 @@ ENTRY = Algorithm(
     "sharp",
     ON_TREES,
     "switches between the nodes add and multicast",
-    order=280,
     solver=True,
     source="Graham et al. 2016",
     routes=True,

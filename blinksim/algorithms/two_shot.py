@@ -15,7 +15,6 @@ ENTRY = Algorithm(
     "two_shot",
     ("allreduce",),
     "direct reduce-scatter, then direct allgather",
-    order=110,
     sends=per_pair,
     every_pair=True,
     outlined=True,

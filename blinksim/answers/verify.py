@@ -16,11 +16,10 @@ from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.formats import schedule_files
 from blinksim.machines import MachineLike
 from blinksim.question import Question
-from blinksim.schedule.loads import rate
+from blinksim.schedule.loads import moves_along_trees, rate
 from blinksim.schedule.model import Schedule, ScheduleLike, rebase
 from blinksim.schedule.switch_work import abilities_used, own_copies
 from blinksim.schedule.symmetric import SymmetricSchedule, as_compact
-from blinksim.schedule.tree import moves_along_trees
 from blinksim.schedule.verify import Verdict, verify as verify_schedule
 from blinksim.topology.graph import Topology
 

@@ -22,7 +22,8 @@ from blinksim.topology.graph import Topology
 from blinksim.topology.selection import require_served
 
 if TYPE_CHECKING:
-    from blinksim.graphs.network import Array, Network, NetworkOrbits
+    from blinksim.graphs.arrays import Ints
+    from blinksim.graphs.network import Network, NetworkOrbits
     from blinksim.graphs.programs import SharedCapacity, Solution, TreeSolution
 
 # Questions whose bounds are cached in the process.
@@ -199,7 +200,7 @@ class _Question:
             weight[net.members] = list(self.shares) or 1
             sinks = net.members[[collective.root]] if name == "gather" else net.members
             sinks = sinks[weight[sinks] < weight.sum()]
-        alike: Sequence[Array] = ()
+        alike: Sequence[Ints] = ()
         if name == "allgather" and not self.shares and (self.topology.symmetries or self.topology.nodes > 1):
             ranked = set(net.members.tolist())
             alike = [np.array(group) for group in orbits(self.topology) if group[0] in ranked]

@@ -20,15 +20,12 @@ from heapq import heapify, heappop, heappush
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import distinct
+from blinksim.graphs.arrays import Bools, Ints, distinct
 from blinksim.graphs.maxflow import Flow
-from blinksim.graphs.network import Array, Network, guard, whole
+from blinksim.graphs.network import Network, guard, whole
 from blinksim.topology.graph import Topology
-
-Mask = NDArray[np.bool_]
 
 
 class _Pieces:
@@ -37,7 +34,7 @@ class _Pieces:
     def __init__(self, net: Network) -> None:
         a, b = net.host[net.tail], net.host[net.head]
         own = np.where(a == b, a, np.where(a < 0, b, np.where(b < 0, a, -2)))
-        self._parts: list[dict[int, Array]] = []
+        self._parts: list[dict[int, Ints]] = []
         for key in (net.host, own):
             order = np.argsort(key, kind="stable")
             values, starts = np.unique(key[order], return_index=True)
@@ -45,7 +42,7 @@ class _Pieces:
         self._local = np.zeros(net.vertices, dtype=np.int64)
         self.useful = len(self._parts[0]) > 3
 
-    def of(self, hosts: Sequence[int]) -> tuple[Array, Array, Array]:
+    def of(self, hosts: Sequence[int]) -> tuple[Ints, Ints, Ints]:
         """(vertices, arcs, place of every vertex among them) of some hosts and the fabric."""
         which, none = dict.fromkeys((*hosts, -1)), np.zeros(0, dtype=np.int64)
         vertices, arcs = (np.concatenate([part.get(host, none) for host in which]) for part in self._parts)
@@ -53,7 +50,7 @@ class _Pieces:
         return vertices, arcs, self._local
 
 
-def tightest(net: Network, weight: Array, sinks: Array, orbits: Sequence[Array] = ()) -> tuple[Fraction, Mask]:
+def tightest(net: Network, weight: Ints, sinks: Ints, orbits: Sequence[Ints] = ()) -> tuple[Fraction, Bools]:
     """The least capacity-over-weight ratio of all sets that lack a sink, in units of `net`, and such a set of vertices.
 
     weight: whole number per vertex, what a set that holds the vertex must send. sinks: vertices that all must
@@ -72,7 +69,7 @@ def tightest(net: Network, weight: Array, sinks: Array, orbits: Sequence[Array] 
     # Sinks that receive all at the present ratio.
     served, pieces, reference = np.zeros(net.vertices, dtype=bool), _Pieces(net), -1
 
-    def flow_into(sink: int, piece: tuple[Array, Array, Array] | None = None) -> Flow:
+    def flow_into(sink: int, piece: tuple[Ints, Ints, Ints] | None = None) -> Flow:
         """The flow into `sink` at the present ratio, in the whole network or in a piece of it."""
         p, q = ratio.numerator, ratio.denominator
         guard(2 * q * everything + p * total)
@@ -119,7 +116,7 @@ _ENUMERATE = 64
 _SOLVE = 256
 
 
-def undirected(topology: Topology) -> tuple[Array, Array, Array, Fraction]:
+def undirected(topology: Topology) -> tuple[Ints, Ints, Ints, Fraction]:
     """(one end, other end, capacity, unit) per joined pair of devices: both directions together, a shared bus once."""
     index = topology.index
     buses: dict[str, tuple[int, int, Fraction]] = {}
@@ -140,7 +137,7 @@ def undirected(topology: Topology) -> tuple[Array, Array, Array, Fraction]:
     return ends[:, 0], ends[:, 1], np.array(list(joined.values()), dtype=np.int64), unit
 
 
-def strength(count: int, a: Array, b: Array, capacity: Array) -> tuple[Fraction, NDArray[np.int64]]:
+def strength(count: int, a: Ints, b: Ints, capacity: Ints) -> tuple[Fraction, Ints]:
     """min over partitions P of vertices 0 … count-1 of c(P)/(|P|-1), and the number of each vertex's part.
 
     The graph is undirected: edges a-b of whole capacities. Flows: count-1 per Newton step.
@@ -165,7 +162,7 @@ def strength(count: int, a: Array, b: Array, capacity: Array) -> tuple[Fraction,
         ratio, part = value, found
 
 
-def _attack(count: int, a: Array, b: Array, capacity: Array, ratio: Fraction) -> NDArray[np.int64]:
+def _attack(count: int, a: Ints, b: Ints, capacity: Ints, ratio: Fraction) -> Ints:
     """A partition P that minimises c(P) - ratio (|P|-1), as the number of each vertex's part.
 
     Greedy for the polymatroid below f(S) = c(S, rest)/2 - ratio: each vertex takes as much as the sets of the
@@ -223,14 +220,14 @@ class _Places:
             self._joined[a].append((b, capacity))
             self._joined[b].append((a, capacity))
 
-    def solve(self, home: dict[int, int]) -> tuple[Fraction, NDArray[np.int64]]:
+    def solve(self, home: dict[int, int]) -> tuple[Fraction, Ints]:
         """The least ratio with every other device at its `home`, and each device's part."""
         to = np.array([self._rank[home.get(vertex, vertex)] for vertex in range(self.count)], dtype=np.int64)
         real = to[self.a] != to[self.b]
         ratio, part = strength(len(self.members), to[self.a][real], to[self.b][real], self.capacity[real])
         return ratio, part[to]
 
-    def ratio(self, part: NDArray[np.int64]) -> Fraction:
+    def ratio(self, part: Ints) -> Fraction:
         """c(P)/(|P|-1) of the partition that gives every device a number."""
         return Fraction(int(self.capacity[part[self.a] != part[self.b]].sum()), len(distinct(part)) - 1)
 
@@ -249,7 +246,7 @@ class _Places:
                         heappush(queue, (-capacity, other, member))
         return {vertex: home.get(vertex, self.members[0]) for vertex in self.others}
 
-    def descend(self, home: dict[int, int], rounds: int = 4) -> tuple[Fraction, NDArray[np.int64]]:
+    def descend(self, home: dict[int, int], rounds: int = 4) -> tuple[Fraction, Ints]:
         """From `home`, move devices to the part that they are joined to most, as long as the ratio falls."""
         ratio, part = self.solve(home)
         for _ in range(rounds):

@@ -18,13 +18,10 @@ from numpy.typing import NDArray
 
 from blinksim.bounds.certificates import Cut, crossing_links, tight_limits
 from blinksim.collective import Collective
-from blinksim.graphs.arrays import distinct, per_topology
+from blinksim.graphs.arrays import Bools, Ints, distinct, per_topology
 from blinksim.graphs.connectivity import joined_labels
 from blinksim.graphs.network import Network, whole
 from blinksim.topology.graph import Topology
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)

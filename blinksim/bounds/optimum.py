@@ -23,7 +23,6 @@ from functools import cache
 from itertools import pairwise, product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from blinksim.bounds.certificate_sums import Metric
 from blinksim.bounds.lengths import SUMS, Lengths, branching, interchangeable, root_lengths
@@ -31,8 +30,9 @@ from blinksim.bounds.quick import guessed_lengths
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs import programs
-from blinksim.graphs.linear import DENOMINATORS, MOST_FLOWS, Program
+from blinksim.graphs.arrays import Floats
 from blinksim.graphs.network import Network, NetworkOrbits, network, network_orbits, single_orbits
+from blinksim.graphs.programs import DENOMINATORS, MOST_FLOWS, Program
 from blinksim.graphs.rooted_trees import cheapest_parents, from_parents
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetry import orbits as device_orbits, with_name_rotations
@@ -126,7 +126,6 @@ _FEW_RANKS, _FEW_SETS = 64, 6
 _UNITS = 2**40
 # As in `certificates.branching`: for one of many trees, and for all of them.
 _MOST_WORK, _MOST_WORK_IN_ALL = 10**6, 4 * 10**6
-Floats = NDArray[np.float64]
 # The sorts of hops.
 PATH, OWN, OUT = range(3)
 

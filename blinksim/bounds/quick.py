@@ -20,7 +20,6 @@ from math import inf, lcm
 from operator import attrgetter, itemgetter
 
 import numpy as np
-from numpy.typing import NDArray
 
 from blinksim.bounds.bound_result import Bound, BoundResult
 from blinksim.bounds.certificates import Certificate, Cut, Partition
@@ -28,11 +27,9 @@ from blinksim.bounds.groups import crossing_sums, cut_around, groupings, nodes, 
 from blinksim.bounds.lengths import MOST_WORK, Lengths, checked_grants, even_words, more_than_forwards
 from blinksim.collective import EVERY, OWN, ROOT, Collective
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import distinct, per_topology
+from blinksim.graphs.arrays import Bools, distinct, per_topology
 from blinksim.graphs.connectivity import joined_labels
 from blinksim.topology.graph import Topology
-
-Bools = NDArray[np.bool_]
 
 _EXACT = 16
 # Ranks up to which partitions of all sizes are grown.

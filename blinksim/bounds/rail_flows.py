@@ -16,13 +16,11 @@ from functools import cached_property
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 
-from blinksim.bounds.rails import Floats, Rails, Uses, read_rails, symmetric_rails
+from blinksim.bounds.rails import Rails, Uses, read_rails, symmetric_rails
 from blinksim.collective import Collective
-from blinksim.graphs.arrays import transport
-from blinksim.graphs.linear import Program
-from blinksim.graphs.programs import agree
+from blinksim.graphs.arrays import Floats, transport
+from blinksim.graphs.programs import Program, agree
 from blinksim.topology.graph import Topology
 from blinksim.traffic import Traffic
 
@@ -223,7 +221,7 @@ def _eased(factor: Floats, busy: Floats, aim: float) -> Floats:
     return np.asarray(factor * np.minimum(1.0, np.divide(aim, busy, out=np.ones_like(busy), where=busy > aim)))
 
 
-def _mixed(times: npt.NDArray[np.float64]) -> tuple[float, Floats]:
+def _mixed(times: Floats) -> tuple[float, Floats]:
     """The least of the longest times of any mixture, and what each resource counts in it, together 1.
 
     times: seconds of every flow (rows) on every resource.

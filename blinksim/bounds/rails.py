@@ -16,18 +16,15 @@ from itertools import islice, pairwise, product, repeat
 from typing import overload
 
 import numpy as np
-import numpy.typing as npt
 
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import per_topology
+from blinksim.graphs.arrays import Bools, Floats, Ints, per_topology
 from blinksim.schedule.loads import Resources, resources
 from blinksim.schedule.symmetric import Pool
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import CommutingGroup, node_automorphisms
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Route = tuple[int, ...]
 Table = tuple[Ints, Ints]
 """Rows of unequal length: where each starts (and where the last ends), and all of their values."""
@@ -158,7 +155,7 @@ class Rails:
         return Uses.of(list(self.trunks.values()), self.resources)
 
     @cached_property
-    def open(self) -> npt.NDArray[np.bool_]:
+    def open(self) -> Bools:
         """True at (N, L) where a member has its own route to the fabric and from it."""
         both = [bool(up) and bool(down) for up, down in zip(self.up, self.down, strict=True)]
         return np.array(both).reshape(self.nodes, self.local)

@@ -21,7 +21,7 @@ from math import gcd, lcm
 import numpy as np
 
 from blinksim.errors import InfeasibleError
-from blinksim.schedule import chunk_ends
+from blinksim.schedule import verify_contents
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.timing.alpha_beta import cost
 
@@ -170,8 +170,8 @@ class _Buffers:
         self._ends: list[set[int]] = []
         for rank in range(schedule.topology.ranks):
             device = np.full(schedule.chunks, schedule.device_of[rank], dtype=np.int32)
-            self._ends.append(set(np.flatnonzero(chunk_ends.ends_with(schedule, device, chunks)).tolist()))
-            for chunk in np.flatnonzero(chunk_ends.starts_with(schedule, device, chunks)).tolist():
+            self._ends.append(set(np.flatnonzero(verify_contents.ends_with(schedule, device, chunks)).tolist()))
+            for chunk in np.flatnonzero(verify_contents.starts_with(schedule, device, chunks)).tolist():
                 self.at[rank, chunk] = Place(INPUT, starts_in[chunk])
 
     def room(self, rank: int, chunk: int) -> Place:

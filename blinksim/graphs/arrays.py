@@ -15,6 +15,10 @@ from weakref import ref
 import numpy as np
 import numpy.typing as npt
 
+Ints = npt.NDArray[np.int64]
+Ints32 = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 Whole = TypeVar("Whole", bound=np.integer)
 Start = TypeVar("Start", bound=np.integer)
 Row = TypeVar("Row", bound=np.integer)
@@ -36,7 +40,7 @@ def per_topology(function: Callable[[Key], Value]) -> Callable[[Key], Value]:
     return cached
 
 
-def fixed(values: Iterable[int], count: int) -> npt.NDArray[np.int64]:
+def fixed(values: Iterable[int], count: int) -> Ints:
     """So many values as an array that cannot be written to, for those that many share.
 
     >>> fixed(range(3), 3).flags.writeable
@@ -47,18 +51,18 @@ def fixed(values: Iterable[int], count: int) -> npt.NDArray[np.int64]:
     return found
 
 
-def places(lengths: npt.NDArray[Whole]) -> npt.NDArray[np.int64]:
+def places(lengths: npt.NDArray[Whole]) -> Ints:
     """The place of every entry in its own row, of rows of these lengths one after another.
 
     >>> places(np.array([2, 0, 3])).tolist()
     [0, 1, 0, 1, 2]
     """
     ends = np.cumsum(lengths, dtype=np.int64)
-    starts: npt.NDArray[np.int64] = ends - lengths
+    starts: Ints = ends - lengths
     return np.arange(ends[-1] if len(ends) else 0, dtype=np.int64) - np.repeat(starts, lengths)
 
 
-def occurrences(values: npt.NDArray[Whole]) -> npt.NDArray[np.int64]:
+def occurrences(values: npt.NDArray[Whole]) -> Ints:
     """How often the value of every entry came before it.
 
     >>> occurrences(np.array([7, 4, 7, 7])).tolist()
@@ -71,7 +75,7 @@ def occurrences(values: npt.NDArray[Whole]) -> npt.NDArray[np.int64]:
 
 def expand(
     starts: npt.NDArray[Start], values: npt.NDArray[Whole], which: npt.NDArray[Row]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[Whole]]:
+) -> tuple[Ints, npt.NDArray[Whole]]:
     """Rows `which` of a table in compressed form: (position in `which`, value) for every entry.
 
     >>> [part.tolist() for part in expand(np.array([0, 2, 5]), np.array([7, 8, 4, 5, 6]), np.array([1, 0]))]
@@ -94,7 +98,7 @@ def distinct(values: npt.NDArray[Whole]) -> npt.NDArray[Whole]:
     return ordered[first]
 
 
-def among(values: npt.NDArray[Whole], others: npt.NDArray[Whole]) -> npt.NDArray[np.bool_]:
+def among(values: npt.NDArray[Whole], others: npt.NDArray[Whole]) -> Bools:
     """True where a value is one of the others.
 
     >>> among(np.array([3, 1, 2]), np.array([1, 3])).tolist()
@@ -108,7 +112,7 @@ def among(values: npt.NDArray[Whole], others: npt.NDArray[Whole]) -> npt.NDArray
     return found
 
 
-def round_robin(count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def round_robin(count: int) -> tuple[Ints, Ints]:
     """Every number below `count` with every other, in rounds in which each is once on the left and once on the right.
 
     Whoever sends in this order never waits at a receiver that others send to as well.
@@ -117,7 +121,7 @@ def round_robin(count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64
     return left, (left + shift + 1) % max(count, 1)
 
 
-Amounts = TypeVar("Amounts", npt.NDArray[np.int64], npt.NDArray[np.float64])
+Amounts = TypeVar("Amounts", Ints, npt.NDArray[np.float64])
 
 
 def transport(rows: Amounts, columns: Amounts) -> Amounts:
@@ -139,7 +143,7 @@ def transport(rows: Amounts, columns: Amounts) -> Amounts:
     return found
 
 
-def fronts(before: npt.NDArray[np.int64], after: npt.NDArray[np.int64], events: int) -> Iterator[npt.NDArray[np.int32]]:
+def fronts(before: Ints, after: Ints, events: int) -> Iterator[npt.NDArray[np.int32]]:
     """The events in fronts: those that wait for nothing, then those that wait only for events of earlier fronts.
 
     This is a topological order, a whole front at a time (Kahn 1962).

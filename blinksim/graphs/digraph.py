@@ -10,13 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from blinksim.graphs.arrays import Bools, Ints
 from blinksim.graphs.maxflow import Flow
 from blinksim.graphs.network import guard
-
-Array = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 class Digraph:
@@ -35,8 +32,8 @@ class Digraph:
     def of(
         cls,
         count: int,
-        tail: Array,
-        head: Array,
+        tail: Ints,
+        head: Ints,
         capacity: Sequence[int],
         roots: Mapping[int, int],
         members: Sequence[int],
@@ -61,7 +58,7 @@ class Digraph:
     def copy(self) -> Digraph:
         return Digraph(self.out, self.roots, self.members)
 
-    def arrays(self) -> tuple[Array, Array, Array]:
+    def arrays(self) -> tuple[Ints, Ints, Ints]:
         """(tail, head, capacity) of all arcs."""
         rows = self.out
         tail = np.repeat(np.arange(len(rows)), np.fromiter(map(len, rows), np.int64, len(rows)))
@@ -80,7 +77,7 @@ class Digraph:
     def give(self, a: int, b: int, amount: int) -> None:
         self.out[a][b] = self.out[a].get(b, 0) + amount
 
-    def slack(self, sets: Mask) -> Array:
+    def slack(self, sets: Bools) -> Ints:
         """By how much each set (a row, boolean by vertex) gets more than it must; below 0 where it is short."""
         tail, head, capacity = self.arrays()
         # In blocks, so that many sets do not need a large matrix.
@@ -90,7 +87,7 @@ class Digraph:
             slack += sets[:, root] * trees
         return slack
 
-    def short_sets(self, first: int = -1, most: int = 0) -> list[Mask]:
+    def short_sets(self, first: int = -1, most: int = 0) -> list[Bools]:
         """Sets that too little enters, each found as a least cut before one member; empty if all trees fit.
 
         first: the member to start with. most: stop after this many sets (0: check every member once).
@@ -107,7 +104,7 @@ class Digraph:
         capacity = np.concatenate([supply, capacity])
         place = {vertex: number for number, vertex in enumerate(self.members)}
         order = sorted(self.members, key=lambda vertex: vertex != first)
-        found: list[Mask] = []
+        found: list[Bools] = []
         for sink in order:
             if capacity[place[sink]] >= need:
                 continue
@@ -135,13 +132,13 @@ class CutPool:
         self.inside = [0] * graph.count
         self.slack: list[int] = []
         self.tight = 0
-        self._rows: list[Mask] = []
+        self._rows: list[Bools] = []
         self._known: set[bytes] = set()
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def add(self, sets: Sequence[Mask]) -> int:
+    def add(self, sets: Sequence[Bools]) -> int:
         """Remember sets (boolean by vertex) until the next `measure`; the number of those that are new."""
         before = len(self._rows)
         for row in sets:

@@ -6,18 +6,16 @@ Push-relabel: Goldberg and Tarjan, A new approach to the maximum-flow problem, J
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from ortools.graph.python.max_flow import SimpleMaxFlow
 
 from blinksim.errors import InputError
-
-Array = NDArray[np.int64]
+from blinksim.graphs.arrays import Bools, Ints
 
 
 class Flow:
     """One maximum flow and its cuts. value: of the flow."""
 
-    def __init__(self, vertices: int, tail: Array, head: Array, capacity: Array, source: int, sink: int) -> None:
+    def __init__(self, vertices: int, tail: Ints, head: Ints, capacity: Ints, source: int, sink: int) -> None:
         """Solves at once; `capacity` in whole units, one per arc, guarded against overflow by the caller."""
         self._vertices = vertices
         self._solver = SimpleMaxFlow()
@@ -27,18 +25,18 @@ class Flow:
             raise InputError(f"a maximum flow over {len(tail)} links failed ({status.name}); round the bandwidths")
         self.value: int = self._solver.optimal_flow()
 
-    def side(self) -> NDArray[np.bool_]:
+    def side(self) -> Bools:
         """The vertices on the source's side of that least cut which is nearest to it."""
         inside = np.zeros(self._vertices, dtype=bool)
         inside[self._solver.get_source_side_min_cut()] = True
         return inside
 
-    def sink_side(self) -> NDArray[np.bool_]:
+    def sink_side(self) -> Bools:
         """The vertices on the sink's side of that least cut which is nearest to it."""
         inside = np.zeros(self._vertices, dtype=bool)
         inside[self._solver.get_sink_side_min_cut()] = True
         return inside
 
-    def carried(self) -> Array:
+    def carried(self) -> Ints:
         """What every arc carries, in the order in which the arcs were given."""
         return np.asarray(self._solver.flows(np.arange(self._solver.num_arcs())), dtype=np.int64)

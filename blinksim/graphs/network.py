@@ -13,12 +13,10 @@ from functools import cached_property
 from math import gcd, lcm
 
 import numpy as np
-from numpy.typing import NDArray
 
 from blinksim.errors import InputError
+from blinksim.graphs.arrays import Bools, Ints
 from blinksim.topology.graph import Topology
-
-Array = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,14 +28,14 @@ class Network:
     itself if not split. transposed: true if all arcs point the other way than the topology's links.
     """
 
-    tail: Array
-    head: Array
-    capacity: Array
+    tail: Ints
+    head: Ints
+    capacity: Ints
     unit: Fraction
-    members: Array
-    host: Array
-    in_half: Array
-    out_half: Array
+    members: Ints
+    host: Ints
+    in_half: Ints
+    out_half: Ints
     limits: tuple[str, ...]
     transposed: bool = False
 
@@ -60,7 +58,7 @@ class Network:
         return replace(ahead, in_half=self.out_half, out_half=self.in_half)
 
     @cached_property
-    def partner(self) -> Array | None:
+    def partner(self) -> Ints | None:
         """The partner of every arc: one of equal capacity the other way, each taken once; None if some arc has none."""
         if self.limits:
             return None
@@ -83,7 +81,7 @@ class Network:
         return self.partner is not None
 
     @cached_property
-    def forwarders(self) -> Array:
+    def forwarders(self) -> Ints:
         """Vertices that are no member: devices without a rank, and halves."""
         rest = np.ones(self.vertices, dtype=bool)
         rest[self.members] = False
@@ -99,7 +97,7 @@ class Network:
         leaving = np.bincount(self.tail, self.capacity.astype(float), self.vertices)
         return bool((entering[self.forwarders] >= leaving[self.forwarders]).all())
 
-    def side_names(self, topology: Topology, inside: NDArray[np.bool_]) -> tuple[list[str], list[str]]:
+    def side_names(self, topology: Topology, inside: Bools) -> tuple[list[str], list[str]]:
         """A vertex set as (devices inside, device capacities that the cut pays instead of links).
 
         `inside` is the side that sends in this network; in a transposed network the answer is the other side,
@@ -184,7 +182,7 @@ class NetworkOrbits:
     size. member: for each rank the number of its orbit.
     """
 
-    arc: Array
+    arc: Ints
     first: tuple[int, ...]
     count: tuple[int, ...]
     member: tuple[int, ...]

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from blinksim.graphs.arrays import Ints
 from blinksim.graphs.connectivity import breadth_first, cycles, path_to
 
 Arc = tuple[int, int]
@@ -53,7 +53,7 @@ def from_parents(parents: Mapping[int, int], root: int) -> tuple[Arc, ...]:
     return tuple(arcs)
 
 
-def by_levels(parents: Mapping[int, int], root: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def by_levels(parents: Mapping[int, int], root: int) -> tuple[Ints, Ints, Ints]:
     """The same arcs in arrays: parents, children, and the depths of the children.
 
     Depths double on the way to the root (J. C. Wyllie, The complexity of parallel computations, 1979: pointer
@@ -110,7 +110,7 @@ def _neighbours(arcs: Iterable[Arc]) -> dict[int, list[int]]:
     return near
 
 
-def cheapest_parents(cost: NDArray[np.int64], root: int) -> list[int]:
+def cheapest_parents(cost: Ints, root: int) -> list[int]:
     """The parent of every vertex in a cheapest out-tree from `root`, which is its own (Chu and Liu 1965; Edmonds 1967).
 
     cost: of the arc from each vertex (row) to each other one (column); the diagonal does not count. Arcs that

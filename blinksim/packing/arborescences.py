@@ -21,8 +21,9 @@ from typing import NamedTuple
 import numpy as np
 
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.arrays import Bools
 from blinksim.graphs.connectivity import breadth_first, path_to
-from blinksim.graphs.digraph import CutPool, Digraph, Mask
+from blinksim.graphs.digraph import CutPool, Digraph
 from blinksim.graphs.rooted_trees import RootedTree, from_parents
 
 Edge = tuple[int, int]
@@ -166,7 +167,7 @@ def _grow(graph: Digraph, pool: CutPool, root: int, ask: int) -> _Growth:
     return growth
 
 
-def _short(graph: Digraph, growth: _Growth | None) -> list[Mask]:
+def _short(graph: Digraph, growth: _Growth | None) -> list[Bools]:
     """Sets that are short in what is left; if a tree is growing, for the other trees and for what this one lacks.
 
     In the place of the growing tree's root stands a vertex that hands its data to all that the tree has

@@ -19,9 +19,9 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
+from blinksim.graphs.arrays import Floats, Ints
+
 Weights = npt.NDArray[np.float32]
-Vector = npt.NDArray[np.float64]
-Sides = npt.NDArray[np.int64]
 
 
 def bisect(weights: Weights, vertices: Sequence[int], random: Random) -> tuple[list[int], list[int]]:
@@ -61,13 +61,13 @@ def bisect(weights: Weights, vertices: Sequence[int], random: Random) -> tuple[l
     return left, [vertex for vertex, here in zip(order, side.tolist(), strict=True) if here == -1]
 
 
-def differences(weights: npt.NDArray[np.floating], side: Sides) -> Vector:
+def differences(weights: npt.NDArray[np.floating], side: Ints) -> Floats:
     """External minus internal cost of every vertex: weight to the other half less weight to its own; side: 1 or -1."""
     return np.asarray(-side * (weights @ side), dtype=np.float64)
 
 
 def best_swap(
-    weights: npt.NDArray[np.floating], side: Sides, difference: Vector, locked: Sequence[int] = ()
+    weights: npt.NDArray[np.floating], side: Ints, difference: Floats, locked: Sequence[int] = ()
 ) -> tuple[int, int, float] | None:
     """The pair on different sides whose swap gains most, and the gain; None if no swap gains anything."""
     gain = difference[:, None] + difference[None, :] - 2 * weights
@@ -222,7 +222,7 @@ def _pairs(length: int, stride: int) -> list[tuple[int, int]]:
     return [(place + stride, place) for place in range(0, length, 2 * stride)]
 
 
-def settled(states: Sides) -> Sides:
+def settled(states: Ints) -> Ints:
     """The same trees in which no vertex sends twice: one that also stands nearer to the root stays silent below."""
     states = states.copy()
     length = states.shape[1]
@@ -236,7 +236,7 @@ def settled(states: Sides) -> Sides:
     return states
 
 
-def tree_weights(weights: Weights, states: Sides, penalties: bool = False) -> npt.NDArray[np.float32]:
+def tree_weights(weights: Weights, states: Ints, penalties: bool = False) -> npt.NDArray[np.float32]:
     """The sum of the weights of all sends of every tree.
 
     penalties: less 100 for every link used again, and 10 for every vertex met again in one round after the

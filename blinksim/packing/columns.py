@@ -22,8 +22,8 @@ from math import gcd, lcm
 from typing import TypeVar
 
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.linear import Program
 from blinksim.graphs.network import whole
+from blinksim.graphs.programs import Program
 from blinksim.schedule.loads import resources
 from blinksim.topology.graph import Topology
 

@@ -16,9 +16,10 @@ from itertools import islice, permutations
 
 import numpy as np
 
+from blinksim.graphs.arrays import Bools, Floats, Ints
 from blinksim.graphs.connectivity import UnionFind
-from blinksim.packing.rounds import Bools, Column, Pricing
-from blinksim.packing.wires import Floats, Ints, Use, Wires
+from blinksim.packing.rounds import Column, Pricing
+from blinksim.packing.wires import Use, Wires
 
 # Columns that are given to the program at the most.
 _MOST_COLUMNS = 4000

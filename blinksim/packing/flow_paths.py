@@ -15,11 +15,11 @@ import numpy as np
 
 from blinksim.bounds.cuts import tightest
 from blinksim.errors import BlinksimError, InfeasibleError
-from blinksim.graphs.linear import MOST_FLOWS
+from blinksim.graphs.arrays import Ints
 from blinksim.graphs.maxflow import Flow
-from blinksim.graphs.network import Array, Network, guard, whole
-from blinksim.graphs.programs import Commodity, SharedCapacity, flow_variables, solve_flows
-from blinksim.packing.scaling import fitting
+from blinksim.graphs.network import Network, guard, whole
+from blinksim.graphs.programs import MOST_FLOWS, Commodity, SharedCapacity, flow_variables, solve_flows
+from blinksim.packing.forest import fitting
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def route_flows(
     return rate, paths
 
 
-def flow_images(net: Network, best: Fraction, group: Array) -> tuple[Fraction, list[PathShare]] | None:
+def flow_images(net: Network, best: Fraction, group: Ints) -> tuple[Fraction, list[PathShare]] | None:
     """From every vertex to all others, the image of the first vertex's flow; as `route_flows`, one source each.
 
     Then an arc carries what all arcs of its class carry of one flow (see `pack_images`), so one flow is

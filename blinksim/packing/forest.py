@@ -4,6 +4,14 @@ From exact rates to routed trees by the steps of ForestColl (Zhao et al. 2024): 
 pack, and give every arc its path back. Each step keeps the rate exactly, so the forest attains what the cut
 bound allows wherever forwarders take in at least as much as they give out.
 
+The capacity of every link, bus and device limit is divided among the arcs that share it (a half-duplex bus
+has one each way) and between in-trees and out-trees that run at the same time; with it comes the rate of
+every root. `best_split` takes it from the linear program of the best trees, `even_split` gives equal parts.
+The program's numbers are rounded to short fractions and checked exactly: loads above a capacity are scaled
+down, and the rate is found anew by cuts. Then one factor makes the rates of all roots whole; a capacity may
+be rounded down where the trees still fit (ForestColl, section 5, gives the factor that needs no rounding and
+the search for a fixed number of trees).
+
 Machines whose vertices are all alike need the trees of one root only. Let a group of symmetries take the
 first vertex to every vertex by exactly one of its elements (a regular group, such as the translations of a
 torus: Biggs, Algebraic Graph Theory, 2nd edition, 1993, chapter 16). Then every arc is the image of exactly
@@ -15,8 +23,8 @@ Entered from nearer vertices only, it is a tree of least height.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from math import lcm
@@ -24,24 +32,289 @@ from random import Random
 
 import numpy as np
 
-from blinksim.graphs.arrays import distinct
-from blinksim.graphs.digraph import CutPool
+from blinksim.bounds.cuts import tightest
+from blinksim.errors import BlinksimError, InfeasibleError
+from blinksim.graphs.arrays import Ints, distinct
+from blinksim.graphs.digraph import CutPool, Digraph
 from blinksim.graphs.maxflow import Flow
-from blinksim.graphs.network import Array
+from blinksim.graphs.network import Network, whole
+from blinksim.graphs.programs import Rounding, SharedCapacity, agree, roundings, solve_trees, widest
 from blinksim.graphs.rooted_trees import RootedTree
 from blinksim.packing.arborescences import longest, lowered, pack
-from blinksim.packing.scaling import Arcs, clipped, fewest, fixed
 from blinksim.packing.splitting import RoutedTree, Routes, split_off, usual_sets
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import commuting_group
 
+# Numbers of trees tried below the one that is known to work.
+_FEWER_TREES = 8
+
+
+@dataclass(frozen=True)
+class Arcs:
+    """A graph with exact capacities: arc i goes from tail[i] to head[i] with capacity[i].
+
+    members: vertices that every tree must reach. host: node number by vertex.
+    """
+
+    tail: Ints
+    head: Ints
+    capacity: tuple[Fraction, ...]
+    members: tuple[int, ...]
+    host: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.host)
+
+
+def clipped(arcs: Arcs, roots: Iterable[int] = ()) -> Arcs:
+    """The same trees fit: forwarders between two neighbours pass on no more than the narrower side of each way."""
+    members = {*arcs.members, *roots}
+    tail, head = arcs.tail.tolist(), arcs.head.tolist()
+    capacity = list(arcs.capacity)
+    into: dict[int, list[int]] = {}
+    outof: dict[int, list[int]] = {}
+    for arc, (a, b) in enumerate(zip(tail, head, strict=True)):
+        outof.setdefault(a, []).append(arc)
+        into.setdefault(b, []).append(arc)
+    for vertex in range(arcs.count):
+        entering, leaving = into.get(vertex, []), outof.get(vertex, [])
+        sides = sorted({tail[i] for i in entering} | {head[i] for i in leaving})
+        if vertex in members or len(sides) != 2 or max(len(entering), len(leaving)) > 2:
+            continue
+        for start, end in (sides, sides[::-1]):
+            here = [i for i in entering if tail[i] == start]
+            onward = [i for i in leaving if head[i] == end]
+            if max(len(here), len(onward)) < 2:
+                # Inflow that cannot leave is useless, and so is outflow capacity that nothing can fill.
+                least = min(capacity[here[0]], capacity[onward[0]]) if here and onward else Fraction(0)
+                for i in here + onward:
+                    capacity[i] = least
+    return Arcs(arcs.tail, arcs.head, tuple(capacity), arcs.members, arcs.host)
+
+
+def whole_graph(arcs: Arcs, rates: Mapping[int, Fraction], scale: Fraction) -> Digraph:
+    """Capacities times `scale`, rounded down, and root rates times `scale`, which must be whole."""
+    # Equal capacities are mostly one object, and fractions are slow to multiply and to look up.
+    known = {id(value): value for value in arcs.capacity}
+    factors = {number: int(value * scale) for number, value in known.items()}
+    whole = [factors[id(value)] for value in arcs.capacity]
+    roots = {vertex: int(rate * scale) for vertex, rate in rates.items()}
+    return Digraph.of(arcs.count, arcs.tail, arcs.head, whole, roots, arcs.members)
+
+
+def fewest(arcs: Arcs, rates: Mapping[int, Fraction]) -> tuple[Digraph, Fraction]:
+    """The graph in whole trees for out-trees of these rates, and its scale (trees per unit of rate).
+
+    The rates must be possible. The number of trees per root is the least that needs no rounding, or a smaller
+    one that does with capacities rounded down.
+    """
+    used = [rate for rate in rates.values() if rate]
+    steps = (whole([(value, 1) for value in values])[1] for values in (used, [*used, *arcs.capacity]))
+    base, most = (1 / step for step in steps)
+    times = int(most / base)
+    divisors = [n for n in range(1, min(times, 4096)) if times % n == 0][:_FEWER_TREES]
+    for number in divisors:
+        graph = whole_graph(arcs, rates, base * number)
+        entering, members = _entering(graph), {*graph.members, *graph.roots}
+        # Vertices without data must take in at least what they give out.
+        balanced = all(v in members or entering[v] >= sum(row.values()) for v, row in enumerate(graph.out))
+        if balanced and not graph.short_sets(most=1):
+            return graph, base * number
+    return whole_graph(arcs, rates, most), most
+
+
+def fixed(arcs: Arcs, shares: Mapping[int, Fraction]) -> tuple[Digraph, Fraction]:
+    """The greatest scale at which shares[v] out-trees from every root v fit, and the graph at that scale.
+
+    The scale is trees per unit of rate: a root's rate is shares[v] / scale, so the least scale is the best.
+    Only values at which a rounded capacity changes matter; bisection finds the least that works.
+    """
+    total = int(sum(shares.values()))
+    distinct = sorted({value for value in arcs.capacity if value})
+    candidates = sorted({j / value for value in distinct for j in map(Fraction, range(1, total + 1))})
+
+    def graph_at(scale: Fraction) -> Digraph:
+        return whole_graph(arcs, {vertex: trees / scale for vertex, trees in shares.items()}, scale)
+
+    low, high = 0, len(candidates) - 1
+    while low < high:
+        middle = (low + high) // 2
+        graph = trimmed(graph_at(candidates[middle]))
+        if graph.short_sets(most=1):
+            low = middle + 1
+        else:
+            high = middle
+    return trimmed(graph_at(candidates[low])), candidates[low]
+
+
+def _entering(graph: Digraph) -> list[int]:
+    entering = [0] * graph.count
+    for row in graph.out:
+        for head, capacity in row.items():
+            entering[head] += capacity
+    return entering
+
+
+def trimmed(graph: Digraph) -> Digraph:
+    """`graph`, in place, with arcs out of forwarders lowered until each gives out no more than it takes in."""
+    members = {*graph.members, *graph.roots}
+    changed = True
+    while changed:
+        changed = False
+        entering = _entering(graph)
+        for vertex, row in enumerate(graph.out):
+            left, count = entering[vertex], len(row)
+            if vertex in members or sum(row.values()) <= left:
+                continue
+            # The widest first, so that none is cut off before it must be.
+            for head, capacity in sorted(row.items(), key=lambda arc: arc[1]):
+                lost = max(0, capacity - left // count)
+                left, count = left - capacity + lost, count - 1
+                entering[head] -= lost
+                graph.take(vertex, head, lost)
+            changed = True
+    return graph
+
+
+# How far rounded numbers may exceed a capacity and still be scaled down; beyond it they are another solution.
+_MOST_EXCESS = Fraction(21, 20)
+# Parts into which the roots' rates may divide their sum; a schedule's shares and the flows' sums take no more.
+MOST_PARTS = 2**36
+
+
+@dataclass(frozen=True)
+class Split:
+    """rates: of every root's out-trees, in units of the network. capacity: per arc for the out-trees; `back`: for the
+    in-trees that go with them (as capacities of the same arcs), None if there are none."""
+
+    rates: Mapping[int, Fraction]
+    capacity: tuple[Fraction, ...]
+    back: tuple[Fraction, ...] | None = None
+
+    @property
+    def rate(self) -> Fraction:
+        """The rate of all roots together."""
+        return sum(self.rates.values(), start=Fraction(0))
+
+
+def best_split(
+    net: Network, shared: Sequence[SharedCapacity], weights: Mapping[int, int] | None, *, both: bool, best: Fraction
+) -> Split | None:
+    """The split with the greatest rate; None if no rounding of the program's answer holds.
+
+    weights: how the rate is divided over the roots; None leaves that free. both: in-trees with the same roots
+    and rates run at the same time, for a network that is its own reverse the out-trees reversed. best: a
+    bound of the rate in units of the network, at which the search for exact fractions stops.
+    """
+    free = weights is None
+    if free:
+        weights = {widest(net): 1}
+    solution = solve_trees(net, shared, weights, both=both)
+    if free and not agree(best, solution.value):
+        weights = None
+        solution = solve_trees(net, shared, None, both=both)
+    members = net.members.tolist()
+    partner = net.partner.tolist() if both and net.partner is not None else None
+    split: Split | None = None
+    for to_fractions, capacities in fitting(net, shared, solution.used, best, partner):
+        if weights is None:
+            roots = to_fractions([max(0.0, value) for value in solution.roots])
+        ratio: Mapping[int, Fraction | int] = weights or dict(zip(members, roots, strict=True))
+        try:
+            candidate = _held(net, capacities, ratio)
+        except BlinksimError:
+            continue
+        if candidate is not None and (split is None or candidate.rate > split.rate):
+            split = candidate
+            if split.rate >= best:
+                break
+    return split
+
+
+def fitting(
+    net: Network,
+    shared: Sequence[SharedCapacity],
+    rows: Sequence[Sequence[float]],
+    best: Fraction,
+    partner: Sequence[int] | None = None,
+) -> Iterator[tuple[Rounding, Sequence[list[Fraction]]]]:
+    """What a program's trees or flows use of every arc, in fractions that fit: one answer for each of `roundings`.
+
+    Loads a little above a shared capacity are scaled down; roundings that are far above one are left out.
+    partner: the arc that reversed out-trees use in the place of each arc.
+    """
+    for to_fractions in roundings(best):
+        parts = [to_fractions([max(0.0, value) for value in row]) for row in rows]
+        totals = [sum(values, start=Fraction(0)) for values in zip(*parts, strict=True)]
+        if partner is not None:
+            totals = [total + totals[partner[arc]] for arc, total in enumerate(totals)]
+        # On a bus, arcs share the time: a slower direction takes more of it for the same data.
+        over = max(sum((totals[arc] / int(net.capacity[arc]) for arc, _ in cap.uses), Fraction(0)) for cap in shared)
+        if 0 < over <= _MOST_EXCESS:
+            yield to_fractions, [[value / over for value in row] for row in parts] if over > 1 else parts
+
+
+def _held(net: Network, sides: Sequence[list[Fraction]], ratio: Mapping[int, Fraction | int]) -> Split | None:
+    """The best rate that these capacities hold for roots in this ratio, found by cuts; None if they hold nothing."""
+    if not sum(ratio.values()):
+        return None
+    common = lcm(*(Fraction(value).denominator for value in ratio.values()))
+    if common * sum(ratio.values()) > MOST_PARTS:
+        return None
+    weight = np.zeros(net.vertices, dtype=np.int64)
+    for vertex, value in ratio.items():
+        weight[vertex] = int(value * common)
+    held = [_rate(net if number == 0 else net.reversed(), values, weight) for number, values in enumerate(sides)]
+    rate = min(best for best, _ in held)
+    if not rate:
+        return None
+    capacities = [tuple(capacity) for _, capacity in held]
+    rates = {vertex: rate * int(weight[vertex]) for vertex in ratio if weight[vertex]}
+    return Split(rates, capacities[0], capacities[1] if len(capacities) > 1 else None)
+
+
+def _rate(net: Network, capacity: list[Fraction], weight: Ints) -> tuple[Fraction, list[Fraction]]:
+    """The greatest factor x such that x weight[v] fits at every root v, and the capacities after trimming."""
+    known: dict[Fraction, Fraction] = {}
+    values, unit = whole([(known.setdefault(value, value), 1) for value in capacity])
+    tail, head = net.tail.tolist(), net.head.tolist()
+    roots = dict.fromkeys(np.flatnonzero(weight).tolist(), 1)
+    graph = trimmed(Digraph.of(net.vertices, net.tail, net.head, values, roots, net.members.tolist()))
+    trimmed_values = []
+    for a, b, value in zip(tail, head, values, strict=True):
+        part = min(value, graph.out[a].get(b, 0))
+        if part:
+            graph.take(a, b, part)
+        trimmed_values.append(part)
+    lowered = replace(net, capacity=np.array(trimmed_values, dtype=np.int64))
+    sinks = net.members[weight[net.members] < weight.sum()]
+    ratio, _ = tightest(lowered, weight, sinks)
+    return ratio * unit, [value * unit for value in trimmed_values]
+
+
+def even_split(net: Network, shared: Sequence[SharedCapacity], weights: Mapping[int, int], *, both: bool) -> Split:
+    """A split without a program: the arcs of each shared capacity get equal parts, and so do up and down.
+
+    weights: of the roots. The rate is the exact best of that split, in general below that of `best_split`.
+    """
+    capacity = [Fraction(0)] * len(net.tail)
+    for resource in shared:
+        for arc, _ in resource.uses:
+            capacity[arc] = Fraction(int(net.capacity[arc]), len(resource.uses) * (1 + both))
+    split = _held(net, [capacity] * (1 + both), weights)
+    if split is None:
+        raise InfeasibleError("the links do not reach every member")
+    return split
+
+
 # Trees per root that are tried beside the number that needs no rounding.
-_TRIES = 8
+_MORE_TREES = 8
 # Most vertices: a group of n elements is a table of n x n numbers.
 _MOST_VERTICES = 2048
 
 
-def pack_images(arcs: Arcs, rate: Fraction, group: Array) -> tuple[list[RootedTree], Fraction] | None:
+def pack_images(arcs: Arcs, rate: Fraction, group: Ints) -> tuple[list[RootedTree], Fraction] | None:
     """Out-trees from every vertex that carry `rate` each and span all vertices, and their scale (trees per rate).
 
     group: a `regular_group`; capacities that it does not keep are found. None if the lowest trees do not hold
@@ -68,7 +341,7 @@ def pack_images(arcs: Arcs, rate: Fraction, group: Array) -> tuple[list[RootedTr
     return rooted, units / rate
 
 
-def regular_group(topology: Topology) -> Array | None:
+def regular_group(topology: Topology) -> Ints | None:
     """The elements of a regular group of symmetries, row v the one that takes device 0 to v; None if none is found."""
     count = len(topology.devices)
     group = commuting_group(topology) if count <= _MOST_VERTICES else None
@@ -78,11 +351,11 @@ def regular_group(topology: Topology) -> Array | None:
     return np.stack([group.along(exponents, np.full(count, vertex)) for vertex in range(count)], axis=1)
 
 
-Part = tuple[Array, Array, int]
+Part = tuple[Ints, Ints, int]
 """A tree of vertex 0: parents, children, amount; parents come first."""
 
 
-def trees_of_first(heads: Array, capacity: Sequence[Fraction], rate: Fraction) -> tuple[list[Part], int] | None:
+def trees_of_first(heads: Ints, capacity: Sequence[Fraction], rate: Fraction) -> tuple[list[Part], int] | None:
     """Trees of vertex 0 whose images carry `rate` from each; and their number. None if they do not fit.
 
     heads (vertex, class): where the arc of each class ends that leaves a vertex, row 0 that of vertex 0.
@@ -91,7 +364,7 @@ def trees_of_first(heads: Array, capacity: Sequence[Fraction], rate: Fraction) -
     entries = _Entries(heads)
     wanted = [value / rate for value in capacity]
     most = lcm(*(value.denominator for value in wanted))
-    for units in sorted({*range(1, min(most, _TRIES) + 1), most}):
+    for units in sorted({*range(1, min(most, _MORE_TREES) + 1), most}):
         parts = entries.parts(units, [int(value * units) for value in wanted])
         if parts is not None:
             return [(*entries.tree(chosen), amount) for chosen, amount in parts], units
@@ -105,7 +378,7 @@ class _Entries:
     first.
     """
 
-    def __init__(self, heads: Array) -> None:
+    def __init__(self, heads: Ints) -> None:
         self.count, self.classes = heads.shape
         self.tails = np.empty((self.count, self.classes), dtype=np.int64)
         for number, ends in enumerate(heads.T):
@@ -118,11 +391,11 @@ class _Entries:
         self.order = np.argsort(level, kind="stable")[1:]
         self.vertex, self.number = np.nonzero((level[self.tails] < level[:, None]) & (level[self.tails] >= 0))
 
-    def tree(self, chosen: Array) -> tuple[Array, Array]:
+    def tree(self, chosen: Ints) -> tuple[Ints, Ints]:
         """(parents, children) if every vertex is entered by its class in `chosen`."""
         return self.tails[self.order, chosen[self.order]], self.order
 
-    def parts(self, units: int, room: Sequence[int]) -> list[tuple[Array, int]] | None:
+    def parts(self, units: int, room: Sequence[int]) -> list[tuple[Ints, int]] | None:
         """Classes of all vertices with amounts that add up to `units`; None if there is too little room.
 
         room: how often each class may be chosen. There are two parts if the even division of the room leaves
@@ -141,7 +414,7 @@ class _Entries:
         cuts = distinct(np.append(ends[self.order], 0)).tolist()
         return [((ends > start).argmax(axis=1), end - start) for start, end in pairwise(cuts)]
 
-    def _chosen(self, units: int, room: Sequence[int]) -> Array | None:
+    def _chosen(self, units: int, room: Sequence[int]) -> Ints | None:
         """For every vertex how often it takes each class, `units` times together; None if there is too little room."""
         source, sink = self.count + self.classes, self.count + self.classes + 1
         others, numbers = np.arange(1, self.count), np.arange(self.classes)
@@ -170,7 +443,7 @@ _ORDERS, _FEW = 4, 20_000
 class Forest:
     """Trees and their scale: a tree of amount 1 carries 1 / scale units of rate.
 
-    longest: how long a piece of the data is on its way (`lower_trees.longest`), to compare forests of one
+    longest: how long a piece of the data is on its way (`arborescences.longest`), to compare forests of one
     machine.
     """
 
@@ -195,8 +468,8 @@ def pack_forest(
     """Out-trees from every root v that carry rates[v] together and reach all members.
 
     Raises `InfeasibleError` if there are none. counted: rates[v] is how many equal trees there are, at the
-    best rate that this number allows. seed: the order of the roots in rotation (0: as given). progress: called
-    with trees done and wanted.
+    best rate that this number allows. seed: the order of the roots in rotation (0: as given). progress:
+    called with trees done and wanted.
     """
     arcs = clipped(arcs, rates)
     graph, scale = (fixed if counted else fewest)(arcs, rates)

@@ -24,15 +24,13 @@ from itertools import pairwise
 from math import gcd, lcm
 
 import numpy as np
-from numpy.typing import NDArray
 
-from blinksim.graphs.arrays import distinct, per_topology
+from blinksim.graphs.arrays import Bools, Ints, distinct, per_topology
 from blinksim.graphs.connectivity import breadth_first, path_to
-from blinksim.graphs.network import Array, Network, whole
+from blinksim.graphs.network import Network, whole
 from blinksim.graphs.programs import SharedCapacity
 from blinksim.graphs.rooted_trees import depths
-from blinksim.packing.forest import pack_forest
-from blinksim.packing.scaling import Arcs, Split, best_split
+from blinksim.packing.forest import Arcs, Split, best_split, pack_forest
 from blinksim.topology.graph import Topology
 
 # Hosts that may lack something; of more, they are looked at as they are.
@@ -49,13 +47,13 @@ class Parts:
     src, dst, kind, figure (link): ends, class and row of `bandwidths`.
     """
 
-    node: Array
-    ranked: NDArray[np.bool_]
-    slot: Array
-    src: Array
-    dst: Array
-    kind: Array
-    figure: Array
+    node: Ints
+    ranked: Bools
+    slot: Ints
+    src: Ints
+    dst: Ints
+    kind: Ints
+    figure: Ints
     bandwidths: tuple[Fraction, ...]
 
 
@@ -82,7 +80,7 @@ def _parts(topology: Topology) -> Parts:
     return _completed(topology, plain, owner, int(used[full]), lacking)
 
 
-def _by_name(topology: Topology, parts: Parts, owner: Array, host: int) -> tuple[dict[str, int], dict[_Key, int]]:
+def _by_name(topology: Topology, parts: Parts, owner: Ints, host: int) -> tuple[dict[str, int], dict[_Key, int]]:
     """The devices of a host by their names there, and its links by ends, "" for the fabric, and class."""
     numbers = np.flatnonzero(parts.node == host).tolist()
     local = {number: topology.devices[number].name.removeprefix(f"n{host}.") for number in numbers}
@@ -94,7 +92,7 @@ def _by_name(topology: Topology, parts: Parts, owner: Array, host: int) -> tuple
     return {name: number for number, name in local.items()}, wires
 
 
-def _completed(topology: Topology, plain: Parts, owner: Array, full: int, lacking: list[int]) -> Parts:
+def _completed(topology: Topology, plain: Parts, owner: Ints, full: int, lacking: list[int]) -> Parts:
     """The cluster with what the hosts `lacking` something lack beside the fullest one, at no bandwidth.
 
     As it is where one has what the fullest has not, or lacks a rank. owner: the host of every link.
@@ -243,10 +241,10 @@ class Hosts:
     """
 
     shape: Shape
-    device: Array
-    link: Array
-    into: Array
-    outof: Array
+    device: Ints
+    link: Ints
+    into: Ints
+    outof: Ints
     rates: Rates
     fabric: FabricRoutes
 
@@ -352,7 +350,7 @@ def read_hosts(topology: Topology) -> Hosts | None:
     return Hosts(replace(shape, feeds=feeds), device, link, into, outof, every, fabric)
 
 
-def _rows(owner: Array, values: Array, count: int) -> Array | None:
+def _rows(owner: Ints, values: Ints, count: int) -> Ints | None:
     """Values by owner, one row for each of so many, in the order given; None if these have unequally many."""
     if not np.array_equal(np.bincount(owner, minlength=count), np.full(count, len(values) // count)):
         return None

@@ -22,16 +22,14 @@ from itertools import cycle, pairwise
 from math import gcd
 
 import numpy as np
-import numpy.typing as npt
 
 from blinksim.bounds.rail_flows import place_parts
 from blinksim.bounds.rails import Rails, Table, read_rails, symmetric_rails
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import transport
-from blinksim.schedule.tree import Tree
+from blinksim.graphs.arrays import Ints, transport
+from blinksim.schedule.loads import Tree
 from blinksim.topology.graph import Topology
 
-Ints = npt.NDArray[np.int64]
 Route = tuple[int, ...]
 
 

@@ -21,22 +21,10 @@ from itertools import combinations
 from math import inf
 
 import numpy as np
-import numpy.typing as npt
 
-from blinksim.graphs.linear import Growing
-from blinksim.packing.wires import (
-    FAR,
-    MOST_IN_CLIQUE,
-    Clique,
-    Floats,
-    Growth,
-    Ints,
-    Partition,
-    Use,
-    Wires,
-    cliques,
-    sequences,
-)
+from blinksim.graphs.arrays import Bools, Floats, Ints
+from blinksim.graphs.programs import Growing
+from blinksim.packing.wires import FAR, MOST_IN_CLIQUE, Clique, Growth, Partition, Use, Wires, cliques, sequences
 
 # Of the columns of an allreduce that are worth it, so many join the program at once.
 _AT_ONCE = 24
@@ -183,7 +171,6 @@ def _sends_of(group: Clique, now: int, which: Ints) -> list[tuple[int, int, bool
     return [(now, int(which[now, a, b]), True) for a in group for b in group if a != b]
 
 
-Bools = npt.NDArray[np.bool_]
 # A round, and a wire.
 Message = tuple[int, int]
 # A load below this part of the size is none, and a column is better if it is so by this part of its price.

@@ -21,10 +21,11 @@ import numpy as np
 
 from blinksim.bounds.cuts import strength, undirected
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.network import Array, Network, guard
+from blinksim.graphs.arrays import Ints
+from blinksim.graphs.network import Network, guard
 from blinksim.graphs.rooted_trees import RootedTree, centre, height, hung_from
 from blinksim.packing.splitting import Routes
-from blinksim.schedule.tree import Tree
+from blinksim.schedule.loads import Tree
 from blinksim.topology.graph import Topology
 
 # Vertices up to which several vertex orders are tried, and how many; each takes a few milliseconds.
@@ -34,17 +35,17 @@ _SMALL, _ORDERS = 16, 8
 class _State:
     """What is left: capacity of every edge, weight still to be packed, partitions with their slack."""
 
-    def __init__(self, count: int, a: Array, b: Array, capacity: Array, rate: Fraction) -> None:
+    def __init__(self, count: int, a: Ints, b: Ints, capacity: Ints, rate: Fraction) -> None:
         self.count, self.a, self.b = count, a, b
         self.ends = list(zip(a.tolist(), b.tolist(), strict=True))
         self.capacity: list[int] = (capacity * rate.denominator).tolist()
         self.left = rate.numerator
         self.scale = rate.denominator
-        self.parts: list[Array] = []
+        self.parts: list[Ints] = []
         self.slack: list[int] = []
         self.crossed: list[list[int]] = []
 
-    def add(self, part: Array) -> None:
+    def add(self, part: Ints) -> None:
         """Remember a partition (the part of every vertex)."""
         crossed = np.flatnonzero(part[self.a] != part[self.b]).tolist()
         needed = int(part.max())
@@ -95,7 +96,7 @@ class _State:
 
 
 def pack_spanning(
-    count: int, a: Array, b: Array, capacity: Array, progress: Callable[[int, int], None] | None = None
+    count: int, a: Ints, b: Ints, capacity: Ints, progress: Callable[[int, int], None] | None = None
 ) -> tuple[Fraction, list[RootedTree]]:
     """The strength of the graph (edges a-b of whole capacities) and trees, rooted at their centres, that attain it.
 
@@ -136,7 +137,7 @@ def pack_spanning(
 
 
 def pack_low(
-    count: int, a: Array, b: Array, capacity: Array, progress: Callable[[int, int], None] | None = None, seed: int = 0
+    count: int, a: Ints, b: Ints, capacity: Ints, progress: Callable[[int, int], None] | None = None, seed: int = 0
 ) -> tuple[Fraction, list[RootedTree]]:
     """As `pack_spanning`, but on small graphs the best of several packings, with the vertices in other orders.
 

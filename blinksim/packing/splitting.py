@@ -22,7 +22,8 @@ from itertools import accumulate
 import numpy as np
 
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.digraph import CutPool, Digraph, Mask
+from blinksim.graphs.arrays import Bools
+from blinksim.graphs.digraph import CutPool, Digraph
 from blinksim.graphs.rooted_trees import RootedTree
 
 Pair = tuple[int, int]
@@ -41,7 +42,7 @@ class Split:
     amount: int
 
 
-def usual_sets(graph: Digraph, host: Sequence[int]) -> list[Mask]:
+def usual_sets(graph: Digraph, host: Sequence[int]) -> list[Bools]:
     """Sets that are likely to be tight: members alone, hosts, and all but one of these."""
     hosts = np.asarray(host)
     here = sorted({int(hosts[vertex]) for vertex in graph.members})
@@ -100,7 +101,7 @@ def split_off(
     return [split for split in log if split.end >= 0]
 
 
-def _undo(graph: Digraph, log: list[Split], sets: Sequence[Mask]) -> int | None:
+def _undo(graph: Digraph, log: list[Split], sets: Sequence[Bools]) -> int | None:
     """Take the last splits of `log` back until none of `sets` is short; the vertex of the first of them.
 
     None if that does not suffice, or if there was nothing to take back.

@@ -26,7 +26,7 @@ from blinksim.graphs.connectivity import breadth_first
 from blinksim.graphs.rooted_trees import height, longest_path
 from blinksim.packing.choose import MOST_MEMBERS, Limits, fewest, search_trees
 from blinksim.packing.columns import Arc, Column, Hops, Mix, best_mix, shortened
-from blinksim.schedule.tree import Tree
+from blinksim.schedule.loads import Tree
 
 
 def low_trees(hops: Hops, root: int, height: int) -> Iterator[tuple[Arc, ...]]:

@@ -14,12 +14,10 @@ from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
-import numpy.typing as npt
 
+from blinksim.graphs.arrays import Floats, Ints
 from blinksim.topology.graph import Topology
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 # More than any price.
 FAR = 1e15
 # Ranks up to which all sets of them are tried.

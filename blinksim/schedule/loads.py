@@ -3,11 +3,12 @@
 A builder chooses one route for a pair of ranks. Where the router knows others that are as short and as wide
 (the NICs of a GPU, parallel links, the planes of a fabric), each carries an equal part, as NCCL's channels
 are divided among NICs. `equal_routes` says which they are; `divided` writes the parts out as chunks of their
-own, so that every send has one route again.
+own, so that every send has one route again. A schedule in forest form is also a list of trees (`trees_of`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -17,10 +18,10 @@ from math import lcm
 from typing import overload
 
 import numpy as np
-import numpy.typing as npt
 
-from blinksim.graphs.arrays import distinct, expand, per_topology, places
-from blinksim.schedule.model import Schedule
+from blinksim.graphs.arrays import Floats, Ints, Ints32, distinct, expand, per_topology, places
+from blinksim.graphs.rooted_trees import height
+from blinksim.schedule.model import COPY, Schedule
 from blinksim.schedule.switch_work import sums_at
 from blinksim.topology.elements import Link
 from blinksim.topology.graph import Topology
@@ -42,18 +43,18 @@ class Resources:
     names: Sequence[str]
     kinds: tuple[str, ...]
     rate: tuple[Fraction, ...]
-    starts: npt.NDArray[np.int32]
-    members: npt.NDArray[np.int32]
+    starts: Ints32
+    members: Ints32
     adders: Mapping[int, int] = field(default_factory=dict)
 
     @cached_property
-    def rates(self) -> npt.NDArray[np.float64]:
+    def rates(self) -> Floats:
         """`rate` as numbers of machine precision."""
         number, different = self.classes
         return np.array([float(rate) for rate in different], dtype=np.float64)[number]
 
     @cached_property
-    def classes(self) -> tuple[npt.NDArray[np.int64], tuple[Fraction, ...]]:
+    def classes(self) -> tuple[Ints, tuple[Fraction, ...]]:
         """The number of every resource's rate among the different ones, and these."""
         objects = {id(rate): rate for rate in self.rate}
         known = {rate: number for number, rate in enumerate(dict.fromkeys(objects.values()))}
@@ -61,11 +62,11 @@ class Resources:
         return np.array([number_of[id(rate)] for rate in self.rate], dtype=np.int64), tuple(known)
 
     @cached_property
-    def of_link(self) -> npt.NDArray[np.int32]:
+    def of_link(self) -> Ints32:
         """The number of each link, or of its bus: the first of the resources that it uses."""
         return self.members[self.starts[:-1]]
 
-    def longest(self, amounts: npt.NDArray[np.int64]) -> Fraction:
+    def longest(self, amounts: Ints) -> Fraction:
         """The most seconds that any resource takes for these bytes, one amount for each."""
         number, rates = self.classes
         most = np.zeros(len(rates), dtype=np.int64)
@@ -78,7 +79,7 @@ class Resources:
         count = len(self.starts) - 1
         return len(self.members) == count and np.array_equal(self.members, np.arange(count))
 
-    def of_links(self, amounts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def of_links(self, amounts: Ints) -> Ints:
         """What passes every resource, from what passes every link."""
         passing = np.zeros(len(self.names), dtype=np.int64)
         if self.plain:
@@ -156,7 +157,7 @@ class _Names(Sequence[str]):
         return self._links[place].name if place < len(self._links) else self._sums[place - len(self._links)]
 
 
-def sums_formed(schedule: Schedule, shared: Resources) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+def sums_formed(schedule: Schedule, shared: Resources) -> tuple[Ints, Ints32]:
     """(send, resource) for every sum that adders with a rate form: a send that brings a part of it."""
     found = list(sums_at(schedule, shared.adders)) if shared.adders else []
     number = [shared.adders[switch] for _, switch in found]
@@ -178,7 +179,6 @@ Routes = tuple[tuple[int, ...], ...]
 MOST_SENDS = 8_000_000
 # Routes from which on symmetries are worth looking for.
 _MANY_ROUTES = 500
-Indices = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,10 +188,10 @@ class Spread:
     first (R + 1): the paths of route r are first[r] to first[r + 1] - 1.
     """
 
-    count: npt.NDArray[np.int32]
-    first: npt.NDArray[np.int32]
-    start: npt.NDArray[np.int32]
-    links: npt.NDArray[np.int32]
+    count: Ints32
+    first: Ints32
+    start: Ints32
+    links: Ints32
 
     @classmethod
     def of(cls, routes: Sequence[Routes]) -> Spread:
@@ -234,7 +234,7 @@ def equal_routes(schedule: Schedule) -> Spread | None:
     )
 
 
-def alternatives_of(topology: Topology, start: Indices, links: Indices) -> list[Routes]:
+def alternatives_of(topology: Topology, start: Ints, links: Ints) -> list[Routes]:
     """The equal routes of each route, as the router has them."""
     router, (tail, head) = topology.router, topology.ends
     ends = zip(tail[links[start[:-1]]].tolist(), head[links[start[1:] - 1]].tolist(), strict=True)
@@ -246,7 +246,7 @@ def alternatives_of(topology: Topology, start: Indices, links: Indices) -> list[
     return routes
 
 
-def alike_routes(group: Group, start: Indices, links: Indices) -> tuple[Indices, ...]:
+def alike_routes(group: Group, start: Ints, links: Ints) -> tuple[Ints, ...]:
     """Routes by what a group takes to each other.
 
     That is, of every route the links of its image between the pair of devices that stands for its ends; one
@@ -258,7 +258,7 @@ def alike_routes(group: Group, start: Indices, links: Indices) -> tuple[Indices,
     return own, *distinct_routes(start, own), elements
 
 
-def distinct_routes(start: Indices, links: Indices) -> tuple[Indices, Indices]:
+def distinct_routes(start: Ints, links: Ints) -> tuple[Ints, Ints]:
     """The first of each set of equal routes, and for every route the number of its set."""
     lengths = np.diff(start)
     leader = np.arange(len(lengths))
@@ -293,19 +293,19 @@ class RouteUses:
     start[r] on.
     """
 
-    start: npt.NDArray[np.int64]
-    route: npt.NDArray[np.int64]
-    resource: npt.NDArray[np.int64]
-    times: npt.NDArray[np.int64]
-    count: npt.NDArray[np.int64]
+    start: Ints
+    route: Ints
+    resource: Ints
+    times: Ints
+    count: Ints
 
     @cached_property
-    def part(self) -> npt.NDArray[np.float64]:
+    def part(self) -> Floats:
         """The part of what the route carries that passes, entry by entry."""
         return np.asarray(self.times / self.count[self.route])
 
     @cached_property
-    def entries(self) -> npt.NDArray[np.int64]:
+    def entries(self) -> Ints:
         """The numbers of the entries."""
         return np.arange(len(self.times))
 
@@ -386,7 +386,7 @@ def divided(schedule: Schedule, spread: Spread) -> Schedule:
     )
 
 
-def chunk_parts(schedule: Schedule, spread: Spread) -> npt.NDArray[np.int64]:
+def chunk_parts(schedule: Schedule, spread: Spread) -> Ints:
     """How many parts each chunk is cut into."""
     of_send = spread.count[schedule.route].astype(np.int64)
     parts = np.ones(schedule.chunks, dtype=np.int64)
@@ -394,3 +394,68 @@ def chunk_parts(schedule: Schedule, spread: Spread) -> npt.NDArray[np.int64]:
         touched = distinct(schedule.chunk[of_send == number])
         parts[touched] = np.lcm(parts[touched], number)
     return parts
+
+
+Route = tuple[int, ...]
+Edge = tuple[int, int, Route]
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A tree of devices with a share: edges (parent, child, links), parents before their children.
+
+    The links of `down` lead from the parent to the child, those of `up` from the child to the parent.
+    """
+
+    root: int
+    share: Fraction
+    down: tuple[Edge, ...] = ()
+    up: tuple[Edge, ...] = ()
+
+    @property
+    def height(self) -> int:
+        """Hops from the root to its farthest leaf, down or up."""
+        return max(height(self.root, [edge[:2] for edge in edges]) for edges in (self.down, self.up))
+
+    def loads(self, shared: Resources) -> tuple[tuple[int, int], ...]:
+        """How often the tree uses each of the shared resources of its topology: (resource, times)."""
+        used = Counter(
+            int(resource)
+            for _, _, links in (*self.down, *self.up)
+            for link in links
+            for resource in shared.members[shared.starts[link] : shared.starts[link + 1]]
+        )
+        return tuple(sorted(used.items()))
+
+
+def trees_of(schedule: Schedule) -> list[Tree]:
+    """The trees of a forest: one per chunk, with its share."""
+    order = np.lexsort((schedule.step, schedule.chunk))
+    starts = np.searchsorted(schedule.chunk[order], np.arange(schedule.chunks + 1))
+    found = []
+    for chunk in range(schedule.chunks):
+        down: list[Edge] = []
+        up: list[Edge] = []
+        for send in order[starts[chunk] : starts[chunk + 1]]:
+            src, dst = int(schedule.src[send]), int(schedule.dst[send])
+            links = tuple(schedule.links_of(int(schedule.route[send])))
+            if schedule.op[send] == COPY:
+                down.append((src, dst, links))
+            else:
+                up.append((dst, src, links))
+        up.reverse()
+        found.append(Tree((down or up)[0][0], schedule.share(chunk), tuple(down), tuple(up)))
+    return found
+
+
+def moves_along_trees(schedule: Schedule, besides: Sequence[int] = ()) -> bool:
+    """True if every device passes a chunk on for reduction at most once, and takes a copy of it at most once.
+
+    In a schedule that is right, the sends of a chunk are then a tree towards some rank and a tree away from
+    it. besides: sends that do not count, such as own copies.
+    """
+    reduces = schedule.op != COPY
+    ends = np.where(reduces, schedule.src, schedule.dst).astype(np.int64)
+    keys = (schedule.chunk.astype(np.int64) * len(schedule.topology.devices) + ends) * 2 + reduces
+    keys = np.delete(keys, np.asarray(besides, dtype=np.int64))
+    return len(distinct(keys)) == len(keys)

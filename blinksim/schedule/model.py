@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import distinct
+from blinksim.graphs.arrays import Ints, Ints32, distinct
 from blinksim.results import Tabular
 from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
@@ -49,7 +49,6 @@ ARRAYS = {
     "route_links": "int32",
 }
 FORMS = ("forest", "steps")
-Ints = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -106,19 +105,19 @@ class Schedule(Tabular):
     collective: Collective
     algorithm: str
     form: str
-    share_num: npt.NDArray[np.int64]
+    share_num: Ints
     share_den: int
-    origin: Ints
-    target: Ints
-    chunk: Ints
-    src: Ints
-    dst: Ints
+    origin: Ints32
+    target: Ints32
+    chunk: Ints32
+    src: Ints32
+    dst: Ints32
     op: npt.NDArray[np.uint8]
-    step: Ints
-    route: Ints
-    channel: Ints
-    route_start: Ints
-    route_links: Ints
+    step: Ints32
+    route: Ints32
+    channel: Ints32
+    route_start: Ints32
+    route_links: Ints32
     bound: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -162,14 +161,14 @@ class Schedule(Tabular):
         return int(self.step[-1]) + 1 if self.sends else 0
 
     @cached_property
-    def rank_of(self) -> npt.NDArray[np.int32]:
+    def rank_of(self) -> Ints32:
         """Rank of each device, -1 for devices without one."""
         ranks = np.full(len(self.topology.devices), -1, dtype=np.int32)
         ranks[self.topology.member_places] = np.arange(self.topology.ranks, dtype=np.int32)
         return ranks
 
     @cached_property
-    def device_of(self) -> npt.NDArray[np.int32]:
+    def device_of(self) -> Ints32:
         """Device index of each rank."""
         return self.topology.member_places.astype(np.int32)
 
@@ -257,11 +256,11 @@ class Builder:
         self._shares: list[Fraction] = []
         self._origin: list[int] = []
         self._target: list[int] = []
-        self._columns: list[list[npt.NDArray[np.int32]]] = [[] for _ in range(7)]
+        self._columns: list[list[Ints32]] = [[] for _ in range(7)]
         self._routes: dict[tuple[int, ...], int] = {}
         # All routes in the order of their numbers: how many links each has, and these.
-        self._route_lengths: list[npt.NDArray[np.int64] | list[int]] = []
-        self._route_links: list[npt.NDArray[np.int64] | list[int]] = []
+        self._route_lengths: list[Ints | list[int]] = []
+        self._route_links: list[Ints | list[int]] = []
         self._numbered = 0
 
     def add_chunk(self, share: Fraction | int | str, origin: int = -1, target: int = -1) -> int:
@@ -302,7 +301,7 @@ class Builder:
                 parts.append(more)
         return found
 
-    def add_new_routes(self, start: npt.NDArray[np.int64], links: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def add_new_routes(self, start: Ints, links: Ints) -> Ints:
         """The numbers of many routes of which none was added before: route r has links[start[r]:start[r + 1]]."""
         self._route_lengths.append(np.diff(start))
         self._route_links.append(links)
@@ -437,7 +436,7 @@ def rebase(schedule: Schedule, topology: Topology) -> Schedule | tuple[str, ...]
     )
 
 
-def _users(sends: npt.NDArray[np.int64]) -> str:
+def _users(sends: Ints) -> str:
     if not len(sends):
         return ""
     listed = ", ".join(map(str, sends[:3])) + (", …" if len(sends) > 3 else "")

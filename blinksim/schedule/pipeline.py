@@ -17,17 +17,15 @@ from fractions import Fraction
 from math import ceil, gcd, sqrt
 
 import numpy as np
-import numpy.typing as npt
 
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import among, distinct
-from blinksim.schedule import chunk_ends
+from blinksim.graphs.arrays import Ints, among, distinct
+from blinksim.schedule import verify_contents
 from blinksim.schedule.model import COPY, MOST_DENOMINATOR, Schedule
 
 MOST_SENDS = 2 * 10**8
 MOST_PIECES = 65_536
 _MOST_INDEX = 2**31 - 1
-Indices = npt.NDArray[np.int64]
 
 
 def cut(schedule: Schedule, pieces: int) -> Schedule:
@@ -105,7 +103,7 @@ class Scratch:
 
 
 def scratch(
-    schedule: Schedule, pieces: int = 1, *, times: Indices | None = None, orbit: Indices | None = None
+    schedule: Schedule, pieces: int = 1, *, times: Ints | None = None, orbit: Ints | None = None
 ) -> dict[str, Scratch]:
     """The scratch space of every device that needs any, by name, if the chunks are cut into `pieces` (wave form).
 
@@ -144,7 +142,7 @@ def scratch(
     return {one.name: found[number] for one, number in zip(devices, label.tolist(), strict=True) if number in found}
 
 
-def most_held(weight: Indices, first: Indices, length: Indices, pieces: int) -> int:
+def most_held(weight: Ints, first: Ints, length: Ints, pieces: int) -> int:
     """The largest sum, over time, of the weights of the pieces in residence; each piece of a chunk stays `length`."""
     # One chunk's pieces in residence rise from 0 by one a step, stay, and fall: four kinks, and between kinks
     # the sum is linear, so its maximum is at one of them.
@@ -158,7 +156,7 @@ def most_held(weight: Indices, first: Indices, length: Indices, pieces: int) -> 
     return int(np.cumsum(np.cumsum(slope)[:-1] * np.diff(when)).max())
 
 
-def stays(schedule: Schedule) -> tuple[Indices, Indices, Indices, Indices]:
+def stays(schedule: Schedule) -> tuple[Ints, Ints, Ints, Ints]:
     """(device, chunk, first step, last step) of every stay of data in scratch space.
 
     A stay begins with the first arrival, or with a copy that replaces what was there, and lasts until the
@@ -167,7 +165,7 @@ def stays(schedule: Schedule) -> tuple[Indices, Indices, Indices, Indices]:
     devices = len(schedule.topology.devices)
     reads = schedule.chunk.astype(np.int64) * devices + schedule.src
     writes = schedule.chunk.astype(np.int64) * devices + schedule.dst
-    passing = ~chunk_ends.ends_with(schedule, schedule.dst, schedule.chunk)
+    passing = ~verify_contents.ends_with(schedule, schedule.dst, schedule.chunk)
     mine = among(reads, writes[passing])
     step = schedule.step.astype(np.int64)
     place = np.concatenate((reads[mine], writes[passing]))

@@ -20,14 +20,12 @@ import numpy.typing as npt
 from blinksim import budget
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.graphs.arrays import distinct, round_robin
+from blinksim.graphs.arrays import Bools, Floats, Ints, distinct, round_robin
 from blinksim.schedule.loads import Resources, Spread, alternatives_of, resources
 from blinksim.schedule.model import REDUCE
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import NodeGroup, Pairs, alike_nodes
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.integer[Any]]
 # Sends from which on the time of steps is found without writing them.
 _MANY_SENDS = 250_000
@@ -369,7 +367,7 @@ def searched(what: str, topology: Topology, pairs: Pairs) -> list[tuple[int, ...
     return [topology.router.route(a, b) for a, b in ends]
 
 
-def _weights(topology: Topology, spread: Spread) -> tuple[Ints, npt.NDArray[np.bool_], Floats]:
+def _weights(topology: Topology, spread: Spread) -> tuple[Ints, Bools, Floats]:
     """For every link of every path, the units that a message puts there, and whether the path starts with it.
 
     And seconds of every route's slowest path: its latencies, and the overhead of its first link.

@@ -15,14 +15,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import distinct, places
+from blinksim.graphs.arrays import Bools, Ints, distinct, places
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.elements import BRANCHING
 
-Ints = npt.NDArray[np.int64]
 # Switches by how they work, and what they do where several messages are added.
 _IN_FLIGHT, _READS = 1, 2
 _ADDS = {_IN_FLIGHT: "reduce", _READS: "reduce_into_reader"}
@@ -91,7 +89,7 @@ class _Events:
 
     send: Ints
     start: Ints
-    away: npt.NDArray[np.bool_]
+    away: Bools
     owner: Ints
     switch: Ints
 
@@ -111,7 +109,7 @@ class _Events:
         first = np.flatnonzero(begins)
         return cls(send, np.append(first, len(send)), away[first], owner[first], switch[first])
 
-    def answered(self) -> npt.NDArray[np.bool_]:
+    def answered(self) -> Bools:
         """Whether each run is of arrivals, with the departures that it is for behind it."""
         found = ~self.away
         found[:-1] &= self.owner[:-1] == self.owner[1:]
@@ -193,7 +191,7 @@ def _wrong_kind(schedule: Schedule, operation: Operation, members: Collection[in
         yield arrivals[0], f"is stored by {device.name} at other GPUs only; the writer's own copy must be among them"
 
 
-def repeated_reads(schedule: Schedule) -> npt.NDArray[np.bool_]:
+def repeated_reads(schedule: Schedule) -> Bools:
     """For each send if it gives a switch that reduces into readers a copy once more, for a further reader.
 
     Such sends count as loads, and bring no other data than the first of them.

@@ -20,11 +20,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.graphs.arrays import expand, occurrences, places
+from blinksim.graphs.arrays import Bools, Ints, Ints32, expand, occurrences, places
 from blinksim.schedule.loads import MOST_SENDS, Resources, alike_routes, distinct_routes, resource_loads, resources
 from blinksim.schedule.model import COPY, REDUCE, Schedule, ScheduleLike, as_schedule
 from blinksim.schedule.step_loads import StepLoads
@@ -32,8 +31,6 @@ from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import CommutingGroup
 from blinksim.topology.symmetry import orbit_labels
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -133,7 +130,7 @@ class SymmetricSchedule:
     # --- images --------------------------------------------------------------------------------------------------
 
     @cached_property
-    def still(self) -> npt.NDArray[np.bool_]:
+    def still(self) -> Bools:
         """For every chunk of `base` and every generator, whether it takes the chunk's sends to the same ones."""
         parts, group = self.base, self.group
         device, rank = parts.device_of.astype(np.int64), parts.rank_of
@@ -167,7 +164,7 @@ class SymmetricSchedule:
             left = left // radix
         return chunk, exponents
 
-    def labels_of(self, label: npt.NDArray[np.int32], chunk: Ints, exponents: Ints) -> npt.NDArray[np.int32]:
+    def labels_of(self, label: Ints32, chunk: Ints, exponents: Ints) -> Ints32:
         """The origins or targets of images, from those of the chunks of `base`."""
         known = label[chunk] >= 0
         ranks = np.full(len(chunk), -1, dtype=np.int32)

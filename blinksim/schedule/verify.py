@@ -23,11 +23,11 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from blinksim.errors import InputError
+from blinksim.graphs.arrays import Bools, Ints, Ints32
 from blinksim.results import Result
-from blinksim.schedule import chunk_ends
+from blinksim.schedule import verify_contents
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.pipeline import Scratch, scratch
 from blinksim.schedule.switch_work import wrong_operations
@@ -36,7 +36,6 @@ from blinksim.schedule.verify_contents import crowd, deadlock, describe, passes_
 from blinksim.units import exact_GBps, format_rate, in_GBps
 
 MOST_REASONS = 20
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -48,8 +47,8 @@ class Facts:
     resources have the same load/rate. in_flight: the most sends of one connection in one step; with that many
     slots no sender ever waits. scratch: for each device that needs any, the most that it holds beside its
     rank's own buffers. in_place: true if input and output may be one buffer
-    (`chunk_ends.overwritten_in_place`). bound: what the certificate that comes with the schedule proves to be
-    the most, bytes/s, and gap: 1 - rate/bound; None without a proof.
+    (`verify_contents.overwritten_in_place`). bound: what the certificate that comes with the schedule proves
+    to be the most, bytes/s, and gap: 1 - rate/bound; None without a proof.
     """
 
     rate: Fraction | None
@@ -135,10 +134,10 @@ def verify(
     """Check that `schedule` does what its collective promises on its topology.
 
     slots: buffers of each connection (`contents`). in_place: true if input and output are one buffer. shares:
-    the part of the size in the block of each rank, if not 1/n (`chunk_ends.wrong_chunks`). One by symmetry is
-    verified in time and memory of its `base`. Raises `InputError` for slots below 1, shares that do not fit
-    the ranks, and a share denominator too large to add loads up exactly; every fault of the schedule itself
-    is in the verdict.
+    the part of the size in the block of each rank, if not 1/n (`verify_contents.wrong_chunks`). One by
+    symmetry is verified in time and memory of its `base`. Raises `InputError` for slots below 1, shares that
+    do not fit the ranks, and a share denominator too large to add loads up exactly; every fault of the
+    schedule itself is in the verdict.
     """
     if slots < 1:
         raise InputError(f"{slots} slots: a connection needs at least 1")
@@ -157,7 +156,7 @@ def verify(
         lambda: wrong_routes(base),
         lambda: wrong_copies(base),
         lambda: (f"{describe(base, send)} {says}" for send, says in wrong_operations(base)),
-        lambda: chunk_ends.wrong_chunks(base, shares) if whole is None else _wrong_images(whole, shares),
+        lambda: verify_contents.wrong_chunks(base, shares) if whole is None else _wrong_images(whole, shares),
         lambda: wrong_contents(base),
         lambda: iter(() if stuck is None else (stuck,)),
         lambda: iter((aliased,) if in_place and aliased is not None else ()),
@@ -204,13 +203,13 @@ def wrong_routes(schedule: Schedule) -> Iterator[str]:
     )
     forwards = np.array(["forward" in device.can for device in topology.devices]) & ~outsider
 
-    def sort(wrong: npt.NDArray[np.bool_], says: Callable[[int], str]) -> Iterator[str]:
+    def sort(wrong: Bools, says: Callable[[int], str]) -> Iterator[str]:
         sends = np.flatnonzero(wrong)
         if len(sends):
             more = f" ({len(sends)} sends like this)" if len(sends) > 1 else ""
             yield f"{describe(schedule, int(sends[0]))} {says(int(sends[0]))}{more}"
 
-    def end(word: str, ends: npt.NDArray[np.int32]) -> Iterator[str]:
+    def end(word: str, ends: Ints32) -> Iterator[str]:
         yield from sort(outsider[ends], lambda i: f"goes {word} {names[ends[i]]}, which is neither member nor relay")
         only = "which only forwards; it belongs in a route"
         yield from sort(~computes[ends], lambda i: f"goes {word} {names[ends[i]]}, {only}")
@@ -306,7 +305,7 @@ def wrong_copies(schedule: Schedule) -> Iterator[str]:
 
 
 def _wrong_images(whole: SymmetricSchedule, shares: Sequence[Fraction] | None) -> Iterator[str]:
-    """As `chunk_ends.wrong_chunks` of every image; those of a rooted collective must have its root."""
+    """As `verify_contents.wrong_chunks` of every image; those of a rooted collective must have its root."""
     if whole.collective.rooted:
         root = int(whole.base.device_of[whole.collective.root])
         if any(int(generator[root]) != root for generator in whole.group.generators):
@@ -324,7 +323,7 @@ def _wrong_images(whole: SymmetricSchedule, shares: Sequence[Fraction] | None) -
         op=np.zeros(0, dtype=np.uint8),
         **none,
     )
-    return chunk_ends.wrong_chunks(labelled, shares)
+    return verify_contents.wrong_chunks(labelled, shares)
 
 
 def most_in_flight(whole: SymmetricSchedule) -> int:
@@ -371,9 +370,9 @@ class Blocks:
 
 
 def wrong_exchange(whole: SymmetricSchedule) -> Iterator[str]:
-    """As `chunk_ends.wrong_chunks` of an alltoall with every image, in sentences."""
+    """As `verify_contents.wrong_chunks` of an alltoall with every image, in sentences."""
     base, n = whole.base, whole.topology.ranks
-    unlabelled = list(chunk_ends.wrong_labels(base))
+    unlabelled = list(verify_contents.wrong_labels(base))
     yield from unlabelled
     if unlabelled:
         return
@@ -421,4 +420,4 @@ def overwritten_in_place(schedule: Schedule | SymmetricSchedule) -> str | None:
             return None
         block = base.origin.astype(np.int64) * n + base.target
         twin = np.arange(n * n).reshape(n, n).T.ravel()
-    return chunk_ends.overwritten(base, block, twin, times)
+    return verify_contents.overwritten(base, block, twin, times)

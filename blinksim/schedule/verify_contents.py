@@ -18,21 +18,188 @@ Only the wait for a slot can close a circle: all others lead from a step to a la
 of one step. So a circle lies inside one step, in which a connection has more sends than slots and some device
 both sends and receives the same chunk. (Coffman, Elphick and Shoshani, "System deadlocks", 1971: circular
 wait.)
+
+Every rank that reduces starts with its own contribution to every chunk. A chunk that is not reduced starts in
+one place: at its origin, or at the root. The buffers are those of NCCL (user guide, "Collective Operations"
+and "In-place Operations"): in place, the input of an allgather or gather is the rank's own block of the
+output, the output of a reducescatter or scatter is the rank's own block of the input, and everything else has
+one buffer for both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.graphs.arrays import among, distinct, fronts, occurrences
-from blinksim.schedule import chunk_ends
+from blinksim.collective import EVERY, OWN, ROOT
+from blinksim.errors import InputError
+from blinksim.graphs.arrays import Bools, Ints, Ints32, among, distinct, fronts, occurrences
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.switch_work import repeated_reads
 from blinksim.textio.text_table import count
+
+
+def starts_with(schedule: Schedule, device: Ints32, chunk: Ints32) -> Bools:
+    """True where a device (index into topology.devices) has original data of the chunk beside it, before any send."""
+    return _among(schedule, schedule.collective.starts, schedule.rank_of[device], schedule.origin[chunk])
+
+
+def ends_with(schedule: Schedule, device: Ints32, chunk: Ints32) -> Bools:
+    """True where a device must have the chunk beside it, complete, after the last send."""
+    return _among(schedule, schedule.collective.ends, schedule.rank_of[device], schedule.target[chunk])
+
+
+def _among(schedule: Schedule, who: str, rank: Ints32, own: Ints32) -> Bools:
+    if who == EVERY:
+        return rank >= 0
+    return np.asarray((rank >= 0) & (rank == (schedule.collective.root if who == ROOT else own)))
+
+
+def ends_at_every_rank(schedule: Schedule) -> bool:
+    """True if every rank must end with every chunk; otherwise one rank must: `end_rank`."""
+    return schedule.collective.ends == EVERY
+
+
+def end_rank(schedule: Schedule) -> Ints32:
+    """For each chunk the rank that must end with it, where that is one rank."""
+    if schedule.collective.ends == ROOT:
+        return np.full(schedule.chunks, schedule.collective.root, dtype=np.int32)
+    return schedule.target
+
+
+# --- labels and shares --------------------------------------------------------------------------------------------
+
+
+def wrong_chunks(schedule: Schedule, shares: Sequence[Fraction] | None = None) -> Iterator[str]:
+    """What is wrong with the chunks' origins, targets and shares, in sentences.
+
+    shares: the part of the size that each rank's block has, in rank order; None for 1/n each. They bind
+    allgather and gather (by origin), reducescatter and scatter (by target); the blocks of an alltoall are
+    equal, and those of an alltoallv are what its traffic says. Raises `InputError` unless there is one share
+    for every rank and they add up to 1.
+    """
+    n = schedule.topology.ranks
+    if shares is not None and (len(shares) != n or sum(shares) != 1 or min(shares) < 0):
+        raise InputError(f"{n} ranks need {n} shares that are not negative and add up to 1")
+    faults = list(wrong_labels(schedule))
+    yield from faults
+    total = Fraction(sum(schedule.share_num.tolist()), schedule.share_den)
+    promised = schedule.collective.promised(n)
+    if total != promised:
+        yield f"the chunks hold {total} of the size, not {promised}: their shares do not add up"
+    ends = {schedule.collective.starts: "starts with", schedule.collective.ends: "ends with"}
+    if faults or OWN not in ends:
+        return
+    if schedule.collective.exchanges:
+        yield from _wrong_pairs(schedule)
+        return
+    sums = np.zeros(n, dtype=np.int64)
+    np.add.at(sums, schedule.origin if ends[OWN] == "starts with" else schedule.target, schedule.share_num)
+    for rank, held in enumerate(sums.tolist()):
+        found, share = Fraction(held, schedule.share_den), Fraction(1, n) if shares is None else shares[rank]
+        if found != share:
+            yield f"rank {rank} {ends[OWN]} {found} of the size, not its share {share}"
+            return
+
+
+def wrong_labels(schedule: Schedule) -> Iterator[str]:
+    """The first chunk with a wrong origin, and the first with a wrong target, in sentences."""
+    name = schedule.collective.name
+    starts, ends = schedule.collective.starts, schedule.collective.ends
+    labels = (("origin", schedule.origin, starts), ("target", schedule.target, ends))
+    for what, ranks, who in labels:
+        # Where it is the root, -1 and the root say the same.
+        allowed = ranks >= 0 if who == OWN else (ranks == -1)
+        if who == ROOT:
+            allowed |= ranks == schedule.collective.root
+        for chunk in np.flatnonzero(~allowed)[:1]:
+            verb = "starts from" if what == "origin" else "ends at"
+            found = f"rank {ranks[chunk]}" if ranks[chunk] >= 0 else "no rank in particular"
+            yield f"chunk {chunk} has {what} {found}, but in {name} a chunk {verb} {who}"
+
+
+def _wrong_pairs(schedule: Schedule) -> Iterator[str]:
+    """The first block of an alltoall or alltoallv that is not what a rank has for another."""
+    n, traffic = schedule.topology.ranks, schedule.collective.traffic
+    blocks = n * n if traffic is None else int(np.count_nonzero(traffic.matrix))
+    if schedule.chunks < blocks:
+        yield f"{n} ranks have {blocks} blocks to exchange, but there are only {schedule.chunks} chunks"
+        return
+    block = schedule.origin.astype(np.int64) * n + schedule.target
+    sums = np.zeros(n * n, dtype=np.int64)
+    np.add.at(sums, block, schedule.share_num)
+    if traffic is None:
+        wrong = sums * n != schedule.share_den
+    else:
+        # bytes / size = share_num / share_den, in lowest terms of the constants so that products stay small.
+        unit = Fraction(schedule.share_den, traffic.size)
+        wanted = traffic.matrix.ravel()
+        if max(int(sums.max()), 1) * unit.denominator >= 2**63 or int(wanted.max()) * unit.numerator >= 2**63:
+            sums, wanted = sums.astype(object), wanted.astype(object)
+        wrong = sums * unit.denominator != wanted * unit.numerator
+    for pair in np.flatnonzero(wrong)[:1].tolist():
+        found, due = Fraction(int(sums[pair]), schedule.share_den), schedule.collective.share(pair // n, pair % n, n)
+        yield f"rank {pair // n} has {found} of its size for rank {pair % n}, not {due}"
+
+
+# --- in place -----------------------------------------------------------------------------------------------------
+
+
+def overwritten(schedule: Schedule, block: Ints, twin: Ints, times: Ints | None = None) -> str | None:
+    """The first chunk of an exchange that another overwrites before it is sent, as a sentence; None if there is none.
+
+    block, times (chunks): the block that a chunk is part of, and how many pieces in a row it stands for (one
+    each if None). twin (blocks): the block that arrives on top of each.
+    """
+    # Of every chunk the last step in which its origin sends it, and the first in which its target receives it.
+    last_read = np.full(schedule.chunks, -1, dtype=np.int64)
+    mine = schedule.rank_of[schedule.src] == schedule.origin[schedule.chunk]
+    np.maximum.at(last_read, schedule.chunk[mine], schedule.step[mine])
+    first_write = np.full(schedule.chunks, np.iinfo(np.int64).max)
+    arriving = schedule.rank_of[schedule.dst] == schedule.target[schedule.chunk]
+    np.minimum.at(first_write, schedule.chunk[arriving], schedule.step[arriving])
+    read, write = np.full(len(twin), -1, dtype=np.int64), np.full(len(twin), np.iinfo(np.int64).max)
+    np.maximum.at(read, block, last_read)
+    np.minimum.at(write, twin[block], first_write)
+    # Blocks as a whole first; only where they overlap in time do the places inside them matter.
+    late = np.flatnonzero(read > write)
+    if not len(late):
+        return None
+    length = schedule.share_num if times is None else schedule.share_num * times
+    by_block = np.argsort(block, kind="stable")
+    starts = np.searchsorted(block[by_block], np.arange(len(twin) + 1))
+    for pair in late.tolist():
+        out, into = (by_block[starts[which] : starts[which + 1]] for which in (pair, int(twin[pair])))
+        for a, b in _overlaps(length[out].tolist(), length[into].tolist()):
+            gone, came = int(out[a]), int(into[b])
+            rank = schedule.origin[gone]
+            if rank != schedule.target[gone] and last_read[gone] > first_write[came]:
+                return (
+                    f"in place, chunk {came} arrives at rank {rank} in step {first_write[came]} on top of chunk "
+                    f"{gone}, which rank {rank} still sends in step {last_read[gone]}"
+                )
+    return None
+
+
+def _overlaps(first: list[int], second: list[int]) -> Iterator[tuple[int, int]]:
+    """Pairs of pieces that overlap when the lengths of both lists are laid end to end from the same point."""
+    a = b = 0
+    end_a, end_b = (first[0] if first else 0), (second[0] if second else 0)
+    while a < len(first) and b < len(second):
+        if first[a] and second[b]:
+            yield a, b
+        next_a, next_b = end_a <= end_b, end_b <= end_a
+        if next_a:
+            a += 1
+            end_a += first[a] if a < len(first) else 0
+        if next_b:
+            b += 1
+            end_b += second[b] if b < len(second) else 0
+
 
 # Sends that are processed together: Python's integers take about 250 bytes per send while they are.
 _BLOCK = 100_000
@@ -70,10 +237,10 @@ def _reduced(schedule: Schedule) -> Iterator[str]:
     # What works for GPUs keeps nothing once it has given it out.
     forgets = {number for number, device in enumerate(devices) if device.reads}
     members = [int(device) for device in schedule.device_of]
-    if chunk_ends.ends_at_every_rank(schedule):
+    if ends_at_every_rank(schedule):
         ends = [members] * schedule.chunks
     else:
-        ends = [[members[rank]] if rank >= 0 else [] for rank in chunk_ends.end_rank(schedule)]
+        ends = [[members[rank]] if rank >= 0 else [] for rank in end_rank(schedule)]
     first = 0
     while first < schedule.chunks:
         # Whole chunks, as many as fit in a block, and at least one.
@@ -92,7 +259,7 @@ def _follow(
     schedule: Schedule,
     chunk: int,
     mine: range,
-    rows: npt.NDArray[np.int64],
+    rows: Ints,
     columns: Sequence[list[int]],
     state: dict[int, int],
     able: tuple[Sequence[bool], set[int]],
@@ -182,7 +349,7 @@ def _copied(schedule: Schedule) -> Iterator[str]:
     found = np.zeros(len(out), dtype=np.bool_)
     inside = at < len(arrived)
     found[inside] = arrived[at[inside]] == out[inside]
-    ready = chunk_ends.starts_with(schedule, schedule.src, schedule.chunk)
+    ready = starts_with(schedule, schedule.src, schedule.chunk)
     ready[found] |= when[at[found]] < schedule.step[found]
     late = np.flatnonzero(~ready)
     _, first_of_chunk = np.unique(schedule.chunk[late], return_index=True)
@@ -194,39 +361,36 @@ def _copied(schedule: Schedule) -> Iterator[str]:
     yield from _unreached(schedule, arrived)
 
 
-def _unreached(schedule: Schedule, arrived: npt.NDArray[np.int64]) -> Iterator[str]:
+def _unreached(schedule: Schedule, arrived: Ints) -> Iterator[str]:
     """Chunks that some rank must have and neither starts with nor receives. arrived: chunk * devices + device."""
     devices = len(schedule.topology.devices)
     short: npt.NDArray[Any]
-    if chunk_ends.ends_at_every_rank(schedule):
+    if ends_at_every_rank(schedule):
         chunk, device = (arrived // devices).astype(np.int32), (arrived % devices).astype(np.int32)
-        new = (schedule.rank_of[device] >= 0) & ~chunk_ends.starts_with(schedule, device, chunk)
+        new = (schedule.rank_of[device] >= 0) & ~starts_with(schedule, device, chunk)
         reached = np.bincount(chunk[new], minlength=schedule.chunks)
         short = np.flatnonzero(reached < schedule.topology.ranks - 1)
     else:
-        ends_somewhere = np.flatnonzero(chunk_ends.end_rank(schedule) >= 0).astype(np.int32)
-        target = schedule.device_of[chunk_ends.end_rank(schedule)[ends_somewhere]]
-        there = chunk_ends.starts_with(schedule, target, ends_somewhere)
+        ends_somewhere = np.flatnonzero(end_rank(schedule) >= 0).astype(np.int32)
+        target = schedule.device_of[end_rank(schedule)[ends_somewhere]]
+        there = starts_with(schedule, target, ends_somewhere)
         there |= among(ends_somewhere.astype(np.int64) * devices + target, arrived)
         short = ends_somewhere[~there]
     for number in short:
         key = np.int64(number) * devices
         have = set((arrived[np.searchsorted(arrived, key) : np.searchsorted(arrived, key + devices)] - key).tolist())
         ranks = np.arange(schedule.topology.ranks)
-        if not chunk_ends.ends_at_every_rank(schedule):
-            ranks = ranks[ranks == chunk_ends.end_rank(schedule)[number]]
+        if not ends_at_every_rank(schedule):
+            ranks = ranks[ranks == end_rank(schedule)[number]]
         ends = schedule.device_of[ranks]
-        begins = chunk_ends.starts_with(schedule, ends, np.full(len(ends), number, dtype=np.int32))
+        begins = starts_with(schedule, ends, np.full(len(ends), number, dtype=np.int32))
         missing = [int(device) for device, own in zip(ends, begins, strict=True) if not own and int(device) not in have]
         names = ", ".join(place(schedule, device) for device in missing[:4])
         more = f" and {count(len(missing) - 4, 'more rank')}" if len(missing) > 4 else ""
         yield f"chunk {number} never reaches {names}{more}"
 
 
-Indices = npt.NDArray[np.int64]
-
-
-def connections(schedule: Schedule) -> Indices:
+def connections(schedule: Schedule) -> Ints:
     """The number of each send's connection, counted from 0."""
     ends = schedule.src.astype(np.int64) * len(schedule.topology.devices) + schedule.dst
     _, pair = np.unique(ends, return_inverse=True)
@@ -236,7 +400,7 @@ def connections(schedule: Schedule) -> Indices:
     return number.astype(np.int64)
 
 
-def crowd(schedule: Schedule) -> tuple[int, Indices, Indices]:
+def crowd(schedule: Schedule) -> tuple[int, Ints, Ints]:
     """The most sends that one connection has in one step, the connection of each send, and its place in that queue.
 
     With that many slots no sender ever waits for its receiver inside a step.
@@ -272,7 +436,7 @@ def passes_on(schedule: Schedule) -> bool:
     return bool(among(read, written).any())
 
 
-def _circle(schedule: Schedule, sends: Indices, connection: Indices, slots: int) -> list[int]:
+def _circle(schedule: Schedule, sends: Ints, connection: Ints, slots: int) -> list[int]:
     """The sends of one step (as positions in `sends`) on a circle of waits; empty if there is none."""
     m, devices = len(sends), len(schedule.topology.devices)
     chunk = schedule.chunk[sends].astype(np.int64) * devices

@@ -25,8 +25,8 @@ from blinksim.graphs.rooted_trees import longest_path
 from blinksim.machines import load
 from blinksim.packing import tree_columns
 from blinksim.packing.tree_columns import cheapest_tree
+from blinksim.schedule.loads import Tree, trees_of
 from blinksim.schedule.pipeline import scratch
-from blinksim.schedule.tree import Tree, trees_of
 from blinksim.schedule.verify import verify
 from blinksim.topology.graph import Topology
 

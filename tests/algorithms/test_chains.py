@@ -19,8 +19,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load
 from blinksim.packing.chain_columns import by_rail, zigzags
-from blinksim.schedule.loads import rate
-from blinksim.schedule.tree import trees_of
+from blinksim.schedule.loads import rate, trees_of
 from blinksim.schedule.verify import verify
 from blinksim.topology.graph import Device, Link, Topology
 

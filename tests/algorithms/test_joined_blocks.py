@@ -10,11 +10,11 @@ from hypothesis import given, strategies as st
 
 import blinksim as bs
 from blinksim.algorithms import bruck, rail_joined
-from blinksim.algorithms.building.joined_schedule import Course, Delays, divisors, hops, once, twice
+from blinksim.algorithms.building.rail_alltoall import Course, Delays, divisors, hops, once, twice
 from blinksim.algorithms.registry import REGISTRY
-from blinksim.bounds.rails import Ints
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.arrays import Ints
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.symmetric import step_loads
 from blinksim.timing.alpha_beta import cost

@@ -16,7 +16,7 @@ from strategies import renamed, topologies
 
 from blinksim.bounds import bound
 from blinksim.collective import COLLECTIVES, Collective
-from blinksim.graphs.linear import Program
+from blinksim.graphs.programs import Program
 from blinksim.topology.graph import Link, Topology
 
 ONE_WAY = ("allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter")

@@ -9,7 +9,7 @@ import pytest
 
 from blinksim.budget import seconds_left, until
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.linear import Program
+from blinksim.graphs.programs import Program
 from blinksim.packing.choose import Limits
 
 

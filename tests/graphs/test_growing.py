@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.linear import Growing, Program
+from blinksim.graphs.programs import Growing, Program
 
 
 @settings(max_examples=40)

@@ -8,9 +8,8 @@ from hypothesis import given, settings, strategies as st
 from strategies import topologies
 
 from blinksim import machines
-from blinksim.graphs.linear import Program
 from blinksim.graphs.network import Network, network, network_orbits
-from blinksim.graphs.programs import Commodity, SharedCapacity, shared_capacities, solve_flows, solve_trees
+from blinksim.graphs.programs import Commodity, Program, SharedCapacity, shared_capacities, solve_flows, solve_trees
 from blinksim.topology.graph import Topology
 
 

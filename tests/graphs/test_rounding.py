@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from blinksim.graphs.linear import roundings
+from blinksim.graphs.programs import roundings
 
 
 @pytest.mark.parametrize("digits", [1, 12, 400])

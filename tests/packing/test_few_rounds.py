@@ -12,8 +12,7 @@ from hypothesis import assume, given, settings, strategies as st
 from strategies import topologies
 
 import blinksim as bs
-from blinksim.algorithms.building.bits import along_bits
-from blinksim.algorithms.few_rounds import build
+from blinksim.algorithms.few_rounds import along_bits, build
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.bounds.time.delays import SECOND
 from blinksim.bounds.time.time_bound import least_time

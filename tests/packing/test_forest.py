@@ -17,8 +17,7 @@ from blinksim.errors import InfeasibleError
 from blinksim.graphs.digraph import CutPool, Digraph
 from blinksim.graphs.rooted_trees import RootedTree
 from blinksim.packing.arborescences import pack
-from blinksim.packing.forest import pack_forest
-from blinksim.packing.scaling import Arcs, clipped, fewest, trimmed
+from blinksim.packing.forest import Arcs, clipped, fewest, pack_forest, trimmed
 from blinksim.packing.spanning import pack_spanning
 from blinksim.packing.splitting import RoutedTree, Routes, Split, split_off, usual_sets
 

@@ -20,8 +20,7 @@ from blinksim.machines import load
 from blinksim.packing.choose import Choice
 from blinksim.packing.columns import Column, Hops, find_hops, hop_symmetries, images
 from blinksim.packing.tree_columns import entry_trees, low_trees
-from blinksim.schedule.loads import rate
-from blinksim.schedule.tree import trees_of
+from blinksim.schedule.loads import rate, trees_of
 from blinksim.topology.graph import Topology
 
 GB = 10**9

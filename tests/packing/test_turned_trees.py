@@ -14,9 +14,8 @@ import pytest
 from blinksim.algorithms.packed import build
 from blinksim.collective import Collective
 from blinksim.machines import load
-from blinksim.packing.forest import pack_images, regular_group
-from blinksim.packing.scaling import Arcs
-from blinksim.schedule.tree import trees_of
+from blinksim.packing.forest import Arcs, pack_images, regular_group
+from blinksim.schedule.loads import trees_of
 from blinksim.schedule.verify import verify
 
 

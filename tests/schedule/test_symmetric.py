@@ -19,7 +19,7 @@ from blinksim.collective import Collective
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats import schedule_json
 from blinksim.formats.schedule_json import packed
-from blinksim.schedule import chunk_ends, symmetric
+from blinksim.schedule import symmetric, verify_contents
 from blinksim.schedule.loads import rate, resource_loads, resources
 from blinksim.schedule.model import COPY
 from blinksim.schedule.symmetric import SymmetricSchedule
@@ -211,9 +211,9 @@ def test_blocks_of_each_sort_prove_what_all_blocks_do(data: st.DataObject) -> No
     sends = {key: getattr(base, key)[order] for key in ("chunk", "src", "dst", "op", "route", "channel")}
     changed = replace(whole, base=replace(base, **columns | {"step": columns["step"][order]}, **sends))
     full = changed.schedule
-    assert bool(list(wrong_exchange(changed))) == bool(list(chunk_ends.wrong_chunks(full)))
+    assert bool(list(wrong_exchange(changed))) == bool(list(verify_contents.wrong_chunks(full)))
     assert verify(changed).ok == verify(full).ok
-    if not list(chunk_ends.wrong_chunks(full)):
+    if not list(verify_contents.wrong_chunks(full)):
         assert (overwritten_in_place(changed) is None) == (overwritten_in_place(full) is None)
 
 

@@ -12,8 +12,7 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.machines import load
-from blinksim.schedule.loads import resource_loads, resources
-from blinksim.schedule.tree import Tree, trees_of
+from blinksim.schedule.loads import Tree, resource_loads, resources, trees_of
 
 HALF = Fraction(1, 2)
 

@@ -22,9 +22,8 @@ from blinksim.graphs.network import Network
 from blinksim.graphs.programs import Commodity, SharedCapacity
 from blinksim.packing.flow_paths import PathShare, flow_images, route_flows
 from blinksim.packing.forest import regular_group
-from blinksim.schedule.loads import resources
+from blinksim.schedule.loads import Edge, Route, resources
 from blinksim.schedule.model import COPY
-from blinksim.schedule.tree import Edge, Route
 from blinksim.topology.graph import Topology
 from blinksim.topology.routes import Router
 

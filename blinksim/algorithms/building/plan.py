@@ -22,19 +22,19 @@ import numpy.typing as npt
 from blinksim import budget
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError, PluginError
+from blinksim.graphs.arrays import Floats, Ints, Ints32
 from blinksim.graphs.rooted_trees import by_levels, depths, from_parents
 from blinksim.packing.hamiltonian import Order
 from blinksim.plugins import blamed, located, source_of
+from blinksim.schedule.loads import Edge, Route, Tree
 from blinksim.schedule.model import COPY, MOST_DENOMINATOR, REDUCE, Builder, Schedule
 from blinksim.schedule.step_loads import Round, searched
-from blinksim.schedule.tree import Edge, Route, Tree
 from blinksim.schedule.verify import verify
 from blinksim.textio.text_table import count
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import Pairs
 
-Ints = npt.NDArray[np.int64]
 Devices = npt.NDArray[np.integer[Any]]
 _OPS = {"copy": COPY, "reduce": REDUCE}
 # Parts of which shares are made where their own denominators are out of reach.
@@ -232,7 +232,7 @@ class Sketch(Plan):
         budget.check_routes(self.algorithm, self.topology, ends)
         return np.zeros(len(pairs.which), dtype=np.int64)
 
-    def messages(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.float64]]:
+    def messages(self) -> tuple[Ints32, Ints32, Floats]:
         """The devices that send, those that receive, and the share of the size."""
         chunk, src, dst = (np.concatenate([np.zeros(0, np.int32), *self._columns[place]]) for place in range(3))
         return src, dst, np.array([float(share) for share in self._shares])[chunk]
@@ -251,7 +251,7 @@ def _pruned(edges: tuple[Edge, ...], rank: Mapping[int, int]) -> tuple[Edge, ...
     return tuple(reversed(chosen))
 
 
-def _whole(what: str, values: npt.ArrayLike) -> npt.NDArray[np.int32]:
+def _whole(what: str, values: npt.ArrayLike) -> Ints32:
     """The values as an array; raises `InputError` for anything but whole numbers."""
     array = np.asarray(values)
     if array.size and array.dtype.kind not in "iu":
@@ -259,7 +259,7 @@ def _whole(what: str, values: npt.ArrayLike) -> npt.NDArray[np.int32]:
     return array.astype(np.int32)
 
 
-def _inside(what: str, count: int, *arrays: npt.NDArray[np.int32]) -> None:
+def _inside(what: str, count: int, *arrays: Ints32) -> None:
     for values in arrays:
         outside = values[(values < 0) | (values >= count)]
         if len(outside):

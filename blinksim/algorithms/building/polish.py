@@ -23,9 +23,8 @@ from blinksim.packing.choose import MOST_PARTS, Choice, Selection
 from blinksim.packing.columns import Arc, Column, Mix, Symmetry, best_mix, find_hops, hop_symmetries, images
 from blinksim.packing.expansion import reversed_hops
 from blinksim.packing.tree_columns import BOTH, as_tree, entry_trees, low_trees, use_of
-from blinksim.schedule.loads import rate as load_rate, resources
+from blinksim.schedule.loads import Edge, Tree, rate as load_rate, resources, trees_of
 from blinksim.schedule.model import Schedule
-from blinksim.schedule.tree import Edge, Tree, trees_of
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 

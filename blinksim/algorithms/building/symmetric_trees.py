@@ -18,27 +18,24 @@ from fractions import Fraction
 from math import lcm
 
 import numpy as np
-from numpy.typing import NDArray
 
 from blinksim.algorithms.building.claims import accepted_gap
 from blinksim.algorithms.building.plan import Plan
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import EVERY, Collective
-from blinksim.graphs.arrays import distinct
+from blinksim.graphs.arrays import Ints, distinct
 from blinksim.graphs.rooted_trees import depths
 from blinksim.packing.forest import trees_of_first
 from blinksim.packing.hosts import Hosts, LocalTree, Path, read_hosts
 from blinksim.packing.rails import rail_chains
 from blinksim.packing.shards import Piece, all_pieces, kinds_of, relayed, root_shares, widths
 from blinksim.packing.spanning import pairs_of_links
-from blinksim.schedule.loads import rate as rate_of
+from blinksim.schedule.loads import Tree, rate as rate_of
 from blinksim.schedule.model import COPY, MOST_DENOMINATOR, REDUCE, Schedule
 from blinksim.schedule.symmetric import SymmetricSchedule
-from blinksim.schedule.tree import Tree
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import CommutingGroup, commuting_group, find_commuting_group
 
-Ints = NDArray[np.int64]
 # The trees in hosts of a kind, and which hosts.
 Away = list[tuple[tuple[LocalTree, ...], Ints]]
 

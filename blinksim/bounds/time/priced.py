@@ -16,14 +16,13 @@ from math import ceil, exp, log
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from blinksim.bounds.time.certificates import Place, Theorem, in_words, last_short, microseconds
 from blinksim.bounds.time.counted import spreading
 from blinksim.bounds.time.delays import FAR, SECOND, Delays
+from blinksim.graphs.arrays import Floats, Ints
 
 Choice = tuple[float, ...]
-Floats = npt.NDArray[np.float64]
 # Ranks up to which the sums are done, and those of potentials: with more ranks on the same links, distances differ
 # less, and other theorems say more.
 _MOST_RANKS, _MOST_POTENTIALS = 16, 6
@@ -198,7 +197,7 @@ class _Distances(NamedTuple):
     """
 
     away: tuple[int, ...]
-    kinds: npt.NDArray[np.int64]
+    kinds: Ints
     far: tuple[int, ...]
 
 
