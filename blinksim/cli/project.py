@@ -79,7 +79,14 @@ def project(options: Project) -> None:
     unedited(question, options.before)
     wanted = collective_of(options.collective, options.root, options.traffic)
     if options.bytes or options.bucket:
-        _in_buckets(options, question, wanted)
+        # The time of many calls.
+        each = options.bucket or options.size
+        if not (options.bytes and each):
+            example = "--bytes 14GB --bucket 25MiB"
+            raise InputError(f"--bytes is of many calls of --bucket bytes each: give both, such as {example}")
+        with Working(f"predicting {options.machine}"):
+            found = buckets(question, wanted, options.bytes, each, library_of(options.timing))
+        answer("project", found.to_dict, lambda: click.echo(as_typed(found.text())), found.rows)
         return
     if options.size is not None:
         size = parse_size(options.size)
@@ -91,18 +98,6 @@ def project(options: Project) -> None:
         _by_name(options, question, wanted, size)
     else:
         _with_library(options, question, wanted, size)
-
-
-def _in_buckets(options: Project, question: Question, collective: Collective) -> None:
-    """The time of many calls."""
-    each = options.bucket or options.size
-    if not (options.bytes and each):
-        raise InputError(
-            "--bytes is of many calls of --bucket bytes each: give both, such as --bytes 14GB --bucket 25MiB"
-        )
-    with Working(f"predicting {options.machine}"):
-        found = buckets(question, collective, options.bytes, each, library_of(options.timing))
-    answer("project", found.to_dict, lambda: click.echo(as_typed(found.text())), found.rows)
 
 
 def _with_library(options: Project, question: Question, collective: Collective, size: int) -> None:

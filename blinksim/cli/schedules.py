@@ -23,6 +23,7 @@ from blinksim.formats.schedule_json import read_schedule as read
 from blinksim.formats.shipped import ready_schedules
 from blinksim.nccl.tuner import tuner_files
 from blinksim.nccl.tuner.tuner_files import Choice
+from blinksim.results import keyed
 from blinksim.schedule.verify import verify as verified
 from blinksim.textio.text_table import count, table
 from blinksim.textio.whole_files import Exported, check_folder, check_target, write_text
@@ -101,18 +102,14 @@ def export(options: Export) -> None:
     if output is not None:
         formats.write(exported, output, options.force)
     target = output or "FILE"
-    said = {
-        "schedule": path,
-        "format": formats.TUNER if form is None else form.name,
-        "output": output,
-        "summary": exported.summary,
-        "facts": list(exported.facts),
-        "environment": exported.variables(target),
-        "proof": [_named(line, target) for line in exported.proof],
-        "notes": list(exported.notes),
-        "caution": exported.caution,
-        "files": dict(exported.files) if output is None else sorted(exported.files),
-    }
+    said = {"schedule": path, "format": formats.TUNER if form is None else form.name, "output": output}
+    said |= keyed(
+        exported,
+        "summary facts environment proof notes caution files",
+        environment=exported.variables(target),
+        proof=[_named(line, target) for line in exported.proof],
+        files=dict(exported.files) if output is None else sorted(exported.files),
+    )
 
     def text() -> None:
         if output is None:

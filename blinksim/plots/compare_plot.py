@@ -7,27 +7,25 @@ front of latency and bandwidth has a point for each schedule.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from blinksim.answers.compare import COLUMNS, Comparison, MachineComparison, columns
 from blinksim.answers.measurements.measured import SOURCE, Measured
 from blinksim.answers.measurements.public import MeasuredCell, PublicMeasurements, job_of
+from blinksim.answers.pareto import Pareto
+from blinksim.answers.project import Answer
 from blinksim.collective import busbw_factor
 from blinksim.errors import InputError
 from blinksim.plots import style
 from blinksim.timing.library_model import SHARE
+from blinksim.timing.projection_result import Projection
 from blinksim.units import format_size, format_size_about
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from blinksim.answers.pareto import Pareto
-    from blinksim.answers.project import Answer
-    from blinksim.timing.projection_result import Projection
 
 _WIDTH = 8.5
 _ENVELOPE, _SEARCHED, _LIBRARY = "#cfcfcf", "#d62728", "#1f77b4"
@@ -388,8 +386,6 @@ def _curves(above: Axes, below: Axes, shown_as: style.Measure, job: Job, look: d
 
 def _measured_legend(drawn: Figure, shown: list[Job]) -> None:
     """Colours and markers of the jobs, and what lines and hollow markers mean, as far as they occur."""
-    from matplotlib.lines import Line2D
-
     jobs = [Line2D([], [], label=_label(job, shown), **style.look(place)) for place, job in enumerate(shown)]
     entries = []
     cells = [row for job in shown for row in job]

@@ -11,20 +11,21 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm, Normalize
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
 
 from blinksim.errors import InputError, unknown
+from blinksim.textio.whole_files import check_target, write_bytes
+from blinksim.topology.graph import Topology
 from blinksim.units import format_size_about, format_time
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.colors import Normalize
-    from matplotlib.figure import Figure
-
-    from blinksim.topology.graph import Topology
-
 
 # Okabe and Ito's palette, told apart by people with any colour vision; markers tell the lines apart without it.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
@@ -95,8 +96,6 @@ def lighten(axes: Axes) -> None:
 
 def canvas(width: float, height: float) -> Figure:
     """A figure without axes: no window, room for titles and legends."""
-    from matplotlib.figure import Figure
-
     return Figure(figsize=(width, height), layout="constrained", dpi=150)
 
 
@@ -134,8 +133,6 @@ def row_axis(axes: Axes, names: Sequence[str], size: float = 8) -> None:
 
 def colour_scale(low: float, high: float, *, powers: bool) -> Normalize:
     """Colours for the values from `low` to `high`: in powers, or evenly from 0."""
-    from matplotlib.colors import LogNorm, Normalize
-
     return LogNorm(low, high) if powers else Normalize(min(0.0, low), high)
 
 
@@ -221,8 +218,6 @@ def number(value: float | str, _: object = None, *, column: str) -> str:
 
 def value_axis(axes: Axes, values: Sequence[float], column: str) -> None:
     """A y axis that holds `values` of a column and their markers: from 0, or logarithmic if far apart."""
-    from matplotlib.ticker import LogLocator, NullLocator
-
     finite = [value for value in values if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=1.0)
     if low > 0 and high / low >= _WIDE:
@@ -237,8 +232,6 @@ def value_axis(axes: Axes, values: Sequence[float], column: str) -> None:
 
 def number_axis(axes: Axes, numbers: Sequence[float], column: str = "size_bytes") -> None:
     """An x axis with ticks for those of `numbers`, of a column, that have room: logarithmic if far apart."""
-    from matplotlib.ticker import NullLocator
-
     known = sorted(set(numbers))
     low, high = known[0], known[-1]
     # 2, 4, 8: every number is the same multiple of the one before.
@@ -271,8 +264,6 @@ def check(path: str | Path, *, force: bool = False) -> Path:
     >>> bs.plot.check("machine.svg").suffix
     '.svg'
     """
-    from blinksim.textio.whole_files import check_target
-
     target = Path(path)
     if target.suffix.lower() not in FORMATS:
         raise InputError(f"{target}: a picture ends in {', '.join(FORMATS)}")
@@ -308,12 +299,6 @@ def save(drawn: Figure, path: str | Path, *, force: bool = False) -> Path:
     >>> bs.plot.save(bs.plot.topology("ring:4"), "ring.png").name
     'ring.png'
     """
-    from io import BytesIO
-
-    from matplotlib import rc_context
-
-    from blinksim.textio.whole_files import write_bytes
-
     target = check(path, force=force)
     kind = target.suffix[1:].lower()
     picture = BytesIO()

@@ -7,21 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
+from blinksim.answers.sweep import Sweep
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import InputError
 from blinksim.plots import style
 from blinksim.units import format_size
-
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from blinksim.answers.sweep import Sweep
 
 # Colours times dashes: more lines cannot be told apart.
 _MOST_LINES = len(style.COLOURS) * len(style.DASHES)
@@ -285,8 +283,6 @@ def _bars(table: Table, along: Sequence[str], classes: Sequence[str]) -> Figure:
 
 def _maps(table: Table, across: str, down: str, panel: str | None) -> Figure:
     """A column of cells for each value of `across`, a row for each of `down`, the numbers written into them."""
-    from matplotlib.ticker import LogLocator
-
     columns, lines, answers = table.values(across), table.values(down), table.answers()
     each = max(4.5, 0.75 * len(columns) + 2.2), max(2.4, 0.45 * len(lines) + 1.6)
     drawn, parts = _panels(table, panel, each)

@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections import defaultdict
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from blinksim.plots import style
 from blinksim.schedule.model import ScheduleLike, as_schedule
 from blinksim.schedule.symmetric import SymmetricSchedule, carried
 from blinksim.textio.text_table import count
+from blinksim.timing.simulator import Spans, Timeline, Use
 from blinksim.units import format_rate, format_size, format_time
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from blinksim.timing.simulator import Spans, Timeline, Use
-
 
 _PANEL_HEIGHT, _PANEL_WIDTH = 4.0, 5.2
 
@@ -139,7 +137,16 @@ def gantt(timeline: Timeline, most_links: int = MOST_LINKS) -> Figure:
     hidden = len(timeline.uses) - len(uses)
     drawn, axes = style.figure(_WIDTH, max(2.5, 1.7 + 0.24 * (len(uses) + bool(hidden))))
     if int(np.bincount(spans.row, minlength=1).max()) > _MOST_BARS:
-        _band(axes, timeline, spans, len(uses))
+        # A row of cells for each link: the share of each stretch of time in which it was busy.
+        rows = len(uses)
+        shares = busy_shares(spans, rows, timeline.time_s, _BINS)
+        edges = np.linspace(0, timeline.time_s, _BINS + 1)
+        # Gaps between the rows, so that they read as bands.
+        bottoms = np.arange(rows)[:, None] + np.array([-0.4, 0.4])
+        padded = np.insert(shares, range(1, rows), np.nan, axis=0)
+        image = axes.pcolormesh(edges, bottoms.ravel(), padded, cmap="Blues", vmin=0, vmax=1, rasterized=True)
+        stretch = format_time(float(f"{timeline.time_s / _BINS:.2g}"))
+        axes.figure.colorbar(image, ax=axes, label=f"busy share of {stretch}", pad=0.02)
     else:
         _bars(axes, spans)
     # The end, and the time that the loads of the links need.
@@ -172,9 +179,6 @@ def _link_rows(axes: Axes, uses: list[Use], hidden: int) -> None:
 
 def _bars(axes: Axes, spans: Spans) -> None:
     """A bar for each piece, in the colour of its chunk; in one colour where there are too many chunks."""
-    from matplotlib.collections import PolyCollection
-    from matplotlib.patches import Patch
-
     chunks = np.unique(spans.chunk).tolist()
     # One colour for all where there are too many chunks.
     groups = [(spans.chunk == chunk, f"chunk {chunk}") for chunk in chunks]
@@ -191,18 +195,6 @@ def _bars(axes: Axes, spans: Spans) -> None:
         handles.append(Patch(label=name, **look))
     if len(handles) > 1:
         style.legend(axes, handles=handles, fontsize=7, bbox_to_anchor=(1.01, 1.0))
-
-
-def _band(axes: Axes, timeline: Timeline, spans: Spans, rows: int) -> None:
-    """A row of cells for each link: the share of each stretch of time in which it was busy."""
-    shares = busy_shares(spans, rows, timeline.time_s, _BINS)
-    edges = np.linspace(0, timeline.time_s, _BINS + 1)
-    # Gaps between the rows, so that they read as bands.
-    bottoms = np.arange(rows)[:, None] + np.array([-0.4, 0.4])
-    padded = np.insert(shares, range(1, rows), np.nan, axis=0)
-    image = axes.pcolormesh(edges, bottoms.ravel(), padded, cmap="Blues", vmin=0, vmax=1, rasterized=True)
-    stretch = format_time(float(f"{timeline.time_s / _BINS:.2g}"))
-    axes.figure.colorbar(image, ax=axes, label=f"busy share of {stretch}", pad=0.02)
 
 
 def busy_shares(spans: Spans, rows: int, whole: float, bins: int) -> Real:

@@ -9,27 +9,24 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import FancyBboxPatch
 
+from blinksim.bounds.bound_result import BoundResult
 from blinksim.bounds.certificates import Cut, Partition, Phases
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.plots import style
 from blinksim.plots.layout import Changes, Line, Point, View, changes, span, view
-from blinksim.schedule.model import COPY, as_schedule
+from blinksim.schedule.model import COPY, Schedule, ScheduleLike, as_schedule
 from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.units import in_GBps
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from blinksim.bounds.bound_result import BoundResult
-    from blinksim.schedule.model import Schedule, ScheduleLike
-    from blinksim.schedule.symmetric import SymmetricSchedule
 
 MOST_DEVICES = 400
 # Light shades for the parts of a cut, in the hues of the palette; the dashed links between them say it without colour.
@@ -129,8 +126,6 @@ def bare(axes: Axes, shown: View) -> None:
 
     Nodes are boxes there: frames around what is drawn, words in place of what is not.
     """
-    from matplotlib.patches import FancyBboxPatch
-
     axes.set_axis_off()
     axes.set_aspect("equal")
     low_x, high_x, low_y, high_y = shown.corners()
@@ -186,8 +181,6 @@ def _stroke(axes: Axes, shown: View, line: Line, colour: str, note: str, **look:
 
 def _legend(axes: Axes, machine: Topology, kinds: Container[str], cut: bool, changed: Changes) -> None:
     """A legend of link classes, of a cut, and of what edits took."""
-    from matplotlib.lines import Line2D
-
     entry, handles = partial(Line2D, [], []), []
     for kind in filter(kinds.__contains__, machine.link_classes):
         rates = sorted({in_GBps(link.bandwidth) for link in machine.links if link.kind == kind})

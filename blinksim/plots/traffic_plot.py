@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from matplotlib.figure import Figure
 
 from blinksim.plots import style
+from blinksim.traffic import Traffic
 from blinksim.units import format_size_about
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from blinksim.traffic import Traffic
 
 _WIDTH, _HEIGHT = 7.6, 6.6
 # The most that a pair has over the median, from which on colours stand for powers.

@@ -43,7 +43,7 @@ from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, 
 from blinksim.timing.measured.public_tables import Cell
 from blinksim.timing.model_registry import schedule_model
 from blinksim.timing.nccl_model import CHOICE, NcclTuner, most_channels
-from blinksim.timing.projection_result import Ceiling, Projection
+from blinksim.timing.projection_result import Ceiling, Projection, of_part
 from blinksim.timing.timing_model import Report, TimingModel
 from blinksim.topology.graph import Topology
 
@@ -400,20 +400,10 @@ class Library(TimingModel):
         if choice and self.prediction:
             details["nccl_expects_s"] = self.prediction.expects(collective.name, size)
         terms = tuple(replace(term, time_s=factor * term.time_s) for term in model.terms)
-        return Projection(
-            machine=whole.name,
-            collective=collective,
-            members=members,
-            relays=(),
-            links=whole.link_classes,
-            rates=whole.rates,
-            size=size,
-            model=MODEL,
-            algorithm=self.library.lower(),
-            terms=terms,
-            bottleneck=max(terms, key=lambda term: term.time_s).name,
-            details=details,
-        )
+        bottleneck = max(terms, key=lambda term: term.time_s).name
+        asked = {"collective": collective, "size": size, "model": MODEL, "algorithm": self.library.lower()}
+        part = of_part(whole, members=members, relays=(), **asked)
+        return Projection(**part, terms=terms, bottleneck=bottleneck, details=details)
 
 
 _BASES = {EXPECTED: "fitted", PREDICTED: "predicted", LINKS: "links"}

@@ -22,12 +22,12 @@ from blinksim.nccl.files import graph_file
 from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.tuner.prediction import Prediction, carried, predict
 from blinksim.nccl.tuner.tuner import DEFAULT_VERSION, Timing
-from blinksim.results import Term
+from blinksim.results import Term, keyed
 from blinksim.textio.text_table import count
 from blinksim.timing.contest import ceiling_of
 from blinksim.timing.measured.library_time import NCCL, LibraryJob, LibraryTime, catalogued, nccl_time
 from blinksim.timing.measured_constants import NVLS
-from blinksim.timing.projection_result import Ceiling, NcclProjection, Projection
+from blinksim.timing.projection_result import Ceiling, NcclProjection, Projection, of_part
 from blinksim.timing.timing_model import Report, TimingModel
 from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology
@@ -275,36 +275,22 @@ def projections(prediction: Prediction, whole: Topology, collective: Collective,
         rate = graph.bw_intra if job.nnodes <= 2 else graph.bw_inter
         path = graph.type_intra if job.nnodes == 1 else f"{graph.type_intra} and {graph.type_inter}"
         over = count(channels, {"ring": "ring", "tree": "chain", "nvls": "NVLS channel"}[family])
-        found.append(
-            NcclProjection(
-                machine=prediction.machine,
-                collective=collective,
-                members=members,
-                relays=(),
-                links=whole.link_classes,
-                rates=whole.rates,
-                size=size,
-                model=MODEL,
-                algorithm=f"{timing.algorithm}/{timing.protocol}",
-                terms=(
-                    Term(f"latency of {timing.algorithm}, {timing.protocol}", timing.latency_s, "alpha"),
-                    Term(f"bandwidth of {over}", timing.time_s - timing.latency_s, path),
-                ),
-                bottleneck=f"{over} of {format_rate(rate)} over {path} paths",
-                details={
-                    "nccl_version": prediction.version,
-                    "nccl_algorithm": timing.algorithm,
-                    "nccl_protocol": timing.protocol,
-                    "channels": channels,
-                    "channel_GBps": float(rate) / 1e9,
-                    "channel_orders": [list(order) for order in prediction.orders(family)],
-                    "type_intra": graph.type_intra,
-                    **({"type_inter": graph.type_inter} if job.nnodes > 1 else {}),
-                    "assumed": list(prediction.assumed),
-                    **({"weakest": low} if (low := weakest(whole)) else {}),
-                },
-            )
+        terms = (
+            Term(f"latency of {timing.algorithm}, {timing.protocol}", timing.latency_s, "alpha"),
+            Term(f"bandwidth of {over}", timing.time_s - timing.latency_s, path),
         )
+        details: dict[str, Any] = {"nccl_version": prediction.version}
+        details |= keyed(timing, "nccl_algorithm=algorithm nccl_protocol=protocol")
+        details |= {"channels": channels, "channel_GBps": float(rate) / 1e9}
+        details["channel_orders"] = [list(order) for order in prediction.orders(family)]
+        details |= keyed(graph, "type_intra type_inter" if job.nnodes > 1 else "type_intra")
+        details["assumed"] = list(prediction.assumed)
+        details |= {"weakest": low} if (low := weakest(whole)) else {}
+        algorithm = f"{timing.algorithm}/{timing.protocol}"
+        asked = {"collective": collective, "size": size, "model": MODEL, "algorithm": algorithm}
+        part = of_part(whole, machine=prediction.machine, members=members, relays=(), **asked)
+        bottleneck = f"{over} of {format_rate(rate)} over {path} paths"
+        found.append(NcclProjection(**part, terms=terms, bottleneck=bottleneck, details=details))
     return found
 
 

@@ -22,7 +22,7 @@ from blinksim import data_files
 from blinksim.errors import FileError, InfeasibleError, InputError, unknown
 from blinksim.results import Term, total
 from blinksim.timing import hierarchy
-from blinksim.timing.projection_result import Projection
+from blinksim.timing.projection_result import Projection, of_part
 from blinksim.timing.timing_model import Report, TimingModel
 from blinksim.topology.cluster import nodes_of, place
 from blinksim.topology.selection import NONE
@@ -562,22 +562,11 @@ class PresetModel(TimingModel):
             members = tuple(f"n{i}.{name}" for i in range(nodes) for name in members)
         busy = {term.limit: total(one for one in terms if one.limit == term.limit) for term in terms}
         slowest = max(busy, key=lambda kind: busy[kind])
-        return Projection(
-            machine=topology.name,
-            collective=collective,
-            members=members,
-            relays=(),
-            links=tuple(kind for kind in busy if kind in latencies),
-            rates=topology.rates,
-            size=size,
-            model=self.name,
-            algorithm=algorithm,
-            terms=terms,
-            bottleneck=f"{slowest}: {', '.join(term.name for term in terms if term.limit == slowest)}",
-            details={
-                "time_by_class_s": busy,
-                "bottleneck_busy": busy[slowest] / time_s,
-                "holds_from_bytes": least,
-                "links_left_out": sorted(latencies.keys() - busy.keys()),
-            },
-        )
+        asked = {"collective": collective, "size": size, "model": self.name, "algorithm": algorithm}
+        links = tuple(kind for kind in busy if kind in latencies)
+        part = of_part(topology, members=members, relays=(), links=links, **asked)
+        bottleneck = f"{slowest}: {', '.join(term.name for term in terms if term.limit == slowest)}"
+        left_out, share = sorted(latencies.keys() - busy.keys()), busy[slowest] / time_s
+        details = {"time_by_class_s": busy, "bottleneck_busy": share}
+        details |= {"holds_from_bytes": least, "links_left_out": left_out}
+        return Projection(**part, terms=terms, bottleneck=bottleneck, details=details)

@@ -11,6 +11,7 @@ from blinksim.bounds.bound_result import BY_SUMS
 from blinksim.collective import Collective, busbw_factor
 from blinksim.results import Rates, Result, Term, keyed, paragraph
 from blinksim.textio.text_table import count, names, table
+from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, format_rate, format_size, format_size_about, format_time, in_GBps
 
 
@@ -297,6 +298,12 @@ def rates_words(projections: Iterable[Projection]) -> str:
             names_there.append(projection.algorithm)
     most, *others = sorted(rates, key=lambda table: -len(rates[table]))
     return ", but ".join([f"{most} rates", *(f"{', '.join(rates[table])} at {table} rates" for table in others)])
+
+
+def of_part(part: Topology, **more: Any) -> dict[str, Any]:
+    """Attributes of a `Projection` that a topology gives, and `more` of them, also in place of these."""
+    own = {name: getattr(part, name) for name in ("members", "relays", "rates")}
+    return {"machine": part.name, "links": part.link_classes, **own, **more}
 
 
 class NcclProjection(Projection):

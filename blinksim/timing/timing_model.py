@@ -15,7 +15,7 @@ from blinksim.results import Term
 from blinksim.schedule.step_loads import Outline
 from blinksim.schedule.switch_work import abilities_used
 from blinksim.timing.contest import CandidatesLike, Contest, able_of, ceiling_of, enter_best, enter_named
-from blinksim.timing.projection_result import Projection
+from blinksim.timing.projection_result import Projection, of_part
 
 if TYPE_CHECKING:
     from blinksim.collective import Collective
@@ -201,24 +201,9 @@ class ScheduleModel(TimingModel):
             forwards = isinstance(candidate.timed, Outline) or candidate.collective.personalized
             grants = () if forwards or not abilities_used(candidate.compact) else able_of(part)
             bound = ceiling_of(part, candidate.collective, grants) if grants else contest.bound
-            found.append(
-                self.projection(
-                    machine=part.name,
-                    collective=candidate.collective,
-                    members=part.members,
-                    relays=part.relays,
-                    links=part.link_classes,
-                    rates=part.rates,
-                    size=size,
-                    model=self.name,
-                    algorithm=name,
-                    terms=cost.terms,
-                    bottleneck=cost.bottleneck,
-                    details=cost.details,
-                    bound=bound,
-                    grants=grants,
-                )
-            )
+            asked = of_part(part, collective=candidate.collective, size=size, model=self.name, algorithm=name)
+            own = {"terms": cost.terms, "bottleneck": cost.bottleneck, "details": cost.details}
+            found.append(self.projection(**asked, **own, bound=bound, grants=grants))
         return sorted(found, key=lambda projection: projection.time_s)
 
     def rank_best(self, contest: Contest, size: int) -> list[Projection]:

@@ -133,7 +133,7 @@ class Fabric:
     def pair(self, a: str, b: str, times: Fraction = Fraction(1)) -> list[Link]:
         """The two links between `a` and `b`, with `times` a port's bandwidth."""
         rate = self.lane_bandwidth if times == 1 else self.lane_bandwidth * times
-        one = _port_link(self.kind, rate, self.lanes, self.latency, self.overhead)
+        one = _port_link("port", "switch", self.kind, rate, self.lanes, self.latency, self.overhead)
         return [one.between(a, b, None), one.between(b, a, None)]
 
     def uplink(self, level: int, plane: int) -> Fraction:
@@ -143,10 +143,8 @@ class Fabric:
         return Fraction(ports * (below[-1].nodes or 0)) / prod(one.oversubscription for one in below)
 
 
-@lru_cache(maxsize=64)
-def _port_link(kind: str, lane_bandwidth: Fraction, lanes: int, latency: float, overhead: float) -> Link:
-    """A link of a fabric's port, checked once for thousands of ports."""
-    return Link("port", "switch", kind, lane_bandwidth, lanes, latency, overhead)
+# A link of a fabric's port is checked once for thousands of ports.
+_port_link = lru_cache(maxsize=64)(Link)
 
 
 Switch = tuple[int, int, int]

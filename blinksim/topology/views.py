@@ -7,6 +7,7 @@ from dataclasses import fields
 from html import escape
 from typing import TYPE_CHECKING
 
+from blinksim.results import keyed
 from blinksim.textio.text_table import count
 from blinksim.topology.elements import DEVICE_KINDS
 from blinksim.units import exact_GBps, format_time
@@ -39,30 +40,12 @@ def to_networkx(topology: Topology) -> nx.MultiDiGraph[str]:
     rank_of = {name: rank for rank, name in enumerate(topology.members)}
     relays = set(topology.relays)
     for device in topology.devices:
-        graph.add_node(
-            device.name,
-            kind=device.kind,
-            node=device.node,
-            capacity_exact=None if device.capacity is None else exact_GBps(device.capacity),
-            capacity_GBps=None if device.capacity is None else float(device.capacity / 10**9),
-            can=sorted(device.can),
-            attributes=dict(device.attributes),
-            rank=rank_of.get(device.name),
-            relay=device.name in relays,
-        )
+        own = keyed(device, "kind node capacity_exact=capacity capacity_GBps=capacity")
+        role = {"can": sorted(device.can), "rank": rank_of.get(device.name), "relay": device.name in relays}
+        graph.add_node(device.name, **own, attributes=dict(device.attributes), **role)
     for number, link in enumerate(topology.links):
-        graph.add_edge(
-            link.src,
-            link.dst,
-            key=link.kind,
-            bandwidth_exact=exact_GBps(link.bandwidth),
-            bandwidth_GBps=float(link.bandwidth / 10**9),
-            lanes=link.lanes,
-            latency=link.latency,
-            overhead=link.overhead,
-            bus=link.bus,
-            number=number,
-        )
+        own = keyed(link, "bandwidth_exact=bandwidth bandwidth_GBps=bandwidth lanes latency overhead bus")
+        graph.add_edge(link.src, link.dst, key=link.kind, **own, number=number)
     return graph
 
 

@@ -319,19 +319,8 @@ def call_table(launch: Launch, rank: int, segments: Sequence[int], own: tuple[in
     end = HEAD_WORDS + int(table[0] * table[STRIDE])
     senders = sum(1 << device for device, targets in enumerate(receivers(program)) if rank in targets)
     gates, posts = _announcements(launch, rank, segments, segment) if launch.rounds > 1 else ([], [])
-    tail = [
-        segment.flags,
-        senders,
-        alarm,
-        *launch.written,
-        launch.rounds,
-        launch.step,
-        len(gates),
-        *segments,
-        *gates,
-        *posts,
-    ]
-    return np.concatenate([table[:end], np.array(tail, dtype=np.int64)])
+    about = [segment.flags, senders, alarm, *launch.written, launch.rounds, launch.step, len(gates)]
+    return np.concatenate([table[:end], np.array([*about, *segments, *gates, *posts], dtype=np.int64)])
 
 
 def _announcements(launch: Launch, rank: int, segments: Sequence[int], segment: Segment) -> tuple[list[int], list[int]]:

@@ -118,16 +118,12 @@ class _Reader:
                 self.flag[number, piece] = arrivals + len(sizes) * len(op.targets)
                 arrivals = self.flag[number, piece] + 2
         tails = [queue[-1][2] * self.rates.visit_s if queue and queue[-1][0] == END else 0.0 for queue in walks]
+        rounds = list[tuple[Round, ...]]()
+        for queue in walks:
+            moving = ((shape.ops[number], piece, looks) for number, piece, looks in queue if number != END)
+            rounds.append(tuple(entry for visit in moving for entry in self._rounds(*visit)))
         return Blocks(
-            rounds=tuple(
-                tuple(
-                    entry
-                    for number, piece, looks in queue
-                    if number != END
-                    for entry in self._rounds(shape.ops[number], piece, looks)
-                )
-                for queue in walks
-            ),
+            rounds=tuple(rounds),
             tail_s=tuple(tails),
             device=shape.device,
             share=(1.0,) * program.queues,

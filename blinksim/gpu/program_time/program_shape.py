@@ -158,20 +158,10 @@ def shape_of(program: Program) -> Shape:
             read: list[int] = []
             if program.packets and program.length[number]:
                 read = [author[here, offset] for buffer, offset in sources[number] if buffer == INBOX]
-            ops.append(
-                Op(
-                    number,
-                    queue,
-                    here,
-                    kinds.setdefault(kind, len(kinds)),
-                    to,
-                    sum(device != HERE for device in to),
-                    first[number],
-                    tuple((other, devices[other] == here) for other in raised),
-                    tuple(read),
-                    bool(signals[number]),
-                )
-            )
+            of_kind, away = kinds.setdefault(kind, len(kinds)), sum(device != HERE for device in to)
+            awaited = tuple((other, devices[other] == here) for other in raised)
+            stored = here, of_kind, to, away, first[number]
+            ops.append(Op(number, queue, *stored, awaited, tuple(read), bool(signals[number])))
     out, into = [0.0] * len(program.devices), [0.0] * len(program.devices)
     for op in ops:
         for device in op.targets:

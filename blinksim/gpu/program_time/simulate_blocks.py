@@ -286,7 +286,24 @@ class Launches:
                 port.served = first
                 self._send(block, current, at, now)
             at += 1
-        self._stored(block, current, now)
+        # The last target had its turn: the block goes on, and its flag behind the data.
+        block.at += 1
+        block.port_s += block.taken
+        if not self.packets:
+            work_s = current.work_s - self.load * current.work_s
+            block.work_s += work_s
+            until, least = self._both(block), block.came + work_s
+            block.until = until = until if until > least else least
+            if until > block.out_at:
+                block.out_at = until
+        if block.out_at > block.last:
+            block.last = block.out_at
+        if now > block.until:
+            block.until = now
+            block.restart(now, 0.0 if self.packets else current.load * block.port.out_s)
+        if current.flag != NONE:
+            self._raise_flag(block, current.flag)
+        self._go_on(block)
 
     def _call(self, port: _Port) -> None:
         """Sees to it that one of those in line comes next."""
@@ -332,26 +349,6 @@ class Launches:
         if number in launch.waiting:
             for other in launch.waiting.pop(number):
                 self._go_on(other)
-
-    def _stored(self, block: _Block, current: Round, now: float) -> None:
-        """The last target had its turn: the block goes on, and its flag behind the data."""
-        block.at += 1
-        block.port_s += block.taken
-        if not self.packets:
-            work_s = current.work_s - self.load * current.work_s
-            block.work_s += work_s
-            until, least = self._both(block), block.came + work_s
-            block.until = until = until if until > least else least
-            if until > block.out_at:
-                block.out_at = until
-        if block.out_at > block.last:
-            block.last = block.out_at
-        if now > block.until:
-            block.until = now
-            block.restart(now, 0.0 if self.packets else current.load * block.port.out_s)
-        if current.flag != NONE:
-            self._raise_flag(block, current.flag)
-        self._go_on(block)
 
     def _raise_flag(self, block: _Block, flag: int) -> None:
         if self.packets:

@@ -117,15 +117,8 @@ class _Compiler:
         by_chunk = np.argsort(schedule.chunk, kind="stable")
         by_chunk = by_chunk[~repeated_reads(schedule)[by_chunk]]
         ends = np.searchsorted(schedule.chunk[by_chunk], np.arange(schedule.chunks + 1))
-        columns = zip(
-            number[schedule.src].tolist(),
-            number[schedule.dst].tolist(),
-            schedule.op.tolist(),
-            schedule.step.tolist(),
-            schedule.channel.tolist(),
-            strict=True,
-        )
-        sends = list(columns)
+        columns = number[schedule.src], number[schedule.dst], schedule.op, schedule.step, schedule.channel
+        sends: list[_Send] = list(zip(*(column.tolist() for column in columns), strict=True))
         for chunk in range(schedule.chunks):
             which = by_chunk[ends[chunk] : ends[chunk + 1]].tolist()
             _ChunkCompiler(self, chunk, [sends[i] for i in which]).run()

@@ -196,17 +196,9 @@ def _lay_out_blocks(schedule: Schedule, count: int, itemsize: int) -> Layout:
                 source[origin, chunk] = (INPUT, offset[chunk])
                 result[target, chunk] = (OUTPUT, received[target] + offset[chunk] - span[0])
             received[target] += span[1] - span[0]
-    sent = [row[-1] for row in bounds]
-    return Layout(
-        count,
-        tuple(length),
-        source,
-        result,
-        tuple(zip(sent, received, strict=True)),
-        tuple((INPUT, 0, size) for size in sent),
-        tuple((OUTPUT, 0, size) for size in received),
-        False,
-    )
+    sizes = tuple((row[-1], size) for row, size in zip(bounds, received, strict=True))
+    inputs, outputs = (tuple((buffer, 0, own[buffer]) for own in sizes) for buffer in (INPUT, OUTPUT))
+    return Layout(count, tuple(length), source, result, sizes, inputs, outputs, False)
 
 
 Longs = npt.NDArray[np.int64]
