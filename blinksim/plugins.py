@@ -61,9 +61,9 @@ def run(path: Path) -> str:
     module.__file__ = home
     try:
         code = compile(read_bytes(path, MIB), home, "exec")
-    except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None)
-        raise FileError(path, f"is not Python: {getattr(error, 'msg', error)}", line) from None
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        why = getattr(error, "msg", None) or str(error) or "it is nested too deeply"
+        raise FileError(path, f"is not Python: {why}", getattr(error, "lineno", None)) from None
     sys.modules[spec.name] = module
     _running.append(home)
     try:

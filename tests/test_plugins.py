@@ -192,6 +192,8 @@ def test_a_refusal_is_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("import nothere", r"x\.py:1: ModuleNotFoundError"),
         ("\ndef f(:", r"x\.py:2: is not Python"),
+        ("x = " + 5000 * "[", r"x\.py.*: is not Python"),
+        (9999 * "-" + "1", r"x\.py.*: is not Python"),
         ("", r"registers no algorithm; put @bs\.register_algorithm"),
         (HEAD + '@bs.register_algorithm(["allreduce"])\ndef ring(plan): pass', "'ring' already; take another name"),
         (HEAD + '@bs.register_algorithm(["allreduce"])\ndef best(plan): pass', "'best' already"),

@@ -169,14 +169,16 @@ def _wrong_kind(schedule: Schedule, operation: Operation, members: Collection[in
     reduces = {*schedule.op[list(arrivals)].tolist()} == {REDUCE}
     # A sum that leaves more than once is for readers that each cost all senders their copies.
     times, readers = Counter(schedule.src[list(arrivals)].tolist()), schedule.dst[list(departures)].tolist()
-    senders = {*times}
-    each = {*times.values()} == {len(readers)} and times.keys() >= {*readers} and len({*readers}) == len(readers)
-    formed_for_more = len(departures) > 1 and not each
+    senders, each = {*times}, {*times.values()} == {len(readers)}
+    apart = senders >= {*readers} and len({*readers}) == len(readers)
     if reduces:
         if "reduce_into_reader" not in device.can:
             yield arrivals[0], f"reduces at {device.name}, which only copies"
-        elif formed_for_more:
+        elif len(departures) > 1 and not (each and apart):
             yield departures[1], f"sends on a sum that {device.name} formed for one reader; it must pass a GPU first"
+        elif not each:
+            again = max(arrivals, key=lambda send: times[int(schedule.src[send])])
+            yield again, f"gives {device.name} copies for more readers than the sum has"
         elif last and not senders.issuperset(schedule.dst[list(departures)].tolist()):
             yield departures[0], f"brings a sum to a GPU whose own copy {device.name} did not read with the others"
         elif (int(schedule.op[departures[0]]) == COPY) != last:

@@ -26,14 +26,14 @@ import numpy as np
 
 from blinksim.errors import InputError
 from blinksim.graphs.arrays import Bools, Ints, Ints32
-from blinksim.results import Result
+from blinksim.results import Result, keyed
 from blinksim.schedule import verify_contents
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.pipeline import Scratch, scratch
 from blinksim.schedule.switch_work import wrong_operations
 from blinksim.schedule.symmetric import SymmetricSchedule, carried
 from blinksim.schedule.verify_contents import crowd, deadlock, describe, passes_on, place, wrong_contents
-from blinksim.units import exact_GBps, format_rate, in_GBps
+from blinksim.units import format_rate, in_GBps
 
 MOST_REASONS = 20
 
@@ -106,12 +106,7 @@ class Verdict(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The keys ``ok``, ``reasons`` and ``rate_exact`` (GB/s)."""
-        rate = self.facts.rate
-        return {
-            "ok": self.ok,
-            "reasons": list(self.reasons),
-            "rate_exact": None if rate is None else exact_GBps(rate),
-        }
+        return keyed(self, "ok reasons rate_exact=facts.rate")
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per reason; none for a schedule that is right."""

@@ -330,6 +330,13 @@ def test_every_reader_costs_every_copy_once() -> None:
     assert faults(schedule, keep)
 
 
+def test_a_copy_is_read_once_for_one_reader() -> None:
+    schedule = built("nvls", star(4))
+    into = np.flatnonzero((schedule.dst == schedule.topology.index["switch"]) & (schedule.step == 0))
+    twice = np.sort(np.append(np.arange(schedule.sends), into[1]))
+    assert "gives switch copies for more readers than the sum has" in faults(schedule, twice)
+
+
 def test_a_sum_that_passes_no_gpu_is_refused_where_switches_reduce_into_readers() -> None:
     """What SHARP does, on a switch that reduces into readers."""
     schedule = built("sharp", star(4, ADDS))

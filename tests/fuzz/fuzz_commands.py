@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -26,7 +27,7 @@ SCHEDULES = (
 )  # fmt: skip
 FILES = (
     "s.json", "b.json", "g.xml", "a.xml", "p.json", "t.xml", "log.txt", "smi.txt", "m.yaml", "nothing", ".",
-    "/dev/null",
+    "/dev/null", "traffic.csv", "times.csv", "own.py",
 )  # fmt: skip
 EDITS = (
     "without gpu1", "without gpu0-gpu1", "without gpu[0-1]", "degrade gpu0-gpu1 lanes=1",
@@ -66,14 +67,19 @@ POOLS = {
     "--vary": VARY, "--machine": MACHINES, "--nccl-graph": FILES,
     "--rates": ("nominal", "nccl", "seed", "r.yaml", "m.yaml", "nothing"), "--collective": tuple(COLLECTIVES),
     "--plot": ("p.svg", "p.png", "p.xyz", "no/p.svg"), "-o": ("o.json", "o.xml", "o.yaml", "o", "no/o"),
-    "--trace": ("trace.json", "no/t.json"), "--bottleneck": ("allreduce", "x"), "--workers": ("1",),
+    "--trace": ("trace.json", "no/t.json"), "--bottleneck": ("allreduce", "x"),
+    "--traffic": ("traffic.csv", "nothing", "/dev/null", "m.yaml"),
+    "--algorithm": (*WORDS, "own.py", "own.py:own", "s.json"),
+    "--algorithms": (*WORDS, "own.py", "ring,own.py", "a.xml"), "--workers": ("1",),
     "--cluster": ("nothing",), "--nodes": ("1", "2", "3"), "--time-limit": ("1", "0.01"), "--polish": ("0.1",),
+    "--search": ("0.1",),
     "--iterations": ("1",), "--warmup": ("0",), "--launch": ("2us",),
     "--trees": ("1", "2"),
 }  # fmt: skip
 ARGUMENTS = {
     "machine": MACHINES, "collective": tuple(COLLECTIVES), "size": SIZES, "schedule": SCHEDULES, "file": FILES,
-    "logs": ("log.txt",), "log": ("log.txt", "log.txt", "m.yaml"), "count": ("2",),
+    "times": ("times.csv", "times.csv", "m.yaml"), "logs": ("log.txt",),
+    "log": ("log.txt", "log.txt", "m.yaml"), "count": ("2",),
 }  # fmt: skip
 
 
@@ -111,7 +117,9 @@ def _option(random_: random.Random, option: click.Option) -> Iterator[str]:
         pool = tuple(map(str, option.type.choices))
     elif not isinstance(option.type, click.types.StringParamType):
         pool = pool if option.opts[0] in POOLS else ("1", "2", "3")
-    yield _value(random_, pool)
+    value = _value(random_, pool)
+    # Hundreds of nodes are a question like others, whose answer may take a minute.
+    yield "3" if option.opts[0] == "--nodes" and re.fullmatch("[0-9]{3,5}", value) else value
 
 
 def _value(random_: random.Random, pool: tuple[str, ...]) -> str:
@@ -130,7 +138,7 @@ def _value(random_: random.Random, pool: tuple[str, ...]) -> str:
 def write_files(folder: Path, random_: random.Random) -> None:
     """The files that command lines name: sound ones, and now and then a damaged one."""
     for reader in READERS.values():
-        sound = random_.choice(reader.samples()).encode("utf-8")
+        sound = random_.choice(reader.samples()).encode("utf-8", "surrogateescape")
         (folder / reader.name).write_bytes(sound if random_.random() < 0.8 else reader.input(random_))
     for name, text in zip(("ring.json", "few.json"), READERS["schedule"].samples(), strict=False):
         (folder / name).write_text(text, encoding="utf-8")

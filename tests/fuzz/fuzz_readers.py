@@ -13,13 +13,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import nccl_tests_logs
+import numpy as np
 from fuzz_mutate import changed_values, damaged
 
 import blinksim as bs
 from blinksim import data_files
+from blinksim.answers.choice_times import ChoiceTime, TimedJob, read_times, times_text
 from blinksim.answers.pool import Journal
 from blinksim.cli import main
 from blinksim.formats import machine_yaml
+from blinksim.gpu.jobs.job_plan import JobPlan
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.logs import tests_log
 from blinksim.timing.projection import read_presets
@@ -148,6 +151,55 @@ def journals() -> list[str]:
         return [path.read_text(encoding="utf-8")]
 
 
+@cache
+def traffic() -> list[str]:
+    """Of CSV and of NumPy, whose bytes are text with surrogates here."""
+    found = ["# dispatch\n0,100,64KiB\n100, 0,7\n1,2,3\n", bs.Traffic.uniform(4, 4096).lines()]
+    for matrix in (np.arange(9).reshape(3, 3), np.asfortranarray(np.eye(4, dtype=">i4") + 3), np.ones((2, 2), "u1")):
+        buffer = io.BytesIO()
+        np.save(buffer, matrix)
+        found.append(buffer.getvalue().decode("utf-8", "surrogateescape"))
+    return ["\n".join(one) if isinstance(one, list) else one for one in found]
+
+
+@cache
+def times() -> list[str]:
+    job = TimedJob("2.28.9", "hgx-h200", "sm 90", 4, 1)
+    choices = (("ring", "ll", -1), ("tree", "simple", 8), ("ring", "ll128", 32))
+    taken = [ChoiceTime("allreduce", 2**k, *choice, 1e-6 * k) for k in range(10, 24, 4) for choice in choices]
+    return [times_text(taken, least, job) for least in (None, 16)] + [times_text(taken, 8, job).partition("\n")[2]]
+
+
+@cache
+def rules() -> list[str]:
+    """The plan of a job: rules that name algorithms, or a file that is not there."""
+    return [
+        '[{"collective": "allreduce", "algorithm": "ring", "up_to": "1MiB", "protocol": "ll128"}, '
+        '{"collective": "allgather", "algorithm": "direct"}]',
+        '[{"collective": "broadcast", "schedule": "s.json", "lane_blocks": 2}]',
+    ]
+
+
+@cache
+def plugins() -> list[str]:
+    """An algorithm and a timing model, without loops: what a plug-in itself does is nobody's fault here."""
+    algorithm = (
+        "import blinksim as bs\nfrom fractions import Fraction\n\n"
+        '@bs.register_algorithm(["broadcast"])\ndef own(plan):\n'
+        '    """A line."""\n    half = plan.add_chunk(Fraction(1, 2))\n    rest = plan.add_chunk(Fraction(1, 2))\n'
+        '    plan.send(0, 1, chunk=half, op="copy", step=0)\n    plan.send(0, [2, 1], chunk=rest, op="copy", step=1)\n'
+        '    plan.send(1, 2, chunk=half, op="copy", step=2, channel=1)\n'
+    )
+    raising = algorithm.replace("    half =", '    raise bs.InfeasibleError("not here")\n    half =')
+    return [algorithm, raising, algorithm.replace("step=2", "step=2 + plan.n")]
+
+
+def _plugin(path: Path) -> None:
+    with redirect_stdout(io.StringIO()) as printed:
+        bs.synthesize("ring:3", "broadcast", f"{path}")
+    assert not printed.getvalue()
+
+
 def _machine(path: Path) -> None:
     machine = bs.load(path)
     machine_yaml.write(machine)
@@ -176,5 +228,9 @@ READERS = {
     "bound": Reader(bounds, "b.json", lambda path: bs.verify_file(path), json=True),
     "log": Reader(logs, "log.txt", lambda path: tests_log.read(path)),
     "table": Reader(tables, "smi.txt", _machine),
+    "traffic": Reader(traffic, "traffic.csv", lambda path: bs.read_traffic(path)),
+    "times": Reader(times, "times.csv", lambda path: read_times(path)),
+    "rules": Reader(rules, "rules.json", lambda path: JobPlan.read(bs.load("ring:4").select(), path), json=True),
+    "plugin": Reader(plugins, "own.py", _plugin),
     "journal": Reader(journals, "j.journal", lambda path: Journal(path)),
 }

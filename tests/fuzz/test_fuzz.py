@@ -10,11 +10,14 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import fuzz_interrupts
+import fuzz_verify
 import pytest
 from fuzz_commands import command_line
 from fuzz_readers import READERS
 
 from blinksim.errors import BlinksimError
+from blinksim.schedule import verify
 
 SCRIPT = Path(__file__).with_name("fuzz_run.py")
 # Further ones, with other seeds: python tests/fuzz/fuzz_run.py --inputs 100000 --seed 7
@@ -51,7 +54,7 @@ def test_the_samples_are_read(name: str, tmp_path: Path) -> None:
     read = 0
     for sample in reader.samples():
         path = tmp_path / reader.name
-        path.write_text(sample, encoding="utf-8")
+        path.write_bytes(sample.encode("utf-8", "surrogateescape"))
         with suppress(BlinksimError):
             reader.read(path)
             read += 1
@@ -77,3 +80,46 @@ def test_a_finding_is_found() -> None:
     assert _guarded(lambda: "", "f")[0] == {}
     assert all(map(_unclean, ("a\nb", "\x1b", "a" * 3000)))
     assert not _unclean("a: b")
+
+
+# --- schedules by symmetry ------------------------------------------------------------------------------------------
+
+
+def test_what_is_accepted_is_right_and_what_is_refused_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fuzz_verify.main(["--mutants", "200", "--seed", "1"]) == 0, capsys.readouterr().out
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["accepted"] > 40 < figures["refused"]
+
+
+@pytest.mark.slow
+def test_thousands_of_schedules_by_symmetry(capsys: pytest.CaptureFixture[str]) -> None:
+    """More of them: python tests/fuzz/fuzz_verify.py --mutants 20000 --seed 2"""
+    assert fuzz_verify.main(["--mutants", "3000", "--seed", "100"]) == 0, capsys.readouterr().out
+    assert json.loads(capsys.readouterr().out)["schedules"] > 100
+
+
+@pytest.mark.slow
+def test_every_schedule_that_is_changed_is_right(tmp_path: Path) -> None:
+    found = [one for number in range(len(fuzz_verify.SAMPLES)) if (one := fuzz_verify.sample(number))]
+    assert len(found) > 100
+    for one in found:
+        assert fuzz_verify.compared(one.plain, tmp_path / "s.json") == ("accepted", ""), one.name
+
+
+def test_a_false_acceptance_is_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(verify, "_wrong_images", lambda *_: iter(()))
+    assert fuzz_verify.main(["--mutants", "80", "--seed", "1"]) == 1
+    assert "accepted, and wrong: " in capsys.readouterr().out
+
+
+# --- Ctrl-C -----------------------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_at_random_moments(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fuzz_interrupts.main(["--tries", "5", "--seed", "1"]) == 0, capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_ctrl_c_at_many_moments(capsys: pytest.CaptureFixture[str]) -> None:
+    """More of them: python tests/fuzz/fuzz_interrupts.py --tries 200 --seed 2"""
+    assert fuzz_interrupts.main(["--tries", "48", "--seed", "100"]) == 0, capsys.readouterr().out
