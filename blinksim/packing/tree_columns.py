@@ -22,7 +22,7 @@ from random import Random
 
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.connectivity import breadth_first
+from blinksim.graphs.connectivity import breadth_first, path_to
 from blinksim.graphs.rooted_trees import height, longest_path
 from blinksim.packing.choose import MOST_MEMBERS, Limits, fewest, search_trees
 from blinksim.packing.columns import Arc, Column, Hops, Mix, best_mix, shortened
@@ -41,15 +41,16 @@ def low_trees(hops: Hops, root: int, height: int) -> Iterator[tuple[Arc, ...]]:
             yield arcs
         elif left:
             # A vertex that joins on this level hangs below one of the last level; None waits for a later one.
-            later = (None,) if left > 1 else ()
-            parents = [[*(above for above in level if (above, vertex) in hops.routes), *later] for vertex in rest]
+            parents = [[*(a for a in level if (a, b) in hops.routes), *[None] * (left > 1)] for b in rest]
             for choice in product(*parents):
                 more = tuple((above, vertex) for vertex, above in zip(rest, choice, strict=True) if above is not None)
-                new = [vertex for _, vertex in more]
-                if new:
+                if new := [vertex for _, vertex in more]:
                     yield from extend(new, inside.union(new), arcs + more, left - 1)
 
-    yield from extend([root], frozenset([root]), (), height)
+    came = breadth_first(root, lambda vertex: (other for other in hops.next_to[vertex] if other in members))
+    # Where a member is farther away no choice ends in a tree, and there are too many to try.
+    if len(came) == len(members) and len(path_to(came, [*came][-1])) <= height + 1:
+        yield from extend([root], frozenset([root]), (), height)
 
 
 def entry_trees(hops: Hops, nodes: Sequence[Sequence[int]], root: int) -> Iterator[tuple[Arc, ...]]:

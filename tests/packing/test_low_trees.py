@@ -187,6 +187,13 @@ def test_all_low_trees_are_listed(levels: int) -> None:
     assert set(found) == expected
 
 
+def test_trees_that_cannot_reach_everyone_are_not_tried() -> None:
+    """On a torus of 64, where there are more of them than can be counted."""
+    hops = find_hops(load("torus:4x4x4").select())
+    assert list(low_trees(hops, hops.vertices[0], 5)) == []
+    assert next(low_trees(hops, hops.vertices[0], 6))
+
+
 def columns_of(hops: Hops, levels: int) -> list[Column]:
     return [
         Column(arcs, hops.load(arcs), 0, group)
