@@ -226,19 +226,10 @@ def _judged(schedule: Schedule | SymmetricSchedule, question: Question, in_place
     lines += [f"in place: {'possible' if facts.in_place else 'not possible'}", f"all at {part.rates} rates"]
     lines += [f"edited {edit}" for edit in question.edits]
     promise = f"{schedule.algorithm} {schedule.collective} on {part.name}, {part.ranks} ranks"
-    return FileVerdict(
-        verdict.ok,
-        f"{'right' if verdict.ok else 'wrong'}: {promise}",
-        verdict.reasons,
-        tuple(lines),
-        about_part(part, schedule.collective),
-        keyed(
-            facts,
-            "rate_exact=rate bound_exact=bound gap_exact",
-            gap_exact=None if facts.gap is None else str(facts.gap),
-        ),
-        verdict.unproved,
-    )
+    summary, about = f"{'right' if verdict.ok else 'wrong'}: {promise}", about_part(part, schedule.collective)
+    gap = None if facts.gap is None else str(facts.gap)
+    details = keyed(facts, "rate_exact=rate bound_exact=bound gap_exact", gap_exact=gap)
+    return FileVerdict(verdict.ok, summary, verdict.reasons, tuple(lines), about, details, verdict.unproved)
 
 
 # --- bounds -----------------------------------------------------------------------------------------------------------
@@ -302,16 +293,11 @@ def _bounds(file: str, document: dict[str, Any], question: Question) -> FileVerd
         wrong, unproved = compare(claimed, {key: value for key, value in own.items() if key != "bounds"})
         findings.wrong += wrong
         findings.unproved += unproved
-    ok = not findings.wrong
-    return FileVerdict(
-        ok,
-        f"{'right' if ok else 'wrong'}: {count(len(entries), 'bound')} of {wanted} on {topology.name}",
-        tuple(findings.wrong),
-        tuple(findings.facts) if ok else (),
-        about_part(topology, wanted),
-        {"rate_exact": exact_GBps(bounds[0].rate) if bounds and ok else None},
-        tuple(findings.unproved),
-    )
+    ok, about = not findings.wrong, about_part(topology, wanted)
+    summary = f"{'right' if ok else 'wrong'}: {count(len(entries), 'bound')} of {wanted} on {topology.name}"
+    facts = tuple(findings.facts) if ok else ()
+    details = {"rate_exact": exact_GBps(bounds[0].rate) if bounds and ok else None}
+    return FileVerdict(ok, summary, tuple(findings.wrong), facts, about, details, tuple(findings.unproved))
 
 
 def _problem(file: str, document: dict[str, Any], question: Question) -> tuple[Topology, Collective, tuple[int, ...]]:
@@ -478,11 +464,7 @@ def _graph(file: str, text: str, question: Question, release: str) -> FileVerdic
         facts.append("; ".join(f"{kind}: {PATH_WORDS[kind]}" for kind in sorted(kinds, key=PATH_TYPES.index)))
     if found.channels is not None:
         facts.append(f"the communicator has {count(found.channels, 'channel')}, unless NCCL_MAX_NCHANNELS says less")
-    reasons = [] if found.ok else [found.reason, *(f"not as written: {text}" for text in found.accidents)]
-    return FileVerdict(
-        found.ok,
-        f"{found.verdict} by NCCL {release} on {topology.ranks} GPUs of {topology.name}",
-        tuple(reasons),
-        tuple(facts) if found.verdict == "used" else (),
-        details={"verdict": found.verdict, "log": found.log},
-    )
+    reasons = () if found.ok else (found.reason, *(f"not as written: {text}" for text in found.accidents))
+    summary = f"{found.verdict} by NCCL {release} on {topology.ranks} GPUs of {topology.name}"
+    said, details = tuple(facts) if found.verdict == "used" else (), keyed(found, "verdict log")
+    return FileVerdict(found.ok, summary, reasons, said, details=details)

@@ -99,14 +99,8 @@ def diagnose(options: Diagnose) -> None:
 
     def said() -> dict[str, object]:
         checked = {"threshold_percent": options.threshold, "against": options.against, "percent": percents[first]}
-        described = question.described(only.part)
-        return {
-            "log": None if only.stated else first,
-            **described,
-            **only.to_dict(),
-            **checked,
-            "ok": not behind and not wrong,
-        }
+        said = {"log": None if only.stated else first, **question.described(only.part), **only.to_dict()}
+        return said | checked | {"ok": not behind and not wrong}
 
     def rows() -> list[dict[str, object]]:
         return [{"log": log} | row for log, each in by_log.items() for row in each.rows()] if several else only.rows()

@@ -73,15 +73,8 @@ def write_trace(
         cut = (
             f"the trace holds {shown:,} of {all_of_them:,} transfers, sampled from {whole}; a larger chunk= makes fewer"
         )
-    document = {
-        "traceEvents": listed,
-        "displayTimeUnit": "ns",
-        "otherData": {
-            "answer": timeline.sentence(),
-            "service": timeline.discipline,
-            "transfers": all_of_them,
-            **({"cut": cut} if cut else {}),
-        },
-    }
+    about: dict[str, Any] = {"answer": timeline.sentence(), "service": timeline.discipline}
+    about |= {"transfers": all_of_them} | ({"cut": cut} if cut else {})
+    document = {"traceEvents": listed, "displayTimeUnit": "ns", "otherData": about}
     write_text(path, json.dumps(document, separators=(",", ":"), allow_nan=False), force)
     return cut

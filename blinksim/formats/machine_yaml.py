@@ -49,15 +49,7 @@ def write(topology: Topology) -> str:
     stated = {key: getattr(topology, key) for key in usual}
     head = {key: value for key, value in stated.items() if str(value).strip() != str(usual[key])}
     origin = topology.source if topology.source.strip() and len(topology.source) < 2000 else f"as in {topology.name}"
-    table = {
-        kind: {
-            "bandwidth": rate_text(rate),
-            "latency": time_text(latency),
-            "overhead": time_text(overhead),
-            "source": origin,
-        }
-        for kind, (rate, latency, overhead) in classes.items()
-    }
+    table = {kind: _texts(numbers) | {"source": origin} for kind, numbers in classes.items()}
     tail: dict[str, Any] = {}
     if topology.members != tuple(device.name for device in topology.devices if device.holds):
         tail["members"] = list(topology.members)
@@ -143,9 +135,14 @@ def _fabric(fabric: Fabric, numbers: _Numbers) -> dict[str, Any]:
 
 def _own(numbers: _Numbers, usual: _Numbers) -> dict[str, str]:
     """Those of the numbers that differ from what is usual in the class."""
-    texts = (rate_text(numbers[0]), time_text(numbers[1]), time_text(numbers[2]))
-    keys = ("bandwidth", "latency", "overhead")
-    return {key: text for key, text, a, b in zip(keys, texts, numbers, usual, strict=True) if a != b}
+    kept = _texts(usual).items()
+    return dict(pair for pair in _texts(numbers).items() if pair not in kept)
+
+
+def _texts(numbers: _Numbers) -> dict[str, str]:
+    """The numbers of a link class by their keys."""
+    rate, latency, overhead = numbers
+    return {"bandwidth": rate_text(rate), "latency": time_text(latency), "overhead": time_text(overhead)}
 
 
 MAX_DEVICES = name_ranges.MOST_NAMES

@@ -379,26 +379,16 @@ class Timeline(Rates, Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
-        schedule, root = self.schedule, {}
-        if schedule.collective.rooted:
-            root = {"root": schedule.collective.root}
-        return {
-            **keyed(schedule, "machine=topology.name collective=collective.name"),
-            **root,
-            **keyed(schedule.topology, "members relays links=link_classes rates"),
-            **keyed(
-                self,
-                "size_bytes=size algorithm=schedule.algorithm time_s algbw_GBps=algbw busbw_GBps=busbw "
-                "bound_time_s=bound_s pieces piece_bytes service offer slots protocol=options.protocol "
-                "switching=options.switching messages engine transfers=transfer_count",
-                **({} if self.time_s else {"algbw_GBps": None}),
-                offer=self.options.offered(schedule.form),
-                slots=None,
-                messages=self.options.sent(schedule.form),
-            ),
-            "utilisation": self.rows(),
-            "critical_path": [leg.to_dict() for leg in self.critical_path],
-        }
+        form, root = self.schedule.form, " root=collective.root" if self.schedule.collective.rooted else ""
+        found = keyed(self.schedule, f"machine=topology.name collective=collective.name{root}")
+        found |= keyed(self.schedule.topology, "members relays links=link_classes rates")
+        keys = "size_bytes=size algorithm=schedule.algorithm time_s algbw_GBps=algbw busbw_GBps=busbw"
+        keys += " bound_time_s=bound_s pieces piece_bytes service offer slots protocol=options.protocol"
+        keys += " switching=options.switching messages engine transfers=transfer_count"
+        own = {"offer": self.options.offered(form), "slots": None, "messages": self.options.sent(form)}
+        found |= keyed(self, keys, **own, **({} if self.time_s else {"algbw_GBps": None}))
+        path = [leg.to_dict() for leg in self.critical_path]
+        return found | {"utilisation": self.rows(), "critical_path": path}
 
     def rows(self) -> list[dict[str, Any]]:
         """The utilisation: resource, class, busy, busy_s, load_bytes."""

@@ -7,6 +7,7 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
+from blinksim.nccl.tuner.tuner import Timing
 from blinksim.timing.measured.library_rates import (
     CHOICE,
     STEPS,
@@ -46,13 +47,11 @@ def test_a_pipeline_of_the_best_pieces(depth: int, size: int) -> None:
 
 
 def test_factors_of_one_are_what_nccl_says() -> None:
-    counts = choice_counts(
-        "tree", "LL128", 3e-5, 7e-5, ranks=16, nodes=2, size=2**20, collective="allreduce"
-    )  # fmt: skip
+    counts = choice_counts(Timing("tree", "LL128", 1e-4, 3e-5, 1e10), "allreduce", 16, 2, 2**20)
     same = rates(CHOICE, tree_LL128_latency=1.0, tree_LL128_bytes=1.0)
     assert same.covers(counts)
     assert same.time(counts) == pytest.approx(1e-4)
-    other = choice_counts("ring", "Simple", 3e-5, 7e-5, ranks=16, nodes=2, size=2**20, collective="allreduce")
+    other = choice_counts(Timing("ring", "Simple", 1e-4, 3e-5, 1e10), "allreduce", 16, 2, 2**20)
     assert not same.covers(other)
     assert other["ring Simple turn"] == 2**16
 

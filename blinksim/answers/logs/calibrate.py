@@ -575,13 +575,7 @@ class _Problem:
             for (one, sample), error, weight in zip(every, errors, found.weight, strict=True)
             if weight < WILD and abs(error) > FAR_OFF
         )
-        return Calibration(
-            RateTable(name, {kind: ClassRates(**row) for kind, row in classes.items()}, machine, source),
-            tuple(parameters),
-            tuple(self.series),
-            tuple(float(error) for error in errors),
-            wild,
-            found.scale,
-            tuple(entry for entry in self.names if entry not in found.intervals),
-            before,
-        )
+        table = RateTable(name, {kind: ClassRates(**row) for kind, row in classes.items()}, machine, source)
+        kept = tuple(entry for entry in self.names if entry not in found.intervals)
+        fitted, series, residuals = tuple(parameters), tuple(self.series), tuple(map(float, errors))
+        return Calibration(table, fitted, series, residuals, wild, found.scale, kept, before)

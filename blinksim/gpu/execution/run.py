@@ -14,6 +14,7 @@ from blinksim.gpu.execution.task import Executor, RunKeywords, RunOptions, Task
 from blinksim.gpu.programs.dtypes import DtypeName, ReductionName, element_type
 from blinksim.results import Result, keyed
 from blinksim.schedule.model import ScheduleLike, as_schedule
+from blinksim.timing.projection_result import of_part
 from blinksim.units import in_GBps, size_of
 
 ExecutorName = Literal["numpy", "cupy"]
@@ -89,25 +90,16 @@ def execute(
     task = Task(as_schedule(schedule), size_of(size), element_type(dtype), op, in_place, RunOptions.gather(**options))
     program = backend.prepare(task)
     outcome = backend.run(check)
-    carried, topology = task.schedule, task.schedule.topology
+    carried, kind = task.schedule, task.kind
+    asked: dict[str, Any] = {"collective": carried.collective, "algorithm": carried.algorithm, "op": op}
+    asked |= {"dtype": kind.name, "itemsize": kind.itemsize, "size_bytes": task.size_bytes}
+    asked |= {"count": task.count, "executor": executor, "in_place": in_place}
+    asked["links"] = carried.topology.default_links()
     return Execution(
-        machine=topology.name,
-        collective=carried.collective,
-        algorithm=carried.algorithm,
-        members=topology.members,
-        relays=topology.relays,
-        links=topology.default_links(),
-        rates=topology.rates,
-        executor=executor,
-        op=op,
-        dtype=task.kind.name,
-        size_bytes=task.size_bytes,
-        count=task.count,
-        itemsize=task.kind.itemsize,
-        in_place=in_place,
+        **of_part(carried.topology, **asked),
         ops=program.ops,
         slices=program.slices,
-        piece_bytes=program.piece_units * program.unit * task.kind.itemsize,
+        piece_bytes=program.piece_units * program.unit * kind.itemsize,
         protocol="ll128" if program.packets else "simple",
         staged=program.staged,
         tolerance=task.reference.tolerance,

@@ -24,6 +24,7 @@ from typing import TypeVar
 import numpy as np
 
 from blinksim import data_files
+from blinksim.nccl.tuner.tuner import Timing
 from blinksim.results import Term, total
 from blinksim.textio.text_files import read_rows
 from blinksim.timing.measured.public_tables import Cell
@@ -113,23 +114,19 @@ class LibraryRates:
         return total(self.terms(counts))
 
 
-def choice_counts(
-    algorithm: str, protocol: str, latency_s: float, bytes_s: float, *, ranks: int, nodes: int, size: int,
-    collective: str,
-) -> dict[str, float]:  # fmt: skip
-    """How often each constant counts where NCCL takes an algorithm and protocol.
+def choice_counts(timing: Timing, collective: str, ranks: int, nodes: int, size: int) -> dict[str, float]:
+    """How often each constant counts where NCCL takes `timing`, for its latency and the rest of its time.
 
-    latency_s, bytes_s: the two parts of the time that NCCL says.
-
-    >>> counts = choice_counts("tree", "LL", 2e-5, 1e-6, ranks=16, nodes=4, size=1024, collective="allreduce")
+    >>> counts = choice_counts(Timing("tree", "LL", 2.1e-5, 2e-5, 1e8), "allreduce", 16, 4, 1024)
     >>> counts["tree LL latency"], counts["tree LL across"]
     (2e-05, 4.0)
     """
-    key = f"{algorithm} {protocol}"
+    key, latency_s = f"{timing.algorithm} {timing.protocol}", timing.latency_s
+    bytes_s = max(0.0, timing.time_s - latency_s)
     counts = {f"{key} latency": latency_s, f"{key} bytes": bytes_s, f"{key} ramp": math.sqrt(latency_s * bytes_s)}
     if nodes > 1:
-        across = _ROUNDS.get(collective, 1) * (nodes - 1) if algorithm == "ring" else 2 * math.log2(nodes)
-        counts[f"{key} across"] = across
+        rounds = _ROUNDS.get(collective, 1) * (nodes - 1)
+        counts[f"{key} across"] = rounds if timing.algorithm == "ring" else 2 * math.log2(nodes)
     if key == "ring Simple":
         counts[f"{key} turn"] = size / ranks
     return counts

@@ -125,7 +125,7 @@ def _by_tables(name: str, job: LibraryJob, size: int, timing: Timing | None) -> 
         if rates.form != CHOICE:
             counts = step_counts(job.collective, job.ranks, job.nodes, size)
         elif timing is not None:
-            counts = counts_of(job, size, timing)
+            counts = choice_counts(timing, job.collective, job.ranks, job.nodes, size)
         else:
             continue
         if rates.covers(counts):
@@ -140,17 +140,3 @@ def _by_tables(name: str, job: LibraryJob, size: int, timing: Timing | None) -> 
 def _smallest(name: str, scope: str) -> int:
     """Bytes of the smallest message of such jobs that was measured."""
     return min((cell.size for cell in public_tables.cells(name) if scope_of(cell.nodes, cell.gpus) == scope), default=0)
-
-
-def counts_of(job: LibraryJob, size: int, timing: Timing) -> dict[str, float]:
-    """`choice_counts` of a job of `size` bytes for which NCCL takes `timing`."""
-    return choice_counts(
-        timing.algorithm,
-        timing.protocol,
-        timing.latency_s,
-        max(0.0, timing.time_s - timing.latency_s),
-        ranks=job.ranks,
-        nodes=job.nodes,
-        size=size,
-        collective=job.collective,
-    )
