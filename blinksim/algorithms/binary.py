@@ -8,7 +8,6 @@ from blinksim.algorithms.building.plan import Parents, Plan, add_rank_trees
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
 
 ENTRY = Algorithm(
-    "binary",
     REDUCE_AND_SPREAD,
     "a complete binary tree, pipelined",
     form="forest",

@@ -26,7 +26,6 @@ from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    "blink",
     (*ON_TREES, "gather", "scatter"),
     "few trees at the best rate (Blink)",
     solver=True,

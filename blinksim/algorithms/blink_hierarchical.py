@@ -27,7 +27,6 @@ from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    "blink_hierarchical",
     ("allreduce",),
     "reduce inside cliques, exchange between them (Blink)",
     solver=True,

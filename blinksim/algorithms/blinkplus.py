@@ -29,7 +29,6 @@ from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    "blinkplus",
     REDUCE_AND_SPREAD,
     "trees through idle GPUs as well (Blink+)",
     solver=True,

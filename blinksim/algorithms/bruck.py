@@ -17,7 +17,6 @@ from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    "bruck",
     ("alltoall",),
     "from node to node digit by digit, in few messages",
     sends=per_pair,

@@ -16,7 +16,6 @@ from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm, around
 from blinksim.packing.hamiltonian import Order
 
 ENTRY = Algorithm(
-    "chain",
     REDUCE_AND_SPREAD,
     "a path of ranks, pipelined",
     form="forest",

@@ -23,7 +23,6 @@ from blinksim.topology.graph import Topology
 from blinksim.topology.group import place_rotation
 
 ENTRY = Algorithm(
-    "chain_tree",
     ("allreduce",),
     "chains inside the nodes, a double binary tree between them",
     sends=per_channel,

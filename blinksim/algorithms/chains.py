@@ -28,7 +28,6 @@ from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    "chains",
     ("allreduce",),
     "Hamiltonian paths in equal channels: the best NCCL can load",
     solver=True,

@@ -21,7 +21,6 @@ from blinksim.schedule.step_loads import Exchange, Round
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    "direct",
     COLLECTIVES,
     "every rank directly to every other rank in one step (one-shot)",
     sends=straight,

@@ -13,7 +13,6 @@ from blinksim.algorithms.building.plan import Parents, Plan, add_rank_trees
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
 
 ENTRY = Algorithm(
-    "double_binary",
     REDUCE_AND_SPREAD,
     "two binary trees with half the vector each, pipelined",
     form="forest",

@@ -198,7 +198,6 @@ def _add(plan: Plan, events: Sequence[Event], share: Fraction, rank: Ints, span:
 
 
 ENTRY = Algorithm(
-    "few_rounds",
     COLLECTIVES,
     "the quickest messages of a few rounds for one size, by linear programs",
     solver=True,

@@ -27,7 +27,6 @@ from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    "few_steps",
     COLLECTIVES,
     "the fewest steps and rounds for a given number of chunks, by search",
     solver=True,

@@ -15,7 +15,6 @@ from blinksim.schedule.step_loads import Round
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    "halving_doubling",
     ("allreduce", "reducescatter"),
     "exchanges at halving, then doubling distances",
     sends=per_pair,

@@ -28,7 +28,6 @@ from blinksim.topology.graph import Topology
 Ranks = npt.NDArray[np.integer[Any]]
 
 ENTRY = Algorithm(
-    "hierarchical",
     SHARDED,
     "direct inside nodes (or cards), rings (or direct) between them",
     sends=per_pair,

@@ -31,7 +31,6 @@ from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    "mxnet",
     REDUCE_AND_SPREAD,
     "a balanced binary tree per GPU, avoiding each other's links (MXNet)",
     most_ranks=32,

@@ -18,7 +18,6 @@ from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    "nvls",
     ON_TREES,
     "switches add what GPUs read and multicast what they store",
     solver=True,

@@ -15,7 +15,6 @@ from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    "nvls_one_shot",
     ("allreduce",),
     "every GPU reads the sum from the switches",
     solver=True,

@@ -20,7 +20,6 @@ from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    "nvls_tree",
     ("allreduce",),
     "NVLS inside the nodes, a double binary tree between them",
     solver=True,

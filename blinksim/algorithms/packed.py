@@ -38,7 +38,6 @@ from blinksim.topology.graph import Topology
 from blinksim.topology.selection import branching_relays, capable_relays
 
 ENTRY = Algorithm(
-    "packed",
     COLLECTIVES,
     "trees or paths packed up to the exact bound",
     solver=True,

@@ -33,7 +33,6 @@ from blinksim.topology.graph import Topology
 from blinksim.topology.symmetry import automorphisms, candidates, encoded, orbit_labels, orbits, with_name_rotations
 
 ENTRY = Algorithm(
-    "packed_in_network",
     ON_TREES,
     "packed trees that may branch in switches",
     solver=True,

@@ -25,7 +25,6 @@ from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    "rail_aligned",
     ("alltoall",),
     "between nodes over rails, all adapters evenly, at most three sends",
     sends=per_pair,

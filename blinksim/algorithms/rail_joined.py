@@ -17,7 +17,6 @@ from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    "rail_joined",
     ("alltoall",),
     "as rail_aligned, what goes to a node in one message",
     sends=per_pair,

@@ -18,7 +18,6 @@ from blinksim.schedule.step_loads import Exchange, Round, Whole
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    "recursive_doubling",
     ("allreduce", "allgather"),
     "exchanges at doubling distances",
     sends=per_pair,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -103,7 +103,6 @@ class Algorithm:
     outside. form: of schedules that a `fill` makes. home: the file that registered it.
     """
 
-    name: str
     collectives: tuple[str, ...]
     summary: str
     solver: bool = False
@@ -120,6 +119,7 @@ class Algorithm:
     fill: Callable[..., None] | None = None
     form: str = "steps"
     home: str = ""
+    name: str = ""
 
     @property
     def asked_as(self) -> str:
@@ -212,13 +212,12 @@ class Algorithm:
 
 def _entries() -> Iterator[Algorithm]:
     """What the files of the package say of themselves as ``ENTRY = Algorithm(...)``, read without running them."""
+    entry = re.compile(r"^ENTRY = (Algorithm\(.*?\))$", re.MULTILINE | re.DOTALL)
     for folder in import_module("blinksim.algorithms").__path__:
         for path in Path(folder).glob("*.py"):
-            said = re.search(
-                r"^ENTRY = (Algorithm\(.*?\))$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-            )
+            said = entry.search(path.read_text(encoding="utf-8"))
             if said is not None:
-                yield eval(said[1], globals())
+                yield replace(eval(said[1], globals()), name=path.stem)
 
 
 _PLACES = {name: place for place, name in enumerate(get_args(AlgorithmName))}
@@ -308,7 +307,8 @@ def register_algorithm(
         key = plugins.new_name(name or fill.__name__, "an algorithm", taken, _homes())
         summary = (fill.__doc__ or "").strip().partition("\n")[0]
         home = plugins.running()
-        REGISTRY[key] = Algorithm(key, wanted, summary, only_named, unknown_hops, fill=fill, form=form, home=home)
+        made = Algorithm(wanted, summary, only_named, unknown_hops, fill=fill, form=form, home=home, name=key)
+        REGISTRY[key] = made
         return fill
 
     return register

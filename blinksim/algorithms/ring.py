@@ -22,7 +22,6 @@ from blinksim.schedule.step_loads import Exchange, Round
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    "ring",
     SHARDED,
     "one or more rings over the fastest links",
     sends=per_pair,

@@ -30,7 +30,6 @@ from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    "rings",
     ON_TREES,
     "the most rings that share no lane",
     solver=True,

@@ -23,7 +23,6 @@ from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    "sharp",
     ON_TREES,
     "switches between the nodes add and multicast",
     solver=True,

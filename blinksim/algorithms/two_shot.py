@@ -12,7 +12,6 @@ from blinksim.schedule.step_loads import Exchange, Round
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    "two_shot",
     ("allreduce",),
     "direct reduce-scatter, then direct allgather",
     sends=per_pair,

@@ -54,8 +54,13 @@ def _attained(topology: Topology, collective: Collective, rate: Fraction) -> boo
     if not rate:
         return True
     if collective.name == "allreduce":
-        reached = _two_phases(topology)
-        return reached is not None and reached >= rate
+        # A reduce-scatter and then an allgather.
+        phases = [Collective(name) for name in ("reducescatter", "allgather")]
+        if _attains_every_cut(topology, phases[0]):
+            return 1 / sum((1 / quick_bound(topology, phase).rate for phase in phases), Fraction(0)) >= rate
+        with suppress(InfeasibleError):
+            return len(topology.links) <= _PHASES and (both := two_phases(topology)).exact and both.rate >= rate
+        return False
     if not collective.exchanges:
         return _attains_every_cut(topology, collective)
     # Flows that need no search, on ranks too many for the search.
@@ -73,19 +78,6 @@ def _attains_every_cut(topology: Topology, collective: Collective) -> bool:
         return False
     net = network(topology)
     return collective.personalized or (net.passes_on() and net.reversed().passes_on())
-
-
-def _two_phases(topology: Topology) -> Fraction | None:
-    """The algbw of a reduce-scatter and then an allgather, which schedules attain; None if it is not known."""
-    phases = [Collective(name) for name in ("reducescatter", "allgather")]
-    if _attains_every_cut(topology, phases[0]):
-        return 1 / sum((1 / quick_bound(topology, phase).rate for phase in phases), Fraction(0))
-    if len(topology.links) > _PHASES:
-        return None
-    with suppress(InfeasibleError):
-        both = two_phases(topology)
-        return both.rate if both.exact else None
-    return None
 
 
 def _affordable(topology: Topology, collective: Collective) -> bool:

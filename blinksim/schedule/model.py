@@ -128,19 +128,18 @@ class Schedule(Tabular):
         per_send = (self.chunk, self.src, self.dst, self.op, self.step, self.route, self.channel)
         if len({len(a) for a in per_chunk}) > 1 or len({len(a) for a in per_send}) > 1:
             raise InputError("a schedule's arrays differ in length")
-        if self.share_den < 1 or (len(self.share_num) and int(self.share_num.min()) < 0):
+        if self.share_den < 1 or int(self.share_num.min(initial=0)) < 0:
             raise InputError("a schedule's shares must not be negative")
-        _within("chunk", self.chunk, len(self.share_num))
-        _within("src", self.src, len(self.topology.devices))
-        _within("dst", self.dst, len(self.topology.devices))
-        _within("op", self.op, 2)
-        _within("route", self.route, len(self.route_start) - 1)
-        _within("route_links", self.route_links, len(self.topology.links))
-        _within("origin", self.origin, self.topology.ranks, least=-1)
-        _within("target", self.target, self.topology.ranks, least=-1)
+        devices, links, ranks = len(self.topology.devices), len(self.topology.links), self.topology.ranks
+        chunks, routes = len(self.share_num), len(self.route_start) - 1
+        ends = {"chunk": chunks, "src": devices, "dst": devices, "op": 2, "route": routes, "route_links": links}
+        for what, end in ends.items():
+            _within(what, getattr(self, what), end)
+        _within("origin", self.origin, ranks, least=-1)
+        _within("target", self.target, ranks, least=-1)
         if len(self.step) and (int(self.step[0]) < 0 or bool((self.step[1:] < self.step[:-1]).any())):
             raise InputError("a schedule's steps must start at 0 or later and never decrease")
-        if len(self.channel) and int(self.channel.min()) < 0:
+        if int(self.channel.min(initial=0)) < 0:
             raise InputError("a schedule's channels must not be negative")
         # In 64 bits: the differences of 32-bit numbers may not fit into 32.
         start = self.route_start.astype(np.int64)
@@ -330,31 +329,35 @@ class Builder:
         den = lcm(*(share.denominator for share in self._shares))
         if den > MOST_DENOMINATOR:
             raise InputError(f"{self.algorithm}: the shares need the common denominator {den}, more than 2^40")
-        columns = [np.concatenate(c) if c else np.zeros(0, np.int32) for c in self._columns]
-        order = np.argsort(columns[4], kind="stable")
-        chunk, src, dst, op, step, route, channel = (np.ascontiguousarray(c[order]) for c in columns)
         lengths, links = (
             np.concatenate([np.zeros(0, dtype=np.int64), *parts]) for parts in (self._route_lengths, self._route_links)
         )
-        return Schedule(
-            topology=self.topology,
-            collective=self.collective,
-            algorithm=self.algorithm,
-            form=self.form,
-            share_num=np.array([int(share * den) for share in self._shares], dtype=np.int64),
-            share_den=den,
-            origin=np.array(self._origin, dtype=np.int32),
-            target=np.array(self._target, dtype=np.int32),
-            chunk=chunk,
-            src=src,
-            dst=dst,
-            op=op.astype(np.uint8),
-            step=step,
-            route=route,
-            channel=channel,
-            route_start=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
-            route_links=links.astype(np.int32),
+        return of_sends(
+            (self.topology, self.collective, self.algorithm, self.form),
+            (np.array([int(share * den) for share in self._shares], dtype=np.int64), den),
+            (np.array(self._origin), np.array(self._target)),
+            [np.concatenate(column) if column else np.zeros(0, np.int32) for column in self._columns],
+            (np.concatenate([[0], np.cumsum(lengths)]), links),
         )
+
+
+def of_sends(
+    what: tuple[Topology, Collective, str, str],
+    shares: tuple[Ints, int],
+    ends: Sequence[npt.NDArray[Any]],
+    sends: Sequence[npt.NDArray[Any]],
+    routes: Sequence[npt.NDArray[Any]],
+) -> Schedule:
+    """The schedule of sends in any order; those of a step keep the order that they have here.
+
+    what: topology, collective, algorithm and form. shares: numerators and their denominator. ends: origin and
+    target. sends: chunk, src, dst, op, step, route and channel. routes: their start and links.
+    """
+    order = np.argsort(sends[4], kind="stable")
+    chunk, src, dst, op, step, route, channel = (column[order].astype(np.int32) for column in sends)
+    origin, target, start, links = (column.astype(np.int32) for column in (*ends, *routes))
+    columns = chunk, src, dst, op.astype(np.uint8), step, route, channel
+    return Schedule(*what, *shares, origin, target, *columns, start, links)
 
 
 class HasSchedule(Protocol):

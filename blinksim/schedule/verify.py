@@ -25,14 +25,14 @@ from typing import Any
 import numpy as np
 
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import Bools, Ints, Ints32
+from blinksim.graphs.arrays import Bools, Ints32
 from blinksim.results import Result, keyed
 from blinksim.schedule import verify_contents
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.pipeline import Scratch, scratch
 from blinksim.schedule.switch_work import wrong_operations
 from blinksim.schedule.symmetric import SymmetricSchedule, carried
-from blinksim.schedule.verify_contents import crowd, deadlock, describe, passes_on, place, wrong_contents
+from blinksim.schedule.verify_contents import Blocks, crowd, deadlock, describe, passes_on, place, wrong_contents
 from blinksim.units import format_rate, in_GBps
 
 MOST_REASONS = 20
@@ -335,33 +335,19 @@ def most_in_flight(whole: SymmetricSchedule) -> int:
     return int((sends / group.images(src[first], dst[first])).max())
 
 
-@dataclass(frozen=True, eq=False)
-class Blocks:
-    """The orbits of blocks that the chunks of `base` belong to, B of them.
-
-    of (chunks): which one. twin (B): the orbit of the blocks that go the other way, -1 if no chunk belongs to
-    it. size (B): how many blocks each has. first (B, 2): the ranks of one of them.
-    """
-
-    of: Ints
-    twin: Ints
-    size: Ints
-    first: Ints
-
-    @classmethod
-    def read(cls, whole: SymmetricSchedule) -> Blocks:
-        """From the origins and targets of the chunks, which must be ranks."""
-        base, group = whole.base, whole.group
-        device = base.device_of.astype(np.int64)
-        src, dst = device[base.origin], device[base.target]
-        # A number for every pair of devices, equal for those of one orbit.
-        pairs = (group.between(*ends) for ends in ((src, dst), (dst, src)))
-        keys, back = (a * len(whole.topology.devices) + b for a, b, _ in pairs)
-        found, first, of = np.unique(keys, return_index=True, return_inverse=True)
-        twin = np.minimum(np.searchsorted(found, back[first]), len(found) - 1)
-        twin = np.where(found[twin] == back[first], twin, -1)
-        ranks = np.stack([base.origin[first], base.target[first]], axis=1).astype(np.int64)
-        return cls(of, twin, group.images(src[first], dst[first]), ranks)
+def orbits_of_blocks(whole: SymmetricSchedule) -> Blocks:
+    """The orbits of blocks that the chunks of `base` belong to, whose origins and targets must be ranks."""
+    base, group = whole.base, whole.group
+    device = base.device_of.astype(np.int64)
+    src, dst = device[base.origin], device[base.target]
+    # A number for every pair of devices, equal for those of one orbit.
+    pairs = (group.between(*ends) for ends in ((src, dst), (dst, src)))
+    keys, back = (a * len(whole.topology.devices) + b for a, b, _ in pairs)
+    found, first, of = np.unique(keys, return_index=True, return_inverse=True)
+    twin = np.minimum(np.searchsorted(found, back[first]), len(found) - 1)
+    twin = np.where(found[twin] == back[first], twin, -1)
+    ranks = np.stack([base.origin[first], base.target[first]], axis=1).astype(np.int64)
+    return Blocks(of, twin, group.images(src[first], dst[first]), ranks)
 
 
 def wrong_exchange(whole: SymmetricSchedule) -> Iterator[str]:
@@ -371,19 +357,12 @@ def wrong_exchange(whole: SymmetricSchedule) -> Iterator[str]:
     yield from unlabelled
     if unlabelled:
         return
-    blocks = Blocks.read(whole)
+    blocks = orbits_of_blocks(whole)
     count = int(blocks.size.sum())
     if count < n * n:
         yield f"{n} ranks have {n * n} blocks to exchange, but there are chunks for {count} only"
         return
-    sums = np.zeros(len(blocks.size), dtype=np.int64)
-    np.add.at(sums, blocks.of, whole.weighted.share_num)
-    for orbit, (held, size) in enumerate(zip(sums.tolist(), blocks.size.tolist(), strict=True)):
-        if held * n != base.share_den * size:
-            origin, target = blocks.first[orbit].tolist()
-            found = Fraction(held, base.share_den * size)
-            yield f"rank {origin} has {found} of its size for rank {target}, not {Fraction(1, n)}"
-            return
+    yield from verify_contents.wrong_blocks(base, blocks, whole.weighted.share_num)
 
 
 def overwritten_in_place(schedule: Schedule | SymmetricSchedule) -> str | None:
@@ -405,14 +384,12 @@ def overwritten_in_place(schedule: Schedule | SymmetricSchedule) -> str | None:
     # A schedule without a chunk for every block is wrong in any case, which the check of its chunks says.
     n, times = base.topology.ranks, None
     if isinstance(schedule, SymmetricSchedule):
-        blocks = Blocks.read(schedule)
+        blocks = orbits_of_blocks(schedule)
         if int(blocks.size.sum()) < n * n:
             return None
-        block, twin = blocks.of, blocks.twin
-        times = schedule.times // blocks.size[block]
+        times = schedule.times // blocks.size[blocks.of]
+    elif base.chunks < n * n:
+        return None
     else:
-        if base.chunks < n * n:
-            return None
-        block = base.origin.astype(np.int64) * n + base.target
-        twin = np.arange(n * n).reshape(n, n).T.ravel()
-    return verify_contents.overwritten(base, block, twin, times)
+        blocks = Blocks.single(base)
+    return verify_contents.overwritten(base, blocks.of, blocks.twin, times)

@@ -29,6 +29,7 @@ one buffer for both.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -95,7 +96,12 @@ def wrong_chunks(schedule: Schedule, shares: Sequence[Fraction] | None = None) -
     if faults or OWN not in ends:
         return
     if schedule.collective.exchanges:
-        yield from _wrong_pairs(schedule)
+        traffic = schedule.collective.traffic
+        count = n * n if traffic is None else int(np.count_nonzero(traffic.matrix))
+        if schedule.chunks < count:
+            yield f"{n} ranks have {count} blocks to exchange, but there are only {schedule.chunks} chunks"
+            return
+        yield from wrong_blocks(schedule, Blocks.single(schedule), schedule.share_num)
         return
     sums = np.zeros(n, dtype=np.int64)
     np.add.at(sums, schedule.origin if ends[OWN] == "starts with" else schedule.target, schedule.share_num)
@@ -122,28 +128,42 @@ def wrong_labels(schedule: Schedule) -> Iterator[str]:
             yield f"chunk {chunk} has {what} {found}, but in {name} a chunk {verb} {who}"
 
 
-def _wrong_pairs(schedule: Schedule) -> Iterator[str]:
-    """The first block of an alltoall or alltoallv that is not what a rank has for another."""
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """The blocks of an exchange that chunks belong to, or orbits of them: B of them.
+
+    of (chunks): which one. twin (B): the one of the blocks that go the other way, -1 if no chunk belongs to
+    it. size (B): how many blocks each has. first (B, 2): the ranks of one of them.
+    """
+
+    of: Ints
+    twin: Ints
+    size: Ints
+    first: Ints
+
+    @classmethod
+    def single(cls, schedule: Schedule) -> Blocks:
+        """Of every rank for every rank, in the order of their numbers."""
+        n = schedule.topology.ranks
+        ranks = np.indices((n, n)).reshape(2, -1).T
+        of = schedule.origin.astype(np.int64) * n + schedule.target
+        return cls(of, ranks[:, 1] * n + ranks[:, 0], np.ones(n * n, dtype=np.int64), ranks)
+
+
+def wrong_blocks(schedule: Schedule, blocks: Blocks, share_num: Ints) -> Iterator[str]:
+    """The first block that is not what a rank has for another. share_num: of each chunk, for all of its images."""
     n, traffic = schedule.topology.ranks, schedule.collective.traffic
-    blocks = n * n if traffic is None else int(np.count_nonzero(traffic.matrix))
-    if schedule.chunks < blocks:
-        yield f"{n} ranks have {blocks} blocks to exchange, but there are only {schedule.chunks} chunks"
-        return
-    block = schedule.origin.astype(np.int64) * n + schedule.target
-    sums = np.zeros(n * n, dtype=np.int64)
-    np.add.at(sums, block, schedule.share_num)
-    if traffic is None:
-        wrong = sums * n != schedule.share_den
-    else:
-        # bytes / size = share_num / share_den, in lowest terms of the constants so that products stay small.
-        unit = Fraction(schedule.share_den, traffic.size)
-        wanted = traffic.matrix.ravel()
-        if max(int(sums.max()), 1) * unit.denominator >= 2**63 or int(wanted.max()) * unit.numerator >= 2**63:
-            sums, wanted = sums.astype(object), wanted.astype(object)
-        wrong = sums * unit.denominator != wanted * unit.numerator
-    for pair in np.flatnonzero(wrong)[:1].tolist():
-        found, due = Fraction(int(sums[pair]), schedule.share_den), schedule.collective.share(pair // n, pair % n, n)
-        yield f"rank {pair // n} has {found} of its size for rank {pair % n}, not {due}"
+    sums = np.zeros(len(blocks.size), dtype=np.int64)
+    np.add.at(sums, blocks.of, share_num)
+    # bytes / size = share_num / share_den, in lowest terms of the constants so that products stay small.
+    unit = Fraction(schedule.share_den, n if traffic is None else traffic.size)
+    wanted = blocks.size if traffic is None else traffic.matrix.ravel()
+    if max(int(sums.max()), 1) * unit.denominator >= 2**63 or int(wanted.max()) * unit.numerator >= 2**63:
+        sums, wanted = sums.astype(object), wanted.astype(object)
+    for wrong in np.flatnonzero(sums * unit.denominator != wanted * unit.numerator)[:1].tolist():
+        a, b = blocks.first[wrong].tolist()
+        found = Fraction(int(sums[wrong]), schedule.share_den * int(blocks.size[wrong]))
+        yield f"rank {a} has {found} of its size for rank {b}, not {schedule.collective.share(a, b, n)}"
 
 
 # --- in place -----------------------------------------------------------------------------------------------------

@@ -20,9 +20,7 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import Algorithm, per_rank
 from blinksim.schedule.model import COPY
 
-ENTRY = Algorithm(
-    "star_of_a_test", ("broadcast",), "the root sends everything to every rank", sends=per_rank
-)
+ENTRY = Algorithm(("broadcast",), "the root sends everything to every rank", sends=per_rank)
 
 
 def build(topology, collective):

@@ -32,7 +32,7 @@ Pair = tuple[int, int]
 
 def add_paths(plan: Plan, net: Network, shared: list[SharedCapacity], bound: BoundResult) -> None:
     """The chunks and sends of the plan's collective (gather, scatter or alltoall) at the best rate found."""
-    topology, collective = plan.topology, plan.collective
+    topology, collective, (tail, head) = plan.topology, plan.collective, plan.topology.ends
     members = net.members.tolist()
     rank = {vertex: number for number, vertex in enumerate(members)}
     starts, ends = (
@@ -47,7 +47,13 @@ def add_paths(plan: Plan, net: Network, shared: list[SharedCapacity], bound: Bou
 
     def add(start: int, end: int, share: Fraction, links: Route) -> None:
         chunk = plan.add_chunk(share, *collective.labels(rank[start], rank[end]))
-        edges = _rests(topology, links, set(members))
+        # One send per section between two members. Arcs beyond the links stand for capacities.
+        edges, part = list[Edge](), list[int]()
+        for link in (arc for arc in links if arc < len(tail)):
+            part.append(link)
+            if int(head[link]) in rank:
+                edges.append((int(tail[part[0]]), int(head[link]), tuple(part)))
+                part = []
         plan.add_edges(chunk, edges, COPY, range(len(edges)))
 
     # A rank's block for itself is part of the vector too.
@@ -114,16 +120,3 @@ def _rate(topology: Topology, routes: dict[Pair, Route], blocks: Mapping[Pair, F
         load[list(links)] += blocks[pair].numerator * (common // blocks[pair].denominator)
     longest = shared.longest(shared.of_links(load))
     return common / longest if longest else Fraction(0)
-
-
-def _rests(topology: Topology, arcs: Route, members: set[int]) -> list[Edge]:
-    """The sends along a route: one per section between two members. Arcs beyond the links stand for capacities."""
-    tail, head = topology.ends
-    edges, part = list[Edge](), list[int]()
-    for link in arcs:
-        if link < len(tail):
-            part.append(link)
-            if int(head[link]) in members:
-                edges.append((int(tail[part[0]]), int(head[link]), tuple(part)))
-                part = []
-    return edges

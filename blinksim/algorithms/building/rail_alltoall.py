@@ -28,7 +28,7 @@ from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Bools, Floats, Ints, Ints32, expand, occurrences
 from blinksim.packing.rails import Pieces, Sums, choose_places, place_sums
 from blinksim.schedule.candidate import Candidate
-from blinksim.schedule.model import COPY, Schedule
+from blinksim.schedule.model import COPY, Schedule, of_sends
 from blinksim.schedule.step_loads import StepLoads
 from blinksim.schedule.symmetric import SymmetricSchedule, loads_of_messages
 from blinksim.topology.graph import Topology
@@ -266,29 +266,9 @@ def exchange_schedule(
 
     sends: (chunk, src, dst, step, route, channel) in arrays, ends as devices; in order within each step.
     """
-    columns = [np.concatenate(column) for column in zip(*sends, strict=True)]
-    order = np.argsort(columns[3], kind="stable")
-    chunk, src, dst, step, route, channel = (column[order].astype(np.int32) for column in columns)
-    start, links = routes.flat()
-    return Schedule(
-        topology=routes.rails.topology,
-        collective=collective,
-        algorithm=algorithm,
-        form=form,
-        share_num=shares[0],
-        share_den=shares[1],
-        origin=ranks[0].astype(np.int32),
-        target=ranks[1].astype(np.int32),
-        chunk=chunk,
-        src=src,
-        dst=dst,
-        step=step,
-        route=route,
-        channel=channel,
-        op=np.full(len(order), COPY, dtype=np.uint8),
-        route_start=start,
-        route_links=links,
-    )
+    chunk, src, dst, step, route, channel = (np.concatenate(column) for column in zip(*sends, strict=True))
+    columns = chunk, src, dst, np.full(len(step), COPY), step, route, channel
+    return of_sends((routes.rails.topology, collective, algorithm, form), shares, ranks, columns, routes.flat())
 
 
 # Messages of a member in a round, and from how many on there are several rounds.

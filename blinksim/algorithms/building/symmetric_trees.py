@@ -161,7 +161,7 @@ class _Writer:
         self.rank = np.full(len(topology.devices), -1, dtype=np.int64)
         self.rank[topology.member_places] = np.arange(topology.ranks)
         self.pairs = np.array(pairs or [], dtype=np.int64)
-        self._local: dict[Path, tuple[Ints, Ints]] = {}
+        self._local: dict[Path, Ints] = {}
         self._across: dict[tuple[int, int, Path, int], Ints] = {}
         self._leaf_of, self._place = np.array(hosts.fabric.leaf_of), np.zeros(hosts.count, dtype=np.int64)
         for leaf in hosts.fabric.leaves:
@@ -234,20 +234,16 @@ class _Writer:
         depth = depths(tree.root, [edge[:2] for edge in tree.edges], first)
         if not tree.edges:
             return depth
-        routes = [self._routes_inside(path) for _, _, path in tree.edges]
+        for _, _, path in tree.edges:
+            if path not in self._local:
+                self._local[path] = self._both(self.hosts.link[:, list(path)])
+        routes = np.stack([self._local[path][there] for _, _, path in tree.edges], axis=1)
         device = self.hosts.device[there]
         children = [b for _, b, _ in tree.edges]
         steps = np.broadcast_to(np.array([depth[b] - 1 for b in children]), (len(there), len(children)))
-        ahead, back = (np.stack([pair[direction][there] for pair in routes], axis=1) for direction in (0, 1))
-        self._put(device[:, [a for a, _, _ in tree.edges]], device[:, children], steps, (ahead, back))
+        ends = device[:, [a for a, _, _ in tree.edges]], device[:, children]
+        self._put(*ends, steps, (routes[:, :, 0], routes[:, :, 1]))
         return depth
-
-    def _routes_inside(self, path: Path) -> tuple[Ints, Ints]:
-        known = self._local.get(path)
-        if known is None:
-            both = self._both(self.hosts.link[:, list(path)])
-            known = self._local[path] = both[:, 0], both[:, 1]
-        return known
 
     def across(self, host: int, there: Ints, tree: LocalTree, step: int) -> None:
         """From the member that feeds the tree's port to where it enters all these hosts."""
