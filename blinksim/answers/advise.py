@@ -50,8 +50,6 @@ MOST_RANKS = 64
 MOST_CHUNKS = 2000
 # Between nodes NCCL keeps to shapes of its own, which the solvers' schedules do not have.
 _FOR_NCCL, _BETWEEN_NODES = ("ring", "rings", "chains", "chain_tree"), ("ring", "chain_tree")
-# Sizes at which it is asked for what NCCL takes.
-_SIZES = tuple(2**power for power in range(10, 35))
 
 
 @dataclass(frozen=True)
@@ -102,21 +100,22 @@ def graph_files(question: Question, library: Library, found: Answer, links: Topo
         try:
             rivals = contest(part, collective, [name], model=LINKS_ONLY, sizes=[size])
             option = Option(rivals.at(size).candidates[name].schedule, rivals.projections(size)[0].time_s)
+            # What cannot pay need not be verified and written out, which takes much longer.
+            if option.time_s * WORTH > stated.time_s:
+                continue
+            timed = contest(links, collective, [option.schedule], model=LINKS_ONLY, sizes=[size]).projections(size)[0]
+            written = exports.find("nccl-graph").export(option.schedule)
         except BlinksimError:
             continue
-        read = option.for_runtime("nccl-graph")
-        if read is None or read.exported is None or not verify(read.schedule).ok:
-            continue
-        time_s, tree = read.time_s, "tree" in read.exported.environment.get("NCCL_ALGO", "")
+        time_s, tree = option.time_s, "tree" in written.environment.get("NCCL_ALGO", "")
         if not (inside and tree):
-            graphs = graph_file.graphs_of(graph_file.read_text(read.exported.files[""], "graph.xml"))
+            graphs = graph_file.graphs_of(graph_file.read_text(written.files[""], "graph.xml"))
             told = predict(whole, part.members, multicast=False, graphs=graphs).times(collective.name, size)
             kind = "tree" if tree else "ring"
             time_s = max(time_s, *(one.time_s for one in told if (one.algorithm, one.protocol) == (kind, "Simple")))
         # What NCCL assumes of links is no rate that they reach: those of what it could take hold for files too.
-        timed = contest(links, collective, [read.schedule], model=LINKS_ONLY, sizes=[size]).projections(size)[0]
         time_s = max(found.least.time_s, timed.time_s, found.time_s * time_s / stated.time_s)
-        options.append(replace(read, time_s=time_s))
+        options.append(replace(option, time_s=time_s, format="nccl-graph", exported=written))
     return options
 
 
@@ -195,7 +194,7 @@ def nvls_gain(library: Library, part: Topology, collective: Collective, size: in
     able = on.prediction
     if able is None or NVLS not in able.graphs or collective.name not in COLLECTIVES:
         return None
-    used = [limit for limit in _SIZES if able.best(collective.name, limit).algorithm.startswith(NVLS)]
+    used = [1 << n for n in range(10, 35) if able.best(collective.name, 1 << n).algorithm.startswith(NVLS)]
     [with_it] = on.times(on.machine, collective, [size])
     [without] = off.times(off.machine, collective, [size])
     bound = ceiling_of(part, collective)
@@ -418,7 +417,7 @@ def advise(
     files = graph_files(question, library, found, rivals.topology) if pays else []
     loadable = min(files, key=lambda option: option.time_s, default=None)
     runs = library.prediction is not None or (library.library == "RCCL" and library.nodes == 1)
-    quicker = best.time_s * WORTH <= found.time_s and runs and best.schedule.share_den <= MOST_CHUNKS
+    quicker = large and best.time_s * WORTH <= found.time_s and runs and best.schedule.share_den <= MOST_CHUNKS
     other = best.for_runtime("msccl-xml") if quicker else None
     proved = best_known(chosen, wanted, found.grants).headline
     nvls, lost = nvls_gain(library, chosen, wanted, size), weakest(whole)

@@ -490,9 +490,7 @@ def interchangeable(topology: Topology, whole: Sequence[int], sums: Mapping[int,
     from blinksim.topology.symmetry import candidates, name_rotations
 
     index, members = topology.index, {*topology.members}
-    length: dict[tuple[int, int, str], int] = {}
-    for link, own in zip(topology.links, whole, strict=True):
-        length[index[link.src], index[link.dst], link.kind] = own
+    length = {(index[x.src], index[x.dst], x.kind): own for x, own in zip(topology.links, whole, strict=True)}
     traits = [(x.in_network, x.name in members, sums.get(place)) for place, x in enumerate(topology.devices)]
     joined = UnionFind(range(len(traits)))
     for goes in map(list, (*candidates(topology), *name_rotations(topology))):

@@ -9,6 +9,7 @@ sizes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -31,13 +32,10 @@ def window(facts: Delays, clocks: Mapping[int, int] | list[int], link: int) -> i
     It is sent once the clock shows the time at its source, or later: a rank's own data after the overhead,
     data of others when they can have come.
     """
-    start = clocks[facts.src[link]]
-    through = facts.passing[facts.src[link]]
-    begin = None if through is None else max(start, through)
-    if facts.src[link] in facts.owners:
-        own = start + facts.overhead[link]
-        begin = own if begin is None else min(own, begin)
-    return 0 if begin is None else max(0, clocks[facts.dst[link]] - facts.latency[link] - begin)
+    start, through = clocks[facts.src[link]], facts.passing[facts.src[link]]
+    begins = [] if through is None else [max(start, through)]
+    begins += [start + facts.overhead[link]] if facts.src[link] in facts.owners else []
+    return max(0, clocks[facts.dst[link]] - facts.latency[link] - min(begins)) if begins else 0
 
 
 Ends = tuple[Sequence[str], Sequence[str]]
@@ -212,6 +210,7 @@ class _Flow:
     def __init__(self, facts: Delays, given: tuple[int, ...], taken: tuple[int, ...]) -> None:
         self.facts, self.given, self.taken = facts, given, taken
         self.sources, self.sinks = [facts.ranks[rank] for rank in given], [facts.ranks[rank] for rank in taken]
+        self._share = facts.collective.between(given, taken, facts.topology.ranks) * facts.scale * SECOND
         # The devices of ranks whose clocks are taken to show less than when data of others can pass; at first, all.
         self.late = frozenset(device for device in self.sources if device in facts.owners)
         self._found: dict[frozenset[int], _Paths] = {}
@@ -224,8 +223,7 @@ class _Flow:
 
     def needed(self, size: int) -> Fraction:
         """What must pass, in the unit of a rate times a femtosecond."""
-        part = self.facts.collective.between(self.given, self.taken, self.facts.topology.ranks)
-        return part * size * self.facts.scale * SECOND
+        return self._share * size
 
     def estimate(self, size: int) -> float:
         """A time that is about right: what must pass over the rate into the sinks, and the least delay."""
@@ -266,14 +264,19 @@ class _Flow:
         def shown(then: int) -> list[int]:
             return [then if device in ends else min(value, then) for device, value in enumerate(clocks)]
 
+        # Links of one sort between devices of one sort carry the same.
+        sort = [(value, v in ends, facts.passing[v], v in facts.owners) for v, value in enumerate(clocks)]
+        alike, first = Counter[int](), dict[tuple[object, ...], int]()
+        for link, rate in enumerate(facts.rate):
+            key = sort[facts.src[link]], sort[facts.dst[link]], facts.overhead[link], facts.latency[link]
+            alike[first.setdefault(key, link)] += rate
+
         def passing(then: int) -> int:
             at = shown(then)
-            return sum(rate * window(facts, at, link) for link, rate in enumerate(facts.rate))
+            return sum(rate * window(facts, at, link) for link, rate in alike.items())
 
-        def short(then: int) -> bool:
-            return passing(then) < needed
-
-        time = latest(short, time if short(time) else 0, None, lambda then: passing(then) <= needed)
+        start = time if passing(time) < needed else 0
+        time = latest(lambda then: passing(then) < needed, start, None, lambda then: passing(then) <= needed)
         topology, names = facts.topology, [device.name for device in facts.topology.devices]
         sources, sinks = ([topology.members[rank] for rank in ranks] for ranks in (self.given, self.taken))
         values = dict(zip(names, shown(time), strict=True))

@@ -548,11 +548,10 @@ class NodesInformed(Informed):
 
     def __init__(self, facts: Delays, size: int, part: frozenset[int]) -> None:
         Theorem.__init__(self, facts, size, part)
-        groups = [[device for device in facts.ranks if (device in part) == inside] for inside in (True, False)]
+        groups = tuple(tuple(one for one in facts.ranks if (one in part) == inside) for inside in (True, False))
         if not all(groups) or facts.owners.isdisjoint(part):
             raise InputError("nodes-informed: the ranks are all on one side, or no rank there has anything to tell")
-        ports = [_ports(facts, group, groups) for group in groups]
-        self.jumps = [*spread(ports, [len(group) for group in groups])]
+        self.jumps = [*spread([_ports(facts, group, groups) for group in groups], [*map(len, groups)])]
 
     @classmethod
     def applies(cls, facts: Delays) -> bool:
@@ -576,7 +575,8 @@ class NodesInformed(Informed):
         )
 
 
-def _ports(facts: Delays, group: list[int], groups: list[list[int]]) -> list[Port]:
+@lru_cache(maxsize=64)
+def _ports(facts: Delays, group: tuple[int, ...], groups: tuple[tuple[int, ...], ...]) -> list[Port]:
     """The ports of each rank of a group; where they differ, as many as the most, each with the least of everything."""
     found = set[tuple[Port, ...]]()
     for device in group:

@@ -435,32 +435,32 @@ def to_text(plan: Moves, name: str, most: int = MOST_CHANNELS, longest: int = MO
     own: list[list[Move]] = [[] for _ in range(plan.ranks)]
     for move in plan.moves:
         for rank in {move.src, move.dst}:
-            # In parts that a step can move, each data of its own: two GPUs that exchange something long would
-            # otherwise wait for each other's last part before they take the first one.
-            own[rank] += [
-                replace(
-                    move,
-                    units=min(longest, move.units - start),
-                    reads=move.reads.after(start),
-                    into=move.into.after(start),
-                    operand=None if move.operand is None else move.operand.after(start),
-                    slot_read=f"{move.slot_read} from {start}",
-                    slot_written=f"{move.slot_written} from {start}",
-                )
-                for start in range(0, move.units, longest)
-            ]
+            own[rank].append(move)
     used = 1 + max(number.values(), default=0)
     lines = [
         f'<algo name="{name}" proto="Simple" nchannels="{used}" nchunksperloop="{plan.units}" ngpus="{plan.ranks}" '
         f'coll="{plan.collective}" inplace="{int(plan.aliased)}" outofplace="1" minBytes="0" maxBytes="4294967296">'
     ]
     # Rank by rank: a plan that the first one cannot hold costs no more than that one.
-    for rank, mine in enumerate(own):
-        lines.append(
-            f'  <gpu id="{rank}" i_chunks="{plan.inputs}" o_chunks="{plan.outputs}" s_chunks="{plan.scratch[rank]}">'
-        )
-        lines += _gpu_lines(rank, _blocks(plan, rank, mine, number))
-        lines.append("  </gpu>")
+    for rank, moved in enumerate(own):
+        # In parts that a step can move, each data of its own: two GPUs that exchange something long would
+        # otherwise wait for each other's last part before they take the first one.
+        mine = [
+            replace(
+                move,
+                units=min(longest, move.units - start),
+                reads=move.reads.after(start),
+                into=move.into.after(start),
+                operand=None if move.operand is None else move.operand.after(start),
+                slot_read=f"{move.slot_read} from {start}",
+                slot_written=f"{move.slot_written} from {start}",
+            )
+            for move in moved
+            for start in range(0, move.units, longest)
+        ]
+        chunks = f'i_chunks="{plan.inputs}" o_chunks="{plan.outputs}" s_chunks="{plan.scratch[rank]}"'
+        blocks = _gpu_lines(rank, _blocks(plan, rank, mine, number))
+        lines += [f'  <gpu id="{rank}" {chunks}>', *blocks, "  </gpu>"]
     return "\n".join([*lines, "</algo>"]) + "\n"
 
 
