@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from blinksim.collective import Collective
@@ -83,13 +84,12 @@ class Executed(ScheduleModel):
             raise unknown("kind of calls", calls, CALLS)
         self.protocol, self.calls = protocol, calls
         self.part: Topology | None = None
-        self.known: ScheduleTimes | None = None
 
     def on(self, part: Topology) -> Executed:
         """The model with the constants of this part: those of a schedule may be of the machine that it was built for,
         which equals this one in its links."""
         model = copy(self)
-        model.part, model.known = part, None
+        model.part = part
         return model
 
     def check_schedule(self, candidate: Candidate) -> None:
@@ -146,7 +146,7 @@ class Executed(ScheduleModel):
     def rank_best(self, contest: Contest, size: int) -> list[Projection]:
         """The projections; those that the closed form finds much slower than the best are its own."""
         estimated = Estimated(self.protocol, self.calls).on(contest.topology)
-        estimated.known = self._times_at(contest.topology)
+        times = self._times_at(contest.topology)
         found: list[Projection] = []
         for projection in estimated.rank(contest, size):
             name = projection.algorithm
@@ -154,7 +154,7 @@ class Executed(ScheduleModel):
             program = "protocol" in projection.details
             near = not (found and program) or projection.time_s <= OF_THE_QUICKEST * found[0].time_s
             if near and found and program:
-                near = estimated.known.least_s(schedule, size) <= SHORT_OF_PORTS * found[0].time_s
+                near = times.least_s(schedule, size) <= SHORT_OF_PORTS * found[0].time_s
             if near:
                 found += self.rank(contest.only(name), size)
             else:
@@ -206,15 +206,18 @@ class Executed(ScheduleModel):
         return self._times_at(self.part or schedule.topology)
 
     def _times_at(self, part: Topology) -> ScheduleTimes:
-        """The times of schedules on a part, kept as long as the questions are about the same one."""
-        rates = part.execution
-        if rates is None:
+        """The times of schedules on a part."""
+        if part.execution is None:
             raise InfeasibleError(f"model={self.name}: {uncovered(part)}; take model=alpha-beta")
-        if self.known is None or self.known.rates != rates:
-            from blinksim.gpu.program_time.closed_form import ScheduleTimes
+        return _times_by(part.execution, self.calls)
 
-            self.known = ScheduleTimes(rates, self.calls)
-        return self.known
+
+@lru_cache(maxsize=4)
+def _times_by(rates: ExecutionRates, calls: CallsName) -> ScheduleTimes:
+    """What serves all models with these constants."""
+    from blinksim.gpu.program_time.closed_form import ScheduleTimes
+
+    return ScheduleTimes(rates, calls)
 
 
 class Estimated(Executed):

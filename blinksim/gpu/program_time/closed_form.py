@@ -17,6 +17,7 @@ pipeline fills up to 35 % too long (benchmarks/bench_closed_form.py).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from blinksim.gpu.program_time import simulate_blocks as timing
 from blinksim.gpu.program_time.program_shape import HERE, Moment, Op, Shape, Sized, shape_of, sized, wire
@@ -385,25 +386,22 @@ class ScheduleTimes:
 
     def __init__(self, rates: ExecutionRates, calls: timing.CallsName = "successive") -> None:
         self.rates, self.calls = rates, calls
-        # By the identity of a schedule, which stays with its forms.
-        self._forms: dict[tuple[int, bool, bool], tuple[Schedule, ClosedForm]] = {}
-        self._estimates: dict[tuple[int, ProtocolName, int], Run] = {}
+        self._forms: WeakKeyDictionary[Schedule, dict[tuple[bool, bool], ClosedForm]] = WeakKeyDictionary()
+        self._runs: WeakKeyDictionary[Schedule, dict[tuple[int, ProtocolName], Run]] = WeakKeyDictionary()
 
     def estimate(self, schedule: Schedule, size: int, protocol: ProtocolName) -> Run:
         """By the closed form: at once, once the schedule is known."""
-        asked = id(schedule), protocol, size
-        if asked in self._estimates:
-            return self._estimates[asked]
-        packets, staged = _handed_on(schedule, size, protocol)
-        key = id(schedule), packets, staged
-        if key not in self._forms:
-            program = compile_schedule(schedule, _LARGE, _KIND, packets=packets, staged=staged)
-            self._forms[key] = schedule, ClosedForm(program, self.rates)
-        form = self._forms[key][1]
-        slices, piece = form.cut(size)
-        run = Run(protocol, form.program.staged, slices, piece, form.run_time(size, self.calls))
-        self._estimates[asked] = run
-        return run
+        known, forms = self._runs.setdefault(schedule, {}), self._forms.setdefault(schedule, {})
+        if (size, protocol) not in known:
+            packets, staged = handed = _handed_on(schedule, size, protocol)
+            if handed not in forms:
+                program = compile_schedule(schedule, _LARGE, _KIND, packets=packets, staged=staged)
+                forms[handed] = ClosedForm(program, self.rates)
+            form = forms[handed]
+            slices, piece = form.cut(size)
+            run_time = form.run_time(size, self.calls)
+            known[size, protocol] = Run(protocol, form.program.staged, slices, piece, run_time)
+        return known[size, protocol]
 
     def simulate(self, schedule: Schedule, size: int, protocol: ProtocolName) -> Run:
         """Block by block."""
