@@ -145,18 +145,6 @@ class Traffic(Tabular):
         """
         return Traffic(self.matrix.T)
 
-    def renumbered(self, order: Sequence[int]) -> Traffic:
-        """The same traffic with ranks renumbered: rank i was rank ``order[i]``.
-
-        Raises `InputError` unless every rank stands in `order` once.
-
-        >>> Traffic([[0, 3], [1, 0]]).renumbered([1, 0]).matrix.tolist()
-        [[0, 1], [3, 0]]
-        """
-        if sorted(order) != list(range(self.ranks)):
-            raise InputError(f"the order must name each of the {self.ranks} ranks once")
-        return Traffic(self.matrix[np.ix_(list(order), list(order))])
-
     @property
     def skew(self) -> float:
         """The most that a rank sends or receives over the average of all."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import compress
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,16 +20,14 @@ from blinksim.errors import BlinksimError, InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result, keyed
 from blinksim.schedule.candidate import Candidate
+from blinksim.schedule.model import Schedule
 from blinksim.textio.text_table import count, names, refused_words, table
 from blinksim.timing.alpha_beta import cost
 from blinksim.timing.alpha_beta_model import AlphaBeta
 from blinksim.timing.contest import CandidateLike, named
 from blinksim.timing.projection_result import Ceiling, labelled, left_out_words
+from blinksim.topology.graph import Topology
 from blinksim.units import SIZES, Sizes, format_rate, format_size, format_size_about, format_time, size_of, sizes_of
-
-if TYPE_CHECKING:
-    from blinksim.schedule.model import Schedule
-    from blinksim.topology.graph import Topology
 
 SECONDS = 20.0
 """How long to search for schedules of few steps, about."""

@@ -64,7 +64,7 @@ def test_rows_csv_json_and_sweeps_name_the_file(files: bs.Schedule, capsys: Capt
     words = ("compare", "dgx1-v100", "allreduce", "--algorithms", "ring,my_own.xml", "--sizes", "1MiB,64MiB")
     answer(capsys, *words, "--plot", "own.svg")
     assert "my_own.xml" in Path("own.svg").read_text()
-    used = next(name for name, chunks in files.chunks_by_link().items() if chunks)
+    used = files.topology.links[files.links_of(int(files.route[0]))[0]].name
     cut = f"without {used.split()[0].replace('->', '-')}"
     swept = bs.sweep("dgx1-v100", "allreduce", ["1MiB"], {"edit": ["none", cut]},
                      algorithms=["mine.json", "theirs.xml"])  # fmt: skip
@@ -133,7 +133,7 @@ def test_commands_take_programs_with_a_machine(files: bs.Schedule, capsys: Captu
     assert slower.splitlines()[0] != mine
     assert "\n  edited replace nvlink bandwidth=10GB/s\n" in slower
     assert "\n  edited replace nvlink" in answer(capsys, "verify", "mine.json", "--edit", "replace nvlink lanes=2")
-    used = next(name for name, chunks in files.chunks_by_link().items() if chunks).split()[0].replace("->", "-")
+    used = files.topology.links[files.links_of(int(files.route[0]))[0]].name.split()[0].replace("->", "-")
     for words, message in (
         (("simulate", "theirs.xml", "1MiB"), "name its machine with --machine"),
         (("simulate", "mine.json", "1MiB", "--rates", "nccl"), "give --machine too"),
