@@ -243,12 +243,12 @@ class _Question:
         """The cut and the partition bound, the best of all trees, and reduce-scatter then allgather."""
         phases = self.two_phases()
         cuts = [self.cut(Collective("broadcast"))]
-        if not self.net.symmetric:
+        if self.net.partner is None:
             cuts.append(self.cut(Collective("reduce")))
         least = min(cuts, key=lambda cut: cut.rate)
         cut = Cut.of(self.topology, self.collective, least.side, least.limits)
-        partition, searched = self.partition()
-        direct = self.net.symmetric and not len(self.net.forwarders) and self.paired_buses and searched
+        partition, found = self.partition()
+        direct = self.net.partner is not None and not len(self.net.forwarders) and self.paired_buses and found
         reached = phases.exact and partition.rate == phases.rate
         cut_reached = cut.rate == partition.rate if direct else phases.exact and cut.rate == phases.rate
         bounds = [self.of(cut, cut_reached), self.of(partition, direct or reached)]
@@ -262,7 +262,7 @@ class _Question:
         first, second = (_Question(self.topology, Collective(name), ()) for name in _PHASES)
         gather = second.one_way()[0]
         side = gather.certificate.side if isinstance(gather.certificate, Cut) else ()
-        if gather.exact and side and self.net.symmetric:
+        if gather.exact and side and self.net.partner is not None:
             # Read from the other side, it is the cut of the reduce-scatter.
             inside = set(side)
             other = [device.name for device in self.topology.devices if device.name not in inside]

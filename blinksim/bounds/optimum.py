@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from itertools import pairwise, product
@@ -70,7 +70,7 @@ def best_flows(
         return None
     plain = not collective.rooted and traffic is None
     solution = programs.solve_flows(directed, shared, rows, orbits=orbits if plain else None)
-    return programs.Solution(solution.rate * total, solution.duals)
+    return replace(solution, value=solution.value * total)
 
 
 def commodities(net: Network, traffic: Traffic) -> list[programs.Commodity]:

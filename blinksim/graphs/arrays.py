@@ -7,7 +7,8 @@ devices + device, which lie evenly, then take seconds where sorting takes hundre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fractions import Fraction
 from functools import wraps
 from typing import TypeVar
 from weakref import ref
@@ -25,6 +26,8 @@ Row = TypeVar("Row", bound=np.integer)
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+Item = TypeVar("Item")
+Amount = TypeVar("Amount", int, Fraction)
 
 
 def per_topology(function: Callable[[Key], Value]) -> Callable[[Key], Value]:
@@ -141,6 +144,22 @@ def transport(rows: Amounts, columns: Amounts) -> Amounts:
     places = np.arange(rows.shape[-1])
     found[..., places, places] += diagonal
     return found
+
+
+def side_by_side(rows: Sequence[Sequence[tuple[Item, Amount]]]) -> Iterator[tuple[tuple[Item, ...], Amount]]:
+    """Rows of items with amounts, laid beside each other and cut wherever any item ends, up to the shortest row.
+
+    >>> list(side_by_side([[("a", 3), ("b", 1)], [("c", 2), ("d", 2)]]))
+    [(('a', 'c'), 2), (('a', 'd'), 1), (('b', 'd'), 1)]
+    """
+    left = [list(reversed(row)) for row in rows]
+    while left and all(left):
+        amount = min(row[-1][1] for row in left)
+        yield tuple(row[-1][0] for row in left), amount
+        for row in left:
+            item, size = row.pop()
+            if size > amount:
+                row.append((item, size - amount))
 
 
 def fronts(before: Ints, after: Ints, events: int) -> Iterator[npt.NDArray[np.int32]]:

@@ -135,9 +135,6 @@ class CutPool:
         self._rows: list[Bools] = []
         self._known: set[bytes] = set()
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
     def add(self, sets: Sequence[Bools]) -> int:
         """Remember sets (boolean by vertex) until the next `measure`; the number of those that are new."""
         before = len(self._rows)

@@ -25,16 +25,10 @@ class Flow:
             raise InputError(f"a maximum flow over {len(tail)} links failed ({status.name}); round the bandwidths")
         self.value: int = self._solver.optimal_flow()
 
-    def side(self) -> Bools:
-        """The vertices on the source's side of that least cut which is nearest to it."""
-        inside = np.zeros(self._vertices, dtype=bool)
-        inside[self._solver.get_source_side_min_cut()] = True
-        return inside
-
-    def sink_side(self) -> Bools:
-        """The vertices on the sink's side of that least cut which is nearest to it."""
-        inside = np.zeros(self._vertices, dtype=bool)
-        inside[self._solver.get_sink_side_min_cut()] = True
+    def side(self, *, sink: bool = False) -> Bools:
+        """The vertices on the source's (or the sink's) side of that least cut which is nearest to it."""
+        inside, solver = np.zeros(self._vertices, dtype=bool), self._solver
+        inside[solver.get_sink_side_min_cut() if sink else solver.get_source_side_min_cut()] = True
         return inside
 
     def carried(self) -> Ints:

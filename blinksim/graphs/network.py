@@ -75,11 +75,6 @@ class Network:
         partner[ahead] = back
         return partner
 
-    @property
-    def symmetric(self) -> bool:
-        """True if reversing all arcs gives the same network."""
-        return self.partner is not None
-
     @cached_property
     def forwarders(self) -> Ints:
         """Vertices that are no member: devices without a rank, and halves."""

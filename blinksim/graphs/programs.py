@@ -47,10 +47,8 @@ class Program:
     def variables(self, count: int) -> range:
         """Indices of `count` new variables, each at least 0."""
         if count:
-            lower: Any = np.zeros(count)
-            upper: Any = np.full(count, np.inf)
-            whole: Any = np.zeros(count, dtype=bool)
-            self._model.add_var_array_with_bounds(lower, upper, whole, "")
+            bounds: Any = np.zeros(count), np.full(count, np.inf), np.zeros(count, dtype=bool)
+            self._model.add_var_array_with_bounds(*bounds, "")
         first, self._variables = self._variables, self._variables + count
         return range(first, self._variables)
 
@@ -152,7 +150,7 @@ def roundings(best: Fraction) -> Iterator[Rounding]:
     """
     yield _common
     for most in DENOMINATORS:
-        yield partial(_short, most=most)
+        yield lambda values, most=most: [Fraction(value).limit_denominator(most) for value in values]
     for times in DENOMINATORS[:-2]:
         if best.denominator * times <= _TOLD_APART:
             yield partial(_multiples, denominator=best.denominator * times)
@@ -173,10 +171,6 @@ def _common(values: Sequence[float]) -> list[Fraction]:
         if denominator * error > 1e-3:
             break
     return [Fraction(round(value * denominator), denominator) for value in values]
-
-
-def _short(values: Sequence[float], most: int) -> list[Fraction]:
-    return [Fraction(value).limit_denominator(most) for value in values]
 
 
 def _multiples(values: Sequence[float], denominator: int) -> list[Fraction]:
@@ -203,9 +197,13 @@ class SharedCapacity:
 
 @dataclass(frozen=True)
 class Solution:
-    """value: algbw in units of the network. duals: one per shared capacity."""
+    """value: rate per unit of weight, in units of the network. flows: by commodity and arc.
+
+    duals: by shared capacity.
+    """
 
     value: float
+    flows: list[list[float]]
     duals: list[float]
 
 
@@ -284,15 +282,6 @@ class Commodity:
     weights: Mapping[int, int]
 
 
-@dataclass(frozen=True)
-class FlowSolution:
-    """rate: per unit of weight, in units of the network. flows: by commodity and arc. duals: by shared capacity."""
-
-    rate: float
-    flows: list[list[float]]
-    duals: list[float]
-
-
 def flow_variables(net: Network, sources: int) -> int:
     """Number of flow variables of the program, the measure of its size."""
     return len(net.tail) * sources
@@ -304,7 +293,7 @@ def solve_flows(
     commodities: Sequence[Commodity],
     *,
     orbits: NetworkOrbits | None = None,
-) -> FlowSolution:
+) -> Solution:
     """The greatest rate that all commodities reach together; raises `InfeasibleError` if the solver finds no optimum.
 
     orbits: equivalent arcs and ranks, with one commodity for each orbit of members, whose flow the symmetries
@@ -341,7 +330,7 @@ def solve_flows(
                 program.row([*terms, (rate, -weight / unit)] if weight else terms, at_least=0.0, at_most=0.0)
     value = program.solve([(rate, 1.0)]) / unit
     carried = [[float(program.values[variable]) * scale for variable in flow] for flow in flows]
-    return FlowSolution(value * scale, carried, capacity_duals(program, rows))
+    return Solution(value * scale, carried, capacity_duals(program, rows))
 
 
 # Variable and factor: a root's rate as a part of the program.
@@ -537,4 +526,4 @@ class _Forest:
                 whole[sink] = need
             else:
                 yield flow.side()[:-1]
-                yield ~flow.sink_side()[:-1]
+                yield ~flow.side(sink=True)[:-1]

@@ -13,13 +13,12 @@ loads give the size of that part.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
-from itertools import accumulate
 from math import ceil, lcm
 
+from blinksim.graphs.arrays import side_by_side
 from blinksim.packing.hosts import Hosts, LocalTree, Path, Shape, depth_order, packed_host, paths_from, stars, straight
 
 # (member, weight, tree in the member's own host, {kind of host: trees there})
@@ -133,17 +132,9 @@ def spread(hosts: Hosts, kinds: Sequence[int], trees: Sequence[Sequence[LocalTre
     pieces: list[Piece] = []
     for member in shape.members:
         own = [(tree, tree.weight) for tree in trees[kind] if tree.port < 0 and tree.root == member]
-        lists = [own, *(rows[other][member] for other in others)]
-        ends_of = [list(accumulate(weight for _, weight in row)) for row in lists]
-        ends = sorted({end for row in ends_of for end in row})
-        start = Fraction(0)
-        for end in ends:
-            chosen = [row[bisect_left(own, end)][0] for row, own in zip(lists, ends_of, strict=True)]
-            away: dict[int, tuple[LocalTree, ...]] = {
-                other: (tree,) for other, tree in zip(others, chosen[1:], strict=True)
-            }
-            pieces.append((member, end - start, chosen[0], away))
-            start = end
+        for (tree, *entered), part in side_by_side([own, *(rows[other][member] for other in others)]):
+            away = {other: (there,) for other, there in zip(others, entered, strict=True)}
+            pieces.append((member, part, tree, away))
     return tuple(pieces)
 
 

@@ -17,12 +17,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 import numpy as np
 
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import Bools
+from blinksim.graphs.arrays import Bools, side_by_side
 from blinksim.graphs.digraph import CutPool, Digraph
 from blinksim.graphs.rooted_trees import RootedTree
 
@@ -256,8 +255,8 @@ class Routes:
             second = self._take((split.via, split.end), split.amount)
             if split.start != split.end:
                 into = self._pieces.setdefault((split.start, split.end), [])
-                for walk, amount in _joined(first, second):
-                    path = self._without_circles(walk)
+                for (one, two), amount in side_by_side((first, second)):
+                    path = self._without_circles(one + two)
                     if into and into[-1][0] == path:
                         amount += into.pop()[1]
                     into.append((path, amount))
@@ -302,33 +301,8 @@ class Routes:
         routed = []
         for tree in trees:
             parts = [self._take(edge, tree.amount) for edge in tree.edges]
-            if all(len(pieces) == 1 for pieces in parts):
-                whole = tuple((a, b, pieces[0][0]) for (a, b), pieces in zip(tree.edges, parts, strict=True))
-                routed.append(RoutedTree(tree.root, tree.amount, whole))
-                continue
             # Where any edge's path ends, a new tree begins.
-            places = [0] * len(parts)
-            lefts = [list(accumulate(amount for _, amount in pieces)) for pieces in parts]
-            ends = sorted({end for left in lefts for end in left} or {tree.amount})
-            start = 0
-            for end in ends:
-                edges = []
-                for number, (edge, pieces) in enumerate(zip(tree.edges, parts, strict=True)):
-                    edges.append((*edge, pieces[places[number]][0]))
-                    if lefts[number][places[number]] == end:
-                        places[number] += 1
-                routed.append(RoutedTree(tree.root, end - start, tuple(edges)))
-                start = end
+            for paths, amount in side_by_side(parts) if parts else [((), tree.amount)]:
+                edges = tuple((a, b, path) for (a, b), path in zip(tree.edges, paths, strict=True))
+                routed.append(RoutedTree(tree.root, amount, edges))
         return routed
-
-
-def _joined(first: Pieces, second: Pieces) -> Iterable[tuple[Path, int]]:
-    a, b = list(reversed(first)), list(reversed(second))
-    while a and b:
-        (one, m), (two, n) = a.pop(), b.pop()
-        amount = min(m, n)
-        if m > amount:
-            a.append((one, m - amount))
-        if n > amount:
-            b.append((two, n - amount))
-        yield one + two, amount

@@ -38,7 +38,7 @@ import numpy.typing as npt
 
 from blinksim.collective import EVERY, OWN, ROOT
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import Bools, Ints, Ints32, among, distinct, fronts, occurrences
+from blinksim.graphs.arrays import Bools, Ints, Ints32, among, distinct, fronts, occurrences, side_by_side
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.switch_work import repeated_reads
 from blinksim.textio.text_table import count
@@ -194,31 +194,15 @@ def overwritten(schedule: Schedule, block: Ints, twin: Ints, times: Ints | None 
     starts = np.searchsorted(block[by_block], np.arange(len(twin) + 1))
     for pair in late.tolist():
         out, into = (by_block[starts[which] : starts[which + 1]] for which in (pair, int(twin[pair])))
-        for a, b in _overlaps(length[out].tolist(), length[into].tolist()):
-            gone, came = int(out[a]), int(into[b])
+        pieces = (list(zip(of.tolist(), length[of].tolist(), strict=True)) for of in (out, into))
+        for (gone, came), overlap in side_by_side([*pieces]):
             rank = schedule.origin[gone]
-            if rank != schedule.target[gone] and last_read[gone] > first_write[came]:
+            if overlap and rank != schedule.target[gone] and last_read[gone] > first_write[came]:
                 return (
                     f"in place, chunk {came} arrives at rank {rank} in step {first_write[came]} on top of chunk "
                     f"{gone}, which rank {rank} still sends in step {last_read[gone]}"
                 )
     return None
-
-
-def _overlaps(first: list[int], second: list[int]) -> Iterator[tuple[int, int]]:
-    """Pairs of pieces that overlap when the lengths of both lists are laid end to end from the same point."""
-    a = b = 0
-    end_a, end_b = (first[0] if first else 0), (second[0] if second else 0)
-    while a < len(first) and b < len(second):
-        if first[a] and second[b]:
-            yield a, b
-        next_a, next_b = end_a <= end_b, end_b <= end_a
-        if next_a:
-            a += 1
-            end_a += first[a] if a < len(first) else 0
-        if next_b:
-            b += 1
-            end_b += second[b] if b < len(second) else 0
 
 
 # Sends that are processed together: Python's integers take about 250 bytes per send while they are.

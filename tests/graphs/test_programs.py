@@ -88,10 +88,10 @@ def test_one_commodity_is_a_greatest_flow(topology: Topology) -> None:
     net = network(topology)
     source, *_, sink = net.members.tolist()
     solution = solve_flows(net, shared_capacities(topology, net), [Commodity(source, {sink: 2})])
-    assert 2 * solution.rate == pytest.approx(greatest_flow(net, source, sink))
+    assert 2 * solution.value == pytest.approx(greatest_flow(net, source, sink))
     arrives = sum(flow for flow, b in zip(solution.flows[0], net.head.tolist(), strict=True) if b == sink)
     leaves = sum(flow for flow, a in zip(solution.flows[0], net.tail.tolist(), strict=True) if a == sink)
-    assert arrives - leaves == pytest.approx(2 * solution.rate)
+    assert arrives - leaves == pytest.approx(2 * solution.value)
 
 
 @pytest.mark.parametrize(("name", "nodes"), [("torus:3x3", 1), ("dgx-a100", 2), ("rails:2x3@200GB/s,50GB/s", 1)])
@@ -106,5 +106,5 @@ def test_orbits_change_no_optimum(name: str, nodes: int) -> None:
         assert small.value == pytest.approx(solve_trees(net, shared, weights, both=both).value)
     few = [Commodity(source, equal) for source in orbits.first]
     every = [Commodity(source, equal) for source in net.members.tolist()]
-    rate = solve_flows(net, shared, few, orbits=orbits).rate
-    assert rate == pytest.approx(solve_flows(net, shared, every).rate)
+    rate = solve_flows(net, shared, few, orbits=orbits).value
+    assert rate == pytest.approx(solve_flows(net, shared, every).value)
