@@ -195,13 +195,16 @@ def _full(path: PathLike) -> InputError:
 
 
 def _place(path: PathLike) -> tuple[Path, int | None]:
-    """Where `path` leads, through links so that a link to a file stays one, and the mode of what is there."""
+    """Where `path` leads, through links so that a link to a file stays one, and the mode of what is there.
+
+    A link whose file is gone counts as that file.
+    """
     place = Path(os.path.realpath(path))
     try:
         # Not of `place`: /dev/stdout leads to a pipe, whose name is none that can be opened.
         return place, os.stat(path).st_mode
     except FileNotFoundError:
-        return place, None
+        return place, stat.S_IFREG if os.path.islink(path) else None
 
 
 def _special(kind: int | None) -> bool:

@@ -114,6 +114,9 @@ def test_a_plan_is_read_from_a_file(tmp_path: Path) -> None:
     assert plan.fingerprint != JobPlan.for_switch(4).fingerprint
     with pytest.raises(InputError, match="is for 4 ranks, not 3"):
         JobPlan.read(one_switch(3).select(), path)
+    path.write_text(json.dumps([{"collective": "reducescatter", "schedule": "trees.json"}]))
+    with pytest.raises(InputError, match=r"\[0\]: its schedule is for allreduce, not reducescatter"):
+        JobPlan.read(one_switch(4).select(), path)
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,16 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     assert (tmp_path / "real").read_text() == "new"
 
 
+def test_a_link_to_nothing_is_written_through_with_force_only(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("gone")
+    with pytest.raises(InputError, match="link exists and is not overwritten"):
+        write_text(tmp_path / "link", "new")
+    assert not (tmp_path / "gone").exists()
+    write_text(tmp_path / "link", "new", force=True)
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "gone").read_text() == "new"
+
+
 def test_folders_in_the_way_or_missing(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="this is a folder"):
         write_text(tmp_path, "x", force=True)

@@ -154,11 +154,12 @@ class Rule:
             raise unknown("collective of a group", self.collective, CALLED)
         if isinstance(self.what, str) and self.what not in REGISTRY:
             raise unknown("algorithm", self.what, REGISTRY)
+        if isinstance(self.what, Schedule) and self.what.collective.name != self.collective:
+            raise InputError(f"its schedule is for {self.what.collective.name}, not {self.collective}")
         if self.protocol not in PROTOCOLS:
             raise unknown("protocol", self.protocol, PROTOCOLS)
-        if self.lane_blocks is not None and (
-            self.lane_blocks < 1 or self.protocol != "simple" or isinstance(self.what, str)
-        ):
+        alone = isinstance(self.what, Schedule) and self.protocol == "simple"
+        if self.lane_blocks is not None and (self.lane_blocks < 1 or not alone):
             raise InputError("lane_blocks is 1 or more, for a schedule of its own machine by the protocol simple")
 
 
@@ -288,8 +289,7 @@ class JobPlan:
         document = Entry(place, "", parse(place, text.encode(), "plan"))
         rules = [_rule(row) for row in document.items()]
         for rule in rules:
-            if isinstance(rule.what, Schedule) and rule.what.topology.ranks != topology.ranks:
-                there = rule.what.topology.ranks
+            if isinstance(rule.what, Schedule) and (there := rule.what.topology.ranks) != topology.ranks:
                 raise FileError(place, f"a schedule for {rule.collective} is for {there} ranks, not {topology.ranks}")
         return cls(topology, (*rules, *_switch_rules(topology.ranks)), f"{place}")
 
