@@ -303,8 +303,7 @@ def _by_symmetry(
 ) -> SymmetricSchedule | None:
     """A schedule that is said once for all that symmetries make of it. known: the bound, where packed trees will do."""
     if known is not None:
-        found = symmetric_packed(part, wanted, known)
-        if found is not None:
+        if (found := symmetric_packed(part, wanted, known)) is not None:
             return found
         exchange = large(part, wanted)
         if exchange is not None and exchange.rate == known.rate:

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from blinksim import budget
@@ -26,6 +26,7 @@ from blinksim.bounds.time.time_bound import stated, time_certificate_from_dict
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, FileError, InputError
 from blinksim.formats import schedule_files
+from blinksim.formats.places import blamed_on
 from blinksim.formats.schedule_json import FORMAT, MOST_BYTES, compact_from_document
 from blinksim.formats.shipped.ready_schedules import located
 from blinksim.formats.traffic_files import from_lines
@@ -258,9 +259,8 @@ def _bounds(file: str, document: dict[str, Any], question: Question) -> FileVerd
         raise FileError(file, "bounds is not a list of bounds")
     findings, bounds = _Findings(), list[Bound]()
     attained, takes = _attained(topology, wanted), budget.of_trees(topology, topology.ranks)
-    why = "none was found that does"
-    if takes > _PATIENCE:
-        why = f"building one for these {topology.ranks:,} ranks would take about {budget.words(takes)}"
+    long = f"building one for these {topology.ranks:,} ranks would take about {budget.words(takes)}"
+    why = long if takes > _PATIENCE else "none was found that does"
     for entry in entries:
         if not isinstance(entry, dict) or not {"scope", "rate_exact", "certificate"} <= set(entry):
             raise FileError(file, "an entry of bounds lacks scope, rate_exact or certificate")
@@ -323,7 +323,8 @@ def _problem(file: str, document: dict[str, Any], question: Question) -> tuple[T
         if not isinstance(lists[key], list) or not all(type(value) is item for value in lists[key]):
             raise FileError(file, f"{key} is not a list of {what}")
     traffic = from_lines(f"{file} (traffic)", lists["traffic"]) if "traffic" in document else None
-    wanted = Collective.parse(document["collective"], root, traffic)
+    with blamed_on(partial(FileError, file)):
+        wanted = Collective.parse(document["collective"], root, traffic)
     source = question.machine or document.get("source", document.get("machine"))
     if source == STDIN and not question.machine:
         raise FileError(file, "is of a machine that came through standard input; say which one with machine=")
@@ -332,22 +333,22 @@ def _problem(file: str, document: dict[str, Any], question: Question) -> tuple[T
     asked = Question(source, nodes=nodes, rates=rates, edits=(*lists["edits"], *question.edits))
     whole = asked.whole() if question.machine else _named(file, asked)
     members, relays, links = lists["members"], lists["relays"], lists["links"] or None
-    topology = whole.select(members, relays, links, relays_reduce=reduce, collective=wanted)
-    wanted.check_ranks(topology.ranks)
-    return topology, wanted, check_shares(wanted, topology.ranks, lists["shares"])
+    with blamed_on(partial(FileError, file)):
+        topology = whole.select(members, relays, links, relays_reduce=reduce, collective=wanted)
+        wanted.check_ranks(topology.ranks)
+        return topology, wanted, check_shares(wanted, topology.ranks, lists["shares"])
 
 
 def _named(file: str, asked: Question) -> Topology:
     """The machine that a file names. It is a stranger's: no pipe is opened, and no error quotes what it points to."""
     places = [place for place in (str(asked.machine), asked.table) if os.path.lexists(place)]
-    for place in places:
-        if not os.path.isfile(place):
-            raise FileError(file, f"names {place!r}, which is no ordinary file; say which machine with machine=")
+    if odd := [place for place in places if not os.path.isfile(place)]:
+        raise FileError(file, f"names {odd[0]!r}, which is no ordinary file; say which machine with machine=")
     try:
         return asked.whole()
-    except InputError:
+    except InputError as error:
         if not places:
-            raise
+            raise FileError(file, str(error)) from None
         why = f"names {' and '.join(map(repr, places))}, which cannot be used"
         raise FileError(file, f"{why}; say which machine with machine=") from None
 

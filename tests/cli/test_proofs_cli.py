@@ -173,6 +173,26 @@ def test_place(capsys: pytest.CaptureFixture[str]) -> None:
     assert sum(row["connected"] for row in found["rows"]) == 56
 
 
+@pytest.mark.parametrize(
+    ("written", "instead", "message"),
+    [
+        ('"allreduce"', '"allreuce"', "unknown collective 'allreuce'"),
+        ('"gpu7"', '"gpu77"', "unknown device 'gpu77'"),
+        ('"nvlink"', '"nvlnk"', "unknown link class of dgx1-v100: 'nvlnk'"),
+        ('"source":"dgx1-v100"', '"source":"dgx1-v10"', "unknown machine 'dgx1-v10'"),
+    ],
+)
+def test_what_is_wrong_in_a_bound_is_blamed_on_its_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, written: str, instead: str, message: str
+) -> None:
+    file = tmp_path / "b.json"
+    text = json.dumps(as_json(capsys, "bound", "dgx1-v100", "allreduce"), separators=(",", ":"))
+    assert written in text
+    file.write_text(text.replace(written, instead))
+    assert run(["verify", str(file)]) == 2
+    assert capsys.readouterr().err.startswith(f"blinksim: {file}: {message}")
+
+
 @pytest.mark.parametrize(("abilities", "more"), [("reduce", 50), ("reduce_into_reader", 40)])
 def test_a_schedule_is_the_best_only_where_switches_could_do_no_more(
     capsys: pytest.CaptureFixture[str], abilities: str, more: int
