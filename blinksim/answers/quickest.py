@@ -142,7 +142,8 @@ class Candidates:
         """
         for projection in self.projections:
             candidate = self.contest.at(self.size).candidates[projection.algorithm]
-            if _by_symmetry(candidate):
+            # Many trees that symmetries map to each other are answered as one of each sort.
+            if candidate.by_symmetry and candidate.sends > MOST_SIMULATED:
                 return projection, candidate.whole
             if candidate.sends <= _MOST_WRITTEN:
                 return projection, candidate.schedule
@@ -167,13 +168,8 @@ class Candidates:
         others = tuple(one for one in self.projections if one.algorithm != name)
         quicker = [one.algorithm for one in self.projections if one.time_s < own.time_s]
         faster = {name: self.contest.candidates[name] for name in quicker if name in self.contest.candidates}
-        long = {name: one.sends for name, one in faster.items() if one.sends > _MOST_WRITTEN and not _by_symmetry(one)}
+        long = {name: one.sends for name, one in faster.items() if one.sends > _MOST_WRITTEN and not one.by_symmetry}
         return AtSize(own, least, others, long)
-
-
-def _by_symmetry(candidate: Candidate) -> bool:
-    """True for trees that symmetries map to many, and that are answered as one of each sort."""
-    return candidate.by_symmetry and candidate.sends > MOST_SIMULATED
 
 
 def candidates(
@@ -230,18 +226,21 @@ def of_the_quickest(
 
     sends: of all of them together. end: of the time for it, by `monotonic`. messages: what is one.
     """
-    found, best = list[Projection](), inf
+    found = list[Projection]()
     for one in sorted(answers, key=lambda one: one.time_s)[:_MOST_RIVALS]:
-        candidate = rivals.at(one.size).candidates[one.algorithm]
-        if one.time_s > _TOO_LONG * best:
+        whole = rivals.candidates[one.algorithm]
+        if one.time_s > _TOO_LONG * min((other.time_s for other in found), default=inf):
             break
-        if candidate.sends <= sends:
-            sends -= candidate.sends
+        if whole.sends <= sends:
+            sends -= whole.sends
             limit = None if end == inf else max(LEAST_SEARCH_S, end - monotonic())
             with suppress(InfeasibleError):
-                run = partial(_simulated, rivals.topology, one, candidate.schedule, messages)
-                found.append(within(limit, "simulation", run))
-                best = min(best, found[-1].time_s)
+                run = partial(_simulated, rivals.topology, one, messages=messages)
+                # Sums of alpha and beta do not see how messages of several trees overlap.
+                tried = dict.fromkeys((rivals.at(one.size).candidates[one.algorithm], whole))
+                timed = [within(limit, "simulation", partial(run, candidate.schedule)) for candidate in tried]
+                rivals.whole |= {one.algorithm} if timed[-1].time_s < timed[0].time_s else set()
+                found.append(min(timed, key=lambda one: one.time_s))
     return sorted(found, key=lambda one: one.time_s)
 
 

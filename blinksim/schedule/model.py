@@ -348,8 +348,8 @@ def of_sends(
     order = np.argsort(sends[4], kind="stable")
     chunk, src, dst, op, step, route, channel = (column[order].astype(np.int32) for column in sends)
     origin, target, start, links = (column.astype(np.int32) for column in (*ends, *routes))
-    columns = chunk, src, dst, op.astype(np.uint8), step, route, channel
-    return Schedule(*what, *shares, origin, target, *columns, start, links)
+    ops = op.astype(np.uint8)
+    return Schedule(*what, *shares, origin, target, chunk, src, dst, ops, step, route, channel, start, links)
 
 
 class HasSchedule(Protocol):

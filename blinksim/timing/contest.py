@@ -24,6 +24,7 @@ from fractions import Fraction
 from functools import cache, cached_property, partial
 from importlib import import_module
 from math import inf, lcm
+from operator import lt
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -83,6 +84,8 @@ class Contest(Tabular):
         Those that are slower than others for sure, and have no schedule therefore.
     others : dict
         What models without a schedule answer for a size, by name.
+    whole : set of str
+        Schedules that keep all trees at any size.
 
     Examples
     --------
@@ -103,6 +106,7 @@ class Contest(Tabular):
     left_out: dict[str, str] = field(default_factory=dict)
     slower: list[str] = field(default_factory=list)
     others: dict[str, Answer] = field(default_factory=dict)
+    whole: set[str] = field(default_factory=set)
 
     @cached_property
     def schedules(self) -> dict[str, Schedule]:
@@ -131,7 +135,7 @@ class Contest(Tabular):
 
     def at(self, size: int) -> Contest:
         """The same for `size` bytes: on the links, without packed trees whose start costs more than they gain."""
-        packed = {"packed"} & self.candidates.keys() if self.on_links else ()
+        packed = {"packed"} & self.candidates.keys() - self.whole if self.on_links else ()
         return self.among({**self.candidates, **{name: fewer_trees(self.candidates[name], size) for name in packed}})
 
     def projections(self, size: int, best: bool = False) -> list[Projection]:
@@ -503,17 +507,13 @@ def _enter_evened(contest: Contest, sizes: Collection[int], say: Say, only_best:
     other = Contest(even, contest.collective, contest.model, ceiling_of(even, contest.collective))
     with suppress(InfeasibleError):
         enter_best(other, sizes, say, only_best=only_best)
-    ends = min(sizes), max(sizes)
-    times = {
-        name: [cost(found, size).time_s for size in ends]
-        for name, found in other.candidates.items()
-        if not found.by_symmetry
-    }
+    ends = [(size, contest.at(size).candidates, other.at(size).candidates) for size in (min(sizes), max(sizes))]
+    written = [name for name, found in other.candidates.items() if not found.by_symmetry]
+    times = {name: [cost(poorer[name], size).time_s for size, _, poorer in ends] for name in written}
     for name in {min(times, key=lambda name: times[name][end]) for end in range(len(ends)) if times}:
-        found, before = other.candidates[name], contest.candidates.get(name)
-        if before is not None and any(
-            cost(before, size).time_s < time for size, time in zip(ends, times[name], strict=True)
-        ):
+        found = other.candidates[name]
+        own = (cost(richer[name], size).time_s for size, richer, _ in ends)
+        if name in contest.candidates and any(map(lt, own, times[name])):
             continue
 
         def moved(found: Candidate = found) -> Candidate:

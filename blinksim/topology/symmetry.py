@@ -379,9 +379,9 @@ def _numbered(topology: Topology) -> list[dict[int, int]]:
 def name_rotations(topology: Topology) -> list[tuple[int, ...]]:
     """Permutations of the devices that raise the numbers at the end of names, those of all nodes at once.
 
-    The members of a node go round by one, by two, … up to half of these, and other names by their share: where
-    ``gpu0`` to ``gpu7`` go by one, ``nic0`` to ``nic7`` do too, and ``efa0`` to ``efa31`` go by four. Several
-    names for each member also go round among these.
+    The members of a node go round by one, by two, … up to half of these, and so do names of which there are
+    as many or several for each: where ``gpu0`` to ``gpu7`` go by one, ``nic0`` to ``nic7`` do too, and
+    ``efa0`` to ``efa31`` go by four. Several names for each member also go round among these.
 
     Examples
     --------
@@ -389,25 +389,27 @@ def name_rotations(topology: Topology) -> list[tuple[int, ...]]:
     >>> len(name_rotations(bs.load("hgx-h200")))
     3
     """
-    rows, held = _numbered(topology), set(topology.member_places.tolist())
-    count = max((len(row) for row in rows if held.issuperset(row.values())), default=1)
-    alike = [np.array([row[number] for number in sorted(row)]) for row in rows if max(row) == len(row) - 1]
-    # Switches between the nodes rotate along where they are rails, and stay where they are leaves.
-    inside = [row for row in alike if (topology.device_nodes[row] >= 0).all()]
-    turns = [
-        [(row, len(row), by * len(row) // count) for row in some if by * len(row) % count == 0]
-        for some in (alike, inside)
-        for by in range(1, count // 2 + 1)
-        if count % by == 0
-    ]
-    turns.append([(row, len(row) // count, 1) for row in inside if len(row) % count == 0])
-    rotations = {(*range(len(topology.devices)),): None}
-    for turn in turns:
-        goes = np.arange(len(topology.devices))
-        for row, width, step in turn:
-            goes[row] = np.roll(row.reshape(-1, width), -step, axis=1).ravel()
-        rotations[tuple(goes.tolist())] = None
-    return [*rotations][1:]
+    numbered, held = _numbered(topology), set(topology.member_places.tolist())
+    count = max((len(row) for row in numbered if held.issuperset(row.values())), default=1)
+    several = [row for row in numbered if len(row) % count == 0 and max(row) == len(row) - 1]
+    alike = [np.array([row[number] for number in sorted(row)]) for row in several]
+    found = [_rolled(topology, (), 0)]
+    for some in ([row for row in alike if len(row) == count], alike):
+        # Switches between the nodes rotate along where they are rails, and stay where they are leaves.
+        inside = [row for row in some if (topology.device_nodes[row] >= 0).all()]
+        for by in range(1, count // 2 + 1):
+            for rows in (some, inside):
+                found.append(_rolled(topology, [row.reshape(count, -1) for row in rows], by))
+    found.append(_rolled(topology, [row.reshape(count, -1).T for row in inside], 1))
+    return [*dict.fromkeys(found)][1:]
+
+
+def _rolled(topology: Topology, tables: Sequence[Ints], by: int) -> tuple[int, ...]:
+    """The devices with the lines of tables of some of them so many places on."""
+    goes = np.arange(len(topology.devices))
+    for table in tables:
+        goes[table] = np.roll(table, -by, axis=0)
+    return tuple(goes.tolist())
 
 
 def bit_flips(topology: Topology) -> list[tuple[int, ...]]:
