@@ -15,7 +15,7 @@ from types import MappingProxyType
 from xml.parsers import expat
 
 from blinksim.errors import FileError
-from blinksim.textio.text_files import MIB, read_text
+from blinksim.textio.text_files import MIB, decode, read_bytes
 
 MAX_BYTES = 10 * MIB
 MAX_ELEMENTS = 100_000
@@ -148,8 +148,8 @@ def outermost(text: str) -> str:
 
 
 def file_text(path: str | os.PathLike[str]) -> str:
-    """The text of an XML file; raises `FileError` as `text_files.read_text`."""
-    return read_text(path, MAX_BYTES, "XML file")
+    """The text of an XML file; it keeps a byte order mark, which NCCL refuses. Raises `FileError` if it is none."""
+    return decode(path, read_bytes(path, MAX_BYTES, "XML file"), "XML file", "utf-8")
 
 
 def _explain(error: expat.ExpatError, stack: list[_Open], root: str) -> str:

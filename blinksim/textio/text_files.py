@@ -74,8 +74,11 @@ def read_text(path: str | os.PathLike[str], limit: int = MIB, what: str = "file"
     return decode(path, read_bytes(path, limit, what), what)
 
 
-def decode(path: str | os.PathLike[str], data: bytes, what: str = "file") -> str:
-    """UTF-8 text of `data`, without a byte order mark; raises `FileError` naming line and column of the first fault."""
+def decode(path: str | os.PathLike[str], data: bytes, what: str = "file", encoding: str = "utf-8-sig") -> str:
+    """UTF-8 text of `data`; raises `FileError` naming line and column of the first fault.
+
+    encoding: ``utf-8-sig`` leaves a byte order mark out, ``utf-8`` keeps it.
+    """
     path = shown(path)
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise FileError(path, "is not UTF-8 text but UTF-16, as PowerShell's > writes it; save it in UTF-8")
@@ -83,7 +86,7 @@ def decode(path: str | os.PathLike[str], data: bytes, what: str = "file") -> str
         line, column = _place(data, data.index(b"\0"))
         raise FileError(path, f"is not text (it holds a zero byte), so it is no {what}", line, column)
     try:
-        return data.decode("utf-8-sig")
+        return data.decode(encoding)
     except UnicodeDecodeError as error:
         line, column = _place(data, error.start)
         raise FileError(path, "is not UTF-8 text; save it in that encoding", line, column) from None

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import blinksim as bs
 from blinksim.cli.main import run
 from blinksim.machines import load
 from blinksim.nccl.tuner.prediction import predict
@@ -214,3 +215,17 @@ def test_machines_without_figures_of_nccl_are_asked_at_nominal_rates(capsys: pyt
     found = asked(capsys, *asked_for)
     assert found["rates"] == "nominal"
     assert found == asked(capsys, *asked_for, "--rates", "nominal")
+
+
+def test_a_graph_file_with_a_byte_order_mark_is_refused_as_nccl_refuses_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    made = bs.synthesize(bs.load("dgx1-v100").select("0-3"), "allreduce", "chains").schedule
+    text = bs.export(made, "nccl-graph").files[""]
+    for name, data, status, said in (
+        ("plain.xml", text.encode(), 0, "used by NCCL"),
+        ("marked.xml", b"\xef\xbb\xbf" + text.encode(), 1, "expecting '<'"),
+    ):
+        (tmp_path / name).write_bytes(data)
+        assert run(["verify", str(tmp_path / name), "--machine", "dgx1-v100", "--members", "0-3"]) == status
+        assert said in capsys.readouterr().out
