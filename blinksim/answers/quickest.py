@@ -41,8 +41,6 @@ _FOR_RIVALS, _RESERVED, _MOST_RESERVED_S = 0.4, 0.15, 2.0
 _PROOF_S = 1.0
 # Sends up to which a schedule is written out, verified and saved in some seconds.
 _MOST_WRITTEN = 2_500_000
-# Sizes that schedules are made for to stand beside a comparison, between these, and on how many ranks.
-_MOST_MADE, _SMALLEST, _LARGEST, _MOST_MADE_RANKS = 8, 2**12, 2**26, 16
 
 
 @dataclass(frozen=True)
@@ -312,24 +310,13 @@ def made_for(
     """
     found = dict[int, Projection]()
     with stoppable():
-        for size in sizes:
+        for size in sizes if rivals.on_links else ():
             if report is not None:
                 report(f"a schedule for {format_size(size)}")
-            made = best_made(rivals, size, seconds)
-            if made is not None:
-                found[size] = made[0]
+            options = {"time_limit": seconds}
+            made = rivals.among(dict(searches(rivals.topology, rivals.collective, size, options)))
+            if quickest := of_the_quickest(made, made.answers(size), MOST_SIMULATED):
+                found[size] = quickest[0]
             if asked_to_stop():
                 break
     return found
-
-
-def best_made(rivals: Contest, size: int, seconds: float) -> tuple[Projection, Schedule] | None:
-    """The best of the schedules that a search of so many seconds makes for a size, and its simulated projection.
-
-    None where there is none, or where another model than that of links is in force.
-    """
-    if not rivals.on_links:
-        return None
-    made = rivals.among(dict(searches(rivals.topology, rivals.collective, size, {"time_limit": seconds})))
-    found = of_the_quickest(made, made.answers(size), MOST_SIMULATED)
-    return (found[0], made.candidates[found[0].algorithm].schedule) if found else None

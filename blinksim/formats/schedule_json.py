@@ -18,6 +18,7 @@ import binascii
 import json
 import os
 import re
+from collections.abc import Hashable, Sequence
 from math import isqrt
 from typing import Any
 
@@ -143,24 +144,12 @@ def unpacked(entry: Entry, dtype: str) -> npt.NDArray[Any]:
 
 def columns_of(topology: Topology) -> dict[str, Any]:
     """The JSON object of a topology in columns."""
-    devices: dict[str, int] = {}
-    links: dict[tuple[object, ...], int] = {}
-    device_sorts, link_sorts, device_sort, link_sort = [], [], [], []
-    for device in topology.devices:
-        example = device_to_json(device.placed("", 0))
-        text = json.dumps(example, sort_keys=True)
-        if text not in devices:
-            devices[text] = len(devices)
-            device_sorts.append(example)
-        device_sort.append(devices[text])
-    for link in topology.links:
-        key = (link.kind, id(link.lane_bandwidth), link.lanes, link.latency, link.overhead)
-        if key not in links:
-            links[key] = len(links)
-            link_sorts.append(link_to_json(link.between("", "", None)))
-        link_sort.append(links[key])
-    index, (src, dst) = topology.index, topology.ends
-    buses = {bus: number for number, bus in enumerate(dict.fromkeys(link.bus for link in topology.links if link.bus))}
+    links, index, (src, dst) = topology.links, topology.index, topology.ends
+    examples = [device_to_json(device.placed("", 0)) for device in topology.devices]
+    devices, device_sort = _first_of_each([json.dumps(example, sort_keys=True) for example in examples])
+    figures = [(link.kind, id(link.lane_bandwidth), link.lanes, link.latency, link.overhead) for link in links]
+    link_sorts, link_sort = _first_of_each(figures)
+    buses = {bus: number for number, bus in enumerate(dict.fromkeys(link.bus for link in links if link.bus))}
 
     def column(values: Any) -> dict[str, Any]:
         return packed(np.array(values, dtype=np.int64))
@@ -169,17 +158,24 @@ def columns_of(topology: Topology) -> dict[str, Any]:
         **{key: getattr(topology, key) for key in (*_TEXTS, "nodes")},
         **{key: list(getattr(topology, key)) for key in _LISTS[2:]},
         "device_names": packed_text("\n".join(device.name for device in topology.devices)),
-        "device_sorts": device_sorts,
+        "device_sorts": [examples[place] for place in devices],
         "device_sort": column(device_sort),
         "device_node": packed(topology.device_nodes),
-        "link_sorts": link_sorts,
+        "link_sorts": [link_to_json(links[place].between("", "", None)) for place in link_sorts],
         "link_sort": column(link_sort),
         "link_src": packed(src),
         "link_dst": packed(dst),
         "bus_names": list(buses),
-        "link_bus": column([buses[link.bus] if link.bus else -1 for link in topology.links]),
+        "link_bus": column([buses[link.bus] if link.bus else -1 for link in links]),
         **{key: column([index[name] for name in getattr(topology, key)]) for key in _LISTS[:2]},
     }
+
+
+def _first_of_each(keys: Sequence[Hashable]) -> tuple[list[int], list[int]]:
+    """Where each key comes first, and the number of the key at every place."""
+    first = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
+    number = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+    return [first[key] for key in number], [number[key] for key in keys]
 
 
 def packed_text(text: str) -> dict[str, Any]:

@@ -30,26 +30,27 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from blinksim import budget
+from blinksim import budget, plugins
 from blinksim.algorithms.registry import REGISTRY, Algorithm, algorithm, candidates
 from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import NOTHING, assumed_by, granted_to_switches, granting
+from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError, InputError, PluginError
 from blinksim.graphs.arrays import distinct, per_topology, places
 from blinksim.results import Tabular, Term
-from blinksim.schedule.model import MOST_DENOMINATOR, Schedule, ScheduleLike
+from blinksim.schedule.candidate import Candidate, cached
+from blinksim.schedule.model import MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule, rebase
 from blinksim.schedule.step_loads import Outline
+from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.timing.alpha_beta import Paths, cost, route_alphas
 from blinksim.timing.projection_result import Ceiling, LeastTime, Projection, left_out_words
 from blinksim.topology.elements import BRANCHING, Link
 from blinksim.topology.graph import Topology
+from blinksim.topology.group import alike_nodes
 from blinksim.topology.selection import unserved
 from blinksim.topology.symmetry import alike_nodes_of, encoded, node_generators
 
 if TYPE_CHECKING:
-    from blinksim.collective import Collective
-    from blinksim.schedule.candidate import Candidate
-    from blinksim.schedule.symmetric import SymmetricSchedule
     from blinksim.timing.timing_model import ScheduleModel
 
 Answer = Callable[[int], Projection]
@@ -272,7 +273,6 @@ def asked_as(name: str) -> str:
 
     Raises `InputError` for text that is neither an algorithm nor a file by its ending.
     """
-    from blinksim import plugins
     from blinksim.formats.schedule_files import names_a_file
 
     if names_a_file(name):
@@ -302,7 +302,6 @@ def named(
     Raises `InputError` for text that is neither an algorithm nor a file by its ending.
     """
     from blinksim.formats import schedule_files
-    from blinksim.schedule.model import as_schedule
 
     if not isinstance(candidate, (str, os.PathLike)):
         given = as_schedule(candidate)
@@ -331,7 +330,6 @@ def packed_for(entry: Algorithm, part: Topology, collective: Collective, sizes: 
     Where only many trees reach the best rate, few ones that lose up to a hundredth of it send fewer messages.
     """
     from blinksim.algorithms.packed import from_hosts
-    from blinksim.schedule.candidate import Candidate
 
     best = entry.parallel(part, collective)
     if part.nodes < 2 or not sizes or not best.rate or best.compact.chunks <= _FEW_TREES * part.ranks:
@@ -347,8 +345,6 @@ def fewer_trees(whole: Candidate, size: int) -> Candidate:
 
     Each tree costs the start of its messages, which may be more than a small share gains.
     """
-    from blinksim.schedule.candidate import Candidate
-
     schedule = whole.timed
     if whole.parallel is not None or not isinstance(schedule, Schedule) or schedule.sends > _FEW_SENDS:
         return whole
@@ -403,7 +399,6 @@ def symmetric(
     rate: the latter in bytes/s, if it is known.
     """
     from blinksim.algorithms.building.symmetric_trees import many_sends, symmetric_trees
-    from blinksim.schedule.candidate import Candidate
 
     if not many_sends(part, collective, _FEW_SENDS):
         return None
@@ -414,9 +409,6 @@ def symmetric(
 
 def said_once(entry: Algorithm, part: Topology, collective: Collective, few: int = _FEW_SENDS) -> Candidate | None:
     """Its schedule by symmetry or sums; None where it has `few` sends, or its module knows of nothing shorter."""
-    from blinksim.schedule.candidate import Candidate, cached
-    from blinksim.schedule.symmetric import SymmetricSchedule
-
     if not entry.symmetric or entry.sends_on(part, collective.name) < few:
         return None
 
@@ -498,9 +490,6 @@ def _enter_evened(contest: Contest, sizes: Collection[int], say: Say, only_best:
 
     Schedules by symmetry stay out, as the machine has fewer of these.
     """
-    from blinksim.schedule.candidate import Candidate
-    from blinksim.schedule.model import rebase
-
     part, even = contest.topology, evened(contest.topology)
     if even is None:
         return
@@ -600,7 +589,6 @@ def _enter(
 def _from_hosts(part: Topology, collective: Collective, rate: Fraction) -> Candidate | None:
     """Packed trees from those of a single host or device; None where these are not alike."""
     from blinksim.algorithms.packed import from_hosts
-    from blinksim.schedule.candidate import Candidate, cached
 
     def build() -> Candidate:
         # Written out they would be the same trees, at the same rate.
@@ -621,7 +609,6 @@ def _from_hosts(part: Topology, collective: Collective, rate: Fraction) -> Candi
 def _floor(entry: Algorithm, part: Topology, collective: Collective) -> Callable[[int], float] | None:
     """How long an algorithm takes at least, by the size, before its routes are known; None for some."""
     from blinksim.algorithms.building.plan import Sketch
-    from blinksim.schedule.step_loads import Outline
 
     if entry.fill is not None or _too_large(entry, part, collective):
         return None
@@ -656,8 +643,6 @@ def _loses(contest: Contest, least: Callable[[int], float], sizes: Collection[in
 
 def _too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:
     """Why an algorithm without a solver is left out, empty if it is not."""
-    from blinksim.topology.group import alike_nodes
-
     if entry.outlines(part, collective):
         # Of alike nodes, few ranks need a search.
         alike = part.nodes > 1 and part.symmetries and alike_nodes(part) is not None

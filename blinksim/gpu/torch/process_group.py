@@ -91,11 +91,6 @@ def as_bytes(tensor: torch.Tensor) -> Any:
     return flat.view(torch.uint8).numpy() if flat.numel() else np.empty(0, dtype=np.uint8)
 
 
-def stacked(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The tensors one behind the other, as a vector."""
-    return torch.cat([tensor.reshape(-1) for tensor in tensors])
-
-
 def put_back(tensor: torch.Tensor, vector: torch.Tensor) -> None:
     """What a call left in a dense copy."""
     if vector is not tensor:
@@ -536,7 +531,8 @@ class BlinksimProcessGroup(dist.ProcessGroup):
             for output, given in zip(outputs, inputs, strict=True):
                 kind = kind_to_reduce(output)
                 assert kind is not None
-                source, target = stacked(given) if lists else dense(given), dense(output)
+                source = torch.cat([tensor.reshape(-1) for tensor in given]) if lists else dense(given)
+                target = dense(output)
                 self._run(group, call_of("reducescatter", source.numel(), kind, name), source, target)
                 if average:
                     divide(target, self.ranks)
