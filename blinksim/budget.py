@@ -267,11 +267,11 @@ class _Silence:
 _silence = _Silence()
 
 
-def within(seconds: float | None, what: str, work: Callable[[], Found]) -> Found:
+def within(seconds: float | None, what: str, work: Callable[[], Found], *, spare: bool = True) -> Found:
     """``work()``, ended after this many seconds and a tenth, at least one more second, by an `InfeasibleError`.
 
-    A solver that was given the same limit has ended by then. None: no limit. (Not a context, between whose
-    body and end the exception could come unseen.)
+    A solver that was given the same limit has ended by then. None: no limit. spare: False for not a moment
+    more. (Not a context, between whose body and end the exception could come unseen.)
     """
     if seconds is None:
         return work()
@@ -282,7 +282,7 @@ def within(seconds: float | None, what: str, work: Callable[[], Found]) -> Found
 
     worker, lock, ended, raised = ctypes.c_ulong(threading.get_ident()), threading.Lock(), threading.Event(), False
     # Longer waits than TIMEOUT_MAX the operating system does not know.
-    wait = min(seconds + max(_GRACE * seconds, _LEAST_GRACE_S), threading.TIMEOUT_MAX)
+    wait = min(seconds + spare * max(_GRACE * seconds, _LEAST_GRACE_S), threading.TIMEOUT_MAX)
 
     def end() -> None:
         nonlocal raised

@@ -37,7 +37,8 @@ MOST_SIMULATED, _MOST_IN_ALL, _MOST_EVENTS, _MOST_RIVALS, _TOO_LONG = 40_000, 25
 # The part of a time limit that the algorithms without a search may be simulated in, and the one reserved for
 # what follows.
 _FOR_RIVALS, _RESERVED, _MOST_RESERVED_S = 0.4, 0.15, 2.0
-# Seconds before that limit at which no schedule is simulated any more; it is still to be verified.
+# Seconds before that limit at which no schedule is simulated any more; it is still to be verified. A search
+# that has less left does not begin: its solver takes as long to load.
 _PROOF_S = 1.0
 # Sends up to which a schedule is written out, verified and saved in some seconds.
 _MOST_WRITTEN = 2_500_000
@@ -199,10 +200,10 @@ def candidates(
     given = inf if seconds is None else seconds
     with stoppable():
         simulated = of_the_quickest(rivals, answers, _MOST_IN_ALL, start + _FOR_RIVALS * given, messages)
-        if search:
+        left = given - min(_MOST_RESERVED_S, _RESERVED * given) - (monotonic() - start)
+        if search and left > _PROOF_S:
             best = min((*answers, *simulated), key=lambda one: one.time_s)
-            left = given - min(_MOST_RESERVED_S, _RESERVED * given) - (monotonic() - start)
-            limit = {} if seconds is None else {"time_limit": max(LEAST_SEARCH_S, left)}
+            limit = {} if seconds is None else {"time_limit": left}
             say = _so_far(simulated[0] if simulated else best, report) if report else None
             made = rivals.among(dict(searches(part, collective, size, {"report": say, **limit})))
             rivals.candidates |= made.candidates
@@ -226,17 +227,17 @@ def of_the_quickest(
     """
     found = list[Projection]()
     for one in sorted(answers, key=lambda one: one.time_s)[:_MOST_RIVALS]:
-        whole = rivals.candidates[one.algorithm]
-        if one.time_s > _TOO_LONG * min((other.time_s for other in found), default=inf):
+        whole, left = rivals.candidates[one.algorithm], end - monotonic()
+        if left <= 0 or one.time_s > _TOO_LONG * min((other.time_s for other in found), default=inf):
             break
         if whole.sends <= sends:
             sends -= whole.sends
-            limit = None if end == inf else max(LEAST_SEARCH_S, end - monotonic())
             with suppress(InfeasibleError):
                 run = partial(_simulated, rivals.topology, one, messages=messages)
                 # Sums of alpha and beta do not see how messages of several trees overlap.
                 tried = dict.fromkeys((rivals.at(one.size).candidates[one.algorithm], whole))
-                timed = [within(limit, "simulation", partial(run, candidate.schedule)) for candidate in tried]
+                every = partial(list, map(run, (candidate.schedule for candidate in tried)))
+                timed = within(None if left == inf else left, "simulation", every, spare=False)
                 rivals.whole |= {one.algorithm} if timed[-1].time_s < timed[0].time_s else set()
                 found.append(min(timed, key=lambda one: one.time_s))
     return sorted(found, key=lambda one: one.time_s)

@@ -75,8 +75,7 @@ class Program:
         solver.set_solver_specific_parameters(f"max_deterministic_time: {MOST_WORK}{limits}")
         solver.solve(self._model)
         if solver.status() != SolveStatus.OPTIMAL:
-            if left is not None:
-                seconds_left(_LAST * left)
+            seconds_left(_LAST * (left or 0.0))
             raise InfeasibleError(f"the linear program of this bound has no optimum ({solver.status().name.lower()})")
         self.values, self.duals = np.asarray(solver.variable_values()), np.asarray(solver.dual_values())
         self.value = float(solver.objective_value())
@@ -101,8 +100,7 @@ class Growing:
         self._onward.SetIntegerParam(self._onward.PRESOLVE, self._onward.PRESOLVE_OFF)
         self._anew.SetIntegerParam(self._anew.INCREMENTALITY, self._anew.INCREMENTALITY_OFF)
         self._optimal = pywraplp.Solver.OPTIMAL
-        self._variables: list[Any] = []
-        self._rows: list[Any] = []
+        self._variables, self._rows = list[Any](), list[Any]()
         self.variable()
         self._solver.Objective().SetCoefficient(self._variables[0], 1.0)
         self._solver.Objective().SetMinimization()
@@ -124,11 +122,16 @@ class Growing:
         return len(self._rows) - 1
 
     def solve(self) -> tuple[Floats, Floats]:
-        """The values of all variables, and the duals of all rows; raises `InfeasibleError` if there is no optimum."""
-        if self._optimal not in (self._solver.Solve(settings) for settings in (self._onward, self._anew)):
-            raise InfeasibleError("a linear program that grows has no optimum")
-        values = np.array([variable.solution_value() for variable in self._variables])
-        return values, np.array([row.dual_value() for row in self._rows])
+        """The values of all variables, and the duals of all rows.
+
+        What ends the work around it (`deadline`) ends this too. Raises `InfeasibleError` if there is no optimum.
+        """
+        for settings in (self._onward, self._anew):
+            self._solver.SetTimeLimit(int(1000 * (seconds_left() or 0)))  # 0: none
+            if self._solver.Solve(settings) == self._optimal:
+                values = np.array([variable.solution_value() for variable in self._variables])
+                return values, np.array([row.dual_value() for row in self._rows])
+        raise InfeasibleError("a linear program that grows has no optimum")
 
 
 # Largest denominators, in the order in which they are tried: the values at a vertex of a program are short

@@ -316,7 +316,7 @@ def named(
 def _built(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> Candidate:
     """The schedule of a named algorithm; where it has very many sends, by symmetry."""
     if entry.name == "packed":
-        return symmetric(part, collective) or packed_for(entry, part, collective, sizes)
+        return symmetric(part, collective) or built_for(entry, part, collective, sizes)
     if "size" in entry.options() and sizes:
         if len(sizes) > 1:
             raise InfeasibleError(f"{entry.name} makes a schedule for one size; ask for one size, or leave it out")
@@ -324,15 +324,16 @@ def _built(entry: Algorithm, part: Topology, collective: Collective, sizes: Coll
     return said_once(entry, part, collective) or entry.parallel(part, collective)
 
 
-def packed_for(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> Candidate:
-    """The trees at the best rate, or low ones from those of single hosts if they are quicker even at the largest size.
+def built_for(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> Candidate:
+    """The schedule; of packed the trees at the best rate, or low ones that are quicker even at the largest size.
 
     Where only many trees reach the best rate, few ones that lose up to a hundredth of it send fewer messages.
     """
     from blinksim.algorithms.packed import from_hosts
 
     best = entry.parallel(part, collective)
-    if part.nodes < 2 or not sizes or not best.rate or best.compact.chunks <= _FEW_TREES * part.ranks:
+    few = _FEW_TREES * part.ranks
+    if entry.name != "packed" or part.nodes < 2 or not (sizes and best.rate) or best.compact.chunks <= few:
         return best
     ready = from_hosts(part, collective, best.rate * (1 - _LESS))
     if ready is None:
@@ -572,9 +573,9 @@ def _enter(
     part, collective = contest.topology, contest.collective
     say(f"building {entry.name}")
     try:
-        if ready is None and entry.name == "packed":
-            ready = packed_for(entry, part, collective, sizes)
-        candidate = entry.parallel(part, collective) if ready is None else ready
+        # At most half of the time that is left for all work, so that others are built, too.
+        left, build = budget.seconds_left(), partial(built_for, entry, part, collective, sizes)
+        candidate = ready or budget.within(left and left / 2, "schedule", build, spare=False)
         contest.model.check_schedule(candidate)
     except PluginError as error:  # code of the user's own: not a property of the machine
         raise PluginError(

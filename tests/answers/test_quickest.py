@@ -7,13 +7,14 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
 import blinksim as bs
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.answers import quickest
-from blinksim.answers.quickest import candidates
+from blinksim.answers.quickest import candidates, of_the_quickest
 from blinksim.answers.synthesize import Synthesis
 from blinksim.cli.main import run
 from blinksim.collective import Collective
@@ -279,3 +280,17 @@ def test_one_screen(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "--trees is for a certain algorithm; name it with --algorithm" in capsys.readouterr().err
     assert run(["synth", "dgx1-v100", "allreduce", "--size", "16KiB", "--pareto"]) == 2
     assert "--size is for one schedule" in capsys.readouterr().err
+
+
+def test_a_search_that_runs_out_of_time_leaves_the_best_of_the_others() -> None:
+    made = bs.synthesize("torus:4x4", "allreduce", size="1MiB", time_limit=3)
+    known = bs.rank("torus:4x4", "allreduce", "1MiB", model="alpha-beta")
+    assert made.verdict.ok
+    assert made.at is not None
+    assert made.at.time_s <= known.best.time_s
+
+
+def test_nothing_is_simulated_once_the_time_for_it_is_over() -> None:
+    rivals = bs.contest("ring:4", "allreduce", ["ring", "binary"])
+    assert len(of_the_quickest(rivals, rivals.answers(2**20), 10_000)) == 1
+    assert of_the_quickest(rivals, rivals.answers(2**20), 10_000, monotonic() - 1) == []

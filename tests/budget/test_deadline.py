@@ -9,7 +9,7 @@ import pytest
 
 from blinksim.budget import seconds_left, until
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.programs import Program
+from blinksim.graphs.programs import Growing, Program
 from blinksim.packing.choose import Limits
 
 
@@ -37,6 +37,18 @@ def test_a_linear_program_ends_when_the_work_around_it_must() -> None:
         program.solve(objective)
     # Without an end the same program has an optimum.
     assert program.solve(objective) > 0
+
+
+def test_a_linear_program_that_grows_ends_when_the_work_around_it_must() -> None:
+    random = np.random.default_rng(1)
+    program = Growing()
+    rows = [program.row([(0, 1.0)], at_least=1.0) for _ in range(600)]
+    for factors in random.random((600, 600)).tolist():
+        program.variable(list(zip(rows, factors, strict=True)))
+    with until(monotonic() + 0.05, Over), pytest.raises((Over, InfeasibleError)):
+        program.solve()
+    values, _ = program.solve()
+    assert values[0] >= 0
 
 
 def test_a_program_that_has_no_optimum_says_so_within_an_end_too() -> None:
