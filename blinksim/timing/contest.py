@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from importlib import import_module
 from math import inf, lcm
 from operator import lt
@@ -341,6 +341,7 @@ def built_for(entry: Algorithm, part: Topology, collective: Collective, sizes: C
     return min(best, Candidate(ready), key=lambda candidate: cost(candidate, max(sizes)).time_s)
 
 
+@lru_cache(maxsize=64)
 def fewer_trees(whole: Candidate, size: int) -> Candidate:
     """With only the largest trees or paths of every pair of ends, as many as take least time for `size` bytes.
 
@@ -357,8 +358,7 @@ def fewer_trees(whole: Candidate, size: int) -> Candidate:
     most = int(count.max())
     while most > 1:
         most -= most // 16 or 1  # one by one; of many, some at once
-        fewer = only_chunks(schedule, place < most, kind)
-        if fewer is None:
+        if (fewer := only_chunks(schedule, place < most, kind)) is None:
             continue
         time = cost(Candidate(fewer), size).time_s
         if time > 1.5 * least:

@@ -158,7 +158,9 @@ Pair = tuple[tuple[int, ...], tuple[int, ...]]
 @lru_cache(maxsize=_KEPT)
 def best_clock(topology: Topology, collective: Collective, size: int) -> Clock | None:
     """The latest time that clocks prove, of all sources and sinks that are tried; None for large machines."""
-    promising = sorted(_flows(topology, collective), key=lambda entry: -entry.estimate(size))[:_PAIRS]
+    flows = _flows(topology, collective)
+    about = {flow: -flow.estimate(size) for flow in {*flows}}
+    promising = sorted(flows, key=about.__getitem__)[:_PAIRS]
     first = sorted(promising, key=lambda entry: -entry.time(size))
     second = sorted(first[:_REFINED], key=lambda entry: -entry.refined(size)[0])
     found = filter(None, (entry.clock(size) for entry in dict.fromkeys(second[:_RAISED])))
@@ -245,10 +247,7 @@ class _Flow:
             time, clocks = self._clocks(late, self.needed(size))
             best = max(best, (time, clocks), key=lambda found: found[0])
             passing = {device: facts.passing[device] for device in facts.ranks if device in facts.owners}
-            again = frozenset(device for device, then in passing.items() if then is None or clocks[device] < then)
-            if again == late:
-                break
-            late = again
+            late = frozenset(device for device, then in passing.items() if then is None or clocks[device] < then)
         return best
 
     def clock(self, size: int) -> Clock | None:
