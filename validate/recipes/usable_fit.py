@@ -15,8 +15,16 @@ from blinksim.answers.logs.fit import Fit, Timed, fit_sums
 from blinksim.answers.measurements.public import Jobs, grouped, with_places
 from blinksim.nccl.tuner.tuner import Timing
 from blinksim.timing.measured import public_tables
-from blinksim.timing.measured.library_rates import CHOICE, STEPS, Constant, LibraryRates, scope_of, step_counts
-from blinksim.timing.measured.library_time import LibraryJob, counts_of
+from blinksim.timing.measured.library_rates import (
+    CHOICE,
+    STEPS,
+    Constant,
+    LibraryRates,
+    choice_counts,
+    scope_of,
+    step_counts,
+)
+from blinksim.timing.measured.library_time import LibraryJob
 from blinksim.timing.measured.public_tables import Cell
 from blinksim.timing.measured_constants import FitError
 
@@ -63,7 +71,7 @@ def _fitted(
         if form == STEPS:
             counts = step_counts(cell.collective, cell.gpus, cell.nodes, cell.size)
         elif timing is not None:
-            counts = counts_of(job, cell.size, timing)
+            counts = choice_counts(timing, job.collective, job.ranks, job.nodes, cell.size)
         else:
             continue
         times.append(Timed(cell.time_s, counts))
