@@ -24,7 +24,10 @@ from test_readme import BLOCK, ELLIPSES, PAGES, ROOT, STATUS, furnish, run_cli, 
 
 
 def renewed(expected: list[str], printed: list[str]) -> list[str]:
-    """`printed`, shortened as `expected` was: between two ellipses stand the lines that are most like those before."""
+    """`printed`, shortened as `expected` was: between two ellipses stand the lines that are most like those before.
+
+    All of it where it has too few lines for that.
+    """
     gaps = [number for number, line in enumerate(expected) if line.strip() in ELLIPSES]
     if same(expected, printed):
         return expected
@@ -36,7 +39,7 @@ def renewed(expected: list[str], printed: list[str]) -> list[str]:
         wanted = expected[first + 1 : last]
         starts = range(at, end - len(wanted) + 1)
         if not starts:
-            continue
+            return printed
         at = max(starts, key=lambda start: sum(map(_alike, wanted, printed[start:])))
         kept += [*printed[at : at + len(wanted)], expected[last]]
         at += len(wanted)

@@ -183,3 +183,12 @@ def test_console_blocks_are_read_as_written() -> None:
 )
 def test_outputs_are_compared_line_by_line(expected: list[str], actual: list[str], agree: bool) -> None:
     assert same(expected, actual) is agree
+
+
+def test_a_block_between_ellipses_keeps_its_lines() -> None:
+    from refresh_pages import renewed
+
+    assert renewed(["…", "a 1", "b 1", "…"], ["x", "a 2", "b 2", "y"]) == ["…", "a 2", "b 2", "…"]
+    # Fewer lines than there were: no ellipsis, which would match anything, stands for all of them.
+    assert renewed(["…", "a 1", "b 1", "…"], ["a 2"]) == ["a 2"]
+    assert renewed(["a 1", "…"], ["a 2", "x", "y"]) == ["a 2", "…"]
