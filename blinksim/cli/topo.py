@@ -14,7 +14,7 @@ import click
 
 from blinksim.cli.options import command_line, question_of
 from blinksim.cli.terminal import answer, drawn, exports, note, print_json, typed
-from blinksim.errors import InputError, unknown
+from blinksim.errors import InputError
 from blinksim.formats import machine_yaml
 from blinksim.formats.shipped import machine_names
 from blinksim.results import keyed
@@ -219,8 +219,6 @@ def export(options: TopoExport) -> None:
     from blinksim.textio.whole_files import write_text
 
     name, output = options.name, options.output
-    if name.lower().replace("_", "-") != "nccl-topo":
-        raise unknown("format of machines", name, ("nccl-topo",), hint="(schedules: blinksim export)")
     options.check_files()
     question = Question(options.machine, members=options.members, rates=options.rates, edits=options.edits)
     whole = question.whole()

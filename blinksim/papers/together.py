@@ -23,7 +23,6 @@ from blinksim.timing.event_graph import (
     event_graph,
     in_ticks,
     longest,
-    timed,
     transfer_times,
     unit_of,
 )
@@ -175,25 +174,3 @@ def _check(jobs: Sequence[Job], finish: Sequence[float], options: Options) -> No
         least = max((job.size * part / rate for rate, part in loads), default=Fraction(0)) / options.efficiency
         if end < (job.start_s + float(least)) * (1 - 1e-12):
             raise BlinksimError("a collective beats the loads of its links; this is a fault of blinksim")
-
-
-def slotted(schedule: Schedule, size: int, pieces: int, slots: int) -> float:
-    """Seconds of a schedule of which every send has room for `slots` pieces, first come, first served.
-
-    A slot is free as soon as its piece has arrived, so the graph of all pieces has one wait more for each of them: the
-    piece that comes `slots` later waits for it. Raises `InputError` without a slot or a piece.
-    """
-    if slots < 1 or pieces < 1:
-        raise InputError(f"{slots} slots and {pieces} pieces: give at least 1 of both")
-    options = Options()
-    graph = event_graph(schedule, options)
-    work = timed(graph, size, pieces, options)
-    send = graph.send[~graph.timeless]
-    heads, tails = np.unique(send, return_index=True)[1], len(send) - 1 - np.unique(send[::-1], return_index=True)[1]
-    shift = np.arange(pieces)[:, None] * graph.count
-    waits = ((graph.before + shift, graph.after + shift), (tails + shift[:-slots], heads + shift[slots:]))
-    before, after = (np.concatenate([part.ravel() for part in ends]) for ends in zip(*waits, strict=True))
-    whole = EventGraph(np.tile(graph.resource, pieces), np.tile(graph.timeless, pieces), before, after)
-    hold, lag, release = (np.tile(column, pieces) for column in (work.hold, work.lag, work.release))
-    run = first_come(Work(whole, hold, lag, release, work.ticks_per_second), 1, record=False)
-    return work.seconds(run.finish)

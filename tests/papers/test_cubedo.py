@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from slots import slotted
 from timed_patterns import gpus, machine
 
 import blinksim as bs
@@ -34,7 +35,6 @@ from blinksim.papers.cubedo import (
     transport,
     wire,
 )
-from blinksim.papers.together import slotted
 from blinksim.schedule.model import Schedule
 from blinksim.timing.simulation_options import efficiency
 from blinksim.topology.graph import Device, Link
