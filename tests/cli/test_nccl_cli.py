@@ -229,3 +229,13 @@ def test_a_graph_file_with_a_byte_order_mark_is_refused_as_nccl_refuses_it(
         (tmp_path / name).write_bytes(data)
         assert run(["verify", str(tmp_path / name), "--machine", "dgx1-v100", "--members", "0-3"]) == status
         assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("size", ["64KiB", "1GiB"])
+def test_what_the_tuner_chooses_from_stands_beside_its_choice(capsys: pytest.CaptureFixture[str], size: str) -> None:
+    found = asked(capsys, "project", "hgx-h100", "allreduce", size, "--algorithm", "nccl")
+    expected = found["nccl_expects_s"]
+    assert len(expected) > 5
+    assert list(expected.values()) == sorted(expected.values())
+    taken = f"{found['nccl_algorithm']} {found['nccl_protocol']}"
+    assert (next(iter(expected)), expected[taken]) == (taken, pytest.approx(found["time_s"]))
