@@ -316,3 +316,8 @@ def test_edits_change_every_node_or_the_one_they_name() -> None:
     assert lanes == {"n0.gpu0": 2, "n1.gpu0": 1}
     both = machines.load("dgx1-v100", nodes=2, edits=["degrade gpu0-gpu3 lanes=1"])
     assert {x.lanes for x in both.links if x.src.endswith("gpu0") and x.dst.endswith("gpu3")} == {1}
+
+
+def test_shapes_are_called_so_where_a_machine_is_unknown() -> None:
+    with pytest.raises(InputError, match="a shape is written like ring:8"):
+        machines.load("no-such-machine")
