@@ -233,11 +233,12 @@ def of_the_quickest(
         if whole.sends <= sends:
             sends -= whole.sends
             with suppress(InfeasibleError):
-                run = partial(_simulated, rivals.topology, one, messages=messages)
                 # Sums of alpha and beta do not see how messages of several trees overlap.
                 tried = dict.fromkeys((rivals.at(one.size).candidates[one.algorithm], whole))
-                every = partial(list, map(run, (candidate.schedule for candidate in tried)))
-                timed = within(None if left == inf else left, "simulation", every, spare=False)
+                every = (_simulated(rivals.topology, one, candidate.schedule, messages) for candidate in tried)
+                timed = within(
+                    None if left == inf else left, "simulation", partial(list[Projection], every), spare=False
+                )
                 rivals.whole |= {one.algorithm} if timed[-1].time_s < timed[0].time_s else set()
                 found.append(min(timed, key=lambda one: one.time_s))
     return sorted(found, key=lambda one: one.time_s)

@@ -47,7 +47,7 @@ class Program:
     def variables(self, count: int) -> range:
         """Indices of `count` new variables, each at least 0."""
         if count:
-            bounds: Any = np.zeros(count), np.full(count, np.inf), np.zeros(count, dtype=bool)
+            bounds: tuple[Any, Any, Any] = np.zeros(count), np.full(count, np.inf), np.zeros(count, dtype=bool)
             self._model.add_var_array_with_bounds(*bounds, "")
         first, self._variables = self._variables, self._variables + count
         return range(first, self._variables)
@@ -153,7 +153,7 @@ def roundings(best: Fraction) -> Iterator[Rounding]:
     """
     yield _common
     for most in DENOMINATORS:
-        yield lambda values, most=most: [Fraction(value).limit_denominator(most) for value in values]
+        yield partial(_short, most=most)
     for times in DENOMINATORS[:-2]:
         if best.denominator * times <= _TOLD_APART:
             yield partial(_multiples, denominator=best.denominator * times)
@@ -174,6 +174,10 @@ def _common(values: Sequence[float]) -> list[Fraction]:
         if denominator * error > 1e-3:
             break
     return [Fraction(round(value * denominator), denominator) for value in values]
+
+
+def _short(values: Sequence[float], most: int) -> list[Fraction]:
+    return [Fraction(value).limit_denominator(most) for value in values]
 
 
 def _multiples(values: Sequence[float], denominator: int) -> list[Fraction]:

@@ -133,7 +133,7 @@ def spread(hosts: Hosts, kinds: Sequence[int], trees: Sequence[Sequence[LocalTre
     for member in shape.members:
         own = [(tree, tree.weight) for tree in trees[kind] if tree.port < 0 and tree.root == member]
         for (tree, *entered), part in side_by_side([own, *(rows[other][member] for other in others)]):
-            away = {other: (there,) for other, there in zip(others, entered, strict=True)}
+            away = dict[int, tuple[LocalTree, ...]](zip(others, ((there,) for there in entered), strict=True))
             pieces.append((member, part, tree, away))
     return tuple(pieces)
 

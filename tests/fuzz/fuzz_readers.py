@@ -154,12 +154,12 @@ def journals() -> list[str]:
 @cache
 def traffic() -> list[str]:
     """Of CSV and of NumPy, whose bytes are text with surrogates here."""
-    found = ["# dispatch\n0,100,64KiB\n100, 0,7\n1,2,3\n", bs.Traffic.uniform(4, 4096).lines()]
+    found = ["# dispatch\n0,100,64KiB\n100, 0,7\n1,2,3\n", "\n".join(bs.Traffic.uniform(4, 4096).lines())]
     for matrix in (np.arange(9).reshape(3, 3), np.asfortranarray(np.eye(4, dtype=">i4") + 3), np.ones((2, 2), "u1")):
         buffer = io.BytesIO()
         np.save(buffer, matrix)
         found.append(buffer.getvalue().decode("utf-8", "surrogateescape"))
-    return ["\n".join(one) if isinstance(one, list) else one for one in found]
+    return found
 
 
 @cache

@@ -288,7 +288,7 @@ def _chunk_turned(random_: random.Random, plain: Plain, one: Sample) -> None:
     for name in ("origin", "target") if half < 0.9 else ():
         if plain[name][chunk] >= 0:
             plain[name][chunk] = rank.get(int(goes[member[plain[name][chunk]]]), 0)
-    rows = np.flatnonzero(plain["chunk"] == chunk) if half > 0.1 else []
+    rows: list[int] = np.flatnonzero(plain["chunk"] == chunk).tolist() if half > 0.1 else []
     for row in rows:
         plain["src"][row], plain["dst"][row] = goes[plain["src"][row]], goes[plain["dst"][row]]
         start = plain["route_start"][plain["route"][row] : plain["route"][row] + 2]
@@ -496,8 +496,8 @@ def main(arguments: list[str] | None = None) -> int:
                 rightly.update(changes)
             if wrong:
                 findings += 1
-                found = {"number": number, "seed": asked.seed, "sample": one.name, "changes": changes, "wrong": wrong}
-                print(json.dumps(found), flush=True)
+                which = {"number": number, "seed": asked.seed, "sample": one.name, "changes": changes, "wrong": wrong}
+                print(json.dumps(which), flush=True)
     figures = {"mutants": asked.mutants, "findings": findings, "schedules": len(used), **counted}
     print(json.dumps(figures | {"cpu_s": round(time.process_time() - start, 1), "accepted after": dict(rightly)}))
     return 1 if findings else 0

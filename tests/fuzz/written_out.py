@@ -257,26 +257,22 @@ def wrong_run(schedule: Schedule) -> Iterator[str]:
         collective=SimpleNamespace(name=name, root=collective.root),
     )  # fmt: skip
     due = []
-    for chunk in range(chunks):
-        starts, ends = independent_check.who(asked, chunk)  # type: ignore[arg-type]
+    for own in range(chunks):
+        starts, ends = independent_check.who(asked, own)  # type: ignore[arg-type]
         if min(*starts, *ends) < 0:
-            yield f"chunk {chunk} starts or ends nowhere"
+            yield f"chunk {own} starts or ends nowhere"
             return
         values = numbers.integers(1, 2**62, len(starts))
-        buffers[member[starts], chunk], filled[member[starts], chunk] = values, True
-        expected[chunk] = values.sum()
+        buffers[member[starts], own], filled[member[starts], own] = values, True
+        expected[own] = values.sum()
         due.append(member[ends])
     reads = np.array(["reduce_into_reader" in one.can for one in topology.devices])
     merges = np.array([bool({"reduce", "reduce_into_reader"} & one.can) for one in topology.devices])
     step = schedule.step
     for begin, end in zip(*_runs(step), strict=True):
         rows = np.array(independent_check.summands(schedule, range(begin, end)), dtype=np.int64)
-        src, dst, chunk, adds = (
-            schedule.src[rows],
-            schedule.dst[rows],
-            schedule.chunk[rows],
-            schedule.op[rows] == REDUCE,
-        )
+        src, dst, chunk = schedule.src[rows], schedule.dst[rows], schedule.chunk[rows]
+        adds = schedule.op[rows] == REDUCE
         if not filled[src, chunk].all():
             yield f"step {step[begin]} sends what is not there"
             return
@@ -297,10 +293,10 @@ def wrong_run(schedule: Schedule) -> Iterator[str]:
         np.add.at(buffers, (dst[adds], chunk[adds]), moving[adds])
         buffers[dst[~adds], chunk[~adds]] = moving[~adds]
         filled[dst, chunk] = True
-    for chunk, ends_at in enumerate(due):
-        right = filled[ends_at, chunk] & (buffers[ends_at, chunk] == expected[chunk])
+    for number, ends_at in enumerate(due):
+        right = filled[ends_at, number] & (buffers[ends_at, number] == expected[number])
         if not right.all():
-            yield f"{topology.devices[int(ends_at[~right][0])].name} ends with the wrong chunk {chunk}"
+            yield f"{topology.devices[int(ends_at[~right][0])].name} ends with the wrong chunk {number}"
             return
 
 

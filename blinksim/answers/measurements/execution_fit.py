@@ -234,12 +234,13 @@ def fit_execution(
     times: Sequence[float],
     start: ExecutionRates,
     evaluate: Map = here,
+    names: Sequence[str] = CONSTANTS,
 ) -> ExecutionFit:
     """The constants with which simulations come nearest to measured times.
 
     cases, times: what ran, and its seconds; at least eight. start: the constants to start from, and to stay
-    near; those that are 0 stay so. evaluate: predicts many cases. Raises `InputError` for too few times,
-    and where half of them stay more than 8 % off.
+    near. evaluate: predicts many cases. names: of the constants to fit; those that are 0 stay so. Raises
+    `InputError` for too few times, and where half of them stay more than 8 % off.
     """
     if len(cases) < 8:
         raise InputError(f"{len(cases)} times; the constants of running programs need at least eight")
@@ -249,9 +250,9 @@ def fit_execution(
     packets, every = np.array([case.protocol == "ll128" for case in cases]), np.ones(len(cases), bool)
     touched = {
         name: packets if name.startswith("packets.") else ~packets if name.startswith("flags.") else every
-        for name in CONSTANTS
+        for name in names
     }
-    free = [name for name in CONSTANTS if touched[name].any() and value_of(start, name) > 0]
+    free = [name for name in names if touched[name].any() and value_of(start, name) > 0]
     first = np.log([value_of(start, name) for name in free])
     prior = _PRIOR * np.eye(len(free))
 
@@ -314,7 +315,7 @@ def fit_execution(
         for name, at, width, begun, shown in zip(free, phi, reach, first, np.abs(shares).max(axis=0), strict=True)
         if shown >= _LEAST_SHOWN
     )
-    kept = tuple(name for name in CONSTANTS if name not in {one.name for one in constants})
+    kept = tuple(name for name in names if name not in {one.name for one in constants})
     predicted = np.exp(seen + apart)
     error = FitError.of(list(predicted), list(times))
     if error.median > MOST_ERROR:
