@@ -368,21 +368,18 @@ def divided(schedule: Schedule, spread: Spread) -> Schedule:
     lengths = (spread.start[1:] - spread.start[:-1])[used]
     _, links = expand(spread.start, spread.links, used.astype(np.int32))
     most = int(parts.max(initial=1))
+    kept = {key: np.repeat(getattr(schedule, key), parts) for key in ("origin", "target")}
+    kept |= {key: getattr(schedule, key)[send] for key in ("src", "dst", "op", "step")}
     return replace(
         schedule,
         share_num=np.repeat(schedule.share_num * (common // parts), parts),
         share_den=schedule.share_den * common,
-        origin=np.repeat(schedule.origin, parts),
-        target=np.repeat(schedule.target, parts),
         chunk=(first[schedule.chunk[send]] + part).astype(np.int32),
-        src=schedule.src[send],
-        dst=schedule.dst[send],
-        op=schedule.op[send],
-        step=schedule.step[send],
         route=route.astype(np.int32),
         channel=(schedule.channel[send] * most + part).astype(np.int32),
         route_start=np.concatenate(([0], np.cumsum(lengths))).astype(np.int32),
         route_links=links,
+        **kept,
     )
 
 

@@ -49,20 +49,16 @@ def cut(schedule: Schedule, pieces: int) -> Schedule:
     step = np.repeat(schedule.step, pieces) + piece
     order = np.argsort(step, kind="stable")
     which = (order // pieces).astype(np.int32)
+    parts = {key: np.repeat(getattr(schedule, key), pieces) for key in ("origin", "target")}
+    parts |= {key: getattr(schedule, key)[which] for key in ("src", "dst", "op", "route", "channel")}
     return replace(
         schedule,
         form="steps",
         share_num=np.repeat(schedule.share_num // common, pieces),
         share_den=den,
-        origin=np.repeat(schedule.origin, pieces),
-        target=np.repeat(schedule.target, pieces),
         chunk=schedule.chunk[which] * np.int32(pieces) + piece[order],
-        src=schedule.src[which],
-        dst=schedule.dst[which],
-        op=schedule.op[which],
         step=step[order],
-        route=schedule.route[which],
-        channel=schedule.channel[which],
+        **parts,
     )
 
 

@@ -49,10 +49,6 @@ class Exchange:
         """How many there are."""
         return ranks * (ranks - 1) if self.src is None else len(self.src)
 
-    def most_into_one(self, ranks: int) -> int:
-        """The most messages that a rank receives."""
-        return ranks - 1 if self.dst is None else int(np.bincount(self.dst.ravel()).max(initial=0))
-
 
 @dataclass(frozen=True, eq=False)
 class Round:
@@ -217,7 +213,9 @@ class Outline:
                 channels.append(one.channels)
             last = key
             if one.op == REDUCE:
-                reduced.append((one.times, float(one.message), one.exchange.most_into_one(self.topology.ranks)))
+                into = one.exchange.dst
+                most_into = self.topology.ranks - 1 if into is None else int(np.bincount(into.ravel()).max(initial=0))
+                reduced.append((one.times, float(one.message), most_into))
         total, whole = self.loads(self.uses)
         return StepLoads(
             self.collective,
