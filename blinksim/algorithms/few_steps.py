@@ -21,7 +21,7 @@ from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.columns import Hops, find_hops
-from blinksim.packing.expansion import Answer, Journey, Question, distances, move, reversed_hops, spread
+from blinksim.packing.expansion import Answer, Question, distances, move, reversed_hops, spread
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
@@ -205,16 +205,13 @@ def _add(
     share = Fraction(1, _vector(whole, topology.ranks, chunks))
     seen: dict[tuple[int, int], int] = {}
 
-    def number(journey: Journey) -> int:
+    steps = len(answer.rounds)
+    for journey in answer.journeys or ():
         ends = (rank[journey.origin], -1 if journey.target is None else rank[journey.target])
         which = seen[ends] = seen.get(ends, -1) + 1
         if (*ends, which) not in numbers:
             numbers[*ends, which] = plan.add_chunk(share, *whole.labels(*(ends[::-1] if backwards else ends)))
-        return numbers[*ends, which]
-
-    steps = len(answer.rounds)
-    for journey in answer.journeys or ():
-        chunk = number(journey)
+        chunk = numbers[*ends, which]
         for step, a, b in journey.sends:
             src, dst = (b, a) if backwards else (a, b)
             now = first_step + (steps - 1 - step if backwards else step)

@@ -28,6 +28,7 @@ from blinksim.bounds.cuts import tightest
 from blinksim.budget import Progress, Watch
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.graphs.arrays import side_by_side
 from blinksim.graphs.network import Network, network
 from blinksim.graphs.programs import SharedCapacity, shared_capacities
 from blinksim.packing import forest as forests
@@ -308,20 +309,13 @@ class _Builder:
 
     def _matched(self, down: forests.Forest, up: forests.Forest) -> list[Tree]:
         """In-trees and out-trees of the same roots side by side, cut where either ends."""
-        trees, queues = list[Tree](), defaultdict[int, list[tuple[Fraction, tuple[Edge, ...]]]](list)
-        for tree in self._trees(up, back=True):
-            queues[tree.root].append((tree.share, tree.up))
-        for tree in self._trees(down):
-            left, waiting = tree.share, queues[tree.root]
-            while left:
-                share, other = waiting[-1]
-                part = min(left, share)
-                trees.append(Tree(tree.root, part, tree.down, other))
-                left -= part
-                waiting.pop()
-                if share > part:
-                    waiting.append((share - part, other))
-        return trees
+        rows = defaultdict[int, tuple[list[tuple[int, Fraction]], ...]](lambda: ([], []))
+        out, into = self._trees(down), self._trees(up, back=True)[::-1]
+        for side, trees in enumerate((out, into)):
+            for number, tree in enumerate(trees):
+                rows[tree.root][side].append((number, tree.share))
+        matched = sorted((a, b, share) for both in rows.values() for (a, b), share in side_by_side(both))
+        return [Tree(out[a].root, share, out[a].down, into[b].up) for a, b, share in matched]
 
     def _free_roots(self) -> tuple[Fraction, list[Tree]]:
         """Trees with the best shares for their roots, from a linear program; equal shares if it is too large."""

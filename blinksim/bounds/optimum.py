@@ -24,8 +24,7 @@ from itertools import pairwise, product
 
 import numpy as np
 
-from blinksim.bounds.certificate_sums import Metric
-from blinksim.bounds.lengths import SUMS, Lengths, branching, interchangeable, root_lengths
+from blinksim.bounds.lengths import SUMS, Lengths, Metric, branching, interchangeable, root_lengths
 from blinksim.bounds.quick import guessed_lengths
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError

@@ -261,10 +261,9 @@ def cheapest(rails: Rails, apart: Floats, prices: Floats) -> tuple[Floats, Float
     """
     nodes, local = apart.shape[:2]
     each = prices / rails.rate
-    inside = _of_routes(rails.inside_uses, each, nodes * local * local).reshape(nodes, local, local)
-    up = _of_routes(rails.up_uses, each, nodes * local).reshape(nodes, local)
-    down = _of_routes(rails.down_uses, each, nodes * local).reshape(nodes, local)
-    up, down = (np.where(rails.open, price, np.inf) for price in (up, down))
+    inside = rails.inside_uses.prices(each, nodes * local * local).reshape(nodes, local, local)
+    ways = (uses.prices(each, rails.open.size) for uses in (rails.up_uses, rails.down_uses))
+    up, down = (np.where(rails.open, price.reshape(nodes, local), np.inf) for price in ways)
     between = rails.trunk_prices(each)
     moved, across = np.zeros((nodes, local, local)), np.zeros((nodes, nodes, local))
     smallest = _ALIKE * float(each.max(initial=0.0))
@@ -289,8 +288,3 @@ def cheapest(rails: Rails, apart: Floats, prices: Floats) -> tuple[Floats, Float
         moved[b] += into
         across[a, b] = into.sum(axis=1)
     return moved, across
-
-
-def _of_routes(uses: Uses, each: Floats, count: int) -> Floats:
-    """The price of a byte on every route."""
-    return np.asarray(np.bincount(uses.route, each[uses.resource] * uses.part, count), dtype=np.float64)

@@ -62,6 +62,10 @@ class Uses:
         """Bytes on each of `count` resources, for bytes on every route."""
         return np.asarray(np.bincount(self.resource, amounts.ravel()[self.route] * self.part, count), dtype=np.float64)
 
+    def prices(self, each: Floats, count: int) -> Floats:
+        """The price of a byte on each of `count` routes, by what one costs on every resource."""
+        return np.asarray(np.bincount(self.route, each[self.resource] * self.part, count), dtype=np.float64)
+
     def rates(self, rate: Floats, count: int) -> Floats:
         """Bytes/s of each of `count` routes, by the rates of resources; infinite for those that use none."""
         rates = np.full(count, np.inf)
@@ -182,9 +186,9 @@ class Rails:
         prices = np.zeros((self.nodes, self.nodes, self.local))
         if not self.trunks:
             return prices
-        (size, keys, places), uses, parallel = self._trunk_keys, self._trunk_uses, self.exit.shape[2]
-        price = np.zeros(size)
-        price[places] = np.bincount(uses.route, each[uses.resource] * uses.part, len(self.trunks))
+        size, keys, places = self._trunk_keys
+        price, parallel = np.zeros(size), self.exit.shape[2]
+        price[places] = self._trunk_uses.prices(each, len(self.trunks))
         for k, v in np.ndindex(self.local, parallel):
             prices[:, :, k] += price[keys(k, v)] / parallel
         return prices

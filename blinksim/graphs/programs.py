@@ -157,7 +157,12 @@ def roundings(best: Fraction) -> Iterator[Rounding]:
     for times in DENOMINATORS[:-2]:
         if best.denominator * times <= _TOLD_APART:
             yield partial(_multiples, denominator=best.denominator * times)
-    yield _down
+
+    def down(values: Sequence[float]) -> list[Fraction]:
+        step = Fraction(max(1, round(max(values))), _GRID)
+        return [int(value / float(step) + 1e-6) * step for value in values]
+
+    yield down
 
 
 def _common(values: Sequence[float]) -> list[Fraction]:
@@ -182,11 +187,6 @@ def _short(values: Sequence[float], most: int) -> list[Fraction]:
 
 def _multiples(values: Sequence[float], denominator: int) -> list[Fraction]:
     return [Fraction(round(value * denominator), denominator) for value in values]
-
-
-def _down(values: Sequence[float]) -> list[Fraction]:
-    step = Fraction(max(1, round(max(values))), _GRID)
-    return [int(value / float(step) + 1e-6) * step for value in values]
 
 
 # Relative difference between the program's value and the exact bound from its duals at which they count as

@@ -148,6 +148,13 @@ def pack_low(
     rate, best = pack_spanning(count, a, b, capacity, progress)
     if count > _SMALL:
         return rate, best
+
+    def lost(trees: Sequence[RootedTree]) -> tuple[Fraction, int]:
+        """What is minimized; ties by number."""
+        passing = Counter(frozenset(edge) for tree in trees for edge in tree.edges)
+        longest = max(tree.amount * height(tree.root, tree.edges) for tree in trees)
+        return Fraction(longest * max(passing.values()), sum(tree.amount for tree in trees)), len(trees)
+
     random = Random(seed)
     for _ in range(_ORDERS):
         label, order = list(range(count)), list(range(len(a)))
@@ -160,15 +167,8 @@ def pack_low(
             RootedTree(back[tree.root], tree.amount, tuple((back[parent], back[child]) for parent, child in tree.edges))
             for tree in packed
         ]
-        best = min(best, trees, key=_lost)
+        best = min(best, trees, key=lost)
     return rate, best
-
-
-def _lost(trees: Sequence[RootedTree]) -> tuple[Fraction, int]:
-    """What `pack_low` minimizes; ties by number."""
-    passing = Counter(frozenset(edge) for tree in trees for edge in tree.edges)
-    longest = max(tree.amount * height(tree.root, tree.edges) for tree in trees)
-    return Fraction(longest * max(passing.values()), sum(tree.amount for tree in trees)), len(trees)
 
 
 def _most(state: _State, chosen: list[int]) -> int | None:

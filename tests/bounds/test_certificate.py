@@ -15,8 +15,8 @@ from hypothesis import given, strategies as st
 from strategies import topologies
 
 from blinksim.bounds import Bound, Cut, Lengths, Partition, bound, certificate_from_dict
-from blinksim.bounds.certificate_sums import Metric, arborescence, distances
 from blinksim.bounds.certificates import listed
+from blinksim.bounds.lengths import Metric, arborescence, distances
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import BlinksimError, InputError
 from blinksim.topology.graph import Device, Link, Topology
