@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from blinksim._version import __version__
 from blinksim.errors import FileError, InputError, MissingError
+from blinksim.textio.strict_json import parse
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -223,16 +224,12 @@ class Journal:
                 whole = data[: data.rfind(b"\n") + 1]
                 damaged = []
                 for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
-                    try:
-                        entry = json.loads(line)
-                        key, rows, checksum = entry["key"], entry["rows"], entry["sum"]
-                    except (ValueError, KeyError, TypeError, RecursionError):
-                        damaged.append(number)
-                        continue
-                    if checksum == self._checksum(key, rows):
-                        self.found[key] = rows
-                    else:
-                        damaged.append(number)
+                    with suppress(FileError, KeyError, TypeError):
+                        entry = parse(self.path, line)
+                        if entry["sum"] == self._checksum(entry["key"], entry["rows"]):
+                            self.found[entry["key"]] = entry["rows"]
+                            continue
+                    damaged.append(number)
                 torn = not whole and (data.startswith(_START) or _START.startswith(data))
                 if not self.found and data and not torn:
                     reason = "is no journal of a sweep; name another file, or remove it"

@@ -36,7 +36,7 @@ def is_xml(file: str) -> bool:
         return standard_input(1) == b"<"
     if file.lower().endswith((".xml", ".json", ".gz")):
         return file.lower().endswith(".xml")
-    return os.path.isfile(file) and read_bytes(file, os.path.getsize(file))[:1] == b"<"
+    return os.path.isfile(file) and read_bytes(file, schedule_json.MOST_BYTES, "schedule")[:1] == b"<"
 
 
 def _given(file: str) -> tuple[GivenFile, Format | None]:

@@ -111,18 +111,19 @@ def resources(topology: Topology) -> Resources:
             counted[:-1],
             {place: len(links) + count for count, (place, _, _) in enumerate(adders)},
         )
-    names: list[str] = []
-    kinds: list[str] = []
+    names, kinds = list[str](), list[str]()
     rates: list[Fraction] = []
     number: dict[str, int] = {}
 
     def resource(key: str, name: str, kind: str, rate: Fraction) -> int:
-        if key not in number:
-            number[key] = len(names)
+        place = number.setdefault(key, len(names))
+        if place == len(names):
             names.append(name)
             kinds.append(kind)
             rates.append(rate)
-        return number[key]
+        # No link of a bus carries more than it has itself (`topo check` refuses a bus of unequal links).
+        rates[place] = min(rates[place], rate)
+        return place
 
     starts, members = [0], list[int]()
     for link in topology.links:

@@ -579,7 +579,7 @@ def test_rows_that_cannot_be_written_are_shown_and_kept(tmp_path: Path, capsys: 
             output.write_text("of another run")
             before(path, text, force)
 
-        patch.setattr(whole_files, "write_text", late)
+        patch.setattr("blinksim.cli.project.write_text", late)
         assert run(command) == 2
     captured = capsys.readouterr()
     assert "GB/s busbw" in captured.out

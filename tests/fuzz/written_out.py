@@ -225,8 +225,6 @@ def wrong(schedule: Schedule) -> Iterator[str]:
             yield f"route {route} passes a device twice"
     yield from independent_check.wrong_reads(schedule)
     yield from wrong_run(schedule)
-    if schedule.form == "steps":
-        yield from wrong_waits(schedule)
 
 
 def wrong_shares(schedule: Schedule) -> list[str]:
@@ -329,10 +327,10 @@ def rate(schedule: Schedule) -> Fraction | None:
     links = schedule.route_links[first + np.arange(len(first))]
     np.add.at(on_link, links, np.repeat(schedule.share_num[schedule.chunk], length).astype(object))
     carried, limits = Counter[str](), dict[str, Fraction]()
-    for number in np.flatnonzero(on_link).tolist():
+    for number in range(len(on_link)):
         for name, limit in independent_check.shared(topology, number).items():
             carried[name] += on_link[number]
-            limits[name] = limit
+            limits[name] = min(limit, limits.get(name, limit))
     for place, device in enumerate(topology.devices):
         adds = device.reduction_rate if "reduction_rate" in device.attributes else None
         if adds is not None:

@@ -89,6 +89,15 @@ def test_loads_count_buses_and_device_capacities() -> None:
     assert facts.busiest == "out of gpu0"
 
 
+def test_a_bus_of_unequal_links_is_as_quick_as_the_slowest() -> None:
+    """Which `topo check` refuses, and a file may hold."""
+    gpus = tuple(Device(f"gpu{i}", "gpu") for i in range(3))
+    ends = (("gpu0", "gpu1", 4), ("gpu0", "gpu2", 1))
+    links = tuple(Link(src, dst, "nvlink", Fraction(lanes * GB), bus="b") for src, dst, lanes in ends)
+    schedule = steps(Topology("shared", gpus, links), "broadcast", whole(), [[(0, *end[:2], COPY) for end in ends]])
+    assert verify(schedule).facts.rate == GB / 2
+
+
 # --- faults of the contents ---------------------------------------------------------------------------------------
 
 
