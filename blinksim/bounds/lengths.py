@@ -244,11 +244,11 @@ def price(topology: Topology, lengths: Mapping[str, Fraction]) -> Fraction:
         for way in ("in", "out", SUMS):
             length = lengths.get(f"{device.name} {way}")
             if length:
-                rate = device.reduction_rate if way == SUMS else device.capacity
-                if rate is None:
+                most = device.reduction_rate if way == SUMS else device.capacity
+                if most is None:
                     what = "adders of a known rate" if way == SUMS else "capacity of its own"
                     raise InputError(f"{device.name} has no {what} to give a length to")
-                total += length * rate
+                total += length * most
     on_buses = Counter(buses.values())
     return total + sum(value * times for value, times in on_buses.items())
 

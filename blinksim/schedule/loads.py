@@ -15,7 +15,7 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 from math import lcm
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -369,7 +369,7 @@ def divided(schedule: Schedule, spread: Spread) -> Schedule:
     lengths = (spread.start[1:] - spread.start[:-1])[used]
     _, links = expand(spread.start, spread.links, used.astype(np.int32))
     most = int(parts.max(initial=1))
-    kept = {key: np.repeat(getattr(schedule, key), parts) for key in ("origin", "target")}
+    kept: dict[str, Any] = {key: np.repeat(getattr(schedule, key), parts) for key in ("origin", "target")}
     kept |= {key: getattr(schedule, key)[send] for key in ("src", "dst", "op", "step")}
     return replace(
         schedule,

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil, gcd, sqrt
+from typing import Any
 
 import numpy as np
 
@@ -49,7 +50,7 @@ def cut(schedule: Schedule, pieces: int) -> Schedule:
     step = np.repeat(schedule.step, pieces) + piece
     order = np.argsort(step, kind="stable")
     which = (order // pieces).astype(np.int32)
-    parts = {key: np.repeat(getattr(schedule, key), pieces) for key in ("origin", "target")}
+    parts: dict[str, Any] = {key: np.repeat(getattr(schedule, key), pieces) for key in ("origin", "target")}
     parts |= {key: getattr(schedule, key)[which] for key in ("src", "dst", "op", "route", "channel")}
     return replace(
         schedule,

@@ -341,31 +341,38 @@ def built_for(entry: Algorithm, part: Topology, collective: Collective, sizes: C
     return min(best, Candidate(ready), key=lambda candidate: cost(candidate, max(sizes)).time_s)
 
 
-@lru_cache(maxsize=64)
 def fewer_trees(whole: Candidate, size: int) -> Candidate:
     """With only the largest trees or paths of every pair of ends, as many as take least time for `size` bytes.
 
     Each tree costs the start of its messages, which may be more than a small share gains.
     """
+    best, least = whole, cost(whole, size).time_s
+    for fewer in thinner(whole):
+        time = cost(fewer, size).time_s
+        if time > 1.5 * least:
+            break
+        if time < least:
+            best, least = fewer, time
+    return best
+
+
+@lru_cache(maxsize=8)
+def thinner(whole: Candidate) -> tuple[Candidate, ...]:
+    """With the largest trees or paths of every pair of ends only, ever fewer: of many, a sixteenth less each time."""
+    from blinksim.schedule.candidate import Candidate
+
     schedule = whole.timed
     if whole.parallel is not None or not isinstance(schedule, Schedule) or schedule.sends > _FEW_SENDS:
-        return whole
-    best, least = whole, cost(whole, size).time_s
+        return ()
     ends = schedule.origin.astype(np.int64) * schedule.topology.ranks + schedule.target
     _, kind, count = np.unique(ends, return_inverse=True, return_counts=True)
     place = np.empty(schedule.chunks, dtype=np.int64)
     place[np.lexsort((-schedule.share_num, kind))] = places(count)
-    most = int(count.max())
+    most, found = int(count.max()), list[Schedule | None]()
     while most > 1:
-        most -= most // 16 or 1  # one by one; of many, some at once
-        if (fewer := only_chunks(schedule, place < most, kind)) is None:
-            continue
-        time = cost(Candidate(fewer), size).time_s
-        if time > 1.5 * least:
-            break
-        if time < least:
-            best, least = Candidate(fewer), time
-    return best
+        most -= most // 16 or 1
+        found.append(only_chunks(schedule, place < most, kind))
+    return tuple(Candidate(fewer) for fewer in found if fewer is not None)
 
 
 def only_chunks(schedule: Schedule, kept: npt.NDArray[np.bool_], kind: npt.NDArray[np.int64]) -> Schedule | None:
