@@ -66,9 +66,8 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(
-                [(name, COMMANDS[name].part("").partition("\n\n")[0]) for name in self.list_commands(ctx)]
-            )
+            rows = [(name, COMMANDS[name].part("").partition("\n\n")[0]) for name in self.list_commands(ctx)]
+            formatter.write_dl(rows)
 
 
 @click.command(cls=Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -150,8 +149,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 def _bug(error: Exception) -> str:
     where = traceback.extract_tb(error.__traceback__)[-1]
-    what = " ".join(str(error).split())
-    what = f"{type(error).__name__}: {what if len(what) <= 200 else f'{what[:200]}…'}".rstrip(": ")
+    what = f"{type(error).__name__}: {' '.join(str(error).split()):.200}".rstrip(": ")
     advice = f"please report it where you got blinksim, with this command and what it prints with {_DEBUG}"
     return f"this is a bug in blinksim ({what}, {os.path.basename(where.filename)}:{where.lineno}); {advice}"
 
@@ -175,7 +173,10 @@ def _run(arguments: list[str]) -> int:
         message = _swapped(arguments) or _words(error, arguments).rstrip(".")
         print(f"blinksim: {InputError(message)}{where}", file=sys.stderr)
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
+    except (RuntimeError, KeyboardInterrupt) as error:
+        # In the midst of a class, Python 3.11 makes a RuntimeError of Ctrl-C; that of click is one as well.
+        if not isinstance(error.__cause__ or error, (click.Abort, KeyboardInterrupt)):
+            raise
         print("blinksim: interrupted", file=sys.stderr)
         return 130
     except MemoryError:

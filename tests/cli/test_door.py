@@ -236,6 +236,23 @@ def test_ctrl_c_while_modules_load_prints_no_traceback(module: str) -> None:
     assert done.returncode in (130, -signal.SIGINT)
 
 
+def test_ctrl_c_in_the_midst_of_a_class_is_no_bug(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python 3.11 raises a RuntimeError from what `__set_name__` raises."""
+
+    class Interrupting:
+        def __set_name__(self, owner: type, name: str) -> None:
+            raise KeyboardInterrupt
+
+    def defines(**_: object) -> None:
+        type("Own", (), {"part": Interrupting()})
+
+    monkeypatch.setattr("blinksim.cli.main.cli.main", defines)
+    assert run(["project"]) == 130
+    assert capsys.readouterr().err == "blinksim: interrupted\n"
+
+
 def test_ctrl_c_at_exit_prints_no_traceback() -> None:
     code = (
         "import atexit, os, signal, sys\n"

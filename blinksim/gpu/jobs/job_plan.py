@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 from blinksim.algorithms.registry import REGISTRY
@@ -287,7 +287,10 @@ class JobPlan:
         that is no such list, and `InputError` for names that do not exist.
         """
         document = Entry(place, "", parse(place, text.encode(), "plan"))
-        rules = [_rule(row) for row in document.items()]
+        from blinksim.formats.schedule_json import read_schedule
+
+        # A file that many rules name is read once.
+        rules = [*map(partial(_rule, lru_cache(read_schedule)), document.items())]
         for rule in rules:
             if isinstance(rule.what, Schedule) and (there := rule.what.topology.ranks) != topology.ranks:
                 raise FileError(place, f"a schedule for {rule.collective} is for {there} ranks, not {topology.ranks}")
@@ -321,16 +324,14 @@ class JobPlan:
         return replace(self, rules=(*rules, *self.rules), origin=origin, known={})
 
 
-def _rule(row: Entry) -> Rule:
+def _rule(read: Callable[[Path], Schedule], row: Entry) -> Rule:
     optional = {"up_to": None, "algorithm": None, "schedule": None, "protocol": "simple", "lane_blocks": None}
     fields = row.fields(("collective",), optional)
     if (fields["algorithm"].value is None) == (fields["schedule"].value is None):
         raise row.wrong("needs either an algorithm or a schedule")
     what: str | Schedule
     if fields["schedule"].value is not None:
-        from blinksim.formats.schedule_json import read_schedule
-
-        what = read_schedule(Path(row.path).parent / fields["schedule"].text())
+        what = read(Path(row.path).parent / fields["schedule"].text())
     else:
         what = fields["algorithm"].text()
     try:
