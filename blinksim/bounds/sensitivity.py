@@ -136,13 +136,9 @@ def _answer(topology: Topology, collective: Collective) -> tuple[Fraction, str]:
 def _changed(topology: Topology, pair: Iterable[Link], lanes: int) -> Topology:
     """`topology` with `lanes` more (or fewer) on the links of a pair; without them if none is left."""
     keys = {link.key for link in pair}
-    links = []
-    for link in topology.links:
-        if link.key not in keys:
-            links.append(link)
-        elif link.lanes + lanes > 0:
-            links.append(replace(link, lanes=link.lanes + lanes))
-    return replace(topology, links=tuple(links), symmetries=())
+    left = [link for link in topology.links if link.key not in keys or link.lanes + lanes > 0]
+    links = tuple(replace(link, lanes=link.lanes + lanes) if link.key in keys else link for link in left)
+    return replace(topology, links=links, symmetries=())
 
 
 def link_changes(topology: Topology, collective: Collective, lanes: int | None) -> list[Change]:
@@ -166,7 +162,9 @@ def link_changes(topology: Topology, collective: Collective, lanes: int | None) 
         # The certificate of a symmetric machine names one of several equal bottlenecks: a lane more helps where
         # all links that are alike are counted.
         if fewer or all(any(link.name in counted for link in pair) for pair in alike):
-            after, proof = _answer(_changed(topology, first, -most if lanes is None else lanes), collective)
+            changed = _answer(_changed(topology, first, -most if lanes is None else lanes), collective)
+            # What holds for more links holds for fewer.
+            after, proof = min(changed, (after, proof)) if fewer else changed
         lost = "lost" if lanes is None or most == 1 else f"loses one of {most} lanes"
         what = lost if fewer else "gains a lane"
         key = what, first[0].kind, after

@@ -170,7 +170,7 @@ def _run(arguments: list[str]) -> int:
         context = getattr(error, "ctx", None)
         where = f" (see {context.command_path} --help)" if context is not None else ""
         # As every other message: on one line, and short enough to be read.
-        message = _swapped(arguments) or _words(error, arguments).rstrip(".")
+        message = _swapped(arguments) or _words(error, arguments).replace("\n\t", " ").rstrip(".")
         print(f"blinksim: {InputError(message)}{where}", file=sys.stderr)
         return error.exit_code
     except (RuntimeError, KeyboardInterrupt) as error:
