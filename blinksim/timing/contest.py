@@ -206,9 +206,12 @@ def ceiling_of(
 ) -> Ceiling:
     """The upper bound for all algorithms on a selected topology.
 
-    grants: what its switches may do, of what they can. granted: what the topology may do beyond the description of its
-    machine, in words for the answer; default: what `grants` say.
+    grants: what its switches may do, of what they can. granted: what the topology may do beyond the
+    description of its machine, in words for the answer; default: what `grants` say. Raises `InputError` for
+    fewer than two ranks.
     """
+    if part.ranks < 2:
+        raise InputError(f"{part.name}: a collective needs at least two ranks; name two members or more")
     if granted is None:
         granted = [granted_to_switches(grants)] if grants else []
     known = best_known(part, collective, tuple(grants))

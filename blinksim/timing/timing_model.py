@@ -181,8 +181,6 @@ class ScheduleModel(TimingModel):
         bytes they are to be the best. only_best: only the quickest is asked for.
         """
         collective.check_ranks(part.ranks)
-        if part.ranks < 2:
-            raise InputError(f"{part.name}: a collective needs at least two ranks; name two members or more")
         model, say = self.on(part), report or (lambda _: None)
         found = Contest(part, collective, model, ceiling_of(part, collective))
         if names is None:
