@@ -236,11 +236,13 @@ class Library(TimingModel):
     def _held(self, taken: Projection) -> Projection:
         """A projection with the bound on its time; the time and the ends of its interval are none below it."""
         part, grants, bound = self.bounded(taken.collective)
-        least, terms = least_time_of(part, taken.collective, taken.size, bound, grants), taken.terms
-        if least.time_s > taken.time_s:
-            terms = (*terms, Term("what the links need at least", least.time_s - taken.time_s, ""))
-        ends = {end: max(taken.details[end], least.time_s) for end in ("interval_low_s", "interval_high_s")}
-        return replace(taken, terms=terms, details={**taken.details, **ends}, least=least, bound=bound, grants=grants)
+        least = least_time_of(part, taken.collective, taken.size, bound, grants)
+        missing, details = max(0.0, least.time_s - taken.time_s), dict(taken.details)
+        terms = (*taken.terms, *([Term("what the links need at least", missing, "")] if missing else []))
+        # What the bound raises keeps an interval as wide above it.
+        for end in ("interval_low_s", "interval_high_s"):
+            details[end] = max(details[end] * (1 + missing / taken.time_s), least.time_s)
+        return replace(taken, terms=terms, details=details, least=least, bound=bound, grants=grants)
 
     def _taken(self, collective: Collective, size: int) -> Projection:
         if self.healthy is not None:

@@ -214,3 +214,13 @@ def test_why_states_one_bound(capsys: pytest.CaptureFixture[str]) -> None:
     assert max(shares) <= 100
     by_name = bs.project("hgx-h100", "allreduce", "1GB", model="library")
     assert by_name.time_s == bs.project("hgx-h100", "allreduce", "1GB").time_s
+
+
+@pytest.mark.parametrize("members", ["0-3", "0-5"])
+def test_an_interval_that_begins_at_the_bound_is_not_a_point(members: str) -> None:
+    """Constants of eight GPUs say less than the links of some allow."""
+    question = bs.Question("dgx1-v100", members=members)
+    [found] = Library().at(question)[0].times(question.whole(), Collective("allreduce"), [2**28])
+    assert found.least is not None
+    assert found.time_s == pytest.approx(found.least.time_s)
+    assert found.details["interval_high_s"] > 1.05 * found.details["interval_low_s"]
