@@ -274,8 +274,11 @@ class Advice(Result):
         takes = f"{format_time(found.time_s)} with {library}"
         for option, runtime in ((self.load, library), (self.alternative, self.runtime)):
             if option is not None:
+                # On the links alone no launch is counted, as the library's time counts it.
+                launched = option is self.load or (found.could is not None and found.could.best.executor)
+                gain = f"{'' if launched else 'at most '}{self.gain(option):.2g} times as fast"
                 times = f"{format_time(option.time_s)} in place of {takes}"
-                return f"{what}: load {option.algorithm} into {runtime}: {times}, {self.gain(option):.2g} times as fast"
+                return f"{what}: load {option.algorithm} into {runtime}: {times}, {gain}"
         what = f"{what}: nothing worth loading; {takes}"
         if best.time_s * WORTH > found.time_s:
             return f"{what}, and no schedule is a tenth quicker"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -233,6 +234,8 @@ def test_amd_gpus_load_into_rccl() -> None:
     found = advise("mi300x")
     check(found)
     assert "load two_shot into RCCL: " in found.sentence()
+    # The links alone take no launches.
+    assert re.search(r", at most \d+(\.\d)? times as fast$", found.sentence())
     assert found.alternative is not None
     assert found.alternative.exported is not None
     loads = found.alternative.exported.variables("here/two_shot.xml")
