@@ -242,3 +242,13 @@ def test_a_file_of_a_runtime_needs_a_machine_and_a_graph_is_none(tmp_path: Path)
     plan.write_text(re.sub(r'"collective": "\w+"', '"collective": "gossip"', exported.files[""]))
     with pytest.raises(FileError, match="must be one of"):
         bs.read_schedule(plan, QUAD)
+
+
+def test_the_order_of_the_file_is_among_those_that_are_tried(tmp_path: Path) -> None:
+    """A step that waits for too early a one goes wrong there, and in few other orders."""
+    text = bs.export(bs.synthesize("dgx1-v100", "allreduce", "ring").schedule, "msccl-xml").files[""]
+    late = '<step s="5" type="s" srcbuf="o" srcoff="1" dstbuf="o" dstoff="1" cnt="1" depid="8" deps="4" hasdep="1"/>'
+    path = tmp_path / "early.xml"
+    path.write_text(text.replace(late, late.replace('deps="4"', 'deps="1"')))
+    verdict = bs.verify_file(path, bs.Question("dgx1-v100"))
+    assert "reads o[1], where nothing is" in "".join(verdict.reasons)
