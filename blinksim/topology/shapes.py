@@ -22,7 +22,7 @@ from blinksim.topology.elements import check_machine_name, regarded
 from blinksim.topology.fabric import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.topology.symmetry import block_generators, grid_symmetries
-from blinksim.units import format_rate, format_time, parse_rate
+from blinksim.units import format_rate, format_time, parse_rate, parse_time
 
 BANDWIDTH = Fraction(25 * 10**9)
 LATENCY = 1e-6
@@ -45,7 +45,8 @@ FORMS = {
     "fattree": ("fattree:16x8@300GB/s,50GB/s,2:1", "nodes x GPUs, each with a NIC; leaf switches under a spine"),
 }
 """An example of every form that `from_text` reads, and what it is; of rails and fattree the second rate is the
-NICs', and the ratio is the oversubscription of the leaf switches."""
+NICs', and the ratio is the oversubscription of the leaf switches. Of the others the last may be a latency, as in
+``ring:4@25GB/s,2us``."""
 
 
 def _check(name: str, sizes: Sequence[int], devices: int, links: int) -> None:
@@ -307,14 +308,14 @@ def _cluster(form: str, nodes: int, gpus: int, bandwidth: Fraction, fabric: Fabr
     return regarded(cluster, name=f"{form}:{nodes}x{gpus}", source=_source(what, bandwidth, latency, overhead))
 
 
-_ONE: dict[str, Callable[[int, Fraction], Topology]] = {
+_ONE: dict[str, Callable[..., Topology]] = {
     "ring": ring,
     "line": line,
     "hypercube": hypercube,
     "full": fully_connected,
     "switch": one_switch,
 }
-_MANY: dict[str, Callable[[Sequence[int], Fraction], Topology]] = {"mesh": mesh, "torus": torus, "dragonfly": dragonfly}
+_MANY: dict[str, Callable[..., Topology]] = {"mesh": mesh, "torus": torus, "dragonfly": dragonfly}
 _CLUSTER: dict[str, Callable[..., Topology]] = {"rails": rail_cluster, "fattree": fat_tree}
 # How many sizes each form takes; a grid takes any number.
 _SIZES = dict.fromkeys(_ONE, 1) | {"dragonfly": 3, "rails": 2, "fattree": 2}
@@ -334,28 +335,31 @@ def from_text(text: str) -> Topology | None:
         raise InputError(f"{text!r}: {match[2][:40]!r} is not a size; write it like {FORMS[name][0]}")
     sizes = [int(part) for part in match[2].split("x")]
     parts = match[3].split(",") if match[3] is not None else []
-    more = {"oversubscription": _ratio(text, parts.pop())} if name == "fattree" and parts and ":" in parts[-1] else {}
-    rates = [parse_rate(part) for part in parts]
+    more = _other_than_rates(text, name, parts)
+    rates = [parse_rate(part) for part in parts[: len(parts) - len(more)]]
     if len(rates) > (2 if name in _CLUSTER else 1):
         raise InputError(f"{text!r} gives {len(rates)} bandwidths; write it like {FORMS[name][0]}")
     bandwidth = rates[0] if rates else BANDWIDTH
     wanted = _SIZES.get(name, len(sizes))
     if len(sizes) != wanted:
         raise InputError(f"{text!r} gives {len(sizes)} sizes, {name} takes {wanted}; write it like {FORMS[name][0]}")
-    if name in _ONE:
-        made = _ONE[name](sizes[0], bandwidth)
-    elif name in _MANY:
-        made = _MANY[name](sizes, bandwidth)
-    else:
+    if name in _CLUSTER:
         nic = rates[1] if len(rates) == 2 else None
         made = _CLUSTER[name](sizes[0], sizes[1], bandwidth, nic_bandwidth=nic, **more)
+    else:
+        made = _ONE[name](sizes[0], bandwidth, **more) if name in _ONE else _MANY[name](sizes, bandwidth, **more)
     check_machine_name(text.strip())
     return regarded(made, name=text.strip())
 
 
-def _ratio(text: str, part: str) -> Fraction:
-    """An oversubscription such as ``2:1``."""
-    found = re.fullmatch(r"\s*([1-9][0-9]{0,3}):([1-9][0-9]{0,3})\s*", part)
+def _other_than_rates(text: str, name: str, parts: Sequence[str]) -> dict[str, Fraction | float]:
+    """What the last part says if that is no rate: the oversubscription of a fat tree, or the latency of links."""
+    last = parts[-1] if parts else ""
+    if name not in _CLUSTER:
+        return {"latency": parse_time(last)} if re.fullmatch(r"[^A-Za-z]+[nmu]?s\s*", last) else {}
+    if name != "fattree" or ":" not in last:
+        return {}
+    found = re.fullmatch(r"\s*([1-9][0-9]{0,3}):([1-9][0-9]{0,3})\s*", last)
     if found is None or int(found[1]) < int(found[2]):
-        raise InputError(f"{text!r}: {part[:40]!r} is not an oversubscription of at least 1:1, such as 2:1")
-    return Fraction(int(found[1]), int(found[2]))
+        raise InputError(f"{text!r}: {last[:40]!r} is not an oversubscription of at least 1:1, such as 2:1")
+    return {"oversubscription": Fraction(int(found[1]), int(found[2]))}

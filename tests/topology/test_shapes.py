@@ -206,6 +206,14 @@ def test_uplinks_of_a_fat_tree_follow_its_oversubscription(
     assert {x.bandwidth for x in trunks} == {up * G}  # two nodes of two NICs of 1 GB/s under each leaf
 
 
+@pytest.mark.parametrize("text", ["ring:4@25GB/s,2us", "torus:3x3@50GB/s, 0.3us", "switch:4@2500ns"])
+def test_text_gives_the_latency(text: str) -> None:
+    machine = gen.from_text(text)
+    assert machine is not None
+    wanted = {"ring:4@25GB/s,2us": 2e-6, "torus:3x3@50GB/s, 0.3us": 0.3e-6, "switch:4@2500ns": 2.5e-6}[text]
+    assert {link.latency for link in machine.links} == {wanted}
+
+
 def test_text_gives_the_bandwidth() -> None:
     assert made("torus:4x4x2@50GB/s").links[0].lane_bandwidth == 50 * G
     assert made(" RING:3@100Gb/s ").links[0].bandwidth == Fraction(25, 2) * G
