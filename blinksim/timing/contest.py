@@ -332,12 +332,12 @@ def built_for(entry: Algorithm, part: Topology, collective: Collective, sizes: C
 
     Where only many trees reach the best rate, few ones that lose up to a hundredth of it send fewer messages.
     """
-    from blinksim.algorithms.packed import from_hosts
-
     best = entry.parallel(part, collective)
     few = _FEW_TREES * part.ranks
     if entry.name != "packed" or part.nodes < 2 or not (sizes and best.rate) or best.compact.chunks <= few:
         return best
+    from blinksim.algorithms.packed import from_hosts
+
     ready = from_hosts(part, collective, best.rate * (1 - _LESS))
     if ready is None:
         return best

@@ -430,7 +430,7 @@ def figure(
 ) -> Run:
     """A single figure as a run; see `diagnose`."""
     if size is None or (busbw is None) == (time is None):
-        raise InputError("give a log, or a size with its busbw or time, such as 380 GB/s of busbw at a size of 8GiB")
+        raise InputError("give a log, or a figure: a size with busbw= or time=, such as 380 GB/s of busbw at 8GiB")
     count = size_of(size)
     if time is None:
         plain = not isinstance(busbw, str) or _PLAIN.fullmatch(busbw)
