@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from math import isqrt
@@ -294,6 +294,15 @@ def within(seconds: float | None, what: str, work: Callable[[], Found], *, spare
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(worker, ctypes.py_object(Over))
             pause = _AGAIN_S
 
+    def finish() -> None:
+        with lock:
+            ended.set()
+        # One that was raised and has not come yet comes here. (Taken back instead, it leaves CPython 3.11 and
+        # 3.12 looking for it in every call ever after, and a profiler waiting for it.)
+        with suppress(Over):
+            while raised:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(worker, ctypes.py_object(Over))
+
     watch = threading.Thread(target=end, daemon=True)
     try:
         try:
@@ -301,11 +310,9 @@ def within(seconds: float | None, what: str, work: Callable[[], Found], *, spare
             with until(monotonic() + wait, Over), _silence:
                 return work()
         finally:
-            with lock:
-                ended.set()
-                if raised:  # and perhaps not come yet: the work has ended, and so nothing should
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(worker, None)
+            finish()
     except Over:
+        finish()
         raise InfeasibleError(
             f"no {what} within {seconds:g} s; allow more time, or take an algorithm without a search"
         ) from None

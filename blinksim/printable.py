@@ -25,7 +25,8 @@ def printable(text: str, encoding: str = "utf-8") -> str:
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
-        text = _NOT_ASCII.sub(lambda found: found[0] if _has(encoding, found[0]) else _escaped(found), text)
+        # What `encoding` lacks it ignores, and leaves nothing of it.
+        text = _NOT_ASCII.sub(lambda a: a[0] if a[0].encode(encoding, "ignore") else _escaped(a), text)
     return text
 
 
@@ -37,14 +38,6 @@ def one_line(text: str) -> str:
 def _written(found: re.Match[str]) -> str:
     """In the way of Python."""
     return found[0].encode("unicode_escape").decode("ascii")
-
-
-def _has(encoding: str, character: str) -> bool:
-    try:
-        character.encode(encoding)
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _escaped(found: re.Match[str]) -> str:

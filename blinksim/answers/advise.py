@@ -64,12 +64,13 @@ class Option:
     @classmethod
     def quickest(cls, rivals: Contest, found: Answer) -> Option:
         """The quickest schedule that can be written out; raises `InfeasibleError` if there is none."""
+        built = rivals.at(found.size).candidates
         for timed in found.could.projections if found.could else ():
-            candidate = rivals.at(found.size).candidates[timed.algorithm]
+            candidate = built[timed.algorithm]
             if candidate.sends <= MOST_SENDS and verify(candidate.schedule).ok:
                 return cls(candidate.schedule, timed.time_s)
-        name, ranks = rivals.topology.name, rivals.topology.ranks
-        raise InfeasibleError(f"{name}: every schedule has more than {MOST_SENDS:,} sends on {ranks} ranks; take fewer")
+        name = rivals.topology.name
+        raise InfeasibleError(f"{name}: every schedule has more than {MOST_SENDS:,} sends; take fewer ranks")
 
     @property
     def algorithm(self) -> str:
@@ -275,7 +276,7 @@ class Advice(Result):
         for option, runtime in ((self.load, library), (self.alternative, self.runtime)):
             if option is not None:
                 # On the links alone no launch is counted, as the library's time counts it.
-                launched = option is self.load or (found.could is not None and found.could.best.executor)
+                launched = option is self.load or (found.could is not None and found.could.best.launches)
                 gain = f"{'' if launched else 'at most '}{self.gain(option):.2g} times as fast"
                 times = f"{format_time(option.time_s)} in place of {takes}"
                 return f"{what}: load {option.algorithm} into {runtime}: {times}, {gain}"
@@ -320,7 +321,6 @@ class Advice(Result):
         timed = found.could.best if found.could else found
         nccl = keyed(found, "model choice time_s", choice=found.details["choice"] or found.algorithm)
         nccl |= {"measured_on": found.details["origin"]} if found.known else {}
-        nccl |= keyed(found, "algbw_GBps=algbw busbw_GBps=busbw")
         return {
             **keyed(found, "collective=collective.name size_bytes=size model", model=timed.model),
             **{key: timed.details[key] for key in OF_RUNS if key in timed.details},
@@ -330,7 +330,7 @@ class Advice(Result):
             **keyed(found, "least_time_s=least.time_s"),
             "library": found.library.lower(),
             "takes": found.to_dict(),
-            "nccl": nccl,
+            "nccl": nccl | keyed(found, "algbw_GBps=algbw busbw_GBps=busbw"),
             "nvls": self.nvls.to_dict() if self.nvls else None,
             **({"weakest": self.weakest} if self.weakest else {}),
             **{key: shown(getattr(self, key)) for key in ("best", "load", "alternative")},

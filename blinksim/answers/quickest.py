@@ -35,11 +35,9 @@ LEAST_SEARCH_S = 0.3
 # take by the sums of alpha and beta, which are hardly ever more than twice the simulated time.
 MOST_SIMULATED, _MOST_IN_ALL, _MOST_EVENTS, _MOST_RIVALS, _TOO_LONG = 40_000, 25_000, 150_000, 8, 2.0
 # The part of a time limit that the algorithms without a search may be simulated in, and the one reserved for
-# what follows.
-_FOR_RIVALS, _RESERVED, _MOST_RESERVED_S = 0.4, 0.15, 2.0
-# Seconds before that limit at which no schedule is simulated any more; it is still to be verified. A search
-# that has less left does not begin: its solver takes as long to load.
-_PROOF_S = 1.0
+# what follows; and seconds before that limit at which no schedule is simulated any more, as it is still to be
+# verified. A search that has less left does not begin: its solver takes as long to load.
+_FOR_RIVALS, _RESERVED, _MOST_RESERVED_S, _PROOF_S = 0.4, 0.15, 2.0, 1.0
 # Sends up to which a schedule is written out, verified and saved in some seconds.
 _MOST_WRITTEN = 2_500_000
 
@@ -108,12 +106,11 @@ class AtSize:
         found, keys = self.projection, "size_bytes=size time_s least_time_s=least_s time_gap=gap"
         keys += " simulated_s=time_s service messages alpha_beta_s=formula_s" if self.service is not None else ""
         terms = [keyed(term, "name time_s limit") for term in found.terms]
-        others = [keyed(one, "algorithm time_s model") for one in self.alternatives]
         return {
             **keyed(self, f"{keys} model=projection.model terms", terms=terms),
             **({"executor": found.executor} if found.executor else {}),
             **{key: found.details[key] for key in OF_RUNS if key in found.details},
-            "alternatives": others,
+            "alternatives": [keyed(one, "algorithm time_s model") for one in self.alternatives],
             **({"too_long": self.too_long} if self.too_long else {}),
         }
 
@@ -139,8 +136,9 @@ class Candidates:
         A large symmetric set of trees is returned as base trees and a group. Raises `InfeasibleError` if all
         are too long.
         """
+        built = self.contest.at(self.size).candidates
         for projection in self.projections:
-            candidate = self.contest.at(self.size).candidates[projection.algorithm]
+            candidate = built[projection.algorithm]
             # Many trees that symmetries map to each other are answered as one of each sort.
             if candidate.by_symmetry and candidate.sends > MOST_SIMULATED:
                 return projection, candidate.whole
@@ -226,6 +224,7 @@ def of_the_quickest(
     sends: of all of them together. end: of the time for it, by `monotonic`. messages: what is one.
     """
     found = list[Projection]()
+    thinned = rivals.at(answers[0].size).candidates if answers else {}
     for one in sorted(answers, key=lambda one: one.time_s)[:_MOST_RIVALS]:
         whole, left = rivals.candidates[one.algorithm], end - monotonic()
         if left <= 0 or one.time_s > _TOO_LONG * min((other.time_s for other in found), default=inf):
@@ -234,7 +233,7 @@ def of_the_quickest(
             sends -= whole.sends
             with suppress(InfeasibleError):
                 # Sums of alpha and beta do not see how messages of several trees overlap.
-                tried = dict.fromkeys((rivals.at(one.size).candidates[one.algorithm], whole))
+                tried = dict.fromkeys((thinned[one.algorithm], whole))
                 every = (_simulated(rivals.topology, one, candidate.schedule, messages) for candidate in tried)
                 timed = within(
                     None if left == inf else left, "simulation", partial(list[Projection], every), spare=False
@@ -315,8 +314,8 @@ def made_for(
         for size in sizes if rivals.on_links else ():
             if report is not None:
                 report(f"a schedule for {format_size(size)}")
-            options = {"time_limit": seconds}
-            made = rivals.among(dict(searches(rivals.topology, rivals.collective, size, options)))
+            searched = searches(rivals.topology, rivals.collective, size, {"time_limit": seconds})
+            made = rivals.among(dict(searched))
             if quickest := of_the_quickest(made, made.answers(size), MOST_SIMULATED):
                 found[size] = quickest[0]
             if asked_to_stop():

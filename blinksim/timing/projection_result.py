@@ -157,8 +157,7 @@ class Projection(Rates, Result):
     @property
     def pick(self) -> str:
         """NCCL's algorithm and protocol; empty unless the projection is by NCCL's tuner."""
-        named = (str(self.details.get(key, "")) for key in ("nccl_algorithm", "nccl_protocol"))
-        return " ".join(named).strip()
+        return f"{self.details.get('nccl_algorithm', '')} {self.details.get('nccl_protocol', '')}".strip()
 
     @property
     def expects(self) -> str:
@@ -167,10 +166,14 @@ class Projection(Rates, Result):
         return "; ".join(f"{name} {format_time(time_s)}" for name, time_s in expected.items())
 
     @property
+    def launches(self) -> bool:
+        """True if the time counts that a program is launched on the GPUs."""
+        return bool(self.executor) or any(term.limit == "launch" for term in self.terms)
+
+    @property
     def runs_as(self) -> str:
         """What the time counts, and what runs it, in words."""
-        programs = self.executor or any(term.limit == "launch" for term in self.terms)
-        return "as a program on the GPUs" if programs else "on the links, no launches counted"
+        return "as a program on the GPUs" if self.launches else "on the links, no launches counted"
 
     @property
     def executor(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 import threading
 import time
@@ -131,6 +132,20 @@ def test_nothing_comes_after_the_work_has_ended(monkeypatch: pytest.MonkeyPatch)
     assert answers
     assert ended
     assert within(60, "schedule", lambda: work(0.005)) == 0.005
+
+
+def test_work_after_an_end_can_be_profiled() -> None:
+    """Python 3.11 and 3.12 look for ever for an exception that is taken back, and never get to the next call."""
+    program = (
+        "import cProfile, contextlib, time\n"
+        "from blinksim.budget import within\n"
+        "from blinksim.errors import InfeasibleError\n"
+        "with contextlib.suppress(InfeasibleError):\n"
+        "    within(0.01, 'schedule', lambda: time.sleep(0.1), spare=False)\n"
+        "print(cProfile.Profile().runcall(lambda: 7))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert ran.stdout == "7\n", ran.stderr
 
 
 @pytest.mark.parametrize("main", [True, False])

@@ -85,7 +85,7 @@ def library_time(
     what NCCL would take, where its model says.
     """
     # Machines of the same board may have another network.
-    relatives = [(near, _nccl_rates(near)) for near in (relative_of(name, "times"),) if near and job.nodes == 1]
+    relatives = [(near, load(near).nccl_rates) for near in (relative_of(name, "times"),) if near and job.nodes == 1]
     for candidate, own in ((name, nccl), *relatives):
         found = nccl_time(candidate, own, job, size, timing) or _by_tables(candidate, job, size, timing)
         if found is not None and candidate != name:
@@ -93,11 +93,6 @@ def library_time(
         if found is not None:
             return found
     return None
-
-
-@cache
-def _nccl_rates(name: str) -> NcclRates | None:
-    return load(name).nccl_rates
 
 
 def nccl_time(
