@@ -12,6 +12,8 @@ PYTHON ?= python3.13 python3.12 python3.11 python3
 JOBS ?= 2
 RUNS ?= 10
 BUDGET ?= 540
+# Seconds after which a test has hung, and fails by itself.
+HUNG ?= 900
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -87,17 +89,17 @@ test quick test-all test-every: export OPENBLAS_NUM_THREADS := 1
 .PHONY: test
 test: lint  ## lint and all quick tests (a few minutes on two cores)
 	@echo 'pytest (quick tests, $(JOBS) processes)'
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not slow and not gpu' --durations=5
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --timeout $(HUNG) -m 'not slow and not gpu' --durations=5
 
 .PHONY: quick
 quick: lint  ## lint and the tests of what changed since BASE (HEAD)
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not slow and not gpu' $$($(BIN)/python tests/touched.py $(BASE))
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --timeout $(HUNG) -m 'not slow and not gpu' $$($(BIN)/python tests/touched.py $(BASE))
 
 .PHONY: test-all
 test-all: SLOW := not gpu and not alike
 test-all: lint  ## lint and the slow tests too, the notebooks and the site
 	@echo 'pytest (all tests, $(JOBS) processes)'
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m '$(SLOW)' --hypothesis-profile thorough --durations=15
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --timeout $(HUNG) -m '$(SLOW)' --hypothesis-profile thorough --durations=15
 
 .PHONY: test-every
 test-every: SLOW := not gpu
