@@ -130,8 +130,11 @@ def _gap(schedule: Schedule, bound: BoundResult) -> Fraction:
     return 1 - achieved / bound.rate
 
 
-def from_hosts(topology: Topology, collective: Collective, aim: Fraction) -> Schedule | None:
-    """The schedule from packings of single hosts, where the machine is a cluster of such. aim: algbw, bytes/s."""
+def from_hosts(topology: Topology, collective: Collective, aim: Fraction, by_leaf: bool = False) -> Schedule | None:
+    """The schedule from packings of single hosts, where the machine is a cluster of such.
+
+    aim: algbw, bytes/s. by_leaf: as in `add_host_trees`.
+    """
     if topology.nodes < 2:
         return None
     if collective.name in ("broadcast", "reduce"):
@@ -143,7 +146,8 @@ def from_hosts(topology: Topology, collective: Collective, aim: Fraction) -> Sch
         return None
     plan = Plan(topology, collective, "packed", "forest")
     shard = aim / topology.ranks * phases
-    return plan.finish(rounded=True) if add_host_trees(plan, topology, shard, pairs_of_links(topology)) else None
+    pairs = pairs_of_links(topology)
+    return plan.finish(rounded=True) if add_host_trees(plan, topology, shard, pairs, by_leaf=by_leaf) else None
 
 
 class _Builder:

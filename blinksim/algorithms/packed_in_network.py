@@ -73,8 +73,14 @@ def shared_out(
     group = {device: number if own else 0 for number, device in enumerate(topology.member_places.tolist())}
     columns = list[Column]()
     for number, tree in enumerate(trees):
-        load = Counter[int]()
-        for name, times in _arcs(topology, tree).items():
+        crossed = (topology.links[link] for hop in (*tree.away, *tree.towards) for link in hop.links)
+        load, times_used = (
+            Counter[int](),
+            Counter(f"{topology.devices[switch].name} sums" for switch in tree.sums(topology)),
+        )
+        for link in crossed:
+            times_used.update((link.name, f"{link.src} out", f"{link.dst} in"))
+        for name, times in times_used.items():
             for resource, each in uses[name]:
                 load[resource] += times * each
         columns.append(Column(((number, number),), tuple(sorted(load.items())), 0, group.get(tree.root, 0)))
@@ -84,16 +90,6 @@ def shared_out(
     mix = best_mix(columns, capacities, groups=groups)
     chosen = [(rate * net.unit, trees[column.arcs[0][0]]) for column, rate in zip(mix.columns, mix.rates, strict=True)]
     return mix.rate * groups * net.unit, chosen
-
-
-def _arcs(topology: Topology, tree: BranchingTrees) -> Counter[str]:
-    uses = Counter[str]()
-    for hop in (*tree.away, *tree.towards):
-        for number in hop.links:
-            link = topology.links[number]
-            uses.update((link.name, f"{link.src} out", f"{link.dst} in"))
-    uses.update(f"{topology.devices[switch].name} sums" for switch in tree.sums(topology))
-    return uses
 
 
 def _images(topology: Topology, trees: Sequence[BranchingTrees]) -> list[BranchingTrees]:

@@ -37,11 +37,11 @@ from blinksim.bounds.bound_result import NOTHING, assumed_by, granted_to_switche
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError, InputError, PluginError
 from blinksim.graphs.arrays import distinct, per_topology, places
+from blinksim.packing.hosts import read_hosts
 from blinksim.results import Tabular, Term
 from blinksim.schedule.candidate import Candidate, cached
 from blinksim.schedule.model import MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule, rebase
 from blinksim.schedule.step_loads import Outline
-from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.timing.alpha_beta import Paths, cost, route_alphas
 from blinksim.timing.projection_result import Ceiling, LeastTime, Projection, left_out_words
 from blinksim.topology.elements import BRANCHING, Link
@@ -247,6 +247,8 @@ NEARLY = 0.985
 _FEW_SENDS = 250_000
 # Trees per rank up to which fewer ones are not looked for, and which part of the rate these may lose.
 _FEW_TREES, _LESS = 3, Fraction(1, 100)
+# Ranks up to which the paths of an exchange are looked for even where rails reach the best rate.
+_FEW_RANKS = 16
 # Sends, and pairs of ranks that need a route each, up to which a schedule is built unasked.
 MOST_SENDS = 2_500_000
 MOST_PAIRS = 20_000
@@ -328,20 +330,42 @@ def _built(entry: Algorithm, part: Topology, collective: Collective, sizes: Coll
 
 
 def built_for(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> Candidate:
-    """The schedule; of packed the trees at the best rate, or low ones that are quicker even at the largest size.
+    """The schedule; of packed those trees at the best rate, or nearly, that are quickest for large sizes."""
+    best = entry.parallel(part, collective)
+    return quickest_trees(best, sizes) if entry.name == "packed" and sizes else best
+
+
+def quickest_trees(best: Candidate, sizes: Collection[int]) -> Candidate:
+    """These packed trees, or others that are quicker at the largest size; if as quick, at the smallest."""
+
+    def times(found: Candidate) -> list[float]:
+        ends = sorted({max(sizes), min(sizes)}, reverse=True)
+        return [cost(fewer_trees(found, size), size).time_s for size in ends]
+
+    others = other_trees(best)
+    return min(best, *others, key=times) if others else best
+
+
+@lru_cache(maxsize=8)
+def other_trees(best: Candidate) -> tuple[Candidate, ...]:
+    """Other packed trees of a cluster, about as good on the links as the best.
 
     Where only many trees reach the best rate, few ones that lose up to a hundredth of it send fewer messages.
+    Where links between switches can carry a copy for every node, one for a leaf may be sent on sooner.
     """
-    best = entry.parallel(part, collective)
-    few = _FEW_TREES * part.ranks
-    if entry.name != "packed" or part.nodes < 2 or not (sizes and best.rate) or best.compact.chunks <= few:
-        return best
-    from blinksim.algorithms.packed import from_hosts
+    from blinksim.algorithms.packed import build, from_hosts
 
-    ready = from_hosts(part, collective, best.rate * (1 - _LESS))
-    if ready is None:
-        return best
-    return min(best, Candidate(ready), key=lambda candidate: cost(candidate, max(sizes)).time_s)
+    part, collective, rate = best.compact.topology, best.collective, best.rate
+    if part.nodes < 2 or best.by_symmetry or not rate:
+        return ()
+    if collective.personalized:
+        return (Candidate(build(part, collective, templates=False)),) if part.ranks <= _FEW_RANKS else ()
+    hosts, found = read_hosts(part), list[Schedule | None]()
+    if hosts is not None and len(hosts.fabric.leaves) > 1 and not hosts.fabric.narrow(hosts.rates[0][1]):
+        found.append(from_hosts(part, collective, rate, by_leaf=True))
+    if best.compact.chunks > _FEW_TREES * part.ranks:
+        found.append(from_hosts(part, collective, rate * (1 - _LESS)))
+    return tuple(Candidate(other) for other in found if other is not None)
 
 
 def fewer_trees(whole: Candidate, size: int) -> Candidate:
@@ -422,18 +446,22 @@ def said_once(entry: Algorithm, part: Topology, collective: Collective, few: int
     """Its schedule by symmetry or sums; None where it has `few` sends, or its module knows of nothing shorter."""
     if not entry.symmetric or entry.sends_on(part, collective.name) < few:
         return None
+    module = import_module(f"blinksim.algorithms.{entry.name}")
+    return _kept(f"{entry.name}, said once", part, collective, partial(module.symmetric, part, collective))
 
-    def build() -> Candidate:
-        found: Candidate | SymmetricSchedule | None
-        found = import_module(f"blinksim.algorithms.{entry.name}").symmetric(part, collective)
+
+def _kept(what: str, part: Topology, collective: Collective, build: Callable[[], Any]) -> Candidate | None:
+    """The schedule or candidate that `build` gives, or gave under this name before; None if it gives none."""
+
+    def made() -> Candidate:
+        found = build()
         if found is None:
-            raise InfeasibleError(f"no automorphisms make {entry.name} on {part.name} out of a part of it")
-        return Candidate(found) if isinstance(found, SymmetricSchedule) else found
+            raise InfeasibleError(f"{part.name} has no {what}")
+        return found if isinstance(found, Candidate) else Candidate(found)
 
-    try:
-        return cached(("said once", entry, part, part.loaded_from, collective), build)
-    except InfeasibleError:
-        return None
+    with suppress(InfeasibleError):
+        return cached((what, part, part.loaded_from, collective), made)
+    return None
 
 
 def enter_best(contest: Contest, sizes: Collection[int], say: Say, *, only_best: bool = False) -> None:
@@ -447,9 +475,16 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say, *, only_best:
     # Packed trees first where those of one host or device serve all: they then cost less than anything else.
     packed, floor = REGISTRY["packed"], 0.0
     if part.ranks > _MANY and packed.supports(collective.name):
-        trees = _from_hosts(part, collective, contest.bound.rate)
+        from blinksim.algorithms.packed import from_hosts
+
+        # Written out, those by symmetry would be the same trees, at the same rate.
+        aim = contest.bound.rate
+        trees = _kept(
+            "trees of hosts", part, collective,
+            lambda: symmetric(part, collective, aim, 0.0) or from_hosts(part, collective, aim),
+        )  # fmt: skip
         if trees is not None:
-            _enter(contest, packed, sizes, say, trees)
+            _enter(contest, packed, sizes, say, quickest_trees(trees, sizes))
     ready = contest.candidates.get("packed")
     if brief and ready is not None and ready.spread is None and ready.held >= ready.sends:
         # Their time takes long to sum; what they take at least besides passing all bytes is known at once.
@@ -467,13 +502,32 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say, *, only_best:
 
 
 def evened(topology: Topology) -> Topology | None:
-    """The links that all nodes have, each as where it is worst; None where nodes are alike.
+    """The links that all nodes have, each as where it is worst; of a single node, those of usual width.
 
-    Whatever runs there runs on `topology` too, over links that are no narrower and no slower. Nodes of known
-    symmetries are alike, as every change of a single one takes these away.
+    None where nodes, or nine in ten links of each class, are alike. Whatever runs there runs on `topology`, over
+    links that are no narrower and no slower. Nodes of known symmetries are alike, as every change of a single
+    one takes these away.
     """
-    if topology.nodes < 2 or topology.symmetries:
+    if topology.symmetries:
         return None
+    if topology.nodes > 1:
+        links = _common_links(topology)
+    else:
+        widths = defaultdict[str, list[Fraction]](list)
+        for link in topology.links:
+            widths[link.kind].append(link.bandwidth)
+        usual = {kind: sorted(each)[len(each) // 10] for kind, each in widths.items()}
+        links = tuple(link for link in topology.links if link.bandwidth >= usual[link.kind])
+    even = replace(topology, links=links).pruned()
+    if even.links == topology.links or unserved(even):
+        return None
+    known = encoded(even)
+    orders = node_generators(len(even.devices), alike_nodes_of(even, known.device, known.colour))
+    return replace(even, symmetries=tuple(tuple(one.tolist()) for one in orders))
+
+
+def _common_links(topology: Topology) -> tuple[Link, ...]:
+    """Those that all nodes have, each as where it is worst, and all between the nodes."""
     links, nodes = dict(enumerate(topology.links)), topology.device_nodes
     local = {d.name: d.name.removeprefix(f"n{d.node}.") if d.node >= 0 else "" for d in topology.devices}
     wires, times = defaultdict[tuple[str, str, str, int], dict[int, Link]](dict), Counter[tuple[int, str, str, str]]()
@@ -488,12 +542,7 @@ def evened(topology: Topology) -> Topology | None:
             slow = {of: max(getattr(link, of) for link in same.values()) for of in ("latency", "overhead")}
             worst = replace(min(same.values(), key=lambda link: link.bandwidth), **slow)
             links |= {place: worst.between(link.src, link.dst, link.bus) for place, link in same.items()}
-    even = replace(topology, links=tuple(links[place] for place in sorted(links))).pruned()
-    if even.links == topology.links or unserved(even):
-        return None
-    known = encoded(even)
-    orders = node_generators(len(even.devices), alike_nodes_of(even, known.device, known.colour))
-    return replace(even, symmetries=tuple(tuple(one.tolist()) for one in orders))
+    return tuple(links[place] for place in sorted(links))
 
 
 def _enter_evened(contest: Contest, sizes: Collection[int], say: Say, only_best: bool) -> None:
@@ -595,26 +644,6 @@ def _enter(
         contest.refused[entry.name] = str(error)
     else:
         contest.candidates[entry.name] = candidate
-
-
-def _from_hosts(part: Topology, collective: Collective, rate: Fraction) -> Candidate | None:
-    """Packed trees from those of a single host or device; None where these are not alike."""
-    from blinksim.algorithms.packed import from_hosts
-
-    def build() -> Candidate:
-        # Written out they would be the same trees, at the same rate.
-        compact = symmetric(part, collective, rate, 0.0)
-        if compact is not None:
-            return compact
-        ready = from_hosts(part, collective, rate)
-        if ready is None:
-            raise InfeasibleError(f"{part.name} is no cluster of alike hosts")
-        return Candidate(ready)
-
-    try:
-        return cached(("from hosts", part, part.loaded_from, collective), build)
-    except InfeasibleError:
-        return None
 
 
 def _floor(entry: Algorithm, part: Topology, collective: Collective) -> Callable[[int], float] | None:

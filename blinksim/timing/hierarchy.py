@@ -98,25 +98,16 @@ def levels(topology: Topology, members: Sequence[str]) -> tuple[Level, ...]:
             sizes = Counter(part[name] for name in members)
             even = len(set(sizes.values())) == 1
         if not even:
-            raise _not_covered(topology, members, part, [link for kind in kinds for link in links[kind]])
+            together = _joined(part, [link for kind in kinds for link in links[kind]])
+            what, names = f"{topology.name}: {', '.join(kinds)}", ", ".join(members)
+            if len({together[name] for name in members}) > 1:
+                raise InfeasibleError(f"{what} does not connect {names}")
+            advice = "take as many ranks as fill every group"
+            raise InfeasibleError(f"{what} joins {names} in groups of unequal size; {advice}")
         if len(sizes) < parts:
             found.append(Level(kind, parts // len(sizes), rates[kind]))
         parts = len(sizes)
     return tuple(found)
-
-
-def _not_covered(
-    topology: Topology, members: Sequence[str], part: Mapping[str, int], links: Sequence[Link]
-) -> InfeasibleError:
-    """Why no further level joins the members."""
-    kinds = ", ".join(topology.collective_links or topology.link_classes)
-    names = ", ".join(members)
-    together = _joined(part, links)
-    if len({together[name] for name in members}) > 1:
-        return InfeasibleError(f"{topology.name}: {kinds} does not connect {names}")
-    return InfeasibleError(
-        f"{topology.name}: {kinds} joins {names} in groups of unequal size; take as many ranks as fill every group"
-    )
 
 
 def _rate(topology: Topology, links: Sequence[Link], members: Sequence[str], part: Mapping[str, int]) -> Fraction:

@@ -561,8 +561,7 @@ _KINDS = {
     **dict.fromkeys(("blocks", "points", "channels", "gpus"), "count"),
     "version": "name",
     "source": "text",
-    "soft": "number",
-    "wire": "number",
+    **dict.fromkeys(("soft", "wire"), "number"),
 }
 # And those that are records of their own.
 _RECORDS: dict[str, Any] = {
@@ -573,25 +572,16 @@ _RECORDS: dict[str, Any] = {
     "flags": FlagRates,
     "error": FitError,
 }
-_READ: dict[str, Callable[[Entry], float | str]] = {
-    "rate": lambda entry: float(entry.rate()),
-    "share": Entry.percent,
-    "size": Entry.size,
-    "count": lambda entry: entry.integer(1, _MOST),
-    "number": lambda entry: float(entry.ratio("2.4")),
-    "name": lambda entry: entry.text(80),
-    "text": Entry.text,
-    "time": Entry.time,
-}
-_TEXT: dict[str, Callable[[Any], Any]] = {
-    "rate": lambda rate: rate_text(Fraction(repr(rate))),
-    "share": lambda share: f"{_plain(Decimal(repr(share)) * 100)} %",
-    "size": lambda size: f"{int(size)}B",
-    "count": lambda count: count,
-    "name": str,
-    "text": str,
-    "number": lambda number: f"{Decimal(repr(number)):f}",
-    "time": time_text,
+# How the fields of each kind are read, and how they are written.
+_FORMATS: dict[str, tuple[Callable[[Entry], float | str], Callable[[Any], Any]]] = {
+    "rate": (lambda entry: float(entry.rate()), lambda rate: rate_text(Fraction(repr(rate)))),
+    "share": (Entry.percent, lambda share: f"{_plain(Decimal(repr(share)) * 100)} %"),
+    "size": (Entry.size, lambda size: f"{int(size)}B"),
+    "count": (lambda entry: entry.integer(1, _MOST), lambda count: count),
+    "number": (lambda entry: float(entry.ratio("2.4")), lambda number: f"{Decimal(repr(number)):f}"),
+    "name": (lambda entry: entry.text(80), str),
+    "text": (Entry.text, str),
+    "time": (Entry.time, time_text),
 }
 
 
@@ -658,12 +648,12 @@ def _record(given: Mapping[str, Entry], made: Any, **own: Any) -> Any:
     for field in fields(made):
         if field.name not in own and _key(field) in given:
             entry, kind = given[_key(field)], _RECORDS.get(field.name)
-            own[field.name] = _fields(entry, kind) if kind else _READ[_kind(field)](entry)
+            own[field.name] = _fields(entry, kind) if kind else _format(field)[0](entry)
     return made(**own)
 
 
-def _kind(field: Field[Any]) -> str:
-    return _KINDS.get(field.name, "time")
+def _format(field: Field[Any]) -> tuple[Callable[[Entry], float | str], Callable[[Any], Any]]:
+    return _FORMATS[_KINDS.get(field.name, "time")]
 
 
 def write_section(ours: ExecutionRates | None, nccl: NcclRates | None) -> dict[str, Any]:
@@ -687,7 +677,7 @@ def _head_text(rates: ExecutionRates | NcclRates) -> dict[str, Any]:
     origin = rates.measured
     texts = {"source": origin.source, "date": origin.date, "driver": origin.driver}
     measured = {key: text for key, text in texts.items() if text}
-    measured |= {} if origin.band is None else {"band": _TEXT["share"](origin.band)}
+    measured |= {} if origin.band is None else {"band": _FORMATS["share"][1](origin.band)}
     return {"hardware": rates.hardware, "measured": measured, "gpus": list(rates.gpus)}
 
 
@@ -698,5 +688,5 @@ def _texts(rates: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
         value = getattr(rates, field.name)
         # What is 0 unless it was measured goes without saying.
         if field.name not in without and value is not None and (value or field.default != 0):
-            texts[_key(field)] = _texts(value) if field.name in _RECORDS else _TEXT[_kind(field)](value)
+            texts[_key(field)] = _texts(value) if field.name in _RECORDS else _format(field)[1](value)
     return texts

@@ -60,6 +60,25 @@ def test_a_port_more_costs_a_broadcast_nothing(machine: str, port: str) -> None:
     assert healthy <= CLOSE * poorer
 
 
+def test_narrow_links_between_leaves_gain_nothing() -> None:
+    fabric = "fabric shape=tree leaf_nodes=4 oversubscription="
+    times = [best("hgx-h100", 16, f"{fabric}{over}", "allreduce", 2**30) for over in (1, 2, 4)]
+    assert times[0] <= CLOSE * times[1] <= CLOSE**2 * times[2]
+
+
+def test_an_exchange_loses_nothing_by_adapters_more() -> None:
+    healthy, poorer = (best("p5", 2, edit, "alltoall", 2**20) for edit in ("", "without efa0"))
+    assert healthy <= CLOSE * poorer
+
+
+def test_a_slow_link_costs_no_more_than_none() -> None:
+    slow, none = (
+        best("mi300x", 1, edit, "allreduce", 2**26)
+        for edit in ("degrade gpu0-gpu1 bandwidth=20GB/s", "without gpu0-gpu1")
+    )
+    assert slow <= CLOSE * none
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COLLECTIVES)
 @pytest.mark.parametrize("machine", PORTS)

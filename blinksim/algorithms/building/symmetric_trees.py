@@ -47,12 +47,14 @@ def add_host_trees(
     pairs: list[int] | None,
     hosts: Hosts | None = None,
     stands: Stands | None = None,
+    by_leaf: bool = False,
 ) -> bool:
     """The chunks and sends of allgather, reducescatter or allreduce; False if the machine is no such cluster.
 
     rate: the best bytes/s per shard of an allgather. pairs: for every link the equal one that goes back,
     needed for reductions. hosts: what `read_hosts` says, if it is known. stands: which chunks are added, each
-    with its own share. Default: all of them.
+    with its own share. Default: all of them. by_leaf: other leaves pass on what they get, also where links
+    between switches would carry more.
     """
     hosts = hosts or read_hosts(topology)
     if hosts is None or (plan.collective.reduces and pairs is None):
@@ -63,7 +65,7 @@ def add_host_trees(
         return False
     writer = _Writer(plan, topology, hosts, pairs)
     groups = [np.flatnonzero(np.array(kinds) == kind) for kind in range(len(pieces))]
-    divisions = _divisions(hosts, whole=stands is not None)
+    divisions = _divisions(hosts, whole=stands is not None, by_leaf=by_leaf)
     # A host that lacks a port cannot pass on by it.
     odd = {kind for kind in range(len(pieces)) if not all(widths(hosts, kinds.index(kind)))}
     parts = [relayed(hosts, kinds, kind, rate) if odd <= {kind} else Fraction(0) for kind in range(len(pieces))]
@@ -99,13 +101,13 @@ def add_host_trees(
     return True
 
 
-def _divisions(hosts: Hosts, whole: bool) -> list[list[tuple[Fraction, int]]]:
+def _divisions(hosts: Hosts, whole: bool, by_leaf: bool) -> list[list[tuple[Fraction, int]]]:
     """The parts in which every host's shards go out, with their positions where other leaves pass them on; else -1.
 
     -1 too where a host lacks a port. whole: what is passed on stays in one piece, because symmetries have
     other hosts pass on its images.
     """
-    if hosts.lacking or not hosts.fabric.narrow(hosts.rates[0][1]):
+    if hosts.lacking or not (by_leaf or hosts.fabric.narrow(hosts.rates[0][1])):
         return [[(Fraction(1), -1)]] * hosts.count
     by_leaf = []
     for part, pieces in hosts.fabric.passed:
