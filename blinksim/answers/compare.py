@@ -42,7 +42,7 @@ _OF_A_RUN = ("protocol", "calls")
 
 @dataclass(frozen=True)
 class Crossover:
-    """From `size` bytes on, `faster` is quicker than `slower`, which led before: to the byte, or 2 % if simulated."""
+    """From `size` bytes on, `faster` is quicker than `slower`, which led before: to the byte, or to 2 % for programs."""
 
     size: int
     slower: str

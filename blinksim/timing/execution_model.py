@@ -70,7 +70,7 @@ class Executed(ScheduleModel):
     """
 
     name = "execution"
-    # Each step of the search for a crossover costs simulations.
+    # Each step of the search for a crossover costs simulations, and no formula of programs is that good.
     crossover_precision: ClassVar[int | None] = 50
 
     def __init__(self, protocol: ProtocolName | None = None, calls: CallsName = "successive") -> None:
@@ -224,7 +224,6 @@ class Estimated(Executed):
     """As `Executed`, by the critical path of a program instead of its simulation: at once for any size."""
 
     name = "execution-closed"
-    crossover_precision = None
 
     def run(self, times: ScheduleTimes, schedule: Schedule, size: int) -> Run:
         return self.estimates(times, schedule, size)[0]
