@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from blinksim.algorithms.registry import REGISTRY, AlgorithmName
-from blinksim.answers.project import Answer, answer, schedules
+from blinksim.answers.project import Answer, answer, held_at, schedules
 from blinksim.answers.quickest import by_simulation, made_for
 from blinksim.answers.ranking import contest
 from blinksim.collective import Collective, CollectiveLike
@@ -42,7 +42,7 @@ _OF_A_RUN = ("protocol", "calls")
 
 @dataclass(frozen=True)
 class Crossover:
-    """From `size` bytes on, `faster` is quicker than `slower`, which led before: to the byte, or to 2 % for programs."""
+    """From `size` bytes on, `faster` is quicker than `slower`, which led before: to the byte, of programs to 2 %."""
 
     size: int
     slower: str
@@ -168,9 +168,9 @@ class Comparison(Result):
         """The sentence, and algbw by size of the algorithms that lead or come close. edits: of the machine."""
         if self.answers:
             origins = dict.fromkeys(str(one.details["origin"]) for one in reversed(self.answers))
-            return "\n".join(
-                (self.sentence(), "", self._figures(), "", *(f"  from {origin}" for origin in [*origins][:3]))
-            )
+            notes = [f"  from {origin}" for origin in [*origins][:3]]
+            notes.append("  " + ", ".join(map("".join, held_at(map(Answer.row, self.answers)).items())))
+            return "\n".join((self.sentence(), "", self._figures(), "", *notes)).rstrip()
         shown, slower = columns(self.projections)
         every = [projection for found in self.projections for projection in found]
         models = list(dict.fromkeys(one.model for one in every if one.algorithm in shown))
@@ -580,7 +580,7 @@ class MachineComparison(Result):
         """One row per machine and size; busbw_per_price: GB/s for each unit of price an hour of all nodes."""
         return [
             {"machine": name, "size_bytes": one.size, "ranks": len(one.members), **one.row()}
-            | {"cannot_take_less_s": one.least.time_s if one.least else None, "busbw_per_price": self._worth(name, one)}
+            | {"busbw_per_price": self._worth(name, one)}
             for name, answers in self.answers.items()
             for one in answers
         ]

@@ -7,8 +7,9 @@ a bound with a certificate, for switches that do what they can. None is below th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from typing import Any
 
 from blinksim.algorithms.registry import AlgorithmName
@@ -16,7 +17,7 @@ from blinksim.answers.ranking import BEST, LINKS_ONLY, ChoiceName, Ranking
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.formats.shipped.machine_names import MEASURED
-from blinksim.machines import MachineLike, as_topology
+from blinksim.machines import NOMINAL, MachineLike, as_topology
 from blinksim.question import Question, preferring
 from blinksim.results import Term
 from blinksim.timing import model_registry as models
@@ -111,6 +112,8 @@ class Answer(Projection):
         found = super().row() | {key: self.details[key] for key in ("interval_low_s", "interval_high_s")}
         found["could_take_s"] = None if self.could is None else self.could.best.time_s
         found["cannot_take_less_s"] = None if self.least is None else self.least.time_s
+        found["could_take_rates"] = None if self.could is None else self.could.best.rates
+        found["cannot_take_less_rates"] = self.details["bound_rates"]
         return found | {key: self.details[key] for key in ("library", "basis")}
 
     def rows(self) -> list[dict[str, Any]]:
@@ -126,17 +129,12 @@ class Answer(Projection):
             f"{self.library}, busbw {format_rate(self.busbw)}"
         )
 
-    def times(self) -> list[str]:
-        """The three figures; - where there is none."""
-        known = (self, None if self.could is None else self.could.best, self.least)
-        return ["-" if one is None else format_time(one.time_s) for one in known]
-
     def in_short(self) -> str:
         """The three figures at this size in one line."""
-        takes, could, least = self.times()
-        could = "" if self.could is None else f", could take {could}"
-        least = "" if self.least is None else f", cannot take less than {least}"
-        return f"{format_size_about(self.size)} takes {takes} with {self.library}{could}{least}"
+        could = "" if self.could is None else f", could take {format_time(self.could.best.time_s)}"
+        least = "" if self.least is None else f", cannot take less than {format_time(self.least.time_s)}"
+        takes = f"{format_size_about(self.size)} takes {format_time(self.time_s)}"
+        return f"{takes} with {self.library}{could}{least}"
 
     def text(self) -> str:
         """The three figures, where the first comes from, and what limits: at most nine lines."""
@@ -144,7 +142,7 @@ class Answer(Projection):
 
     def lines(self) -> list[tuple[str, str]]:
         """The lines below the sentence, as labels and texts."""
-        details, least = self.details, self.least
+        details, least, at = self.details, self.least, held_at([self.row()])
         choice = f"; {self.library} picks {details['choice']}" if details["choice"] else ""
         ends = f"{format_time(self.low_s)} to {format_time(self.high_s)}"
         found = [("interval", f"{ends}, {details['interval_share']} runs{choice}")]
@@ -153,11 +151,12 @@ class Answer(Projection):
         found += [("projected", f"{format_time(one.time_s)} ({one.model})") for one in [self.projected] if one]
         if self.could is not None:
             slower = f"; {self.library} is quicker" if self.could.best.time_s > self.time_s else ""
-            found.append(("could take", self.could.runs_as() + slower))
+            found.append(("could take", self.could.runs_as(at.get("could take", "")) + slower))
         if least is not None:
             granted = "add" if self.collective.reduces else "multicast"
             words = f", with switches that {granted}" if self.grants else ""
-            found.append(("cannot take less", f"{format_time(least.time_s)}, whatever the schedule{words}"))
+            held = f"{format_time(least.time_s)}{at.get('cannot take less', '')}"
+            found.append(("cannot take less", f"{held}, whatever the schedule{words}"))
         found += [("limited by", self.limited_by)] if self.limited_by else []
         return found + [("edited", edit) for edit in self.edits]
 
@@ -172,6 +171,21 @@ class Answer(Projection):
 
     def __repr__(self) -> str:
         return f"<Answer {self.text()}>"
+
+
+def held_at(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """At which rates the second and the third figure are, by what these are called; rows: of answers.
+
+    Words such as `` at measured rates``; empty where both are at nominal ones, those of data sheets.
+    """
+    found: dict[str, dict[str, None]] = {"could take": {}, "cannot take less": {}}
+    for row in rows:
+        for what, tables in found.items():
+            # A table that leaves classes out is labelled like "measured (qpi: nominal)".
+            table = row.get(f"{what.replace(' ', '_')}_rates")
+            tables.update({table.partition(" (")[0]: None} if table else {})
+    plain = {*chain(*found.values())} <= {NOMINAL}
+    return {what: f" at {' or '.join(used)} rates" for what, used in found.items() if used and not plain}
 
 
 _NOT_LINKS = {"alpha": "latency", "gamma": "adding", "launch": "launches and flags"}

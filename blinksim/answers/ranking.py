@@ -165,9 +165,9 @@ class Ranking(Result):
         """The answer in one line."""
         return self.best.sentence()
 
-    def runs_as(self) -> str:
-        """The quickest in a few words: its time, its name, and what runs it."""
-        return f"{format_time(self.best.time_s)} by {self.best.algorithm}, {self.best.runs_as}"
+    def runs_as(self, rates: str = "") -> str:
+        """The quickest in a few words: its time, its name, `rates` in words, and what runs it."""
+        return f"{format_time(self.best.time_s)} by {self.best.algorithm}{rates}, {self.best.runs_as}"
 
     def text(self) -> str:
         """The sentence, the ranking if it was asked for, the terms of the quickest, and what else is known of it."""

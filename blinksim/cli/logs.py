@@ -67,10 +67,9 @@ def _diagnoses(options: Diagnose, question: Question, whole: Topology) -> dict[s
     judged = partial(diagnosed, machine=whole, multicast=multicast, rates=question.rates, version=version)
     by_log: dict[str, Diagnosis] = {}
     if not options.logs:
+        stated = {name: getattr(options, name) for name in ("size", "busbw", "time")}
         tested = options.collective or "allreduce"
-        by_log["figure"] = judged(
-            None, question.part(whole), collective=tested, size=options.size, busbw=options.busbw, time=options.time
-        )
+        by_log["figure"] = judged(None, question.part(whole), collective=tested, **stated)
     for log in options.logs:
         runs = _runs(log, options.collective)
         part = _part(runs[0], question, whole)
@@ -159,8 +158,7 @@ def _show_diagnosis(found: Diagnosis, question: Question, log: str, why: bool) -
     ]
     heading = ["size", "time", "busbw ", "expected", "of expected"]
     heading += ["algbw", "of bound", "NCCL's pick"] if why else []
-    click.echo(table(heading, cells, left=(7,)))
-    click.echo("")
+    click.echo(table(heading, cells, left=(7,)) + "\n")
     for key, words in _facts(found, small_times(found), why):
         click.echo(f"  {key:<11} {words}")
     machine = command_line(question)
@@ -185,7 +183,7 @@ def _busbw(found: Diagnosis, line: Line | None) -> str:
 
 def _facts(found: Diagnosis, small: str, why: bool) -> list[tuple[str, str]]:
     part, best, expectation = found.part, found.bound, found.expectation
-    facts = [("bound", f"busbw {format_rate(best.rate * found.factor)} at {part.rates} rates")]
+    facts = [("bound", found.bound_line)]
     if why:
         facts += [("", f"{exact_GBps(best.rate)} GB/s algbw ({best.scope}): {best.certificate.words(part)}")]
     facts += [("", f"it assumes: {best.assumes}")] if best.assumes != NOTHING else []

@@ -15,7 +15,7 @@ import click
 from blinksim.answers import sweep as study
 from blinksim.answers.compare import Comparison, Models, across_models, buckets, compare as compared, compare_machines
 from blinksim.answers.pool import Rows
-from blinksim.answers.project import answer as three_figures
+from blinksim.answers.project import answer as three_figures, held_at
 from blinksim.answers.ranking import BEST, rank
 from blinksim.answers.sweep import Sweep as Study
 from blinksim.cli.options import collective_of, command_line, left, question_of, typed_options, unedited
@@ -445,7 +445,8 @@ def _show(swept: Study, output: str | None) -> None:
 
 def _show_points(swept: Study, rows: Rows, varying: Sequence[str], answered: Rows) -> None:
     """Prints the table, its notes, and why points have no answer."""
-    several = len({row["rates"] for row in answered}) > 1 and "rates" not in varying
+    tables = list(dict.fromkeys(row["rates"] for row in answered if not row.get("library")))
+    several = len(tables) > 1 and "rates" not in varying
     # What was asked for says it all, unless that is a choice.
     asked = "asked" in varying
     chosen = not asked or any(row["asked"] != row["algorithm"] for row in answered)
@@ -455,7 +456,7 @@ def _show_points(swept: Study, rows: Rows, varying: Sequence[str], answered: Row
     words = {_title(column) for column in varying if any(isinstance(row[column], str) for row in rows)}
     left = [place for place, name in enumerate(header) if name in words | {"takes", "algorithm", "rates"}]
     click.echo(table(header, [list(line.values()) for line in lines], left=left))
-    for text in [*_notes(swept, several), *(f"edited {edit}" for edit in swept.base.edits)]:
+    for text in [*_notes(swept, tables, several=several), *(f"edited {edit}" for edit in swept.base.edits)]:
         click.echo(f"  {text}")
     if len(rows) > _SHOWN:
         click.echo(f"  … {len(rows) - _SHOWN} more (--csv has all, -o FILE keeps them)")
@@ -510,16 +511,16 @@ def _lines(
     return lines
 
 
-def _notes(swept: Study, several: bool) -> list[str]:
-    """At which rates the rows are, and what their bounds assume."""
+def _notes(swept: Study, tables: Sequence[str], *, several: bool) -> list[str]:
+    """At which rates the rows are (`tables` where no library takes them), and what their bounds assume."""
     rows = swept.rows()
-    tables = list(dict.fromkeys(row["rates"] for row in rows if not row["reason"]))
-    if several:
-        notes = ["what NCCL chooses is at its own rates; --rates takes one table for all"]
-    else:
-        notes = [f"all at {tables[0]} rates"] if len(tables) == 1 else []
     libraries = dict.fromkeys(row["library"] for row in rows if row.get("library"))
-    notes += [f"time with {' or '.join(libraries)}; --csv has its interval"] if libraries else []
+    notes = [f"time with {' or '.join(libraries)}; --csv has its interval"] if libraries else []
+    notes.append(", ".join(map("".join, held_at(rows).items())))
+    if several:
+        notes.append("what NCCL chooses is at its own rates; --rates takes one table for all")
+    elif len(tables) == 1:
+        notes.append(f"{'others' if libraries else 'all'} at {tables[0]} rates")
     held: dict[str, dict[str, None]] = {}  # bounds in GB/s, by what they assume
     for row in rows:
         if row.get("bound_assumes"):
@@ -528,7 +529,7 @@ def _notes(swept: Study, several: bool) -> list[str]:
         which = f"bound of {', '.join(rates)} GB/s" if len(held) > 1 and len(rates) < 4 else "bound"
         notes.append(f"the {which} assumes: {assumes}")
     missing = dict.fromkeys(row["bound_reason"] for row in rows if row.get("bound_reason") and not row["reason"])
-    return [*notes, *(f"no bound: {reason}" for reason in missing)]
+    return [*filter(None, notes), *(f"no bound: {reason}" for reason in missing)]
 
 
 def _title(column: str) -> str:

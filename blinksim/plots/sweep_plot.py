@@ -180,7 +180,7 @@ def _title(found: Sweep) -> tuple[str, str]:
     words += [format_size(size) for size in sizes if len(sizes) == 1]
     words += [f"{count} ranks" for count in ranks if len(ranks) == 1]
     notes = list[str]()
-    tables = _same(row["rates"] for row in rows if not row["reason"])
+    tables = _same(row["rates"] for row in rows if not (row["reason"] or row.get("library")))
     for held in tables if "rates" not in varying else ():
         names = ", ".join(_same(row["asked"] for row in rows if row["rates"] == held))
         notes.append(f"{held} rates" + f" ({names})" * (len(tables) > 1))

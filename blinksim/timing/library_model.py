@@ -21,10 +21,10 @@ from typing import get_args
 
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, unknown
-from blinksim.machines import RatesName, load
+from blinksim.machines import NOMINAL, RatesName, load
 from blinksim.nccl.tuner.prediction import Prediction
 from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, Timing
-from blinksim.question import Question
+from blinksim.question import Question, at_rates
 from blinksim.results import Term
 from blinksim.textio.text_table import count
 from blinksim.timing.contest import Contest, able_of, ceiling_of, least_time_of
@@ -124,14 +124,16 @@ class Library(TimingModel):
 
     def at(self, question: Question) -> tuple[Library, Topology]:
         """The model for the GPUs of a question, and their machine as NCCL's model takes it."""
-        model = copy(self)
+        model, named, machine = copy(self), get_args(RatesName), question.machine
         # Tables of the package are views of one machine; a table in a file changes it.
-        changed = question.rates not in (None, *get_args(RatesName))
-        model._ask(question if changed else replace(question, rates=None))
+        changed = question.rates not in (None, *named)
+        if isinstance(machine, Topology) and (machine.loaded_from or ("", ""))[1] in named:
+            machine = at_rates(machine, NOMINAL)
+        model._ask(replace(question, machine=machine, rates=question.rates if changed else None))
         whole = model.machine
         if question.edits or changed:
             model.healthy = self.at(replace(question, edits=(), rates=None))[0]
-        elif whole.loaded_from is not None and (whole.edits or whole.loaded_from[1] not in get_args(RatesName)):
+        elif whole.loaded_from is not None and (whole.edits or whole.loaded_from[1] not in named):
             unedited = load(whole.loaded_from[0], nodes=whole.nodes)
             model.healthy = self.at(Question(unedited, members=",".join(whole.members)))[0]
         return model, whole
@@ -172,8 +174,7 @@ class Library(TimingModel):
     @property
     def library(self) -> str:
         """The name of the library."""
-        whole = self.machine
-        name = whole.device(whole.members[0]).library
+        name = self.machine.device(self.machine.members[0]).library
         return _NAMES.get(name, name)
 
     @cached_property
@@ -215,7 +216,7 @@ class Library(TimingModel):
 
         details: ``interval_low_s``, ``interval_high_s``, ``interval_share``; ``basis``: ``measured`` at
         this point, ``between`` published sizes, else ``fitted``, ``predicted`` or ``links`` after the model; ``origin``
-        in words; ``library`` and its ``choice``.
+        in words; ``library`` and its ``choice``; ``bound_rates``, at which its bound holds.
         """
         for name in algorithms or ():
             if name != MODEL:
@@ -226,9 +227,12 @@ class Library(TimingModel):
         return [self._held(self._taken(collective, size)) for size in sizes]
 
     def bounded(self, collective: Collective) -> tuple[Topology, tuple[str, ...], Ceiling]:
-        """The part of the machine at its own rates, what its switches may do for the collective, and its bound."""
+        """The part of the machine, what its switches may do for the collective, and its bound.
+
+        At nominal rates, or those of a file that was named: what others measured of links is no bound.
+        """
         if collective not in self._parts:
-            part = replace(self.question, rates=None, collective=collective).part()
+            part = replace(self.question, collective=collective).part()
             grants = able_of(part) if self.multicast and not collective.personalized else ()
             self._parts[collective] = part, grants, ceiling_of(part, collective, grants)
         return self._parts[collective]
@@ -237,7 +241,7 @@ class Library(TimingModel):
         """A projection with the bound on its time; the time and the ends of its interval are none below it."""
         part, grants, bound = self.bounded(taken.collective)
         least = least_time_of(part, taken.collective, taken.size, bound, grants)
-        missing, details = max(0.0, least.time_s - taken.time_s), dict(taken.details)
+        missing, details = max(0.0, least.time_s - taken.time_s), {**taken.details, "bound_rates": part.rates}
         terms = (*taken.terms, *([Term("what the links need at least", missing, "")] if missing else []))
         # What the bound raises keeps an interval as wide above it.
         for end in ("interval_low_s", "interval_high_s"):
@@ -351,15 +355,14 @@ class Library(TimingModel):
     @cached_property
     def _cells(self) -> list[Cell]:
         """The published cells of as many GPUs on as many nodes, by libraries that chose for themselves."""
-        name = self._known_as
-        if not name or name not in public_tables.machines():
+        if self._known_as not in public_tables.machines():
             return []
         adds = any(device.reads for device in self.machine.devices)
         # Where switches can add, libraries let them unless they are set not to.
         unlike = {"off"} if self.multicast else {"on", "unknown"} if adds else {"on"}
         return [
             cell
-            for cell in public_tables.cells(name)
+            for cell in public_tables.cells(self._known_as)
             if (cell.nodes, cell.gpus) == (self.nodes, self.ranks)
             and not (cell.set.members or "forced" in cell.set.algorithm or cell.nvls in unlike)
         ]

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from copy import copy
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 
 import blinksim as bs
 from blinksim.answers.measurements.public import grouped, question_of, with_places
+from blinksim.answers.project import answer
 from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.timing.library_model import Library
@@ -182,13 +184,48 @@ def test_nothing_is_below_what_cannot_be_beaten(machine: str, size: int) -> None
     assert len(found.text().splitlines()) <= 9
 
 
+@pytest.mark.parametrize(
+    ("machine", "edit"), [("dgx1-v100", ()), ("hgx-h200", ()), ("dgx1-v100", ("without gpu0-gpu3",))]
+)
+def test_tables_of_the_package_are_views_of_one_machine(machine: str, edit: tuple[str, ...]) -> None:
+    """What others measured of links is no bound, and no other machine: the first and the third figure stay."""
+    asked = [bs.Question(bs.load(machine, rates=table, edits=edit)) for table in ("nominal", "nccl", "measured")]
+    asked += [bs.Question(machine, rates=table, edits=edit) for table in ("nominal", "nccl", "measured")]
+    found = [answer(question, Collective("allreduce"), [2**28])[0] for question in asked]
+    assert len({one.least.time_s for one in found if one.least}) == 1
+    assert len({one.could.best.rates for one in found if one.could}) > 1
+    assert {one.details["bound_rates"] for one in found} == {"nominal"}
+    for one in found:
+        assert one.least
+        assert one.could
+        assert one.least.time_s <= min(one.time_s, one.could.best.time_s)
+        rates = one.could.best.rates.partition(" (")[0]
+        assert (f" at {rates} rates, " in one.text()) == (rates != "nominal")
+        assert (f"{one.in_short().rpartition(' than ')[2]} at nominal rates" in one.text()) == (rates != "nominal")
+
+
+def test_a_file_of_rates_is_another_machine_with_another_bound(tmp_path: Path) -> None:
+    """NVLinks of twice the rate: half the time at least, which schedules on them reach."""
+    path = tmp_path / "fast.yaml"
+    path.write_text("machine: dgx1-v100\nname: fast\nclasses:\n  nvlink: {bandwidth: 50GB/s}\n")
+    [usual] = answer(bs.Question("dgx1-v100"), Collective("allreduce"), [2**30])
+    for asked in (bs.Question("dgx1-v100", rates=str(path)), bs.Question(bs.load("dgx1-v100", rates=path))):
+        [found] = answer(asked, Collective("allreduce"), [2**30])
+        assert found.least
+        assert found.could
+        assert usual.least
+        assert found.least.time_s == pytest.approx(usual.least.time_s / 2, rel=1e-3)
+        assert found.least.time_s <= min(found.time_s, found.could.best.time_s)
+        assert "at fast rates, whatever the schedule" in found.text()
+
+
 def test_the_answer_in_json_has_the_three_figures(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["project", "p3.16xlarge", "allreduce", "1GiB", "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["cannot_take_less_s"] <= answer["interval_low_s"] <= answer["time_s"] <= answer["interval_high_s"]
-    assert answer["could_take_s"] == answer["could_take"]["time_s"]
-    assert answer["library"] == "NCCL"
-    assert sum(term["time_s"] for term in answer["terms"]) == pytest.approx(answer["time_s"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["cannot_take_less_s"] <= found["interval_low_s"] <= found["time_s"] <= found["interval_high_s"]
+    assert found["could_take_s"] == found["could_take"]["time_s"]
+    assert (found["library"], found["bound_rates"]) == ("NCCL", "nominal")
+    assert sum(term["time_s"] for term in found["terms"]) == pytest.approx(found["time_s"])
 
 
 def test_spreads_are_quantiles_of_the_cells() -> None:

@@ -11,9 +11,12 @@ from blinksim.answers.logs.calibrate import calibrate
 from blinksim.answers.logs.diagnose import Diagnosis, diagnose
 from blinksim.answers.logs.series import read_series
 from blinksim.cli.main import run
+from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.formats import rate_tables
 from blinksim.machines import load
+from blinksim.question import Question
+from blinksim.timing.library_model import Library
 from blinksim.timing.measured.public_tables import cells
 
 MIB = 2**20
@@ -70,6 +73,17 @@ def test_nvls_where_the_model_takes_rings_is_judged_as_such(tmp_path: Path) -> N
     for multicast, rate in ((True, 375), (False, 281.25)):
         found = diagnose(path, part, load("hgx-h200", rates="nccl"), multicast=multicast)
         assert float(found.bound.rate) / 1e9 == rate
+
+
+@pytest.mark.parametrize(("machine", "nodes"), [("hgx-h100", 1), ("p5.48xlarge", 2), ("dgx1-v100", 1), ("mi300x", 1)])
+@pytest.mark.parametrize("multicast", [True, False])
+def test_one_question_has_one_bound(machine: str, nodes: int, multicast: bool) -> None:
+    """Whatever was measured, and that of `project`: for switches that add where they may."""
+    whole = load(machine, nodes=nodes)
+    asked = [diagnose(None, whole, size="8GiB", busbw=busbw, multicast=multicast) for busbw in (200, 700, 701)]
+    [bound] = {found.bound.rate for found in asked}
+    _, _, ceiling = Library(multicast=multicast).at(Question(whole))[0].bounded(Collective("allreduce"))
+    assert bound == ceiling.rate
 
 
 def test_nvls_that_is_slow_from_a_size_on_is_found(tmp_path: Path) -> None:

@@ -90,8 +90,8 @@ class Diagnosis(Result):
         What was measured and expected, by size, ascending.
     expectation : Expectation
         The model.
-    bounds : tuple of Bound
-        The one to compare with first, then the others.
+    bound : Bound
+        What no run exceeds; for switches that add unless `multicast` said that they may not.
     complete : bool
         The log has its last lines.
     in_place : bool
@@ -119,14 +119,10 @@ class Diagnosis(Result):
     collective: Collective
     lines: tuple[Line, ...]
     expectation: Expectation
-    bounds: tuple[Bound, ...]
+    bound: Bound
     complete: bool
     in_place: bool
     stated: bool = False
-
-    @property
-    def bound(self) -> Bound:
-        return self.bounds[0]
 
     @property
     def largest(self) -> Line:
@@ -163,6 +159,14 @@ class Diagnosis(Result):
         line = self.largest.expected
         slow, quick = (format_rate(self.largest.size / end * self.factor) for end in (line.high_s, line.low_s))
         return f"busbw {slow} to {quick}, 8 in 10 runs: {line.origin}" if self.stated else line.origin
+
+    @property
+    def bound_line(self) -> str:
+        """The bound as busbw, its rates, and what it is where switches only forward."""
+        most, alone = (format_rate(one.rate * self.factor) for one in (self.bound, self.expectation.bounds))
+        doing = "add" if self.collective.reduces else "multicast"
+        more = f", with switches that {doing}; {alone} if they only forward" if alone != most else ""
+        return f"busbw {most} at {self.part.rates} rates{more}"
 
     @property
     def behind(self) -> list[Line]:
@@ -416,9 +420,8 @@ def diagnose(
         lines.append(Line(size, median(row.time_s for row in rows), expectation.taken(size), wrong))
     if not lines:
         raise InputError(f"{first.path}: has no size above 0")
-    ordered = expectation.bound(max(line.algbw for line in lines), lines[-1].size)
     complete = all(run.complete for run in given)
-    return Diagnosis(chosen, tested, tuple(lines), expectation, ordered, complete, in_place, stated)
+    return Diagnosis(chosen, tested, tuple(lines), expectation, expectation.bound, complete, in_place, stated)
 
 
 def figure(

@@ -36,8 +36,8 @@ from blinksim.question import Question, at_rates, preferring
 from blinksim.schedule.loads import Resources, RouteUses, resource_loads, resources, single_routes
 from blinksim.schedule.model import Schedule
 from blinksim.timing.alpha_beta import Counts, Floats, Ints, Starts, crossed, route_alphas, step_kinds
+from blinksim.timing.contest import able_of
 from blinksim.timing.library_model import Library
-from blinksim.timing.measured.library_time import nccl_time
 from blinksim.timing.measured_constants import NVLS
 from blinksim.topology.elements import NCCL, RCCL
 from blinksim.topology.graph import Topology
@@ -48,8 +48,6 @@ _MANY = 2.0**50
 _NEAR = 1.1
 # The table that NCCL's own model computes with.
 RATES = "nccl"
-# What reaches less of the rate of NVLS is no more like it than like rings.
-_REACHED = 0.8
 
 
 def at_nccl_rates(machine: Topology, rates: str | None = None) -> Topology:
@@ -274,11 +272,6 @@ class Expectation:
             return None, str(error)
 
     @property
-    def adds_in_switches(self) -> bool:
-        """True if NCCL may let switches add (NVLS), so that bounds which assume otherwise do not hold."""
-        return self.prediction is not None and "nvls" in self.prediction.graphs
-
-    @property
     def name(self) -> str:
         """The model's name in answers."""
         found = self.prediction
@@ -320,37 +313,13 @@ class Expectation:
 
     @cached_property
     def bounds(self) -> BoundResult:
-        """All bounds of the collective on the part, with those that let switches add where NCCL may."""
-        return bound(self.part, self.collective, in_network=self.adds_in_switches and self.collective.reduces)
+        """All bounds of the collective on the part, where switches may add also that for those that do."""
+        return bound(self.part, self.collective, in_network=self.multicast)
 
-    def bound(self, algbw: float, size: int) -> tuple[Bound, ...]:
-        """The bound for what reaches `algbw` bytes/s with `size` bytes, then the others, tightest first.
-
-        That is the headline of `blinksim bound`. Where NCCL takes NVLS at that size and the rate is about
-        what that reaches, or is above the headline, it is the bound for switches that add. The rate of
-        reduce-scatter and allgather never counts: it binds only schedules of that kind.
-        """
-        found = self.bounds
-        held = found.headline
-        if self.adds_in_switches and (algbw > held.rate or self._as_by_nvls(algbw, size)):
-            # Where switches that add allow no more, that is the headline. Wider ones hold for every schedule.
-            able = max(held, found.holding(NVLS_GRANTS), key=lambda entry: entry.rate)
-            wider = [able, *sorted((b for b in found.bounds if b.rate > able.rate), key=lambda b: b.rate)]
-            held = next((entry for entry in wider if algbw <= entry.rate), wider[-1])
-        return held, *(entry for entry in found.bounds if entry is not held)
-
-    def _as_by_nvls(self, algbw: float, size: int) -> bool:
-        """True if NCCL takes NVLS at that size and the rate is about what that reaches, or nearest to it."""
-        expected = self.taken(size)
-        if expected.choice.startswith(NVLS) and algbw * expected.time_s > _REACHED * size:
-            return True
-        # Versions of NCCL differ in the fewest GPUs for which they take it.
-        known = self.prediction if self.collective.reduces else None
-        timings = [] if known is None else known.times(self.collective.name, size)
-        job, rates = replace(self._takes.job, collective=self.collective.name), self._takes.machine.nccl_rates
-        nvls = [nccl_time("", rates, job, size, timing) for timing in timings if timing.algorithm == NVLS]
-        off = abs(math.log(algbw * expected.time_s / size))
-        return any(abs(math.log(algbw * one.time_s / size)) < off for one in nvls if one is not None)
+    @property
+    def bound(self) -> Bound:
+        """The one that no run exceeds, as in `blinksim.project`: for switches that add where they may."""
+        return self.bounds.holding(able_of(self.part) if self.multicast else ())
 
     def others(self, size: int) -> dict[str, float]:
         """Seconds for `size` bytes of what might run instead of NCCL's choice, by its cause."""
