@@ -46,6 +46,7 @@ from blinksim.timing.nccl_model import CHOICE, NcclTuner, most_channels
 from blinksim.timing.projection_result import Ceiling, Projection, of_part
 from blinksim.timing.timing_model import Report, TimingModel
 from blinksim.topology.graph import Topology
+from blinksim.topology.symmetry import searched
 
 ENTRIES = ({"name": "library", "class": "Library", "chooses": "library", "place": 6},)
 
@@ -65,13 +66,12 @@ _FADES = 256
 
 @dataclass(frozen=True, slots=True)
 class _Modelled:
-    """A time by a model, with the spread of published times around it. owner: whose figures these are."""
+    """A time by a model, with the spread of published times around it."""
 
     time_s: float
     terms: tuple[Term, ...]
     what: str
     origin: str
-    owner: str
     spread: Spread
 
 
@@ -190,15 +190,21 @@ class Library(TimingModel):
     def _known_as(self) -> str:
         """The machine of the catalogue whose published jobs these GPUs stand for; empty if there is none.
 
-        Among GPUs that a switch joins any stand for as many others; elsewhere only the first ones of every node do.
+        Among GPUs that a switch joins any stand for as many others. Elsewhere those do that a symmetry of the node maps
+        the first ones onto, which have the same links.
         """
-        whole = self.machine
-        name = catalogued(whole)
+        name, members = catalogued(self.machine), self.machine.members
         if not name or self.job.switched:
             return name
-        first = load(name).members[: len(whole.members) // whole.nodes]
-        here = {member.partition(".")[2] if whole.nodes > 1 else member for member in whole.members}
-        return name if here == set(first) and self.question.links is None else ""
+        node, nodes, moved = load(name), self.machine.nodes, [move.tolist() for move in searched(load(name))]
+        asked = frozenset(node.index[member.partition(".")[2] if nodes > 1 else member] for member in members)
+        first = frozenset(node.member_places[: len(members) // nodes].tolist())
+        alike, fresh = {first}, [first]
+        for places in fresh:
+            images = {frozenset(move[place] for place in places) for move in moved} - alike
+            fresh += images
+            alike |= images
+        return name if asked in alike and self.question.links is None else ""
 
     def algorithms(self, topology: Topology, collective: Collective) -> tuple[str, ...]:
         """Its own choice."""
@@ -281,7 +287,7 @@ class Library(TimingModel):
         known = None if self.question.edits else nccl_time("", self.machine.nccl_rates, *self._timed(collective, size))
         if known is not None:
             spread = self._spread(EXPECTED, size)
-            model = _Modelled(known.time_s, known.terms, EXPECTED, known.origin, "", spread)
+            model = _Modelled(known.time_s, known.terms, EXPECTED, known.origin, spread)
             ends = spread.low * known.time_s, spread.high * known.time_s
             return self._projection(collective, size, model, known.time_s, ends, "fitted")
         before = healthy._taken(collective, size)
@@ -292,7 +298,7 @@ class Library(TimingModel):
         factor = here.time_s / there.time_s
         details, cause = before.details, "edits" if self.machine.edits else "rates"
         origin = f"{details['origin']}; times {factor:.3g} for the {cause}, by {by}"
-        model = _Modelled(before.time_s, before.terms, "", origin, "", Spread("", "", "", "", 0, 1, 1, 1))
+        model = _Modelled(before.time_s, before.terms, "", origin, Spread("", "", "", "", 0, 1, 1, 1))
         ends = (details["interval_low_s"] * factor, details["interval_high_s"] * factor)
         basis = before.details["basis"] if factor == 1 else "scaled"
         return self._projection(collective, size, model, before.time_s * factor, ends, basis)
@@ -305,13 +311,12 @@ class Library(TimingModel):
         return self._times[key]
 
     def by_constants(self, collective: Collective, size: int) -> _Modelled | None:
-        if not self.constants or collective.traffic is not None:
-            return None
-        known = library_time(self._known_as, self.machine.nccl_rates, *self._timed(collective, size))
+        asked = self._known_as, self.machine.nccl_rates, *self._timed(collective, size)
+        known = library_time(*asked) if self.constants and collective.traffic is None else None
         if known is None:
             return None
         spread = self._spread(EXPECTED, size, known.owner)
-        return _Modelled(known.time_s, known.terms, EXPECTED, known.origin, known.owner, spread)
+        return _Modelled(known.time_s, known.terms, EXPECTED, known.origin, spread)
 
     def _by_models(self, collective: Collective, size: int) -> _Modelled:
         stated = self.stated(collective, size)
@@ -322,7 +327,7 @@ class Library(TimingModel):
         origin = f"{by}, and how {count(spread.cells, 'published time')} of other jobs compare with it"
         terms = tuple(replace(term, time_s=middle * term.time_s) for term in base.terms)
         about = replace(spread, low=spread.low / middle, middle=1.0, high=spread.high / middle)
-        return _Modelled(middle * base.time_s, terms, what, origin, self._known_as, about)
+        return _Modelled(middle * base.time_s, terms, what, origin, about)
 
     def _spread(self, what: str, size: int, machine: str = "") -> Spread:
         return spread_at(machine, what, scope_of(self.nodes, self.ranks), size)

@@ -307,19 +307,18 @@ def most_channels(prediction: Prediction) -> int:
 
 
 def time_by_channels(
-    projection: Projection, prediction: Prediction, whole: Topology, channels: int | None = None
+    projection: Projection, prediction: Prediction, whole: Topology, channels: int
 ) -> LibraryTime | None:
     """The time of a choice on one node by the constants of the machine's file; None where they do not cover it.
 
-    channels: how many NCCL is made to use (default: those of the prediction), which only those of rings say.
+    channels: how many NCCL is made to use, of which only those of rings say what they take.
     """
     details, job = projection.details, prediction.job
     latency, size = projection.terms[0].time_s, projection.size
     takes = Timing(details["nccl_algorithm"], details["nccl_protocol"], projection.time_s, latency, projection.algbw)
     near = job.nnodes == 1 and details["type_intra"] == "NVL"
-    used = most_channels(prediction) if channels is None else channels
-    asked = LibraryJob(projection.collective.name, job.ranks, job.nnodes, NCCL, used, near)
-    known = None if channels is not None and takes.algorithm == NVLS else whole.nccl_rates
+    asked = LibraryJob(projection.collective.name, job.ranks, job.nnodes, NCCL, channels, near)
+    known = None if takes.algorithm == NVLS else whole.nccl_rates
     return nccl_time(catalogued(whole), known, asked, size, takes)
 
 

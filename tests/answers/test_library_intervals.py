@@ -157,6 +157,38 @@ def test_sizes_in_order_take_times_in_order() -> None:
     assert steps.max() < 0.45
 
 
+@pytest.mark.parametrize(
+    ("machine", "nodes", "parts"),
+    [
+        ("dgx1-v100", 1, ("0-3", "4-7")),
+        ("p3.16xlarge", 1, ("0-3", "4-7")),
+        ("dgx1-v100", 1, ("0,2-4,6,7", "0,1,3-5,7")),
+        ("mi300x", 1, ("0-3", "4-7", "0,2,4,6")),
+        ("rtx-pro-6000-pcie", 1, ("0-3", "4-7")),
+        ("rtx-pro-6000-pcie", 1, ("0,1", "6,7")),
+    ],
+)
+def test_parts_with_the_same_links_take_as_long(machine: str, nodes: int, parts: tuple[str, ...]) -> None:
+    """A symmetry of the machine maps these parts onto each other; published times of one are those of the others."""
+    told = []
+    for members in parts:
+        model, whole = Library().at(bs.Question(machine, nodes=nodes, members=members))
+        found = model.times(whole, Collective("allreduce"), [2**22, 2**28])
+        told.append([(one.time_s, one.details["interval_low_s"], one.details["origin"]) for one in found])
+    assert told == [told[0]] * len(parts)
+
+
+@pytest.mark.parametrize("members", ["0-3", "0-5", "0-4,7"])
+def test_constants_of_a_whole_machine_say_nothing_of_parts_with_other_links(members: str) -> None:
+    """DGX-1's are of all eight GPUs, whose rings use every NVLink; parts take what NCCL's own model says, or more."""
+    model, whole = Library().at(bs.Question("dgx1-v100", members=members))
+    [found] = model.times(whole, Collective("allreduce"), [2**28])
+    stated = model.stated(Collective("allreduce"), 2**28)
+    assert stated
+    assert found.details["basis"] == "predicted"
+    assert found.time_s >= stated.time_s
+
+
 @pytest.mark.parametrize("edit", ["without n0.efa[0-3]", "degrade nvlink bandwidth=10GB/s"])
 def test_an_edited_machine_takes_as_many_times_longer_as_the_model_says(edit: str) -> None:
     healthy, machine = Library().at(bs.Question("p5.48xlarge", nodes=2))
@@ -253,11 +285,10 @@ def test_why_states_one_bound(capsys: pytest.CaptureFixture[str]) -> None:
     assert by_name.time_s == bs.project("hgx-h100", "allreduce", "1GB").time_s
 
 
-@pytest.mark.parametrize("members", ["0-3", "0-5"])
-def test_an_interval_that_begins_at_the_bound_is_not_a_point(members: str) -> None:
-    """Constants of eight GPUs say less than the links of some allow."""
-    question = bs.Question("dgx1-v100", members=members)
-    [found] = Library().at(question)[0].times(question.whole(), Collective("allreduce"), [2**28])
+def test_an_interval_that_begins_at_the_bound_is_not_a_point() -> None:
+    """What Gaudi 3 reaches elsewhere of its links is more than they allow there."""
+    model, whole = Library().at(bs.Question("gaudi3"))
+    [found] = model.times(whole, Collective("allgather"), [2**28])
     assert found.least is not None
     assert found.time_s == pytest.approx(found.least.time_s)
     assert found.details["interval_high_s"] > 1.05 * found.details["interval_low_s"]

@@ -249,7 +249,7 @@ def fitted(cell: Cell, place: int) -> bool:
 
 @cache
 def all_rates() -> Mapping[tuple[str, str, str], tuple[LibraryRates, ...]]:
-    """All constants by machine, library and scope."""
+    """All constants by machine, library and scope, the better form first."""
     found: dict[tuple[str, str, str, str], LibraryRates] = {}
 
     def add(row: dict[str, str]) -> None:
@@ -268,11 +268,6 @@ def all_rates() -> Mapping[tuple[str, str, str], tuple[LibraryRates, ...]]:
         who = one.machine, one.library, one.scope
         whose[who] = (*whose.get(who, ()), one)
     return whose
-
-
-def rates(machine: str, library: str, scope: str) -> tuple[LibraryRates, ...]:
-    """The constants of a library on a machine of the catalogue, the better form first; empty if there are none."""
-    return all_rates().get((machine, library, scope), ())
 
 
 @cache

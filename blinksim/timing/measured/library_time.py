@@ -17,7 +17,7 @@ from blinksim.nccl.tuner.tuner import Timing
 from blinksim.results import Term, total
 from blinksim.timing.measured import library_rates, public_tables
 from blinksim.timing.measured.library_rates import CHOICE, ONE_NODE, choice_counts, scope_of, step_counts
-from blinksim.timing.measured_constants import NVLS, FitError, NcclRates
+from blinksim.timing.measured_constants import NcclRates
 from blinksim.topology.graph import Topology
 
 NCCL = "NCCL"
@@ -60,15 +60,12 @@ class LibraryJob:
 class LibraryTime:
     """A time by constants.
 
-    terms: they add up to it. origin: where the constants come from, in words. machine: for which one they are
-    taken, owner: whose they are. error: of the times that they were fitted to, None where nobody said.
+    terms: they add up to it. origin: where the constants come from, in words. owner: the machine that they are of.
     """
 
     terms: tuple[Term, ...]
     origin: str
-    machine: str
     owner: str
-    error: FitError | None
 
     @property
     def time_s(self) -> float:
@@ -88,10 +85,9 @@ def library_time(
     relatives = [(near, load(near).nccl_rates) for near in (relative_of(name, "times"),) if near and job.nodes == 1]
     for candidate, own in ((name, nccl), *relatives):
         found = nccl_time(candidate, own, job, size, timing) or _by_tables(candidate, job, size, timing)
-        if found is not None and candidate != name:
-            return replace(found, machine=name, origin=f"{found.origin}; of {candidate}, its nearest relative")
         if found is not None:
-            return found
+            lent = f"; of {candidate}, its nearest relative" if candidate != name else ""
+            return replace(found, origin=f"{found.origin}{lent}")
     return None
 
 
@@ -105,13 +101,16 @@ def nccl_time(
     if line is None:
         return None
     terms = tuple(rates.terms(job.collective, job.ranks, size, line, job.channels))
-    return LibraryTime(terms, rates.origin_of(line), name, name, rates.error if line != NVLS else None)
+    return LibraryTime(terms, rates.origin_of(line), name)
 
 
 def _by_tables(name: str, job: LibraryJob, size: int, timing: Timing | None) -> LibraryTime | None:
     scope = scope_of(job.nodes, job.ranks)
-    known = library_rates.rates(name, job.library.split()[0], scope) if name else ()
-    if not known or size * _REACH_IN_SIZE < _smallest(name, scope):
+    known = library_rates.all_rates().get((name, job.library.split()[0], scope), ())
+    smallest = _smallest(name, scope) if known else {}
+    # Without a switch other numbers of GPUs of a node have other links.
+    alike = job.switched or job.ranks // job.nodes in smallest
+    if not alike or size * _REACH_IN_SIZE < min(smallest.values(), default=0):
         return None
     for rates in known:
         least, most = rates.ranks
@@ -127,11 +126,12 @@ def _by_tables(name: str, job: LibraryJob, size: int, timing: Timing | None) -> 
             gpus = f"{least} to {most} GPUs" if most > least else f"{most} GPUs"
             where = "" if scope == ONE_NODE else f" on {scope}" if "GPU" not in scope else ", one a node"
             origin = f"fitted to {rates.error.points} published times of {rates.machine}, {gpus}{where}"
-            return LibraryTime(tuple(rates.terms(counts)), origin, name, name, rates.error)
+            return LibraryTime(tuple(rates.terms(counts)), origin, name)
     return None
 
 
 @cache
-def _smallest(name: str, scope: str) -> int:
-    """Bytes of the smallest message of such jobs that was measured."""
-    return min((cell.size for cell in public_tables.cells(name) if scope_of(cell.nodes, cell.gpus) == scope), default=0)
+def _smallest(name: str, scope: str) -> dict[int, int]:
+    """Bytes of the smallest message of such jobs that was measured, by how many GPUs of a node took part."""
+    cells = [cell for cell in public_tables.cells(name) if scope_of(cell.nodes, cell.gpus) == scope]
+    return {cell.gpus // cell.nodes: cell.size for cell in sorted(cells, key=lambda cell: -cell.size)}
