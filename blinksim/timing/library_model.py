@@ -162,14 +162,12 @@ class Library(TimingModel):
     @property
     def nodes(self) -> int:
         """Nodes that take part; NCCL's model plans for one where all are alike."""
-        tuner, whole = self._planned
-        return tuner.nodes or len({whole.device(name).node for name in whole.members})
+        return self._planned[0].nodes or len({self.machine.device(name).node for name in self.machine.members})
 
     @property
     def ranks(self) -> int:
         """GPUs that take part."""
-        tuner, whole = self._planned
-        return len(whole.members) * (tuner.nodes or 1)
+        return len(self.machine.members) * (self._planned[0].nodes or 1)
 
     @property
     def library(self) -> str:
@@ -298,16 +296,28 @@ class Library(TimingModel):
         factor = here.time_s / there.time_s
         details, cause = before.details, "edits" if self.machine.edits else "rates"
         origin = f"{details['origin']}; times {factor:.3g} for the {cause}, by {by}"
-        model = _Modelled(before.time_s, before.terms, "", origin, Spread("", "", "", "", 0, 1, 1, 1))
+        model = _Modelled(before.time_s, before.terms, "", origin, Spread(0, 1, 1, 1))
         ends = (details["interval_low_s"] * factor, details["interval_high_s"] * factor)
         basis = before.details["basis"] if factor == 1 else "scaled"
         return self._projection(collective, size, model, before.time_s * factor, ends, basis)
 
     def _modelled(self, collective: Collective, size: int) -> _Modelled:
-        """The time by the best model that is known, whatever was published of this very job."""
+        """The time by the best model that is known, whatever was published of this very job.
+
+        What jobs on other numbers of nodes gain on NCCL's model, this one gains on what that has above the bound.
+        """
         key = collective, size
         if key not in self._times:
-            self._times[key] = self.by_constants(collective, size) or self._by_models(collective, size)
+            found = self.by_constants(collective, size) or self._by_models(collective, size)
+            elsewhere = self.nodes > 1 and not any(cell.collective == collective.name for cell in self._cells)
+            stated = self.stated(collective, size) if elsewhere else None
+            if stated is not None and found.time_s < stated.time_s:
+                part, grants, bound = self.bounded(collective)
+                least = least_time_of(part, collective, size, bound, grants)
+                more = (1 - found.time_s / stated.time_s) * least.time_s
+                terms = (*found.terms, Term("what the links need at least", more, ""))
+                found = replace(found, time_s=found.time_s + more, terms=terms)
+            self._times[key] = found
         return self._times[key]
 
     def by_constants(self, collective: Collective, size: int) -> _Modelled | None:
@@ -343,18 +353,14 @@ class Library(TimingModel):
 
     def stated(self, collective: Collective, size: int) -> Projection | None:
         """The time that NCCL's model states, never below what the links allow."""
-        if self._choice(collective, size) is None:
-            return None
         tuner, whole = self._planned
-        return tuner.times(whole, collective, [size], [CHOICE])[0]
+        return tuner.times(whole, collective, [size], [CHOICE])[0] if self._choice(collective, size) else None
 
     def links(self, collective: Collective, size: int) -> Projection:
         """The time of the best schedule on the links alone."""
         if collective not in self.contests:
-            part = replace(self.question, collective=collective).part()
-            self.contests[collective] = schedule_model("alpha-beta").contest(
-                part, collective, sizes=[size], only_best=True
-            )
+            part, contest = replace(self.question, collective=collective).part(), schedule_model("alpha-beta").contest
+            self.contests[collective] = contest(part, collective, sizes=[size], only_best=True)
         return self.contests[collective].projections(size, best=True)[0]
 
     @cached_property
@@ -384,15 +390,17 @@ class Library(TimingModel):
     def _ratio(self, collective: Collective, size: int, times: dict[int, float]) -> tuple[float, float]:
         """Published over modelled time at a size, from the nearest published sizes; and its weight, 1 between them."""
         below, above = (max((s for s in times if s < size), default=0), min((s for s in times if s > size), default=0))
-        if below and above and above <= _ADJACENT * below:
-            # The model may jump between them, where NCCL changes its choice; times do not.
-            part = math.log(size / below) / math.log(above / below)
-            return times[below] ** (1 - part) * times[above] ** part / self._modelled(collective, size).time_s, 1.0
         near = {s: times[s] / self._modelled(collective, s).time_s for s in (below, above) if s}
         if len(near) == 2 and above <= _NEIGHBORS * below:
             part = math.log(size / below) / math.log(above / below)
+            if above <= _ADJACENT * below:
+                # The model may jump between them, where NCCL changes its choice; times do not.
+                return times[below] ** (1 - part) * times[above] ** part / self._modelled(collective, size).time_s, 1.0
             return near[below] ** (1 - part) * near[above] ** part, 1.0
         end = min(near, key=lambda s: abs(math.log(s / size)))
+        if not above:
+            # Beyond all published sizes the rate of the largest stays.
+            return size / end * times[end] / self._modelled(collective, size).time_s, 0.999
         weight = max(0.0, 1 - abs(math.log(end / size)) / math.log(_FADES))
         return near[end] ** weight, min(weight, 0.999)
 

@@ -8,6 +8,7 @@ chooses by, with measured times within a few per cent of it for large sizes. Whe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import lru_cache
@@ -134,12 +135,10 @@ class NcclTuner(TimingModel):
         NCCL plans for one node where all are alike, so that a thousand nodes cost no more than one.
         """
         one = replace(question, nodes=1) if question.nodes > 1 and not question.members else question
-        try:
+        whole: Topology | None = None
+        with suppress(InputError):  # some edit or other names a device of the cluster
             whole = one.whole()
-        except InputError:
-            # Some edit or other names a device of the cluster.
-            one, whole = question, question.whole()
-        if one is not question and whole.fabric is None:
+        if whole is None or (one is not question and whole.fabric is None):
             one, whole = question, question.whole()
         machine = replace(whole, members=question.member_names(whole), relays=())
         model = copy(self)
@@ -297,8 +296,8 @@ def projections(prediction: Prediction, whole: Topology, collective: Collective,
 def choice(prediction: Prediction, whole: Topology, collective: Collective, size: int) -> Projection:
     """The choice of NCCL, under the name ``nccl``; details say which algorithm and protocol that is."""
     best, *_ = projections(prediction, whole, collective, size)
-    expected = {"nccl_expects_s": prediction.expects(collective.name, size)}
-    return replace(best, algorithm=CHOICE, details={**best.details, **expected})
+    details = {**best.details, "nccl_expects_s": prediction.expects(collective.name, size)}
+    return replace(best, algorithm=CHOICE, details=details)
 
 
 def most_channels(prediction: Prediction) -> int:

@@ -217,14 +217,9 @@ class Spread:
 
     They are 10, 50 and 90 %; 5, 50 and 95 % for `PREDICTED` and `LINKS`; the ends where there are few cells.
 
-    Every machine counts as much as any other in those of all. what: one of `WHATS`. scope, sizes: of the cells, one
-    of `SCOPES` and of `SIZE_STEPS`.
+    Every machine counts as much as any other in those of all.
     """
 
-    machine: str
-    what: str
-    scope: str
-    sizes: str
     cells: int
     low: float
     middle: float
@@ -283,12 +278,12 @@ def relatives(lent: str = "rates") -> dict[str, tuple[str, str]]:
 
 @cache
 def spreads() -> dict[tuple[str, str, str, str], Spread]:
-    """All spreads by machine (`EVERY` for all together), what, scope and sizes."""
+    """All spreads by machine (`EVERY` for all together), and one each of `WHATS`, `SCOPES` and `SIZE_STEPS`."""
 
     def spread(row: dict[str, str]) -> tuple[tuple[str, str, str, str], Spread]:
         key = row["machine"], row["what"], row["scope"], row["sizes"]
         low, middle, high = (float(row[name]) for name in ("low", "middle", "high"))
-        return key, Spread(*key, int(row["cells"]), low, middle, high)
+        return key, Spread(int(row["cells"]), low, middle, high)
 
     return dict(_table("spreads.csv", spread, "row of a spread"))
 
@@ -313,7 +308,7 @@ def spread_at(machine: str, what: str, scope: str, size: int) -> Spread:
     low, high = every.low / every.middle * middle, every.high / every.middle * middle
     if own is not None:
         low, high = min(low, own.low), max(high, own.high)
-    return Spread(machine or EVERY, what, scope, every.sizes, every.cells, low, middle, high)
+    return Spread(every.cells, low, middle, high)
 
 
 def _interpolated(machine: str, what: str, scope: str, size: int) -> Spread | None:
@@ -329,4 +324,4 @@ def _interpolated(machine: str, what: str, scope: str, size: int) -> Spread | No
         math.exp(np.interp(at, places, [math.log(getattr(found, name)) for _, found in known]))
         for name in ("low", "middle", "high")
     )
-    return Spread(machine, what, scope, sizes_of(size), sum(found.cells for _, found in known), low, middle, high)
+    return Spread(sum(found.cells for _, found in known), low, middle, high)
