@@ -1,9 +1,7 @@
 """Advice on what to load: a schedule that is quicker than what the library does by itself.
 
-What the library takes, what the collective could take and cannot take less are those of `blinksim.project`. With a
-graph file NCCL takes as many times as long as its own model says, at the rates that NCCL computes with. That model
-halves every tree; chains inside a node got all of their lanes (58.9 GB/s of allreduce over three, Blink+ report,
-section 4.2), so there the links count.
+What the library takes, what the collective could take and cannot take less are those of `blinksim.project`, and so is
+what NCCL takes with a graph file (`blinksim.answers.ranking.with_file`).
 """
 
 from __future__ import annotations
@@ -13,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from blinksim import exports
 from blinksim.answers.project import Answer, answer, schedules
-from blinksim.answers.ranking import LINKS_ONLY, contest
+from blinksim.answers.ranking import LINKS_ONLY, contest, with_file
 from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InfeasibleError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.nccl.files import graph_file
-from blinksim.nccl.tuner.prediction import predict
 from blinksim.nccl.tuner.tuner import COLLECTIVES
 from blinksim.question import Question
 from blinksim.results import Result, keyed
@@ -84,17 +81,13 @@ class Option:
             return None
 
 
-def graph_files(question: Question, library: Library, found: Answer, links: Topology) -> list[Option]:
-    """The schedules that NCCL reads from graph files, and how long it then takes; none where NCCL is not modelled.
-
-    links: the part of the machine that the best schedule was timed on.
-    """
+def graph_files(question: Question, library: Library, found: Answer) -> list[Option]:
+    """The schedules that NCCL reads from graph files, and how long it then takes; none where NCCL is not modelled."""
     collective, size = found.collective, found.size
-    stated, asked = library.stated(collective, size), question.preferring_known("nccl")
+    stated = library.stated(collective, size)
     if stated is None or found.least is None:
         return []
-    whole = asked.whole()
-    part = asked.part(whole, collective)
+    part = replace(question.preferring_known("nccl"), collective=collective).part()
     inside = len(nodes_of(part, part.members)) == 1
     options = []
     for name in _FOR_NCCL if inside and part.ranks <= MOST_RANKS else _BETWEEN_NODES:
@@ -104,18 +97,12 @@ def graph_files(question: Question, library: Library, found: Answer, links: Topo
             # What cannot pay need not be verified and written out, which takes much longer.
             if option.time_s * WORTH > stated.time_s:
                 continue
-            timed = contest(links, collective, [option.schedule], model=LINKS_ONLY, sizes=[size]).projections(size)[0]
             written = exports.find("nccl-graph").export(option.schedule)
+            file = graph_file.read_text(written.files[""], "graph.xml")
+            kind = "tree" if "tree" in written.environment.get("NCCL_ALGO", "") else "ring"
+            time_s = with_file(library, found, file, (kind, "Simple")).time_s
         except BlinksimError:
             continue
-        time_s, tree = option.time_s, "tree" in written.environment.get("NCCL_ALGO", "")
-        if not (inside and tree):
-            graphs = graph_file.graphs_of(graph_file.read_text(written.files[""], "graph.xml"))
-            told = predict(whole, part.members, multicast=False, graphs=graphs).times(collective.name, size)
-            kind = "tree" if tree else "ring"
-            time_s = max(time_s, *(one.time_s for one in told if (one.algorithm, one.protocol) == (kind, "Simple")))
-        # What NCCL assumes of links is no rate that they reach: those of what it could take hold for files too.
-        time_s = max(found.least.time_s, timed.time_s, found.time_s * time_s / stated.time_s)
         options.append(replace(option, time_s=time_s, format="nccl-graph", exported=written))
     return options
 
@@ -183,9 +170,8 @@ class NvlsGain:
         def shown(one: Projection) -> dict[str, Any]:
             return keyed(one, "choice time_s algbw_GBps=algbw", choice=one.details["choice"])
 
-        return keyed(
-            self, "enabled taken on off ratio at_most from_bytes=least", on=shown(self.on), off=shown(self.off)
-        )
+        on, off = shown(self.on), shown(self.off)
+        return keyed(self, "enabled taken on off ratio at_most from_bytes=least", on=on, off=off)
 
 
 def nvls_gain(library: Library, part: Topology, collective: Collective, size: int) -> NvlsGain | None:
@@ -417,7 +403,7 @@ def advise(
     large = sum(term.time_s for term in stated.terms if term.limit == "alpha") < 0.5 * stated.time_s
     # Where latency decides, or the bound is near, no file pays.
     pays = large and (found.least is None or found.least.time_s * WORTH <= found.time_s)
-    files = graph_files(question, library, found, rivals.topology) if pays else []
+    files = graph_files(question, library, found) if pays else []
     loadable = min(files, key=lambda option: option.time_s, default=None)
     runs = library.prediction is not None or (library.library == "RCCL" and library.nodes == 1)
     quicker = large and best.time_s * WORTH <= found.time_s and runs and best.schedule.share_den <= MOST_CHUNKS

@@ -57,9 +57,8 @@ def bound(
     >>> bs.bound("dgx1-v100", "allreduce").rate / 10**9
     Fraction(600, 7)
     """
-    return _with_schedules(
-        bound_of(as_topology(machine), Collective.of(collective, root), shares=shares, in_network=True)
-    )
+    topology, wanted = as_topology(machine), Collective.of(collective, root)
+    return _with_schedules(bound_of(topology, wanted, shares=shares, in_network=True))
 
 
 def in_flight(found: BoundResult) -> Bound | None:

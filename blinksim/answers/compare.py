@@ -332,9 +332,8 @@ def compare(
     if isinstance(model, Library) or (algorithms is None and model is None and search is None and not others):
         asked, wanted = machine if isinstance(machine, Question) else Question(machine), Collective.of(collective)
         rivals = schedules(asked, wanted, ordered, report)
-        return replace(
-            compared(rivals, ordered, report), answers=tuple(answer(asked, wanted, ordered, report, model, rivals))
-        )
+        figures = tuple(answer(asked, wanted, ordered, report, model, rivals))
+        return replace(compared(rivals, ordered, report), answers=figures)
     machine, model = machine.part() if isinstance(machine, Question) else machine, model or DEFAULT
     rivals = contest(machine, collective, algorithms, report, model, sizes=ordered)
     rivals.others |= others or {}
@@ -683,10 +682,8 @@ def compare_machines(
     # With every machine at every size the table stays on a screen.
     few = SIZES[:: 4 if len(names) <= 4 else 10]
     wanted, ordered = Collective.of(collective), sizes_of(few if sizes is None else sizes)
-    answers = {
-        name: tuple(answer(one, wanted, ordered, library=library)) for name, one in zip(names, asked, strict=True)
-    }
-    return MachineComparison(wanted, answers, dict(prices or {}))
+    found = (tuple(answer(one, wanted, ordered, library=library)) for one in asked)
+    return MachineComparison(wanted, dict(zip(names, found, strict=True)), dict(prices or {}))
 
 
 @dataclass(frozen=True, repr=False)

@@ -251,9 +251,8 @@ def place(
     subsets, every = comb(len(candidates), count), combinations(range(len(candidates)), count)
     kinds = _orbits(every, maps) if subsets <= LIMIT else _divisions(asked, count, maps)
     if not kinds:
-        raise InputError(
-            f"{count} of {len(candidates)} GPUs: {subsets:,} choices are too many to rank (at most {LIMIT:,})"
-        )
+        many = f"{subsets:,} choices are too many to rank (at most {LIMIT:,})"
+        raise InputError(f"{count} of {len(candidates)} GPUs: {many}")
     if cluster is None:
         # A single bound that takes too long refuses itself, with the size that works.
         each = budget.of_bound(topology, count)

@@ -64,14 +64,12 @@ class Answer(Projection):
     @property
     def low_s(self) -> float:
         """The lower end of the interval, seconds."""
-        low: float = self.details["interval_low_s"]
-        return low
+        return float(self.details["interval_low_s"])
 
     @property
     def high_s(self) -> float:
         """The upper end of the interval, seconds."""
-        high: float = self.details["interval_high_s"]
-        return high
+        return float(self.details["interval_high_s"])
 
     @property
     def library(self) -> str:
@@ -223,17 +221,14 @@ def answer(
         best = None if contest is None else _best(contest, size)
         if best is not None:
             # What is measured of links is no bound: a program may exceed what others have measured.
-            stated = (
-                replace(
-                    p, bound=bound if p.grants else forwarding, least=None, terms=(*p.terms, *programs.get(size, ()))
-                )
-                for p in best.projections
-            )
+            stated, more = list[Projection](), programs.get(size, ())
+            for p in best.projections:
+                limit = bound if p.grants else forwarding
+                stated.append(replace(p, bound=limit, least=None, terms=(*p.terms, *more)))
             best = replace(best, projections=tuple(stated))
         given = {field.name: getattr(takes, field.name) for field in fields(takes)}
-        found.append(
-            Answer(**given, could=best, projected=_published_projection(question, takes), edits=question.edits)
-        )
+        projected = _published_projection(question, takes)
+        found.append(Answer(**given, could=best, projected=projected, edits=question.edits))
     return found
 
 
@@ -345,9 +340,8 @@ def _best(contest: Contest, size: int) -> Ranking:
     """The quickest schedule of a contest; programs that the formula finds about as quick are simulated."""
     if not contest.on_links:
         contest = replace(contest, model=models.schedule_model("execution").on(contest.topology))
-    found = contest.answers(size, best=True)
-    left_out = contest.left_out
-    return Ranking(tuple(found), BEST, None, contest.refused, (), left_out, slower=tuple(contest.slower))
+    found = tuple(contest.answers(size, best=True))
+    return Ranking(found, BEST, None, contest.refused, (), contest.left_out, slower=tuple(contest.slower))
 
 
 def _published_projection(question: Question, takes: Projection) -> Projection | None:

@@ -235,9 +235,8 @@ def of_the_quickest(
                 # Sums of alpha and beta do not see how messages of several trees overlap.
                 tried = dict.fromkeys((thinned[one.algorithm], whole))
                 every = (_simulated(rivals.topology, one, candidate.schedule, messages) for candidate in tried)
-                timed = within(
-                    None if left == inf else left, "simulation", partial(list[Projection], every), spare=False
-                )
+                limit = None if left == inf else left
+                timed = within(limit, "simulation", partial(list[Projection], every), spare=False)
                 rivals.whole |= {one.algorithm} if timed[-1].time_s < timed[0].time_s else set()
                 found.append(min(timed, key=lambda one: one.time_s))
     return sorted(found, key=lambda one: one.time_s)

@@ -10,9 +10,14 @@ from typing import Any, Literal
 from blinksim.algorithms.registry import AlgorithmName
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InfeasibleError
+from blinksim.formats.shipped.machine_names import MEASURED
 from blinksim.machines import MachineLike, as_topology
+from blinksim.nccl.export.graph_export import as_run
+from blinksim.nccl.files import graph_file
+from blinksim.nccl.files.graph_file import GraphFile
+from blinksim.nccl.tuner.prediction import predict
 from blinksim.question import Question
-from blinksim.results import Result, keyed
+from blinksim.results import Result, Term, keyed
 from blinksim.textio.text_table import refused_words, table
 from blinksim.timing import model_registry as models
 from blinksim.timing.contest import CandidateLike, Contest
@@ -20,6 +25,7 @@ from blinksim.timing.library_model import Library
 from blinksim.timing.nccl_model import NcclTuner
 from blinksim.timing.projection_result import Projection, labelled, left_out_words
 from blinksim.timing.timing_model import LARGE, ScheduleModel, TimingModel
+from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_time, size_of
 
@@ -155,10 +161,8 @@ class Ranking(Result):
             keys = "measured_time_s=time_s measured_algbw_GBps=algbw measured_busbw_GBps=busbw measured_terms"
             terms = [keyed(term, "name time_s limit") for term in self.library.terms]
             answer |= keyed(self.library, keys, measured_terms=terms)
-            names = {"measured_on": "origin"} | {
-                f"measured_{end}": f"interval_{end}" for end in ("low_s", "high_s", "share")
-            }
-            answer |= {key: self.library.details[name] for key, name in names.items()}
+            ends = {f"measured_{end}": self.library.details[f"interval_{end}"] for end in ("low_s", "high_s", "share")}
+            answer |= {"measured_on": self.library.details["origin"], **ends}
         return answer
 
     def sentence(self) -> str:
@@ -172,6 +176,9 @@ class Ranking(Result):
     def text(self) -> str:
         """The sentence, the ranking if it was asked for, the terms of the quickest, and what else is known of it."""
         lines, best = [self.sentence(), ""], self.best
+        if self.library is not None and "with the graph file" in self.library.details["origin"]:
+            how = f"{format_time(self.library.time_s)} by {self.library.terms[0].name} (NCCL_ALGO, NCCL_PROTO)"
+            lines.insert(0, f"NCCL takes {how}; its tuner expects:")
         if self.asked == ALL:
             width = 5 if self.chosen is None else 4
             cells = [
@@ -255,9 +262,47 @@ def rank(
     chooses = timing.best is not None and (names is None or tuple(names) == timing.best)
     chosen = timing.times(topology, wanted, [count], timing.best)[0] if chooses else None
     library = None
-    if isinstance(timing, NcclTuner) and timing.channels is None and timing.graph_file is None:
+    if isinstance(timing, NcclTuner) and timing.channels is None:
         own = Library(version=timing.version, multicast=timing.multicast).at(question)[0]
         # NCCL goes through hosts where the links that take part do not connect the GPUs.
         with suppress(InfeasibleError):
             [library] = own.times(own.machine, wanted, [count])
+            if timing.graph_file is not None:
+                own_pick = found[0].details["nccl_algorithm"], found[0].details["nccl_protocol"]
+                picks = dict.fromkeys((("tree", "Simple"), ("ring", "Simple"), own_pick))
+                loaded, times = graph_file.read(timing.graph_file), list[Projection]()
+                for pick in picks:
+                    with suppress(InfeasibleError):
+                        times.append(with_file(own, library, loaded, pick))
+                library = min(times, key=lambda one: one.time_s, default=None)
     return Ranking(found, algorithms, chosen, edits=question.edits, library=library)
+
+
+def with_file(library: Library, takes: Projection, file: GraphFile, picked: tuple[str, str]) -> Projection:
+    """What NCCL takes with the channels of a graph file: as without it, times what its model says of the file.
+
+    That model halves every tree; chains inside a node got all of their lanes (58.9 GB/s of allreduce over three,
+    Blink+ report, section 4.2), so there the links count, at the rates that NCCL computes with. takes: the library's
+    time without the file. picked: the algorithm and the protocol that run with it. Raises `InfeasibleError` if NCCL
+    is not modelled here, or the file has no such channels of the members.
+    """
+    collective, size, asked = takes.collective, takes.size, library.question.preferring_known("nccl")
+    stated, whole = library.stated(collective, size), asked.whole()
+    part, on_links = asked.part(whole, collective), 0.0
+    told = predict(whole, part.members, multicast=library.multicast, graphs=graph_file.graphs_of(file))
+    listed = {(one.algorithm, one.protocol): one.time_s for one in told.times(collective.name, size)}
+    if stated is None or takes.least is None or picked not in listed:
+        raise InfeasibleError(f"{takes.machine}: NCCL's model says nothing of {' '.join(picked)} for {collective}")
+    time_s = listed[picked]
+    if len(nodes_of(part, part.members)) == 1 and picked in (("tree", "Simple"), ("ring", "Simple")):
+        links = replace(library.question.preferring_known(MEASURED), collective=collective).part()
+        runs = [as_run(file, machine, collective, picked[0]) for machine in (links, part)]
+        rivals = [contest(run.topology, collective, [run], model=LINKS_ONLY, sizes=[size]) for run in runs]
+        on_links, at_nccl = (rival.projections(size)[0].time_s for rival in rivals)
+        time_s = at_nccl if picked[0] == "tree" else max(time_s, at_nccl)
+    # What NCCL assumes of links is no rate that they reach: those of what it could take hold for files too.
+    time_s = max(takes.least.time_s, on_links, takes.time_s * time_s / stated.time_s)
+    factor, details = time_s / takes.time_s, dict(takes.details)
+    details |= {end: factor * details[end] for end in ("interval_low_s", "interval_high_s")}
+    details["origin"] += f"; times {factor:.3g} with the graph file"
+    return replace(takes, terms=(Term(f"{' '.join(picked)} with the graph file", time_s, ""),), details=details)

@@ -246,9 +246,8 @@ def _digest(home: str, what: str, alone: bool) -> str:
     if home:
         return plugins.digest(Path(home))
     if not alone:
-        raise InputError(
-            f"{what} is registered in this process only; workers and journals need it in a file, named like 'pairs.py'"
-        )
+        need = "workers and journals need it in a file, named like 'pairs.py'"
+        raise InputError(f"{what} is registered in this process only; {need}")
     return ""
 
 

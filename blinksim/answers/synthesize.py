@@ -137,9 +137,8 @@ class Synthesis(Rates, Result):
         return [{key: value for key, value in self.to_dict().items() if not isinstance(value, list)}]
 
     def __repr__(self) -> str:
-        return (
-            f"<Synthesis {exact_GBps(self.rate)} GB/s, gap {self.gap}, verified {self.verdict.ok}\n  {self.compact!r}>"
-        )
+        known = f"gap {self.gap}, verified {self.verdict.ok}"
+        return f"<Synthesis {exact_GBps(self.rate)} GB/s, {known}\n  {self.compact!r}>"
 
 
 def depth(schedule: Schedule) -> list[int]:
@@ -150,9 +149,8 @@ def depth(schedule: Schedule) -> list[int]:
         chosen = np.flatnonzero(schedule.op == op)
         keys = schedule.chunk[chosen].astype(np.int64) * devices
         # A place for every chunk at every device that has it: most chunks are at few devices.
-        stops, place = np.unique(
-            np.concatenate([keys + schedule.src[chosen], keys + schedule.dst[chosen]]), return_inverse=True
-        )
+        ends = np.concatenate([keys + schedule.src[chosen], keys + schedule.dst[chosen]])
+        stops, place = np.unique(ends, return_inverse=True)
         reached, (src, dst) = np.zeros(len(stops), dtype=np.int64), place.reshape(2, -1)
         bounds = np.append(np.flatnonzero(np.diff(schedule.step[chosen], prepend=-1)), len(chosen))
         for first, end in pairwise(bounds):

@@ -283,9 +283,8 @@ def tune_here(
     """
     here, job = _of(machine, members, 1, nvls, version), Job()
     if "" not in (gpus, here.job.gpus) and gpus != here.job.gpus:
-        raise InputError(
-            f"the GPUs here are {gpus}, and those of {here.job.machine} {here.job.gpus}: name this machine"
-        )
+        those = f"those of {here.job.machine} {here.job.gpus}"
+        raise InputError(f"the GPUs here are {gpus}, and {those}: name this machine")
     taken = search(here.times, job, measure, most)
     return _tuning(here, job.collectives, tuple(taken), least_channels)
 

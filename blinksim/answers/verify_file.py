@@ -195,10 +195,8 @@ def verify_file(
 
 def about_part(topology: Topology, collective: Collective) -> dict[str, Any]:
     """The part of a machine and the collective that a file is about, as JSON has them."""
-    links = topology.default_links()
-    return keyed(
-        topology, "machine=name collective members relays links rates", collective=collective.name, links=links
-    )
+    keys, links = "machine=name collective members relays links rates", topology.default_links()
+    return keyed(topology, keys, collective=collective.name, links=links)
 
 
 def _judged(schedule: Schedule | SymmetricSchedule, question: Question, in_place: bool, slots: int) -> FileVerdict:

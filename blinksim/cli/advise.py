@@ -19,7 +19,6 @@ from blinksim.errors import InputError
 from blinksim.machines import this_machine
 from blinksim.question import Question
 from blinksim.textio.whole_files import Exported, write_text
-from blinksim.topology.graph import Topology
 from blinksim.units import format_time, parse_size
 
 if TYPE_CHECKING:
@@ -71,8 +70,10 @@ def _show(found: Advice, was: Advice | None, question: Question, output: str | N
     option, collective = found.load or found.alternative, takes.collective.name
     save = "" if options.machine else f"nvidia-smi topo -m > {_SAVED} && "
     if option is not None and option.exported is not None:
-        # At the rates that the schedule was made for, where the question names none.
-        made_for = replace(question, rates=question.rates or _table(option.schedule.topology))
+        # At the rates that the schedule was made for, where the question names none and others count unasked.
+        made = option.schedule.topology
+        taken = made.loaded_from[1] if made.loaded_from else made.rates
+        made_for = replace(question, rates=question.rates or (None if taken == "nominal" else taken))
         line = f"{command_line(made_for, traffic=options.traffic)} {collective}"
         _to_load(option, option.exported, output, f"{save}blinksim synth {line} --algorithm {option.algorithm}")
         tests = "rccl-tests" if takes.library == "RCCL" else "nccl-tests"
@@ -104,9 +105,3 @@ def _to_load(option: Option, exported: Exported, output: str | None, synth: str)
 
 def _wrapped(key: str, words: str) -> str:
     return textwrap.fill(words, 110, initial_indent=f"  {key:<17} ", subsequent_indent=" " * 20, break_on_hyphens=False)
-
-
-def _table(part: Topology) -> str | None:
-    """The table of rates that was taken, None for the one that counts unless another is named."""
-    taken = part.loaded_from[1] if part.loaded_from else part.rates
-    return None if taken == "nominal" else taken

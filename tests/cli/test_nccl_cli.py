@@ -12,6 +12,7 @@ import blinksim as bs
 from blinksim.cli.main import run
 from blinksim.machines import load
 from blinksim.nccl.tuner.prediction import predict
+from blinksim.units import format_time
 
 GRAPH = "tests/data/captures/h200x8/graph.xml"
 TOPO = "tests/data/captures/h200x8/topo.xml"
@@ -229,6 +230,27 @@ def test_a_graph_file_with_a_byte_order_mark_is_refused_as_nccl_refuses_it(
         (tmp_path / name).write_bytes(data)
         assert run(["verify", str(tmp_path / name), "--machine", "dgx1-v100", "--members", "0-3"]) == status
         assert said in capsys.readouterr().out
+        given = ["--algorithm", "nccl", "--nccl-graph", str(tmp_path / name)]
+        assert run(["project", "dgx1-v100", "allreduce", "1MiB", "--members", "0-3", *given]) == 2 * status
+        assert (said in capsys.readouterr().err) == (status == 1)
+
+
+@pytest.mark.parametrize(
+    "machine", [["dgx1-v100", "--members", "0,1,2,3,4,7"], ["dgx1-v100", "--edit", "without gpu0-gpu3"]]
+)
+def test_a_file_has_the_time_that_advise_says_of_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, machine: list[str]
+) -> None:
+    path = tmp_path / "load.xml"
+    assert run(["advise", *machine, "-o", str(path), "--json"]) == 0
+    advice = json.loads(capsys.readouterr().out)
+    question = ["project", machine[0], "allreduce", "256MiB", *machine[1:], "--algorithm", "nccl"]
+    assert run([*question, "--nccl-graph", str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["measured_time_s"] == pytest.approx(advice["load"]["time_s"], rel=1e-6)
+    assert run([*question, "--nccl-graph", str(path)]) == 0
+    said = capsys.readouterr().out.splitlines()[0]
+    assert said.startswith(f"NCCL takes {format_time(advice['load']['time_s'])} by tree Simple with the graph file")
 
 
 @pytest.mark.parametrize("size", ["64KiB", "1GiB"])

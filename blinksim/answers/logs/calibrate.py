@@ -167,9 +167,7 @@ def _with(rates: NcclRates, fitted: Mapping[str, float]) -> NcclRates:
         lines[name] = line
     turn = digits(1 / fitted["simple.turn"]) if "simple.turn" in fitted else rates.turn
     rooted = rounded(fitted.get("simple.rooted_start", rates.rooted_start_s))
-    return replace(
-        rates, ll=lines["ll"], ll128=lines["ll128"], simple=lines["simple"], turn=turn, rooted_start_s=rooted
-    )
+    return replace(rates, **lines, turn=turn, rooted_start_s=rooted)
 
 
 def rounded(seconds: float) -> float:
@@ -240,9 +238,8 @@ def fit_nvls(series: Sequence[Series], nccl: NcclFit | None = None, source: str 
         line, hopper = stand_in().nvls, _prediction(series[0], multicast=True)
         assert line is not None
         line = replace(line, channels=_CHANNELS) if hopper is not None and hopper.job.sm >= _BLACKWELL else line
-    times = [
-        Timed(sample.time_s, line.counts(one.topology.ranks, sample.size)) for one in series for sample in one.samples
-    ]
+    samples = ((one.topology.ranks, sample) for one in series for sample in one.samples)
+    times = [Timed(sample.time_s, line.counts(ranks, sample.size)) for ranks, sample in samples]
     start = line.constants()
     found = fit_sums(times, start)
     if found is None:

@@ -437,9 +437,8 @@ def figure(
     count = size_of(size)
     if time is None:
         plain = not isinstance(busbw, str) or _PLAIN.fullmatch(busbw)
-        time_s = count * float(
-            busbw_factor(collective.name, ranks) / parse_rate(f"{busbw}GB/s" if plain else str(busbw))
-        )
+        rate = parse_rate(f"{busbw}GB/s" if plain else str(busbw))
+        time_s = count * float(busbw_factor(collective.name, ranks) / rate)
     else:
         time_s = parse_time(time) if isinstance(time, str) else float(time)
     if not 0 < time_s < math.inf:

@@ -94,9 +94,8 @@ class RingModel:
     @property
     def name(self) -> str:
         """The model's name in answers."""
-        kind = {"direct": "direct sends", "rail_aligned": "sends by rail"}.get(
-            self.schedule.algorithm, "NCCL-like rings"
-        )
+        kinds = {"direct": "direct sends", "rail_aligned": "sends by rail"}
+        kind = kinds.get(self.schedule.algorithm, "NCCL-like rings")
         return f"alpha-beta of {kind} at {self.topology.rates} rates"
 
     @cached_property
@@ -154,10 +153,8 @@ class RingModel:
             return alpha, dict(found)
         # A send waits for what its source gets of the same chunk; sends come in the order of their steps.
         late = defaultdict[tuple[int, int], float](float)
-        sends = zip(
-            schedule.chunk.tolist(), schedule.src.tolist(), schedule.dst.tolist(), routes[schedule.route], strict=True
-        )
-        for chunk, src, dst, own in sends:
+        ends = (column.tolist() for column in (schedule.chunk, schedule.src, schedule.dst))
+        for chunk, src, dst, own in zip(*ends, routes[schedule.route], strict=True):
             late[chunk, dst] = max(late[chunk, dst], late[chunk, src] + float(own))
         busy, alpha = loads * seconds, max(late.values())
         if self.collective.exchanges:

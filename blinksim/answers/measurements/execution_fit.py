@@ -139,9 +139,8 @@ Map = Callable[[Callable[["Question"], float], Sequence["Question"]], list[float
 """The evaluator of many predictions: in this process, or in several."""
 
 COMMON = ("launch_s", "visit_s", "ports.out", "ports.fan", "ports.posted_s", "ports.first_s")
-PACKETS = tuple(
-    f"packets.{name}" for name in ("piece_s", "round_s", "local_s", "inbox_s", "step_s", "soft", "wire", "far_s")
-)
+_OF_PACKETS = ("piece_s", "round_s", "local_s", "inbox_s", "step_s", "soft", "wire", "far_s")
+PACKETS = tuple(f"packets.{name}" for name in _OF_PACKETS)
 FLAGS = tuple(
     f"flags.{name}"
     for name in ("before_s", "piece_s", "round_s", "far_s", "byte_s", "fence_s", "flag_s", "look_s", "load")

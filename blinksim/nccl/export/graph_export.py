@@ -194,9 +194,8 @@ def _chain(schedule: Schedule, chunk: int) -> Line:
     up = steps_between(schedule, [i for i in mine if schedule.op[i] == REDUCE])
     down = steps_between(schedule, [i for i in mine if schedule.op[i] != REDUCE])
     if up and down and sorted(up) != sorted((b, a) for a, b in down):
-        raise InfeasibleError(
-            f"chunk {chunk} comes down another tree than it goes up; NCCL's chains are used both ways"
-        )
+        what = f"chunk {chunk} comes down another tree than it goes up"
+        raise InfeasibleError(f"{what}; NCCL's chains are used both ways")
     edges = down or [(b, a) for a, b in up]
     near: dict[str, list[str]] = {}
     for a, b in edges:
@@ -252,9 +251,8 @@ def _rings(schedule: Schedule) -> Iterator[Line]:
         expected = n * (n - 1) * (2 if schedule.collective.name == "allreduce" else 1)
         shares = schedule.share_num[chunks]
         if len(chunks) % n or (shares != shares[0]).any() or len(mine) != expected * (len(chunks) // n):
-            raise InfeasibleError(
-                f"channel {channel} is a ring, but not used as NCCL uses one: {n} equal blocks that each go all the way"
-            )
+            used = f"as NCCL uses one: {n} equal blocks that each go all the way"
+            raise InfeasibleError(f"channel {channel} is a ring, but not used {used}")
         yield Line(tuple(order[:-1]), share, ring=True)
 
 
@@ -368,9 +366,8 @@ def _nets(topology: Topology, hops: list[tuple[str, str]]) -> tuple[int, int]:
             raise InfeasibleError(f"{a} reaches {b} without NICs on the way; NCCL's files name the network devices")
         pairs.add((net_number(topology, ports[-1]), net_number(topology, ports[0])))
     if len(pairs) > 1:
-        raise InfeasibleError(
-            f"the nodes take different NICs ({sorted(pairs)}); NCCL's file describes one node for all"
-        )
+        taken = f"the nodes take different NICs ({sorted(pairs)})"
+        raise InfeasibleError(f"{taken}; NCCL's file describes one node for all")
     return pairs.pop()
 
 

@@ -18,7 +18,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from blinksim.errors import InputError
+from blinksim.errors import FileError, InputError
 from blinksim.nccl.families import (
     FAMILIES,
     FAMILY_NAMES,
@@ -29,6 +29,7 @@ from blinksim.nccl.families import (
     TREE,
     Element,
 )
+from blinksim.nccl.files.graph_rules import DEFAULT_RELEASE, CrashError, LoadError, Release, load_graphs
 from blinksim.textio import safe_xml
 from blinksim.textio.safe_xml import fault, integer, number, word
 
@@ -107,8 +108,14 @@ class GraphFile:
 
 
 def read(path: str | Path) -> GraphFile:
-    """The graph file at `path`; see `read_text`. Raises `FileError` if it cannot be read."""
-    return read_text(safe_xml.file_text(path), path)
+    """The graph file at `path`; see `read_text`. Raises `FileError` if it cannot be read, or NCCL cannot load it."""
+    text = safe_xml.file_text(path)
+    found = read_text(text, path)
+    try:
+        load_graphs(text, Release.parse(DEFAULT_RELEASE))
+    except (LoadError, CrashError) as error:
+        raise FileError(path, f"NCCL cannot load the file: {error}") from None
+    return found
 
 
 def read_text(text: str, path: str | Path, *, hexadecimal: bool = True) -> GraphFile:

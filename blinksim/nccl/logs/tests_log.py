@@ -179,9 +179,8 @@ class Columns:
             halves = (halves[1],)
         need = len(self.head) + sum(map(len, halves))
         if len(words) != need:
-            raise FileError(
-                path, f"the row has {len(words)} columns, its heading {need}; is the line whole? {line[:80]!r}", number
-            )
+            columns = f"the row has {len(words)} columns, its heading {need}"
+            raise FileError(path, f"{columns}; is the line whole? {line[:80]!r}", number)
         given = dict(zip(self.head, words, strict=False))
         for name, pattern, kind in (("size", _WHOLE, "whole number"), ("count", _WHOLE, "whole number"),
                                     ("type", _WORD, "word"), ("redop", _WORD, "word")):  # fmt: skip

@@ -284,9 +284,8 @@ class _Builder:
         for link in self.links:
             if self.topology.device(link.dst).node != self.node:
                 if self.topology.device(link.src).kind != NIC_KIND:
-                    raise InfeasibleError(
-                        f"{link.name} joins nodes without a network interface; only nodes joined by those are predicted"
-                    )
+                    only = "only nodes joined by those are predicted"
+                    raise InfeasibleError(f"{link.name} joins nodes without a network interface; {only}")
                 rates[link.src] += link.bandwidth
         return rates
 
@@ -297,9 +296,8 @@ class _Builder:
             if sm is None:
                 self.assume(f"GPUs without sm have compute capability {DEFAULT_SM / 10:g}")
             elif not re.fullmatch(r"[1-9][0-9]{1,2}", str(sm)):
-                raise InfeasibleError(
-                    f"{device.name} has sm={sm!r}; NCCL runs on NVIDIA GPUs, sm=90 is compute capability 9.0"
-                )
+                runs = "NCCL runs on NVIDIA GPUs, sm=90 is compute capability 9.0"
+                raise InfeasibleError(f"{device.name} has sm={sm!r}; {runs}")
             number = int(_number(device, "dev", number))
             return Vertex(GPU_KIND, device.name, number, int(sm or DEFAULT_SM), _direct(device))
         # An imported port behind an adapter says its number; other NICs are the adapters themselves.

@@ -224,9 +224,8 @@ class _Tuner:
                     if algorithm in ALGORITHMS_OF[collective] and self.enabled(algorithm, number):
                         bandwidth = self.bandwidth(collective, algorithm, number)
                         if bandwidth > 0:
-                            yield Row(
-                                collective, algorithm, protocol, self.latency(collective, algorithm, number), bandwidth
-                            )
+                            latency = self.latency(collective, algorithm, number)
+                            yield Row(collective, algorithm, protocol, latency, bandwidth)
 
     def graph(self, algorithm: str) -> Graph:
         return self.graphs[{"ring": "ring", "nvls": "nvls", "nvls_tree": "nvls"}.get(algorithm, "tree")]
