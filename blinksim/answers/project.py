@@ -127,6 +127,11 @@ class Answer(Projection):
             f"{self.library}, busbw {format_rate(self.busbw)}"
         )
 
+    def times(self) -> list[str]:
+        """The three figures; - where there is none."""
+        known = (self, None if self.could is None else self.could.best, self.least)
+        return ["-" if one is None else format_time(one.time_s) for one in known]
+
     def in_short(self) -> str:
         """The three figures at this size in one line."""
         could = "" if self.could is None else f", could take {format_time(self.could.best.time_s)}"

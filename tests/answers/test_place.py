@@ -247,3 +247,9 @@ def test_a_size_takes_what_project_says_on_every_choice_that_is_shown(capsys: py
     assert shown[0]["cannot_take_less_s"] <= min(shown[0]["time_s"], shown[0]["could_take_s"])
     assert run(["place", "dgx1-v100", "2", "--size", "16MiB", "--top", "2"]) == 0
     assert "  with NCCL  could take  at least\n" in capsys.readouterr().out
+
+
+def test_the_three_figures_stand_beside_every_choice(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["place", "torus:2x2", "2", "--size", "1GB"]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.lstrip().startswith("gpu0")]
+    assert [row.count(" ms") for row in rows] == [3, 0]
