@@ -37,7 +37,7 @@ def test_a_gpu_and_a_node_have_the_published_bandwidth(name: str) -> None:
         assert len(fabric.ports) * fabric.lanes * fabric.lane_bandwidth == Fraction(row["node_GBps"]) * GB
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row["gpus"] != "1"])
 def test_the_bound_of_a_node_is_the_figure(name: str) -> None:
     assert bs.bound(bs.load(name), "allgather").rate == Fraction(ROWS[name]["allgather_GBps"]) * GB
 

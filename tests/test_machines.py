@@ -12,6 +12,7 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
+import blinksim as bs
 from blinksim import data_files, machines
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats import machine_yaml
@@ -321,3 +322,12 @@ def test_edits_change_every_node_or_the_one_they_name() -> None:
 def test_shapes_are_called_so_where_a_machine_is_unknown() -> None:
     with pytest.raises(InputError, match="a shape is written like ring:8"):
         machines.load("no-such-machine")
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 4])
+def test_sparks_through_a_switch(nodes: int) -> None:
+    """Each byte enters every other Spark by its port of 200 Gb/s."""
+    machine = machines.load("dgx-spark", nodes=nodes)
+    assert machine.ranks == nodes
+    assert bs.bound(machine, "allgather").rate == Fraction(25 * 10**9 * nodes, nodes - 1)
+    assert bs.project(machine, "allreduce", "64MiB").time_s >= 2**26 * 2 * (nodes - 1) / nodes / 25e9

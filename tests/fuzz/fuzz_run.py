@@ -40,7 +40,7 @@ Many times `SECONDS`, since the machine may be busy with other things.
 PROGRESS = 1000
 """A line on stderr after this many inputs, so that a run that was ended can go on from there."""
 COMMANDS = "command line"
-STATUSES = (0, 1, 2, 3, 4, 130)
+STATUSES = (0, 1, 2, 3, 4, 5, 130)
 
 
 class TooLongError(BaseException):

@@ -13,7 +13,7 @@ from blinksim.textio.text_files import read_rows
 
 MachineName = Literal[
     "a3-highgpu-8g", "a3-megagpu-8g", "a3-ultragpu-8g", "alps", "aurora", "bm.gpu.h100.8", "bm.gpu4.8",
-    "dgx-a100", "dgx-spark-pair", "dgx1-p100", "dgx1-v100", "dgx2", "frontier", "gaudi2", "gaudi3",
+    "dgx-a100", "dgx-spark", "dgx-spark-pair", "dgx1-p100", "dgx1-v100", "dgx2", "frontier", "gaudi2", "gaudi3",
     "gb200-nvl4", "gb200-nvl72", "gb200-nvl8", "gb300-nvl72", "hgx-b200", "hgx-b300", "hgx-h100", "hgx-h20",
     "hgx-h200", "hgx-h800", "jupiter", "k2200-ethernet", "k2200-ntb", "l40s-pcie", "leonardo", "mi250",
     "mi300a", "mi300x", "mi325x", "mi355x", "nd-a100-v4", "nd-h100-v5", "nd-h200-v5", "nd40rs-v2",
@@ -42,7 +42,7 @@ _AMBIGUOUS = {
 
 def names() -> list[str]:
     """The names of the catalogue's machines, sorted."""
-    return [path.stem for path in data_files.files("topologies")]
+    return sorted(path.stem for path in data_files.files("topologies"))
 
 
 def outline(name: str) -> Outline:
