@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import copy
 from functools import lru_cache
+from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from blinksim.collective import Collective
@@ -47,10 +48,9 @@ MOST_PACKETS = 64 << 20
 OVERSTATED: Mapping[str, tuple[float, float, float]] = {"steps": (1.4, 1.2, 1.1), "forest": (1.4, 1.3, 1.1)}
 # And the time of the quickest program of a question by less than this one.
 OF_THE_QUICKEST = 1.05
-# No program is quicker than its busiest port. A simulation follows some pieces and takes the rest to go on in
-# a line, which may say otherwise by a few percent: nothing is to win by that. Within this factor programs are
-# simulated.
-SHORT_OF_PORTS = 1.01
+# No program is quicker than its busiest port. One that the formula does not see ahead is simulated only if that port
+# leaves more than a fiftieth to win.
+SHORT_OF_PORTS = 0.98
 
 
 def overstated(form: str, size: int) -> float:
@@ -150,11 +150,10 @@ class Executed(ScheduleModel):
         found: list[Projection] = []
         for projection in estimated.rank(contest, size):
             name = projection.algorithm
-            schedule = contest.candidates[name].compact
-            program = "protocol" in projection.details
-            near = not (found and program) or projection.time_s <= OF_THE_QUICKEST * found[0].time_s
-            if near and found and program:
-                near = times.least_s(schedule, size) <= SHORT_OF_PORTS * found[0].time_s
+            best_s = found[0].time_s if found and "protocol" in projection.details else inf
+            near = projection.time_s <= OF_THE_QUICKEST * best_s
+            if near and projection.time_s >= best_s:
+                near = times.least_s(contest.candidates[name].compact, size) <= SHORT_OF_PORTS * best_s
             if near:
                 found += self.rank(contest.only(name), size)
             else:

@@ -172,6 +172,5 @@ def test_no_schedule_takes_less_than_could_take(machine: str, collective: str, s
     every = bs.rank(bs.Question(machine, rates="measured"), collective, size, "execution", "all")
     assert could is not None
     assert could.best.model == "execution"
-    # Simulations of many pieces undercut the ports by a little, which nothing is to win by.
-    slack = SHORT_OF_PORTS if size == "1GiB" else 1.0
-    assert could.best.time_s <= slack * min(found.time_s for found in every.projections)
+    # Where a port leaves less to win, the others are not simulated.
+    assert could.best.time_s <= min(found.time_s for found in every.projections) / SHORT_OF_PORTS
