@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -177,6 +178,17 @@ def test_what_a_plugin_prints_does_not_stand_in_the_answer(capsys: pytest.Captur
     assert json.loads(out)["algorithm"] == "swap"
     assert err.splitlines()[0] == "loading"
     assert "building" in err
+
+
+@pytest.mark.parametrize("many", ["np.broadcast_to(np.int8(0), 10**9)", "range(10**9)", "np.zeros((2**14, 1), int)"])
+def test_more_sends_than_memory_holds_are_refused_at_once(capsys: pytest.CaptureFixture[str], many: str) -> None:
+    send = f"plan.send({many}, np.ones(2**13, int), chunk=plan.add_chunk(1), op='copy', step=0)"
+    head = "@bs.register_algorithm(['allgather'])\ndef many(plan):\n"
+    write("many.py", "import numpy as np\n", HEAD, head, f"    {send}")
+    start = time.process_time()
+    assert run(["project", "ring:4", "allgather", "1MiB", "--algorithm", "many.py"]) == 2
+    assert "sends at once are too many" in capsys.readouterr().err
+    assert time.process_time() - start < 2
 
 
 def test_a_refusal_is_an_answer(capsys: pytest.CaptureFixture[str]) -> None:

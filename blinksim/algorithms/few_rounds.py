@@ -259,9 +259,8 @@ def build(
     if candidates:
         return min(candidates, key=lambda timed: timed[0])[1]
     if joined_directly(topology):
-        raise InfeasibleError(
-            f"few_rounds is too slow on {topology.ranks} ranks with links that are no cube (at most {MOST_RANKS})"
-        )
+        slow = f"few_rounds is too slow on {topology.ranks} ranks with links that are no cube"
+        raise InfeasibleError(f"{slow} (at most {MOST_RANKS})")
     return replace(direct.build(topology, collective), algorithm=_NAME)
 
 

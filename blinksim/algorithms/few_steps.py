@@ -110,9 +110,8 @@ def find(
         least = max(ceil(_vector(phase, ranks, chunks) * hops.lane / rate), own_steps)
         what = f"{phase} of {count(chunks, 'chunk')} on {topology.name}"
         if own_steps < fewest:
-            raise InfeasibleError(
-                f"{what} needs at least {count(fewest, 'step')}, not {own_steps}: some rank is that many hops away"
-            )
+            needs = f"{what} needs at least {count(fewest, 'step')}, not {own_steps}"
+            raise InfeasibleError(f"{needs}: some rank is that many hops away")
         if own_rounds is not None and own_rounds < least:
             raise InfeasibleError(f"{what} needs at least {least} rounds, not {own_rounds}, by its bound")
         work = reversed_hops(hops) if phase.collects else hops

@@ -146,9 +146,8 @@ class Algorithm:
     def check_size(self, ranks: int, collective: str) -> None:
         """Raises `InfeasibleError` if the schedule would be too large to hold, or too slow to search."""
         if self.most_ranks is not None and ranks > self.most_ranks:
-            raise InfeasibleError(
-                f"{self.name} searches for too long on {ranks:,} ranks (at most {self.most_ranks:,}); take packed"
-            )
+            advice = f"(at most {self.most_ranks:,}); take packed"
+            raise InfeasibleError(f"{self.name} searches for too long on {ranks:,} ranks {advice}")
         needed = self.sends(ranks, collective)
         most = _MOST_IN_ARRAYS if self.routes and self.traffic else MOST_SENDS
         if not self.solver and needed > most:

@@ -24,7 +24,7 @@ from blinksim.printable import printable
 SCHEMA_VERSION = 1
 PATIENCE_S = 1.0
 # Seconds of computing after which a command says that it is still at work; then after each time three times as long.
-FIRST_WORD_S = 8.0
+FIRST_WORD_S = 1.5
 
 # Python arguments that messages name: options of the same name, and those that take no value and stand for True.
 _NAMES = (

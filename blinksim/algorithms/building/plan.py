@@ -8,7 +8,7 @@ fills a `Plan`, and the resulting schedule is verified.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Sized
 from fractions import Fraction
 from functools import cached_property, reduce
 from itertools import pairwise, repeat
@@ -37,6 +37,8 @@ from blinksim.topology.group import Pairs
 
 Devices = npt.NDArray[np.integer[Any]]
 _OPS = {"copy": COPY, "reduce": REDUCE}
+# Sends of one call: more of them would take gigabytes before anything could end the call.
+_MOST_AT_ONCE = 2**26
 # Parts of which shares are made where their own denominators are out of reach.
 _PARTS = 2**28
 
@@ -100,6 +102,8 @@ class Plan(Builder):
         except ValueError:
             shapes = ", ".join(f"{what} {np.shape(values)}" for what, values in given.items())
             raise InputError(f"these do not fit each other: {shapes}") from None
+        if arrays[0].size > _MOST_AT_ONCE:
+            raise InputError(f"{arrays[0].size:,} sends at once are too many; send at most {_MOST_AT_ONCE:,}")
         a, b, chunks, steps, channels = (array.ravel() for array in arrays)
         _inside("rank", self.n, a, b)
         _inside("chunk", len(self._shares), chunks)
@@ -253,6 +257,8 @@ def _pruned(edges: tuple[Edge, ...], rank: Mapping[int, int]) -> tuple[Edge, ...
 
 def _whole(what: str, values: npt.ArrayLike) -> Ints32:
     """The values as an array; raises `InputError` for anything but whole numbers."""
+    if isinstance(values, Sized) and len(values) > _MOST_AT_ONCE:
+        raise InputError(f"{len(values):,} sends at once are too many; send at most {_MOST_AT_ONCE:,}")
     array = np.asarray(values)
     if array.size and array.dtype.kind not in "iu":
         raise InputError(f"{what} must be a whole number or an array of them, not {values!r:.60}")

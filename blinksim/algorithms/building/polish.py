@@ -105,9 +105,8 @@ def polish(
     if schedules:
         points += question.chosen(schedules, seconds if not points else seconds / 2, seed)
     if not points:
-        raise InputError(
-            f"{topology.name} has too many trees to compare all of them; build a schedule with packed, and polish that"
-        )
+        many = f"{topology.name} has too many trees to compare all of them"
+        raise InputError(f"{many}; build a schedule with packed, and polish that")
     return Polished(tuple(_front(points)), question.bound)
 
 

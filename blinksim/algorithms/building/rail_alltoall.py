@@ -409,9 +409,8 @@ def build_joined(topology: Topology, collective: Collective, algorithm: str, cho
     """Every block of every rank; nodes are a circle. Raises `InfeasibleError` for what are no rails of alike nodes."""
     rails = read_rails(topology)
     if rails is None:
-        raise InfeasibleError(
-            f"{algorithm} needs two or more nodes with members of the same names and switches between; take direct"
-        )
+        needs = "two or more nodes with members of the same names and switches between"
+        raise InfeasibleError(f"{algorithm} needs {needs}; take direct")
     if through_others(rails):
         raise InfeasibleError(f"{algorithm}: members of a node reach each other only through others; take direct")
     if collective.traffic is not None or not alike(rails):
