@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from blinksim import exports
-from blinksim.answers.project import Answer, answer, schedules
+from blinksim.answers.project import Answer, answer, gpus_of, schedules
 from blinksim.answers.ranking import LINKS_ONLY, contest, with_file
 from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import Bound
@@ -27,7 +27,6 @@ from blinksim.timing.contest import Contest, ceiling_of
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured.library_time import NCCL
 from blinksim.timing.measured_constants import NVLS
-from blinksim.timing.nccl_model import weakest
 from blinksim.timing.projection_result import OF_RUNS, Projection
 from blinksim.topology.cluster import nodes_of
 from blinksim.units import exact_GBps, format_size, format_time, in_GBps, size_of
@@ -214,8 +213,6 @@ class Advice(Result):
         Bandwidth decides at this size; if latency does, times of two models are not comparable.
     nvls : NvlsGain, optional
         What switches that add are worth; None where NCCL cannot use any.
-    weakest : str
-        What has less bandwidth than most of its sort, in words; empty if nothing has.
 
     Examples
     --------
@@ -235,7 +232,6 @@ class Advice(Result):
     runs: bool
     large: bool
     nvls: NvlsGain | None = None
-    weakest: str = ""
 
     @property
     def load(self) -> Option | None:
@@ -257,7 +253,8 @@ class Advice(Result):
     def sentence(self) -> str:
         """The advice in one line."""
         found, library, best = self.answer, self.answer.library, self.best
-        what = f"{found.collective} of {format_size(found.size)} on {self.part.ranks} GPUs of {self.part.name}"
+        where = gpus_of(self.part.name, self.part.ranks, self.part.nodes)
+        what = f"{found.collective} of {format_size(found.size)} on {where}"
         takes = f"{format_time(found.time_s)} with {library}"
         for option, runtime in ((self.load, library), (self.alternative, self.runtime)):
             if option is not None:
@@ -282,9 +279,8 @@ class Advice(Result):
 
     def lines(self, every: bool = False) -> list[tuple[str, str]]:
         """The lines below the sentence, as labels and texts. every: also that NVLS changes nothing."""
-        found = self.answer.lines()
-        found += [("NVLS", self.nvls.sentence())] if self.nvls and (self.nvls.taken or every) else []
-        return found + ([("weakest", self.weakest)] if self.weakest else [])
+        nvls = self.nvls if self.nvls and (self.nvls.taken or every) else None
+        return self.answer.lines() + ([("NVLS", nvls.sentence())] if nvls else [])
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints; ``takes`` has those of `blinksim.project`."""
@@ -318,7 +314,7 @@ class Advice(Result):
             "takes": found.to_dict(),
             "nccl": nccl | keyed(found, "algbw_GBps=algbw busbw_GBps=busbw"),
             "nvls": self.nvls.to_dict() if self.nvls else None,
-            **({"weakest": self.weakest} if self.weakest else {}),
+            **({"weakest": found.weakest} if found.weakest else {}),
             **{key: shown(getattr(self, key)) for key in ("best", "load", "alternative")},
         }
 
@@ -394,7 +390,7 @@ def advise(
     if not isinstance(part, Question) and machine is not None:
         question = Question.of_part(as_topology(part), as_topology(machine))
     question = replace(question, rates=rates or question.rates)
-    library, whole = Library(multicast=multicast).at(question)
+    library = Library(multicast=multicast).at(question)[0]
     rivals = schedules(question, wanted, [size])
     [found] = answer(question, wanted, [size], library=library, contest=rivals)
     chosen = replace(question, rates=None, collective=wanted).part()
@@ -409,5 +405,5 @@ def advise(
     quicker = large and best.time_s * WORTH <= found.time_s and runs and best.schedule.share_den <= MOST_CHUNKS
     other = best.for_runtime("msccl-xml") if quicker else None
     proved = best_known(chosen, wanted, found.grants).headline
-    nvls, lost = nvls_gain(library, chosen, wanted, size), weakest(whole)
-    return Advice(chosen, found, proved, best, loadable, other, runs, large, nvls, lost)
+    nvls = nvls_gain(library, chosen, wanted, size)
+    return Advice(chosen, found, proved, best, loadable, other, runs, large, nvls)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from blinksim.algorithms.registry import REGISTRY, AlgorithmName
-from blinksim.answers.project import Answer, answer, held_at, schedules
+from blinksim.answers.project import Answer, answer, gpus_of, held_at, schedules
 from blinksim.answers.quickest import by_simulation, made_for
 from blinksim.answers.ranking import contest
 from blinksim.collective import Collective, CollectiveLike
@@ -155,14 +155,14 @@ class Comparison(Result):
         """The answer in one line."""
         if self.answers:
             last = self.answers[-1]
-            return f"{self.collective} on {len(last.members)} GPUs of {self.topology.name}: {last.in_short()}"
+            where = gpus_of(last.machine, len(last.members), last.details["nodes"])
+            return f"{self.collective} on {where}: {last.in_short()}"
         best = self.best()
         changes = [f"{x.faster} from {format_size_about(x.size)}" for x in self.crossovers]
-        where = f" at small sizes, {', '.join(changes)}" if changes else " throughout"
-        return (
-            f"{self.collective} on {self.topology.name}: {best[0].algorithm} is quickest{where}; "
-            f"{best[-1].algbw_GBps:.4g} GB/s at {format_size(best[-1].size)}"
-        )
+        where = f" is quickest at small sizes, {', '.join(changes)}" if changes else " is quickest throughout"
+        where = where if len(self.algorithms) > 1 else ""
+        rate = f"{best[-1].algbw_GBps:.4g} GB/s at {format_size(best[-1].size)}"
+        return f"{self.collective} on {self.topology.name}: {best[0].algorithm}{where}; {rate}"
 
     def text(self, edits: Sequence[str] = ()) -> str:
         """The sentence, and algbw by size of the algorithms that lead or come close. edits: of the machine."""
@@ -176,7 +176,8 @@ class Comparison(Result):
         models = list(dict.fromkeys(one.model for one in every if one.algorithm in shown))
         quicker = dict.fromkeys(one.model for one in every if one.algorithm in slower and one.model not in models)
         by = f", where slow by {', '.join(quicker)}" if quicker else ""
-        lines = [self.sentence(), "\n  algbw in GB/s, the quickest marked *\n", self._table(shown) + "\n"]
+        marked = ", the quickest marked *" if len(self.algorithms) > 1 or self.made else ""
+        lines = [self.sentence(), f"\n  algbw in GB/s{marked}\n", self._table(shown) + "\n"]
         lines += [f"  slower: {', '.join(slower)} (as CSV: all{by})"] if slower else []
         if self.made:
             # What schedules that were made for one size gain.
@@ -197,7 +198,8 @@ class Comparison(Result):
 
     def _table(self, shown: Sequence[str]) -> str:
         """A line for every size: the best time, the bound and its share of that, what was made, and some rates."""
-        bounded = any(_least(projections) for projections in self.projections)
+        bounded = any(map(_least, self.projections))
+        mark = "*" if len(self.algorithms) > 1 or self.made else ""
         rows = list[dict[str, str]]()
         for projections in self.projections:
             made, least = self.made.get(projections[0].size), _least(projections)
@@ -208,7 +210,7 @@ class Comparison(Result):
                 cells |= {"at least": format_time(least) if least else "", "reached": reached}
             if self.made:
                 cells[_FOR_THE_SIZE] = f"{'*' if leader is made else ''}{made.algbw_GBps:.4g}" if made else "-"
-            rate = {one.algorithm: f"{'*' if one is leader else ''}{one.algbw_GBps:.4g}" for one in projections}
+            rate = {one.algorithm: f"{mark * (one is leader)}{one.algbw_GBps:.4g}" for one in projections}
             cells |= {name: rate[name] for name in shown}
             pick = next((one.pick for one in projections if one.pick), "")
             cells |= {"NCCL takes": pick} if pick else {}

@@ -24,6 +24,7 @@ from blinksim.timing import model_registry as models
 from blinksim.timing.contest import Contest, ceiling_of, with_least_time
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured_constants import uncovered
+from blinksim.timing.nccl_model import weakest
 from blinksim.timing.projection_result import Projection, labelled
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
 from blinksim.units import format_rate, format_size_about, format_time, size_of
@@ -46,6 +47,8 @@ class Answer(Projection):
         What a published projection of this machine says.
     edits : tuple of str
         Of the machine.
+    weakest : str
+        What has less bandwidth than most of its sort, in words; empty if nothing has.
 
     Examples
     --------
@@ -60,6 +63,7 @@ class Answer(Projection):
     could: Ranking | None = None
     projected: Projection | None = None
     edits: tuple[str, ...] = ()
+    weakest: str = ""
 
     @property
     def low_s(self) -> float:
@@ -101,6 +105,7 @@ class Answer(Projection):
             best = self.could.best
             found |= {"could_take_s": best.time_s, "could_take_algorithm": best.algorithm}
             found["could_take"] = self.could.to_dict()
+        found |= {"weakest": self.weakest} if self.weakest else {}
         if self.projected is not None:
             found |= {"projected_s": self.projected.time_s, "projected_by": self.projected.model}
         return found
@@ -120,12 +125,9 @@ class Answer(Projection):
 
     def sentence(self, how: str = "") -> str:
         """The answer in one line."""
-        nodes = self.details["nodes"]
-        where = f"{len(self.members)} GPUs of {f'{nodes} x ' if nodes > 1 else ''}{self.machine}"
-        return (
-            f"{self.collective} of {format_size_about(self.size)} on {where}: {format_time(self.time_s)} with "
-            f"{self.library}, busbw {format_rate(self.busbw)}"
-        )
+        takes = f"{format_time(self.time_s)} with {self.library}, busbw {format_rate(self.busbw)}"
+        where = gpus_of(self.machine, len(self.members), self.details["nodes"])
+        return f"{self.collective} of {format_size_about(self.size)} on {where}: {takes}"
 
     def times(self) -> list[str]:
         """The three figures; - where there is none."""
@@ -134,10 +136,10 @@ class Answer(Projection):
 
     def in_short(self) -> str:
         """The three figures at this size in one line."""
-        could = "" if self.could is None else f", could take {format_time(self.could.best.time_s)}"
-        least = "" if self.least is None else f", cannot take less than {format_time(self.least.time_s)}"
-        takes = f"{format_size_about(self.size)} takes {format_time(self.time_s)}"
-        return f"{takes} with {self.library}{could}{least}"
+        takes, could, least = self.times()
+        could = "" if self.could is None else f", could take {could}"
+        least = "" if self.least is None else f", cannot take less than {least}"
+        return f"{format_size_about(self.size)} takes {takes} with {self.library}{could}{least}"
 
     def text(self) -> str:
         """The three figures, where the first comes from, and what limits: at most nine lines."""
@@ -160,7 +162,8 @@ class Answer(Projection):
             words = f", with switches that {granted}" if self.grants else ""
             held = f"{format_time(least.time_s)}{at.get('cannot take less', '')}"
             found.append(("cannot take less", f"{held}, whatever the schedule{words}"))
-        found += [("limited by", self.limited_by)] if self.limited_by else []
+        limits = ("limited by", self.limited_by), ("weakest", self.weakest)
+        found += [(what, words) for what, words in limits if words]
         return found + [("edited", edit) for edit in self.edits]
 
     def why(self) -> str:
@@ -168,12 +171,17 @@ class Answer(Projection):
         lines = [self.text(), "", f"{self.library} takes", self.terms_table()]
         lines += [f"  the quickest of what NCCL's tuner expects: {self.expects}"] if self.expects else []
         if self.least is not None:
-            assumed = f" ({self.least.assumes})" if self.least.assumes else ""
-            lines += ["", "cannot take less", f"  {self.least.words}{assumed}"]
+            lines += ["", "cannot take less", f"  {self.least.words}"]
+            lines += [f"  it assumes: {self.least.assumes}"] if self.least.assumes else []
         return "\n".join((*lines, "", *([] if self.could is None else ["could take", self.could.text()])))
 
     def __repr__(self) -> str:
         return f"<Answer {self.text()}>"
+
+
+def gpus_of(machine: str, ranks: int, nodes: int) -> str:
+    """Who takes part, such as ``32 GPUs of 4 x p5.48xlarge``."""
+    return f"{ranks} GPUs of {f'{nodes} x ' if nodes > 1 else ''}{machine}"
 
 
 def held_at(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -232,8 +240,8 @@ def answer(
                 stated.append(replace(p, bound=limit, least=None, terms=(*p.terms, *more)))
             best = replace(best, projections=tuple(stated))
         given = {field.name: getattr(takes, field.name) for field in fields(takes)}
-        projected = _published_projection(question, takes)
-        found.append(Answer(**given, could=best, projected=projected, edits=question.edits))
+        given |= {"projected": _published_projection(question, takes), "weakest": weakest(asked.machine)}
+        found.append(Answer(**given, could=best, edits=question.edits))
     return found
 
 

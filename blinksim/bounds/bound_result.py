@@ -276,8 +276,10 @@ def granted_to_switches(grants: Sequence[str]) -> str:
 
     >>> granted_to_switches(NVLS_GRANTS) == REDUCING_SWITCHES
     True
+    >>> granted_to_switches(tuple(BRANCHING))
+    'switches may multicast, reduce in flight and reduce (NVLS)'
     """
-    return f"switches may {' and '.join(BRANCHING[grant] for grant in grants)}"
+    return f"switches may {' and '.join(', '.join(BRANCHING[grant] for grant in grants).rsplit(', ', 1))}"
 
 
 def grants_in(assumes: str) -> frozenset[str]:

@@ -170,8 +170,7 @@ def _show(
         click.echo(f"  {BY_SUMS}")
     for line in _switch_lines(found):
         click.echo(f"  {line}")
-    click.echo()
-    click.echo(_scope_table(found))
+    click.echo(f"\n{_scope_table(found)}")
     if levels:
         click.echo(f"\n{_level_table(levels, found)}")
     for title, changes in changed.items():

@@ -267,8 +267,7 @@ def _on_gpus(options: Calibrate) -> None:
             if row.name == "flags.byte_s":
                 scale, unit = 1e12, "us/MB"
             cells.append((row.name.removesuffix("_s"), *_fitted(row, row.before, scale, unit)))
-        click.echo(table(("constant", "fitted", "95 % interval", "unit", "before"), cells, left=(0, 3)))
-        click.echo("")
+        click.echo(table(("constant", "fitted", "95 % interval", "unit", "before"), cells, left=(0, 3)) + "\n")
         for words in times_words(result):
             click.echo(f"  missed most  {words}")
         if result.nccl is not None:
@@ -299,8 +298,7 @@ def _show_nccl(found: NcclFit) -> None:
     """NCCL's own constants: the fitted ones as a table, and those that the times do not tell apart."""
     units = {True: (1e-9, "GB/s"), False: (1e6, "us")}
     cells = [(one.name, *_fitted(one, one.before, *units[one.is_rate])) for one in found.constants]
-    click.echo("")
-    click.echo(table(("NCCL's constant", "fitted", "95 % interval", "unit", "before"), cells, left=(0, 3)))
+    click.echo("\n" + table(("NCCL's constant", "fitted", "95 % interval", "unit", "before"), cells, left=(0, 3)))
     click.echo(f"\n  NCCL's time as expected by them: {found.error.words()}")
     if found.kept:
         click.echo(f"  not told apart, and kept: {', '.join(found.kept)}")
@@ -346,8 +344,7 @@ def _show_calibration(found: Calibration, target: str | None, question: Question
         (p.kind, p.quantity, *_fitted(p, found.before[p], *units[p.quantity == "bandwidth"])) for p in found.parameters
     ]
     heading = ("link class", "figure", "fitted", "95 % interval", "unit", "before")
-    click.echo(table(heading, cells, left=(0, 1, 4)))
-    click.echo("")
+    click.echo(table(heading, cells, left=(0, 1, 4)) + "\n")
     for row in found.series:
         click.echo(f"  fitted to {row.collective} on {row.topology.ranks} ranks: {names(row.topology.members)}")
     wild = f", not counting {len(found.wild)} wild {'time' if len(found.wild) == 1 else 'times'}:" if found.wild else ""

@@ -86,7 +86,9 @@ def project(options: Project) -> None:
             raise InputError(f"--bytes is of many calls of --bucket bytes each: give both, such as {example}")
         with Working(f"predicting {options.machine}"):
             found = buckets(question, wanted, options.bytes, each, library_of(options.timing))
-        answer("project", found.to_dict, lambda: click.echo(as_typed(found.text())), found.rows)
+        again = command_line(question, options.collective, options.root, options.traffic)
+        text = f"{as_typed(found.text())}\nnext: blinksim project {again} {_typed_size(found.best.size)} --why"
+        answer("project", found.to_dict, lambda: click.echo(text), found.rows)
         return
     if options.size is not None:
         size = parse_size(options.size)
@@ -168,8 +170,7 @@ def _by_name(options: Project, question: Question, wanted: Collective, size: int
             detail = f", {format_time(was.time_s)} ({was.algorithm})"
             click.echo(f"  before      {left(was.algbw, best.algbw, detail)}")
         _show_changes(changes, question)
-        if ranking.chosen is None:
-            click.echo(f"next: blinksim {_next(best, question, options, algorithm, name)}")
+        click.echo(f"next: blinksim {_next(best, question, options, algorithm, name)}")
 
     answer("project", said, text, ranking.rows)
 
@@ -205,26 +206,24 @@ def _show_changes(changes: tuple[Change, ...], question: Question) -> None:
     rows = [(c.change or "as it is", c.settings, format_time(c.time_s), f"{c.ratio:.2f}x") for c in changes]
     click.echo("\n" + table(("change", "setting", "time", "faster"), rows, left=(0, 1)))
     if constants:
-        click.echo(
-            f"  {', '.join(constants)}: no links, which --edit changes, but constants of the model; to try other"
-        )
-        click.echo("  values, give --model a copy of its file")
+        which = "no links, which --edit changes, but constants of the model; to try other"
+        click.echo(f"  {', '.join(constants)}: {which}\n  values, give --model a copy of its file")
     click.echo("")
 
 
 def _next(best: Projection, question: Question, options: Project, algorithm: str, model: str) -> str:
     """The command to go on with."""
     again = command_line(question, best.collective.name, options.root, options.traffic)
-    size = format_size(best.size).replace(" ", "")
+    size = _typed_size(best.size)
     # As it was typed: a model in a file has another name in the answer.
     timed_by = best.model if registry.chooser(algorithm) else typed(model)
     if best.bound is None and not options.what_if and registry.model(best.model).pins_rates:
         return f"project {again} {size} --model {timed_by} --what-if"
     if best.bound is not None and algorithm == "best" and best.algbw < 0.9 * float(best.bound.rate):
         return f"synth {again} --size {size} -o schedule.json"
-    if best.bound is None:
+    if "holds_from_bytes" in best.details:
         # A preset times itself only: other sizes of the same question, by the same model.
-        least = format_size(best.details["holds_from_bytes"]).replace(" ", "")
+        least = _typed_size(best.details["holds_from_bytes"])
         return f"sweep {again} --sizes {least}:{size}:x4 --model {timed_by} --plot sizes.png"
     by = "" if model == registry.DEFAULT else f" --model {timed_by}"
     return f"compare {again}{by} --plot {best.collective.name}-by-size.png"
@@ -245,14 +244,14 @@ def compare(options: Compare) -> None:
     if len(models) > 1:
         program_settings(given, "several models", ())
         found_by_models, question = _across(question, wanted, sizes, models, listed, options)
-        _print(found_by_models, question)
+        _print(found_by_models, question, options)
         return
     options.check_files()
     if not (options.model or listed or options.search):
         library = library_of(given)
         with Working(f"reading {options.machine}") as say:
             found = compared(question, wanted, sizes, report=say, model=library)
-        _print(found, question)
+        _print(found, question, options)
         drawn(options.plot, options.force, "compare", found, y=options.plot_y)
         return
     timing: str = models[0]
@@ -265,7 +264,7 @@ def compare(options: Compare) -> None:
     with Working(f"reading {options.machine}") as say:
         part = question.part(collective=wanted)
         result = compared(part, wanted, sizes, listed, say, others, model, options.search)
-    _print(result, question)
+    _print(result, question, options)
     drawn(options.plot, options.force, "compare", result, y=options.plot_y)
 
 
@@ -352,13 +351,16 @@ def _across(
         return across_models(part, collective, sizes, models, listed or ("ring", "double_binary"), say), question
 
 
-def _print(found: Comparison | Models, question: Question) -> None:
-    answer(
-        "compare",
-        lambda: {**question.described(found.topology), **found.to_dict()},
-        lambda: click.echo(as_typed(found.text(question.edits))),
-        found.rows,
-    )
+def _print(found: Comparison | Models, question: Question, options: Compare) -> None:
+    again = command_line(question, options.collective, options.root, options.traffic)
+    more = f"next: blinksim project {again} {_typed_size(max(found.sizes))} --why"
+    text = f"{as_typed(found.text(question.edits))}\n{more}"
+    described = question.described(found.topology)
+    answer("compare", lambda: {**described, **found.to_dict()}, lambda: click.echo(text), found.rows)
+
+
+def _typed_size(size: int) -> str:
+    return format_size(size).replace(" ", "")
 
 
 _SHOWN = 40
@@ -415,13 +417,10 @@ def sweep(options: Sweep) -> None:
         Path(f"{target}.journal").unlink(missing_ok=True)
 
     with written(options.output, keep) as output:
-        asked = {
-            "source": machine,
-            "collective": swept.collective.name,
-            "model": options.model or ("alpha-beta" if options.algorithms else "library"),
-        }
-        edited = {"edits": list(question.edits), "vary": list(options.vary)}
-        said = {"machine": swept.machine, **asked, **edited, "rows": rows}
+        said: dict[str, object] = {"machine": swept.machine, "source": machine}
+        by = options.model or ("alpha-beta" if options.algorithms else "library")
+        said |= {"collective": swept.collective.name, "model": by}
+        said |= {"edits": list(question.edits), "vary": list(options.vary), "rows": rows}
         answer("sweep", lambda: said, lambda: _show(swept, output), lambda: rows)
     drawn(options.plot, options.force, "sweep", swept, options.plot_y)
     if not (options.plot or form.csv or form.json) and 1 <= len(swept.varying()) <= 3:

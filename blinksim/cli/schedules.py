@@ -184,8 +184,8 @@ def simulate(options: Simulate) -> None:
 
         def text() -> None:
             _show_timeline(timeline, options.where.edits)
-            if there:
-                click.echo(f"written: {there}")
+            more = f"written: {there}\n" if there else ""
+            click.echo(f"{more}next: blinksim verify {typed(options.schedule)}")
 
         asked = {"schedule": options.schedule, "edits": list(options.where.edits)}
         answer("simulate", lambda: {**asked, **timeline.to_dict()}, text)
@@ -241,12 +241,14 @@ def run(options: Run) -> None:
         if idle:
             note(f"{' and '.join(idle)}: no effect without --executor cupy; NumPy runs once and takes no time")
     execution = execute(read_schedule(options.schedule, options.where), options.size, **vars(options.how))
-    answer("run", lambda: {"schedule": options.schedule, **execution.to_dict()}, lambda: _show_run(execution))
+    again = f"{typed(options.schedule)} {options.size}"
+    answer("run", lambda: {"schedule": options.schedule, **execution.to_dict()}, lambda: _show_run(execution, again))
     if not execution.ok:
         context.exit(1)
 
 
-def _show_run(ran: Execution) -> None:
+def _show_run(ran: Execution, again: str) -> None:
+    """again: the schedule and the size as they are typed."""
     what = f"{ran.algorithm} {ran.collective} of {format_size(ran.used_bytes)} on {len(ran.members)} ranks"
     checked = "correct" if ran.ok else f"WRONG: {ran.wrong} elements differ"
     state = "not checked" if ran.wrong is None else checked
@@ -263,6 +265,7 @@ def _show_run(ran: Execution) -> None:
         cut = f"{ran.slices} slices, pieces of {format_size_about(ran.piece_bytes)}"
         how = f"protocol {ran.protocol}" + (", staged" if ran.staged else "")
         click.echo(f"  on {', '.join(dict.fromkeys(ran.hardware))}; {how}, {cut}")
+    click.echo(f"next: blinksim simulate {again}")
 
 
 def _pairs(options: Run, given: Sequence[str]) -> None:
@@ -291,8 +294,7 @@ def _pairs(options: Run, given: Sequence[str]) -> None:
         ):
             cells = [["-" if value is None else f"{value * scale:.4g}" for value in row] for row in values]
             click.echo(f"{title}\n{table(header, [(f'gpu{i}', *row) for i, row in enumerate(cells)])}\n")
-        click.echo(f"{_copies(rates)}\n")
-        click.echo(f"on {', '.join(dict.fromkeys(pairs['gpus']))}")
+        click.echo(f"{_copies(rates)}\n\non {', '.join(dict.fromkeys(pairs['gpus']))}")
 
     answer("run", lambda: {**pairs, "ways": [rate.to_dict() for rate in rates]}, text)
 

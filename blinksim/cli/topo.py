@@ -119,8 +119,7 @@ def _show(topology: Topology, question: Question, assumptions: Iterable[str]) ->
     for assumed in assumptions:
         click.echo(f"  assumed  {assumed}")
     rows, used = [], topology.default_links()
-    for kind in topology.link_classes:
-        links = [link for link in topology.links if link.kind == kind]
+    for kind, links in _classes(topology).items():
         spans: tuple[tuple[Callable[[Any], str], set[Any]], ...] = (
             (str, {link.lanes for link in links}),
             (format_rate, {link.lane_bandwidth for link in links}),
@@ -140,6 +139,16 @@ def _show(topology: Topology, question: Question, assumptions: Iterable[str]) ->
     for edit in question.edits:
         click.echo(f"  edited  {edit}")
     click.echo(f"next: blinksim project {command_line(question, 'allreduce 256MiB')}")
+
+
+def _classes(topology: Topology) -> dict[str, list[Any]]:
+    """The links of each class; of one node also those of its ports to others, as its fabric has them."""
+    found: dict[str, list[Any]] = {kind: [] for kind in topology.link_classes}
+    for link in topology.links:
+        found[link.kind].append(link)
+    if topology.fabric is not None:
+        found.setdefault(topology.fabric.kind, [topology.fabric] * 2 * len(topology.fabric.ports))
+    return found
 
 
 def _pair_rates(topology: Topology) -> str:

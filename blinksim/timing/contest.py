@@ -211,7 +211,7 @@ def ceiling_of(
     fewer than two ranks.
     """
     if part.ranks < 2:
-        raise InputError(f"{part.name}: a collective needs at least two ranks; name two members or more")
+        raise InputError(f"members={','.join(part.members)}: a collective needs two GPUs or more")
     if granted is None:
         granted = [granted_to_switches(grants)] if grants else []
     known = best_known(part, collective, tuple(grants))

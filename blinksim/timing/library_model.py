@@ -42,7 +42,7 @@ from blinksim.timing.measured.library_rates import (
 from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, library_time, nccl_time
 from blinksim.timing.measured.public_tables import Cell
 from blinksim.timing.model_registry import schedule_model
-from blinksim.timing.nccl_model import CHOICE, NcclTuner, most_channels
+from blinksim.timing.nccl_model import CHOICE, MOST_CHANNELS, NcclTuner
 from blinksim.timing.projection_result import Ceiling, Projection, of_part
 from blinksim.timing.timing_model import Report, TimingModel
 from blinksim.topology.graph import Topology
@@ -181,7 +181,8 @@ class Library(TimingModel):
         whole, plan = self.machine, self.prediction
         switched = any(device.kind == "switch" and device.node >= 0 for device in whole.devices)
         near = plan is None or plan.ring.type_intra == "NVL"
-        channels = most_channels(plan) if plan else 0
+        # NCCL doubles the channels that it has searched.
+        channels = min(MOST_CHANNELS, 2 * plan.nchannels) if plan else 0
         return LibraryJob("", self.ranks, self.nodes, self.library, channels, switched and near)
 
     @cached_property

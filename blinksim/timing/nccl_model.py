@@ -47,7 +47,7 @@ CHOICE = "nccl"
 # What NCCL calls the algorithms that the registry has too; its trees are two that mirror each other.
 _SAME = {"ring": "ring", "double_binary": "tree"}
 # MAXCHANNELS of NCCL since 2.25.
-_MOST_CHANNELS = 64
+MOST_CHANNELS = 64
 # Ranks up to which a bound stands beside every prediction: a larger cluster is not built for it, unless it may be
 # exceeded. On machines of the catalogue it is not.
 MOST_RANKS = 8192
@@ -118,8 +118,8 @@ class NcclTuner(TimingModel):
         graph_file: str | Path | None = None,
         channels: int | None = None,
     ) -> None:
-        if channels is not None and not 1 <= channels <= _MOST_CHANNELS:
-            raise InputError(f"channels={channels}: NCCL has 1 to {_MOST_CHANNELS} channels")
+        if channels is not None and not 1 <= channels <= MOST_CHANNELS:
+            raise InputError(f"channels={channels}: NCCL has 1 to {MOST_CHANNELS} channels")
         self.machine, self.channels = machine, channels
         self.nodes, self.version, self.multicast, self.graph_file = nodes, version, multicast, graph_file
         self._searched: tuple[Topology, Prediction] | None = None
@@ -298,11 +298,6 @@ def choice(prediction: Prediction, whole: Topology, collective: Collective, size
     best, *_ = projections(prediction, whole, collective, size)
     details = {**best.details, "nccl_expects_s": prediction.expects(collective.name, size)}
     return replace(best, algorithm=CHOICE, details=details)
-
-
-def most_channels(prediction: Prediction) -> int:
-    """The channels of a communicator: NCCL doubles those that it has searched."""
-    return min(_MOST_CHANNELS, 2 * prediction.nchannels)
 
 
 def time_by_channels(

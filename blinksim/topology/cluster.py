@@ -72,10 +72,8 @@ def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topol
     for port in fabric.ports:
         node.device(port)
     if nodes * len(node.devices) > MOST_DEVICES:
-        raise InputError(
-            f"{nodes} nodes of {len(node.devices)} devices are more than {MOST_DEVICES:,} devices; "
-            "model=projection needs one node only"
-        )
+        most = MOST_DEVICES // len(node.devices)
+        raise InputError(f"nodes={nodes}: up to {most:,} of these are built; take fewer, or model=projection")
     for d in node.devices:
         replace(d, name=f"n{nodes - 1}.{d.name}")  # raises for a name that grows too long
     with collection_paused():

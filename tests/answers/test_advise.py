@@ -289,8 +289,8 @@ def test_a_damaged_cluster_is_judged_by_its_weakest_part(edit: str, weakest: str
         advise(Question("hgx-h100", nodes=2, edits=(edit.format(node),)), size=2**28) for node in ("n0", "n1")
     )
     for node, found in (("n0", first), ("n1", last)):
-        assert found.weakest == weakest.format(node)
-        assert found.to_dict().get("weakest", "") == found.weakest
+        assert found.answer.weakest == weakest.format(node)
+        assert found.to_dict().get("weakest", "") == found.answer.weakest
         assert max(row["of_bound"] for row in found.rows()) <= 1 + 1e-9
         assert max(row["of_least_time"] for row in found.rows()) <= 1
     assert first.answer.time_s == pytest.approx(last.answer.time_s)

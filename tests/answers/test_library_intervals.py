@@ -313,3 +313,16 @@ def test_an_interval_that_begins_at_the_bound_is_not_a_point() -> None:
     assert held.time_s == pytest.approx(found.least.time_s)
     assert held.details["interval_low_s"] == found.least.time_s
     assert held.details["interval_high_s"] > 1.05 * held.details["interval_low_s"]
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_damaged_gpu_is_named(nodes: int) -> None:
+    """Where one GPU has fewer NVLinks than all others, the link class alone does not say whose fault it is."""
+    edit = "degrade gpu5-nvswitch lanes=9" if nodes == 1 else "degrade n1.gpu5-n1.nvswitch lanes=9"
+    [found] = answer(bs.Question("hgx-h100", nodes=nodes, edits=(edit,)), Collective("allreduce"), [2**28])
+    culprit = "gpu5" if nodes == 1 else "n1.gpu5"
+    assert f"weakest           {culprit}: 185.4 GB/s of nvlink, the other" in found.text()
+    assert found.to_dict()["weakest"].startswith(culprit)
+    assert len(found.text().splitlines()) <= 9
+    [healthy] = answer(bs.Question("hgx-h100", nodes=nodes), Collective("allreduce"), [2**28])
+    assert "weakest" not in healthy.to_dict()

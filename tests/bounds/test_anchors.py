@@ -224,7 +224,7 @@ def test_allreduce_with_relays_is_exact_by_lengths() -> None:
 
 
 def test_one_rank_moves_nothing() -> None:
-    with pytest.raises(InputError, match="a collective needs at least two ranks"):
+    with pytest.raises(InputError, match="a collective needs two GPUs or more"):
         bound(dgx1v().select(["gpu0"]), Collective("allgather"))
     with pytest.raises(InputError, match="root 9 is not a rank"):
         bound(dgx1v(), Collective("broadcast", 9))

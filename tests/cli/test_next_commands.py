@@ -64,10 +64,17 @@ def test_the_python_of_an_export_can_be_typed(capsys: pytest.CaptureFixture[str]
             marks=pytest.mark.slow,
         ),
         ("bound switch:3 allgather --size 64KiB", ["synth", "switch:3", "--size", "64KiB"]),
+        ("compare dgx1-v100 allreduce --sizes 1KiB,64KiB --members 0-3", ["project", "64KiB", "--why"]),
+        ("compare ring:4 allgather --sizes 1KiB,64KiB --algorithms ring", ["project", "ring:4", "64KiB"]),
+        ("project hgx-h100 allreduce --bytes 1GiB --bucket 25MiB", ["project", "hgx-h100", "--why"]),
+        ("project dgx1-v100 allreduce 1MiB --algorithm nccl", ["compare", "dgx1-v100", "--plot"]),
+        ("simulate dgx1-v100-2-allreduce 64KiB", ["verify", "dgx1-v100-2-allreduce"]),
+        ("run dgx1-v100-2-allreduce 64KiB", ["simulate", "dgx1-v100-2-allreduce", "64KiB"]),
     ],
 )  # fmt: skip
 def test_the_next_command_stays_in_the_question(capsys: pytest.CaptureFixture[str], line: str, kept: list[str]) -> None:
     words = following(capsys, *shlex.split(line))
+    assert set(kept) <= set(words)
     for word, value in itertools.pairwise(kept):
         if word.startswith("--"):
             assert words[words.index(word) + 1] == value

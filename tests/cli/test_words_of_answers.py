@@ -78,3 +78,47 @@ def test_an_alltoall_is_not_told_to_take_trees(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(InfeasibleError, match="fewer ranks or model='alpha-beta'") as caught:
         bs.project("switch:5", "alltoall", "1MiB", algorithm="direct", model="simulate")
     assert "double_binary" not in str(caught.value)
+
+
+def test_one_algorithm_is_not_called_the_quickest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", "hgx-h100", "allreduce", "--algorithms", "nccl", "--sizes", "1MiB,1GiB"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("allreduce on hgx-h100: nccl; 270.3 GB/s at 1 GiB\n")
+    assert "quickest" not in out
+    assert "*" not in out
+
+
+def test_a_single_node_shows_the_class_that_joins_it_to_others(capsys: pytest.CaptureFixture[str]) -> None:
+    """32 adapters, in and out."""
+    assert run(["topo", "show", "p5"]) == 0
+    assert "  efa            64      1  12.5 GB/s     5 us            0 s    no\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "project p5 allreduce 8GiB --nodes 2",
+        "compare p5 allreduce --sizes 8GiB --nodes 2",
+        "diagnose --busbw 380 --size 8GiB --machine p5 --nodes 2",
+    ],
+)
+def test_clusters_are_called_the_same_everywhere(capsys: pytest.CaptureFixture[str], line: str) -> None:
+    assert run(line.split()) == 0
+    assert " on 16 GPUs of 2 x p5.48xlarge: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("project dgx1-v100 allreduce 1MiB --members 0", "--members gpu0: a collective needs two GPUs or more"),
+        (
+            "project p5 allreduce 1MiB --nodes 100000",
+            "--nodes 100000: up to 8,163 of these are built; take fewer, or ",
+        ),
+    ],
+)
+def test_a_refusal_names_the_argument(capsys: pytest.CaptureFixture[str], line: str, words: str) -> None:
+    assert run(line.split()) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"blinksim: {words}")
+    assert err.count("\n") == 1

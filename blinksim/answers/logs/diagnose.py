@@ -19,6 +19,7 @@ from typing import Any
 
 from blinksim.answers.logs.expectation import Expectation, Expected
 from blinksim.answers.logs.series import check_members, members_of
+from blinksim.answers.project import gpus_of
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveLike, busbw_factor
 from blinksim.errors import InputError
@@ -180,11 +181,6 @@ class Diagnosis(Result):
         dips = [line for before, line in pairwise(self.lines) if line.of_model < before.of_model]
         return [line for line in self.behind if line in dips and (first is None or line.size < first.size)]
 
-    @property
-    def tells(self) -> bool:
-        """True if the largest size is judged."""
-        return self.largest in self.judged
-
     def of_bound(self, line: Line) -> float:
         return line.algbw / float(self.bound.rate)
 
@@ -243,12 +239,12 @@ class Diagnosis(Result):
 
     def sentence(self) -> str:
         """The answer in one line."""
-        what = f"{self.collective.name} on {self.part.ranks} GPUs of {self.part.name}"
+        what = f"{self.collective.name} on {gpus_of(self.part.name, self.part.ranks, self.part.nodes)}"
         line, first = self.largest, self.first_behind
         if self.wrong:
             sizes = ", ".join(format_size(line.size) for line in self.wrong[:4])
             return f"{what}: WRONG DATA at {sizes}{' and more' if len(self.wrong) > 4 else ''}"
-        if not self.tells:
+        if line not in self.judged:
             return f"{what}: up to {format_size(line.size)} latency decides, so this log says nothing about bandwidth"
         reached = (
             f"{format_rate(line.algbw * self.factor)} busbw at {format_size(line.size)}, "
@@ -302,7 +298,7 @@ class Diagnosis(Result):
             bound_words=self.bound.certificate.words(self.part),
             busbw_factor_exact=str(self.factor),
             rows=self.rows(),
-            normal=self.as_expected and self.tells and not self.wrong,
+            normal=self.as_expected and line in self.judged and not self.wrong,
             first_behind_size_bytes=None if first is None else first.size,
             lane_GBps=None if lane is None else in_GBps(lane[0]),
             model_lane_GBps=None if lane is None else in_GBps(lane[1]),

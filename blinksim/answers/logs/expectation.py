@@ -236,11 +236,6 @@ class Expectation:
         return RingModel(part, self.collective)
 
     @property
-    def runs(self) -> bool:
-        """True if NCCL runs on these GPUs, or RCCL within a node."""
-        return self._asked[0] is not None
-
-    @property
     def library(self) -> str:
         """The library's name: NCCL, or RCCL on AMD's GPUs."""
         return RCCL.upper() if self.part.device(self.part.members[0]).library == RCCL else NCCL.upper()
@@ -253,7 +248,7 @@ class Expectation:
     @property
     def silence(self) -> str:
         """Why NCCL's own model is not used, empty if it is."""
-        if self.runs and self.prediction is None:
+        if self._asked[0] is not None and self.prediction is None:
             return f"{self.library} has no model of {self.collective.name}, which it runs as plain sends"
         return self._asked[1]
 
