@@ -195,9 +195,8 @@ def read_times(path: str | Path) -> tuple[list[ChoiceTime], int | None, TimedJob
             continue
         row = _ROW.fullmatch(text)
         if row is None:
-            raise FileError(
-                shown(path), f"{text[:60]!r} is no row such as allreduce,1024,ring,ll128,-1,0,27.5", line=line
-            )
+            what = f"{text[:60]!r} is no row such as allreduce,1024,ring,ll128,-1,0,27.5"
+            raise FileError(shown(path), what, line=line)
         collective, size, algorithm, protocol, channels, fewest, time = row.groups()
         try:
             found.append(ChoiceTime(collective, int(size), algorithm, protocol, int(channels), float(time) * 1e-6))

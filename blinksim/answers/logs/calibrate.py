@@ -167,7 +167,8 @@ def _with(rates: NcclRates, fitted: Mapping[str, float]) -> NcclRates:
         lines[name] = line
     turn = digits(1 / fitted["simple.turn"]) if "simple.turn" in fitted else rates.turn
     rooted = rounded(fitted.get("simple.rooted_start", rates.rooted_start_s))
-    return replace(rates, **lines, turn=turn, rooted_start_s=rooted)
+    ll, ll128, simple = (lines[name] for name in LINES)
+    return replace(rates, ll=ll, ll128=ll128, simple=simple, turn=turn, rooted_start_s=rooted)
 
 
 def rounded(seconds: float) -> float:
