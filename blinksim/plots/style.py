@@ -152,11 +152,11 @@ def wrapped(text: str, inches: float) -> str:
 
 
 def machine_words(name: str, edits: Sequence[str] = (), nodes: int = 1) -> str:
-    """What a picture is of: ``dgx1-v100 without gpu0-gpu3``, ``hgx-h100, 8 nodes``; many edits by their number."""
+    """What a picture is of: ``dgx1-v100 without gpu0-gpu3``, ``8 x hgx-h100``; many edits by their number."""
     changed = ", ".join(edits) if len(edits) <= _MOST_EDITS else f"after {len(edits)} edits"
     # "without gpu0-gpu3" reads on; "degrade …" and the like begin anew.
     changed = f" {changed}" if changed.startswith(("without ", "after ")) else f", {changed}"
-    return f"{name}{changed if edits else ''}{f', {nodes} nodes' if nodes > 1 else ''}"
+    return f"{f'{nodes} x ' if nodes > 1 else ''}{name}{changed if edits else ''}"
 
 
 def drawn_machine(topology: Topology) -> str:

@@ -195,9 +195,11 @@ class Library(TimingModel):
         name, members = catalogued(self.machine), self.machine.members
         if not name or self.job.switched:
             return name
-        node, nodes, moved = load(name), self.machine.nodes, [move.tolist() for move in searched(load(name))]
-        asked = frozenset(node.index[member.partition(".")[2] if nodes > 1 else member] for member in members)
-        first = frozenset(node.member_places[: len(members) // nodes].tolist())
+        node, moved = load(name), [move.tolist() for move in searched(load(name))]
+        # A machine of several nodes in its file gives their devices no prefix.
+        copies = self.machine.nodes // node.nodes
+        asked = frozenset(node.index[member.partition(".")[2] if copies > 1 else member] for member in members)
+        first = frozenset(node.member_places[: len(members) // copies].tolist())
         alike, fresh = {first}, [first]
         for places in fresh:
             images = {frozenset(move[place] for place in places) for move in moved} - alike

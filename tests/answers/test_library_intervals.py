@@ -204,7 +204,7 @@ def test_an_edited_machine_takes_as_many_times_longer_as_the_model_says(edit: st
     assert after.details["basis"] in ("scaled", "measured")
 
 
-@pytest.mark.parametrize("machine", ["hgx-h100", "dgx1-v100", "mi300x", "trn2.48xlarge", "aurora"])
+@pytest.mark.parametrize("machine", ["hgx-h100", "dgx1-v100", "mi300x", "trn2.48xlarge", "aurora", "dgx-spark-pair"])
 @pytest.mark.parametrize("size", [1024, 2**20, 2**30])
 def test_nothing_is_below_what_cannot_be_beaten(machine: str, size: int) -> None:
     found = bs.project(machine, "allreduce", size)

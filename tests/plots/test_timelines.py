@@ -89,4 +89,4 @@ def test_nothing_is_cut_and_the_title_says_what_is_asked() -> None:
     for drawn in (plots.gantt(short()), plots.gantt(crowded()), plots.utilisation(crowded())):
         assert outside(drawn) == []
     title = texts(plots.gantt(crowded()))
-    assert "allreduce of 64 MiB on hgx-h200, 2 nodes by ring, nominal rates" in title
+    assert "allreduce of 64 MiB on 2 x hgx-h200 by ring, nominal rates" in title
