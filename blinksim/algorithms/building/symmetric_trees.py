@@ -109,12 +109,12 @@ def _divisions(hosts: Hosts, whole: bool, by_leaf: bool) -> list[list[tuple[Frac
     """
     if hosts.lacking or not (by_leaf or hosts.fabric.narrow(hosts.rates[0][1])):
         return [[(Fraction(1), -1)]] * hosts.count
-    by_leaf = []
+    divided = []
     for part, pieces in hosts.fabric.passed:
         times = 1 if whole else pieces
         each = [(part / times, position) for position in range(times)] if part else []
-        by_leaf.append([*each, *([(1 - part, -1)] if part < 1 else [])])
-    return [by_leaf[leaf] for leaf in hosts.fabric.leaf_of]
+        divided.append([*each, *([(1 - part, -1)] if part < 1 else [])])
+    return [divided[leaf] for leaf in hosts.fabric.leaf_of]
 
 
 def _round_robin(groups: Sequence[Ints], pieces: Sequence[Sequence[Piece]]) -> list[tuple[int, int, int, Piece]]:
