@@ -393,7 +393,7 @@ def advise(
     library = Library(multicast=multicast).at(question)[0]
     rivals = schedules(question, wanted, [size])
     [found] = answer(question, wanted, [size], library=library, contest=rivals)
-    chosen = replace(question, rates=None, collective=wanted).part()
+    chosen = library.bounded(wanted)[0]
     best = Option.quickest(rivals, found)
     stated = library.stated(wanted, size) or (found.could.best if found.could else found)
     large = sum(term.time_s for term in stated.terms if term.limit == "alpha") < 0.5 * stated.time_s

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from itertools import zip_longest
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -119,7 +119,7 @@ def _show(topology: Topology, question: Question, assumptions: Iterable[str]) ->
     for assumed in assumptions:
         click.echo(f"  assumed  {assumed}")
     rows, used = [], topology.default_links()
-    for kind, links in _classes(topology).items():
+    for kind, links in cast("dict[str, list[Any]]", _classes(topology)).items():
         spans: tuple[tuple[Callable[[Any], str], set[Any]], ...] = (
             (str, {link.lanes for link in links}),
             (format_rate, {link.lane_bandwidth for link in links}),
@@ -141,13 +141,13 @@ def _show(topology: Topology, question: Question, assumptions: Iterable[str]) ->
     click.echo(f"next: blinksim project {command_line(question, 'allreduce 256MiB')}")
 
 
-def _classes(topology: Topology) -> dict[str, list[Any]]:
+def _classes(topology: Topology) -> dict[str, list[object]]:
     """The links of each class; of one node also those of its ports to others, as its fabric has them."""
-    found: dict[str, list[Any]] = {kind: [] for kind in topology.link_classes}
+    found: dict[str, list[object]] = {kind: [] for kind in topology.link_classes}
     for link in topology.links:
         found[link.kind].append(link)
     if topology.fabric is not None:
-        found.setdefault(topology.fabric.kind, [topology.fabric] * 2 * len(topology.fabric.ports))
+        found.setdefault(topology.fabric.kind, [*[topology.fabric] * 2 * len(topology.fabric.ports)])
     return found
 
 

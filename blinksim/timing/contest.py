@@ -37,7 +37,6 @@ from blinksim.bounds.bound_result import NOTHING, assumed_by, granted_to_switche
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError, InputError, PluginError
 from blinksim.graphs.arrays import distinct, per_topology, places
-from blinksim.packing.hosts import read_hosts
 from blinksim.results import Tabular, Term
 from blinksim.schedule.candidate import Candidate, cached
 from blinksim.schedule.model import MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule, rebase
@@ -354,6 +353,7 @@ def other_trees(best: Candidate) -> tuple[Candidate, ...]:
     Where links between switches can carry a copy for every node, one for a leaf may be sent on sooner.
     """
     from blinksim.algorithms.packed import build, from_hosts
+    from blinksim.packing.hosts import read_hosts
 
     part, collective, rate = best.compact.topology, best.collective, best.rate
     if part.nodes < 2 or best.by_symmetry or not rate:

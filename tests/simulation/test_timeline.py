@@ -289,7 +289,7 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert json.loads(Path(trace).read_text())["traceEvents"]
     assert Path(plot).stat().st_size > 1000
     files = runner.invoke(cli, ["simulate", schedule, "1MiB", "--trace", trace, "--plot", plot, "--force"]).stdout
-    assert files.endswith(f"written: {trace}\ndrawn: {plot}\n")
+    assert files.endswith(f"written: {trace}\nnext: blinksim verify {schedule}\ndrawn: {plot}\n")
     again = runner.invoke(cli, ["simulate", schedule, "1MiB", "--trace", trace])
     assert again.exit_code != 0
     text = runner.invoke(cli, ["simulate", schedule, "1MiB", "--chunk", "64KiB", "--service", "static"]).stdout
