@@ -130,6 +130,12 @@ def test_many_parameters_are_found(tmp_path: Path) -> None:
     assert refused(tmp_path, [path], PARAMETERS) == {"m.py: many"}
 
 
+def test_slow_cases_are_cases_of_tests() -> None:
+    for case in (ROOT / "tests" / "slow.txt").read_text(encoding="utf-8").splitlines():
+        path, name = case.partition("[")[0].split("::")
+        assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), case
+
+
 def test_commands_name_their_types() -> None:
     assert untyped_commands(ROOT) == set()
 
