@@ -37,7 +37,7 @@ def facts(name: str) -> Facts:
     """All that the page of a machine of the catalogue says."""
     head = machine_names.outline(name)
     whole = machines.load(name)
-    part = whole.select()
+    part = machines.load(name, _nodes(name)).select()
     return {
         "name": name,
         "title": head.title,
@@ -47,6 +47,7 @@ def facts(name: str) -> Facts:
         "source": head.source,
         "assumed": machines.assumptions(name),
         "gpus": part.ranks,
+        "nodes": _nodes(name),
         "model": _model(part),
         "several_nodes": whole.fabric is not None,
         "links": _links(whole),
@@ -58,6 +59,11 @@ def facts(name: str) -> Facts:
         "library": _library(name, part),
         "measured": _measured(name),
     }
+
+
+def _nodes(name: str) -> int:
+    """How many of a machine a collective takes at least."""
+    return 1 if machines.load(name).ranks > 1 else 2
 
 
 def _model(part: Topology) -> str:
@@ -157,7 +163,7 @@ def _predicted(name: str) -> Facts:
     """The quickest algorithm by size, at measured rates where there are any."""
     known = machine_names.rate_names(name)
     rates = "measured" if "measured" in known else "nominal"
-    found = bs.compare(machines.load(name, rates=rates), "allreduce", [f"{size}B" for size in SIZES])
+    found = bs.compare(machines.load(name, _nodes(name), rates), "allreduce", [f"{size}B" for size in SIZES])
     return {
         "rates": rates,
         "rows": [
@@ -169,7 +175,7 @@ def _predicted(name: str) -> Facts:
 
 def _library(name: str, part: Topology) -> Facts:
     """What NCCL or RCCL takes by size, by its own model, and how long it really runs, by constants fitted to tables."""
-    model, whole = Library().at(bs.Question(name))
+    model, whole = Library().at(bs.Question(name, nodes=_nodes(name)))
     rows, origin = [], ""
     for one in model.times(whole, Collective("allreduce"), SIZES):
         ends, origin = (one.details[f"interval_{end}_s"] for end in ("low", "high")), one.details["origin"]

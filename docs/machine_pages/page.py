@@ -41,8 +41,12 @@ def _head(found: Facts) -> str:
     return (
         f"# {found['title']}\n\n"
         f"`{found['name']}` in commands; {made}; {gpus}.{also} [All machines](index.md).\n\n"
-        f"```text\nblinksim project {found['name']} allreduce 1GiB\n```"
+        f"```text\nblinksim project {found['name']} allreduce 1GiB{' --nodes 2' if found['nodes'] > 1 else ''}\n```"
     )
+
+
+def _whose(found: Facts) -> str:
+    return "one node" if found["nodes"] == 1 else f"{found['nodes']} nodes"
 
 
 def _bounds(found: Facts) -> str:
@@ -59,7 +63,7 @@ def _bounds(found: Facts) -> str:
         for row in found["bounds"]
     ]
     note = (
-        "Size over time (algbw) that no schedule exceeds, on all GPUs of one node at nominal rates"
+        f"Size over time (algbw) that no schedule exceeds, on all GPUs of {_whose(found)} at nominal rates"
         + ("; the column where switches add is for switches that multicast and reduce" if adds else "")
         + "."
     )
@@ -135,7 +139,8 @@ def _times(found: Facts) -> str:
             other = at.get(row["size"], {"real_s": None})
             line += _real(other) if other["real_s"] else ["", "", ""]
         rows.append(line)
-    note = f"Allreduce on all GPUs of one node. Quickest is the best algorithm that blinksim knows, at {rates} rates. "
+    note = f"Allreduce on all GPUs of {_whose(found)}. "
+    note += f"Quickest is the best algorithm that blinksim knows, at {rates} rates. "
     if real:
         share = next((row["share"] for row in reversed(library["rows"]) if row["share"]), "")
         lie = f"; the band is where {share} lie" if share else ""
