@@ -351,20 +351,20 @@ def compare(
 
 def compared(rivals: Contest, ordered: tuple[int, ...], report: Callable[[str], None] | None = None) -> Comparison:
     """The candidates at many sizes (bytes, ascending), and where the lead changes."""
-    timed = []
+    timed, say = [], report or (lambda _: None)
     for size in ordered:
-        if report is not None:
-            report(f"timing {format_size(size)}")
+        say(f"timing {format_size(size)}")
         timed.append(rivals.answers(size, best=True))
-    shown, _ = columns(timed)
-    found = list[tuple[Projection, ...]]()
-    for size, projections in zip(ordered, timed, strict=True):
-        # Those that are shown are not by a quicker model in place of the one in force.
-        cheaper = [one.algorithm for one in projections if one.model != rivals.model.name]
-        again = [name for name in cheaper if name in shown and name in rivals.candidates]
-        full = rivals.only(*again).answers(size) if again else []
-        others = [one for one in projections if one.algorithm not in again]
-        found.append(tuple(sorted((*full, *others), key=lambda projection: projection.time_s)))
+    shown, found = set[str](), [tuple(projections) for projections in timed]
+    # Those that are shown are not by a quicker model in place of the one in force.
+    while not shown.issuperset(wanted := columns(found)[0]):
+        shown.update(wanted)
+        for place, projections in enumerate(found):
+            cheaper = {one.algorithm for one in projections if one.model != rivals.model.name}
+            again = cheaper & shown & rivals.candidates.keys()
+            full = rivals.only(*again).answers(ordered[place]) if again else []
+            others = [one for one in projections if one.algorithm not in again]
+            found[place] = tuple(sorted((*full, *others), key=lambda projection: projection.time_s))
     crossovers = []
     width = rivals.model.crossover_precision
     for small, large, before, after in zip(ordered, ordered[1:], found, found[1:], strict=False):
@@ -380,9 +380,8 @@ def compared(rivals: Contest, ordered: tuple[int, ...], report: Callable[[str], 
             else:
                 high = middle
         crossovers.append(Crossover(high, slower, faster))
-    part, collective = rivals.topology, rivals.collective
-    refused, left_out = rivals.refused, rivals.left_out
-    return Comparison(part, collective, ordered, tuple(found), tuple(crossovers), refused, left_out)
+    part, collective, refused = rivals.topology, rivals.collective, rivals.refused
+    return Comparison(part, collective, ordered, tuple(found), tuple(crossovers), refused, rivals.left_out)
 
 
 @dataclass(frozen=True)
