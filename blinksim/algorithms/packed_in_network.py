@@ -74,10 +74,8 @@ def shared_out(
     columns = list[Column]()
     for number, tree in enumerate(trees):
         crossed = (topology.links[link] for hop in (*tree.away, *tree.towards) for link in hop.links)
-        load, times_used = (
-            Counter[int](),
-            Counter(f"{topology.devices[switch].name} sums" for switch in tree.sums(topology)),
-        )
+        load = Counter[int]()
+        times_used = Counter(f"{topology.devices[switch].name} sums" for switch in tree.sums(topology))
         for link in crossed:
             times_used.update((link.name, f"{link.src} out", f"{link.dst} in"))
         for name, times in times_used.items():

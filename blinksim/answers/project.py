@@ -228,7 +228,7 @@ def answer(
     forwarding = ceiling_of(part, collective) if grants else bound
     on_links = contest is not None and contest.on_links
     programs = _launches(asked.healthy.question, collective, sizes) if on_links and asked.healthy is not None else {}
-    found = []
+    found, narrow = [], weakest(asked.machine)
     for size in sizes:
         [takes] = asked.times(asked.machine, collective, [size])
         best = None if contest is None else _best(contest, size)
@@ -240,7 +240,7 @@ def answer(
                 stated.append(replace(p, bound=limit, least=None, terms=(*p.terms, *more)))
             best = replace(best, projections=tuple(stated))
         given = {field.name: getattr(takes, field.name) for field in fields(takes)}
-        given |= {"projected": _published_projection(question, takes), "weakest": weakest(asked.machine)}
+        given |= {"projected": _published_projection(question, takes), "weakest": narrow}
         found.append(Answer(**given, could=best, edits=question.edits))
     return found
 

@@ -176,7 +176,7 @@ class Ranking(Result):
     def text(self) -> str:
         """The sentence, the ranking if it was asked for, the terms of the quickest, and what else is known of it."""
         lines, best = [self.sentence(), ""], self.best
-        if self.library is not None and "with the graph file" in self.library.details["origin"]:
+        if self.library is not None and "graph_file" in self.library.details:
             how = f"{format_time(self.library.time_s)} by {self.library.terms[0].name} (NCCL_ALGO, NCCL_PROTO)"
             lines.insert(0, f"NCCL takes {how}; its tuner expects:")
         if self.asked == ALL:
@@ -304,5 +304,5 @@ def with_file(library: Library, takes: Projection, file: GraphFile, picked: tupl
     time_s = max(takes.least.time_s, on_links, takes.time_s * time_s / stated.time_s)
     factor, details = time_s / takes.time_s, dict(takes.details)
     details |= {end: factor * details[end] for end in ("interval_low_s", "interval_high_s")}
-    details["origin"] += f"; times {factor:.3g} with the graph file"
+    details |= {"origin": f"{details['origin']}; times {factor:.3g} with the graph file", "graph_file": factor}
     return replace(takes, terms=(Term(f"{' '.join(picked)} with the graph file", time_s, ""),), details=details)

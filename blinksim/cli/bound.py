@@ -16,7 +16,7 @@ from blinksim.bounds.optimum import abilities
 from blinksim.bounds.sensitivity import Change, LevelBound, level_bounds
 from blinksim.bounds.time.time_bound import TimeBound
 from blinksim.cli.options import collective_of, command_line, left, question_of, unedited
-from blinksim.cli.terminal import Working, answer, drawn, typed, written
+from blinksim.cli.terminal import Working, answer, drawn, typed, typed_size, written
 from blinksim.collective import busbw_factor
 from blinksim.errors import InputError
 from blinksim.formats.traffic_files import read_traffic, write_traffic
@@ -25,7 +25,7 @@ from blinksim.results import keyed
 from blinksim.textio.text_table import names, table
 from blinksim.topology.elements import BRANCHING
 from blinksim.traffic import expert_traffic
-from blinksim.units import exact_GBps, format_rate, format_size, format_size_about, format_time, parse_size
+from blinksim.units import exact_GBps, format_rate, format_size_about, format_time, parse_size
 
 if TYPE_CHECKING:
     from blinksim.cli.commands import Bound, Place, Traffic
@@ -189,7 +189,7 @@ def _show(
     root = found.collective.root if found.collective.rooted else None
     again = command_line(question, found.collective.name, root, file)
     if times is not None:
-        click.echo(f"next: blinksim synth {again} --size {format_size(times.size).replace(' ', '')} -o schedule.json")
+        click.echo(f"next: blinksim synth {again} --size {typed_size(times.size)} -o schedule.json")
     elif changed[_LOST]:
         click.echo(f"next: blinksim synth {again} -o schedule.json")
     else:

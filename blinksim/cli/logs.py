@@ -22,7 +22,7 @@ from blinksim.answers.measurements.measured import Measured as Projected, measur
 from blinksim.answers.measurements.public import PublicMeasurements, grouped
 from blinksim.bounds.bound_result import NOTHING
 from blinksim.cli.options import ALL_GPUS, command_line, question_of
-from blinksim.cli.terminal import Working, answer, drawn, note, typed, written
+from blinksim.cli.terminal import Working, answer, drawn, note, typed, typed_size, written
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.formats import rate_tables
@@ -375,7 +375,7 @@ def measured(options: Measured) -> None:
     public = published(options.machine, options.quality.upper())
     if isinstance(public, Projected):
         preset = public.cells[-1]
-        size = format_size(preset.size).replace(" ", "")
+        size = typed_size(preset.size)
         again = (
             f"project {public.machine} allreduce {size} --nodes {preset.nodes} "
             f"--ranks-per-node {preset.ranks_per_node} --model {preset.preset}"

@@ -19,7 +19,7 @@ from blinksim.answers.project import answer as three_figures, held_at
 from blinksim.answers.ranking import BEST, rank
 from blinksim.answers.sweep import Sweep as Study
 from blinksim.cli.options import collective_of, command_line, left, question_of, typed_options, unedited
-from blinksim.cli.terminal import Working, answer, as_typed, csv_text, drawn, note, typed, written
+from blinksim.cli.terminal import Working, answer, as_typed, csv_text, drawn, note, typed, typed_size, written
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.nccl.tuner.tuner import DEFAULT_VERSION
@@ -33,7 +33,7 @@ from blinksim.timing.projection import Change, bottlenecks
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import TimingModel
 from blinksim.topology.graph import Topology
-from blinksim.units import format_size, format_size_about, format_time, in_GBps, parse_rate, parse_size, parse_sizes
+from blinksim.units import format_size_about, format_time, in_GBps, parse_rate, parse_size, parse_sizes
 
 if TYPE_CHECKING:
     from blinksim.cli.commands import Compare, ModelOptions, Project, Sweep
@@ -87,8 +87,8 @@ def project(options: Project) -> None:
         with Working(f"predicting {options.machine}"):
             found = buckets(question, wanted, options.bytes, each, library_of(options.timing))
         again = command_line(question, options.collective, options.root, options.traffic)
-        text = f"{as_typed(found.text())}\nnext: blinksim project {again} {_typed_size(found.best.size)} --why"
-        answer("project", found.to_dict, lambda: click.echo(text), found.rows)
+        more = f"next: blinksim project {again} {typed_size(found.best.size)} --why"
+        answer("project", found.to_dict, lambda: click.echo(f"{as_typed(found.text())}\n{more}"), found.rows)
         return
     if options.size is not None:
         size = parse_size(options.size)
@@ -214,7 +214,7 @@ def _show_changes(changes: tuple[Change, ...], question: Question) -> None:
 def _next(best: Projection, question: Question, options: Project, algorithm: str, model: str) -> str:
     """The command to go on with."""
     again = command_line(question, best.collective.name, options.root, options.traffic)
-    size = _typed_size(best.size)
+    size = typed_size(best.size)
     # As it was typed: a model in a file has another name in the answer.
     timed_by = best.model if registry.chooser(algorithm) else typed(model)
     if best.bound is None and not options.what_if and registry.model(best.model).pins_rates:
@@ -223,7 +223,7 @@ def _next(best: Projection, question: Question, options: Project, algorithm: str
         return f"synth {again} --size {size} -o schedule.json"
     if "holds_from_bytes" in best.details:
         # A preset times itself only: other sizes of the same question, by the same model.
-        least = _typed_size(best.details["holds_from_bytes"])
+        least = typed_size(best.details["holds_from_bytes"])
         return f"sweep {again} --sizes {least}:{size}:x4 --model {timed_by} --plot sizes.png"
     by = "" if model == registry.DEFAULT else f" --model {timed_by}"
     return f"compare {again}{by} --plot {best.collective.name}-by-size.png"
@@ -247,25 +247,22 @@ def compare(options: Compare) -> None:
         _print(found_by_models, question, options)
         return
     options.check_files()
-    if not (options.model or listed or options.search):
-        library = library_of(given)
+    if options.model or listed or options.search:
+        timing: str = models[0]
+        if registry.times_schedules(timing):
+            others, listed = _chosen_by_libraries(question, wanted, listed, given)
+        else:
+            others = _timed_without_schedules(question, wanted, timing, listed, given)
+            listed, timing = [], registry.DEFAULT
+        model = registry.schedule_model(timing, **program_settings(given, timing, registry.settings(timing)))
         with Working(f"reading {options.machine}") as say:
-            found = compared(question, wanted, sizes, report=say, model=library)
-        _print(found, question, options)
-        drawn(options.plot, options.force, "compare", found, y=options.plot_y)
-        return
-    timing: str = models[0]
-    if registry.times_schedules(timing):
-        others, listed = _chosen_by_libraries(question, wanted, listed, given)
+            part = question.part(collective=wanted)
+            found = compared(part, wanted, sizes, listed, say, others, model, options.search)
     else:
-        others = _timed_without_schedules(question, wanted, timing, listed, given)
-        listed, timing = [], registry.DEFAULT
-    model = registry.schedule_model(timing, **program_settings(given, timing, registry.settings(timing)))
-    with Working(f"reading {options.machine}") as say:
-        part = question.part(collective=wanted)
-        result = compared(part, wanted, sizes, listed, say, others, model, options.search)
-    _print(result, question, options)
-    drawn(options.plot, options.force, "compare", result, y=options.plot_y)
+        with Working(f"reading {options.machine}") as say:
+            found = compared(question, wanted, sizes, report=say, model=library_of(given))
+    _print(found, question, options)
+    drawn(options.plot, options.force, "compare", found, y=options.plot_y)
 
 
 def _side_by_side(options: Compare, collective: Collective) -> None:
@@ -353,14 +350,10 @@ def _across(
 
 def _print(found: Comparison | Models, question: Question, options: Compare) -> None:
     again = command_line(question, options.collective, options.root, options.traffic)
-    more = f"next: blinksim project {again} {_typed_size(max(found.sizes))} --why"
-    text = f"{as_typed(found.text(question.edits))}\n{more}"
+    more = f"next: blinksim project {again} {typed_size(max(found.sizes))} --why"
     described = question.described(found.topology)
+    text = f"{as_typed(found.text(question.edits))}\n{more}"
     answer("compare", lambda: {**described, **found.to_dict()}, lambda: click.echo(text), found.rows)
-
-
-def _typed_size(size: int) -> str:
-    return format_size(size).replace(" ", "")
 
 
 _SHOWN = 40

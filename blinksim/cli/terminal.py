@@ -19,6 +19,7 @@ import click
 
 from blinksim.errors import InputError
 from blinksim.printable import printable
+from blinksim.units import format_size
 
 # Of the keys that ``--json`` prints: one is added without a new version, and removed or renamed with one.
 SCHEMA_VERSION = 1
@@ -157,6 +158,11 @@ def exports(variables: Mapping[str, str]) -> None:
 def typed(path: str) -> str:
     """A file name as it is typed in a command."""
     return shlex.quote(f"./{path}" if path.startswith("-") and path != "-" else path)
+
+
+def typed_size(size: int) -> str:
+    """A size in bytes as it is typed in a command."""
+    return format_size(size).replace(" ", "")
 
 
 def as_typed(message: str) -> str:

@@ -138,7 +138,8 @@ def _show(topology: Topology, question: Question, assumptions: Iterable[str]) ->
         click.echo(f"  in-network  {names(switches)} can {what}")
     for edit in question.edits:
         click.echo(f"  edited  {edit}")
-    click.echo(f"next: blinksim project {command_line(question, 'allreduce 256MiB')}")
+    again = question if topology.ranks > 1 else replace(question, nodes=2 * question.nodes)
+    click.echo(f"next: blinksim project {command_line(again, 'allreduce 256MiB')}")
 
 
 def _classes(topology: Topology) -> dict[str, list[object]]:

@@ -178,7 +178,7 @@ def _common(values: Sequence[float]) -> list[Fraction]:
         denominator *= near.denominator
         if denominator * error > 1e-3:
             break
-    return [Fraction(round(value * denominator), denominator) for value in values]
+    return _multiples(values, denominator)
 
 
 def _short(values: Sequence[float], most: int) -> list[Fraction]:

@@ -210,7 +210,7 @@ def ceiling_of(
     fewer than two ranks.
     """
     if part.ranks < 2:
-        raise InputError(f"members={','.join(part.members)}: a collective needs two GPUs or more")
+        raise InputError(f"members={','.join(part.members)}: a collective needs two GPUs or more, or nodes=2")
     if granted is None:
         granted = [granted_to_switches(grants)] if grants else []
     known = best_known(part, collective, tuple(grants))

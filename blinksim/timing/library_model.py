@@ -195,16 +195,15 @@ class Library(TimingModel):
         name, members = catalogued(self.machine), self.machine.members
         if not name or self.job.switched:
             return name
-        node, moved = load(name), [move.tolist() for move in searched(load(name))]
+        node = load(name)
+        moves = [move.tolist() for move in searched(node)]
         # A machine of several nodes in its file gives their devices no prefix.
         copies = self.machine.nodes // node.nodes
         asked = frozenset(node.index[member.partition(".")[2] if copies > 1 else member] for member in members)
         first = frozenset(node.member_places[: len(members) // copies].tolist())
-        alike, fresh = {first}, [first]
-        for places in fresh:
-            images = {frozenset(move[place] for place in places) for move in moved} - alike
-            fresh += images
-            alike |= images
+        alike = [first]
+        for places in alike:
+            alike += {frozenset(move[place] for place in places) for move in moves}.difference(alike)
         return name if asked in alike and self.question.links is None else ""
 
     def algorithms(self, topology: Topology, collective: Collective) -> tuple[str, ...]:
@@ -324,8 +323,9 @@ class Library(TimingModel):
         return self._times[key]
 
     def by_constants(self, collective: Collective, size: int) -> _Modelled | None:
-        asked = self._known_as, self.machine.nccl_rates, *self._timed(collective, size)
-        known = library_time(*asked) if self.constants and collective.traffic is None else None
+        if not self.constants or collective.traffic is not None:
+            return None
+        known = library_time(self._known_as, self.machine.nccl_rates, *self._timed(collective, size))
         if known is None:
             return None
         spread = self._spread(EXPECTED, size, known.owner)
@@ -393,12 +393,12 @@ class Library(TimingModel):
     def _ratio(self, collective: Collective, size: int, times: dict[int, float]) -> tuple[float, float]:
         """Published over modelled time at a size, from the nearest published sizes; and its weight, 1 between them."""
         below, above = (max((s for s in times if s < size), default=0), min((s for s in times if s > size), default=0))
+        part = math.log(size / below) / math.log(above / below) if below and above else 0.0
+        if 0 < above <= _ADJACENT * below:
+            # The model may jump between them, where NCCL changes its choice; times do not.
+            return times[below] ** (1 - part) * times[above] ** part / self._modelled(collective, size).time_s, 1.0
         near = {s: times[s] / self._modelled(collective, s).time_s for s in (below, above) if s}
-        if len(near) == 2 and above <= _NEIGHBORS * below:
-            part = math.log(size / below) / math.log(above / below)
-            if above <= _ADJACENT * below:
-                # The model may jump between them, where NCCL changes its choice; times do not.
-                return times[below] ** (1 - part) * times[above] ** part / self._modelled(collective, size).time_s, 1.0
+        if 0 < above <= _NEIGHBORS * below:
             return near[below] ** (1 - part) * near[above] ** part, 1.0
         end = min(near, key=lambda s: abs(math.log(s / size)))
         if not above:
