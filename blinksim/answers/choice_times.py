@@ -18,7 +18,7 @@ import numpy as np
 
 from blinksim.errors import FileError, InputError
 from blinksim.nccl.tuner.prediction import Prediction
-from blinksim.nccl.tuner.tuner_files import DEFAULT, MOST_CHANNELS, Choice, runs
+from blinksim.nccl.tuner.tuner_files import DEFAULT, MOST_CHANNELS, Choice, TuningRule
 from blinksim.textio.text_files import MIB, read_text, shown
 from blinksim.timing.measured_constants import NcclRates
 
@@ -54,7 +54,7 @@ class ChoiceTime:
     Raises
     ------
     InputError
-        For what NCCL does not run, or a time that is not above 0.
+        For what no release of NCCL runs, or a time below 1 ns or above a day.
 
     Examples
     --------
@@ -70,10 +70,10 @@ class ChoiceTime:
     time_s: float
 
     def __post_init__(self) -> None:
-        if not (self.time_s > 0 and math.isfinite(self.time_s)):
-            raise InputError(f"a measured time of {self.time_s} s for {self.collective}: give seconds above 0")
-        if self.channels != DEFAULT and not 1 <= self.channels <= MOST_CHANNELS:
-            raise InputError(f"channels={self.channels}: give 1 to {MOST_CHANNELS}, or {DEFAULT} for NCCL's own number")
+        # A rule refuses what NCCL does not run.
+        TuningRule(self.collective, self.size, self.size, *self.choice)
+        if not 1e-9 <= self.time_s <= 86400:
+            raise InputError(f"a measured time of {self.time_s:g} s for {self.collective}: give from 1 ns to a day")
         if self.size < 1:
             raise InputError(f"a measured time of {self.collective} for {self.size} bytes: give at least 1")
 
@@ -118,7 +118,7 @@ class ChoiceTimes:
         """Takes measured times in; raises `InputError` for what the model says NCCL cannot run."""
         for one in times:
             expected = self.model(one.collective, one.algorithm, one.protocol, one.size)
-            if expected is None or not runs(one.collective, one.algorithm, one.protocol):
+            if expected is None:
                 raise InputError(
                     f"a measured time of {one.collective} by {one.algorithm} with {one.protocol}: NCCL cannot run that "
                     "here; name the machine, GPUs and nodes that were measured"
@@ -189,23 +189,24 @@ def read_times(path: str | Path) -> tuple[list[ChoiceTime], int | None, TimedJob
     before = int(job is not None)
     if tuple(head.split(",")) != COLUMNS:
         raise FileError(shown(path), f"this line names the columns: {','.join(COLUMNS)}", line=1 + before)
-    found, least = [], set()
+    found, least = dict[tuple[str, int, Choice], ChoiceTime](), set[int]()
     for line, text in enumerate(rows, 2 + before):
         if not text.strip():
             continue
-        row = _ROW.fullmatch(text)
-        if row is None:
-            what = f"{text[:60]!r} is no row such as allreduce,1024,ring,ll128,-1,0,27.5"
-            raise FileError(shown(path), what, line=line)
-        collective, size, algorithm, protocol, channels, fewest, time = row.groups()
         try:
-            found.append(ChoiceTime(collective, int(size), algorithm, protocol, int(channels), float(time) * 1e-6))
+            row = _ROW.fullmatch(text)
+            if row is None:
+                raise InputError(f"{text[:60]!r} is no row such as allreduce,1024,ring,ll128,-1,0,27.5")
+            collective, size, algorithm, protocol, channels, fewest, time = row.groups()
+            one = ChoiceTime(collective, int(size), algorithm, protocol, int(channels), float(time) * 1e-6)
+            if found.setdefault((collective, one.size, one.choice), one) is not one:
+                raise InputError("a second time of the same choice for the same size: keep one of them")
+            least.add(int(fewest))
+            if len(least) > 1 or max(least) > MOST_CHANNELS:
+                raise InputError(f"least_channels={fewest}: give 0 to {MOST_CHANNELS}, and one number for all times")
         except InputError as error:
             raise FileError(shown(path), str(error), line=line) from None
-        least.add(int(fewest))
-    if len(least) > 1:
-        raise FileError(shown(path), "times of several least_channels; NCCL has one NCCL_MIN_NCHANNELS for all")
-    return found, (least.pop() or None) if least else None, job
+    return [*found.values()], (least.pop() or None) if least else None, job
 
 
 def times_text(times: Iterable[ChoiceTime], least_channels: int | None, job: TimedJob) -> str:

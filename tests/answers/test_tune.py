@@ -203,9 +203,17 @@ def test_a_search_stops_when_nothing_is_left_to_ask() -> None:
         ([",".join(COLUMNS), "allreduce,1024,ring,ll,0,32,9"], ":2: channels=0: give 1 to 64, or -1 for NCCL's own"),
         ([",".join(COLUMNS), "allreduce,1024,ring,ll,-2,32,9"], ":2: channels=-2: give 1 to"),
         ([",".join(COLUMNS), "allreduce,1024,ring,ll,-1,32,-9"], ":2: 'allreduce,1024,ring,ll,-1,32,-9' is no row"),
-        ([",".join(COLUMNS), "allreduce,1024,ring,ll,-1,32,0"], ":2: a measured time of 0.0 s for allreduce"),
+        ([",".join(COLUMNS), "allreduce,1024,ring,ll,-1,32,0"], ":2: a measured time of 0 s for allreduce"),
+        ([",".join(COLUMNS), "allreduce,8,ring,ll,-1,32,0.0009"], ":2: a measured time of 9e-10 s for allreduce: give"),
+        ([",".join(COLUMNS), "allreduce,8,ring,ll,-1,32,99e9"], ":2: a measured time of 99000 s for allreduce: give"),
+        ([",".join(COLUMNS), "sendrecv,8,ring,ll,-1,32,9"], ":2: unknown collective of NCCL's tuner 'sendrecv'"),
+        ([",".join(COLUMNS), "allreduce,8,rings,ll,-1,32,9"], ":2: unknown algorithm of NCCL 'rings'"),
+        ([",".join(COLUMNS), "allreduce,8,ring,l1,-1,32,9"], ":2: unknown protocol of NCCL 'l1'"),
+        ([",".join(COLUMNS), "allgather,8,tree,ll,-1,32,9"], ":2: NCCL does not run allgather by tree with ll"),
+        ([",".join(COLUMNS), "allreduce,8,ring,ll,-1,65,9"], ":2: least_channels=65: give 0 to 64, and one number"),
+        ([",".join(COLUMNS), *["allreduce,8,ring,ll,-1,32,9"] * 2], ":3: a second time of the same choice"),
         ([",".join(COLUMNS), "allreduce,0,ring,ll,-1,32,9"], ":2: a measured time of allreduce for 0 bytes"),
-        ([",".join(COLUMNS), "allreduce,8,ring,ll,-1,32,9", "allreduce,8,ring,ll,8,0,9"], "several least_channels"),
+        ([",".join(COLUMNS), "allreduce,8,ring,ll,-1,32,9", "allreduce,8,ring,ll,8,0,9"], ":3: least_channels=0: "),
     ],
 )
 def test_a_wrong_file_of_times_is_named(tmp_path: Path, lines: list[str], message: str) -> None:
@@ -220,7 +228,7 @@ def test_a_wrong_file_of_times_is_named(tmp_path: Path, lines: list[str], messag
     ("times", "message"),
     [
         ([], "no measured times"),
-        ([ChoiceTime("allgather", 1024, "tree", "ll", -1, 1e-5)], "by tree with ll: NCCL cannot run that here"),
+        ([ChoiceTime("allreduce", 1024, "collnet_chain", "simple", -1, 1e-5)], "NCCL cannot run that here"),
         ([ChoiceTime("allreduce", 1024, "nvls", "simple", -1, 1e-5)], "NCCL cannot run that here; name the machine"),
     ],
 )
