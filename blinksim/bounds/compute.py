@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, lru_cache, partial
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from blinksim import budget
@@ -343,11 +344,9 @@ class _Question:
         from blinksim.graphs.network import single_orbits
         from blinksim.graphs.programs import agree, shared_capacities
 
-        guess = None
-        if reached is not None:
-            guess = guessed_lengths(self.topology, self.collective)
-            if guess is not None and guess.rate == reached:
-                return guess, reached
+        guess = guessed_lengths(self.topology, self.collective)
+        if guess is not None and guess.rate == reached:
+            return guess, reached
         shared = shared_capacities(self.topology, self.net)
         # A root or unequal shares tell ranks apart that the machine does not.
         plain = not self.collective.rooted and not self.shares
@@ -361,7 +360,8 @@ class _Question:
                 found = self.lengths(shared, solution)
                 if found and found[1] and solution.attained:
                     return found[0], found[0].rate
-        return (found[0] if found else guess), None
+        known = [lengths for lengths in (found and found[0], guess) if lengths]
+        return min(known, key=attrgetter("rate"), default=None), None
 
     def best_trees(self, shared: Sequence[SharedCapacity], orbits: NetworkOrbits) -> Iterator[TreeSolution]:
         """The best trees by linear programs, the best last: first with one root of an allreduce, then with any.

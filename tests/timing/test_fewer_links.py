@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
 import blinksim as bs
@@ -86,6 +88,13 @@ def test_a_slow_link_costs_no_more_than_none() -> None:
 def test_families(machine: str, name: str, nodes: int) -> None:
     for size in (2**10, 2**20, 2**26, 2**30):
         check(machine, nodes, name, size)
+
+
+@pytest.mark.slow
+def test_a_port_less_of_one_node_lowers_the_bound() -> None:
+    """The links of all ports carry every byte 4 x 31 times, whatever a linear program finds."""
+    poorer = bs.Question("p5", nodes=4, edits=("without n1.efa0",)).part()
+    assert bs.bound(poorer, "allreduce").rate == Fraction(31975 * 10**9, 124)
 
 
 def test_evened_leaves_what_all_nodes_have() -> None:
