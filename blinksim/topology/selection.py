@@ -6,6 +6,7 @@ each can reach the other along directed links, so the groups are the strongly co
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from numbers import Integral
@@ -29,17 +30,7 @@ Names = str | Iterable[int | str]
 """Devices as text such as ``0-3`` or ``gpu0,gpu3``, or as numbers and names."""
 
 NONE, IDLE, ALL = "none", "idle", "all"
-_DIGITS = 9
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()
-
-
-def _number(text: str) -> int:
-    """The value of ASCII digits; beyond nine digits any number is larger than every machine."""
-    digits = text.lstrip("0") or "0"
-    return int(digits) if len(digits) <= _DIGITS else 10**_DIGITS
+_RANGE = re.compile(r"([0-9]{1,4000})(-([0-9]{0,4000}))?")
 
 
 def names_text(names: Names) -> str:
@@ -76,16 +67,16 @@ def listed(names: Names, holders: Sequence[str], argument: str) -> tuple[str, ..
 
 def _part(part: str, text: str, holders: Sequence[str], argument: str) -> Sequence[str]:
     """What one entry of a list names: a number, a range or a name."""
-    first, dash, last = part.partition("-")
-    if _is_number(first) and (not dash or _is_number(last)):
-        low, high = _number(first), _number(last or first)
+    span = _RANGE.fullmatch(part)
+    if span and span[3] == "":
+        raise InputError(f"{argument}={part}: the range has no end; write it like {span[1]}-{len(holders) - 1}")
+    if span:
+        low, high = int(span[1]), int(span[3] or span[1])
         if high < low:
             raise InputError(f"{argument}={part} runs backwards; write {high}-{low}")
         if high >= len(holders):
             raise InputError(f"{argument}={part}: the machine has GPUs 0 to {len(holders) - 1}")
         return holders[low : high + 1]
-    if _is_number(first) and dash and not last:
-        raise InputError(f"{argument}={part}: the range has no end; write it like {first}-{len(holders) - 1}")
     if " " in part:
         raise InputError(f"{argument}={text!r}: write commas between the names, like {','.join(part.split())}")
     if not part:
@@ -175,13 +166,21 @@ def select(
 
 def components(topology: Topology) -> list[list[str]]:
     """The members grouped by what can reach each other both ways, groups and members in rank order."""
-    groups: list[list[str]] = []
-    left = dict(zip(topology.members, topology.member_places.tolist(), strict=True))
-    while left:
-        around = _around(topology, next(iter(left.values())))
-        groups.append([name for name, place in left.items() if around[place]])
-        left = {name: place for name, place in left.items() if not around[place]}
-    return groups
+    groups: dict[int, list[str]] = {}
+    for name, label in zip(topology.members, _labels(topology)[topology.member_places].tolist(), strict=True):
+        groups.setdefault(label, []).append(name)
+    return list(groups.values())
+
+
+def _labels(topology: Topology) -> Ints:
+    """For every device a number that it shares with the members that it can reach, and they it."""
+    around = _around(topology, int(topology.member_places[0]))
+    if around[topology.member_places].all():
+        return around.astype(int)
+    from scipy.sparse import coo_array, csgraph
+
+    links = coo_array((topology.ends[0] >= 0, topology.ends), shape=(len(around), len(around)))
+    return csgraph.connected_components(links, connection="strong")[1].astype(int)
 
 
 def _around(topology: Topology, place: int) -> Bools:
@@ -234,20 +233,17 @@ def require_served(topology: Topology, collective: Collective) -> None:
         raise InfeasibleError(f"{topology.name}: the links do not carry the data of {collective} to or from {listed}")
 
 
-def in_reach(topology: Topology) -> frozenset[str]:
-    """The devices that can reach some member, and it them."""
-    index = topology.index
-    around = [_around(topology, index[group[0]]) for group in components(topology)]
-    return frozenset(name for name, place in index.items() if any(seen[place] for seen in around))
-
-
 def capable_relays(topology: Topology) -> list[str]:
-    """The relays in reach that can do all that a member can, in the order of the devices."""
-    reached = in_reach(topology) - set(topology.members)
+    """The relays in reach of some member, and it of them, that can do all that it can, in the order of the devices."""
+    label, members = _labels(topology), frozenset(topology.members)
+    served = frozenset(label[topology.member_places].tolist())
     return [
         device.name
-        for device in topology.devices
-        if not device.in_network and "reduce" in device.can and "multicast" in device.can and device.name in reached
+        for device, group in zip(topology.devices, label.tolist(), strict=True)
+        if group in served
+        and not device.in_network
+        and {"reduce", "multicast"} <= device.can
+        and device.name not in members
     ]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
+from time import process_time
 from typing import Any
 
 import networkx as nx
@@ -230,6 +231,16 @@ def test_a_thousand_islands_are_counted_quickly() -> None:
     groups = cluster.select(links=["nvlink"], connected=False).components()
     assert len(groups) == 500
     assert groups[7] == [f"n7.gpu{i}" for i in range(8)]
+
+
+@pytest.mark.parametrize("two_way", [True, False])
+def test_devices_apart_are_counted_in_one_pass(two_way: bool) -> None:
+    names = [f"gpu{number}" for number in range(40_000)]
+    links = [link("gpu0", "gpu1"), link("gpu1", "gpu0")] + [link("gpu1", "gpu2")] * (not two_way)
+    start = process_time()
+    groups = Topology("t", gpus(*names), tuple(links)).components()
+    assert (len(groups), groups[0]) == (39_999, ["gpu0", "gpu1"])
+    assert process_time() - start < 5
 
 
 def test_symmetries_stay_where_the_choice_respects_them() -> None:
