@@ -6,12 +6,14 @@ import json
 import sys
 from dataclasses import fields, replace
 from importlib import import_module
+from typing import NoReturn
 
 import pytest
 
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.errors import InputError, MissingError
+from blinksim.gpu.execution import numpy_executor
 from blinksim.gpu.execution.run import EXECUTORS, Execution, execute
 from blinksim.gpu.execution.task import (
     Executor,
@@ -35,6 +37,18 @@ def test_odd_size_is_rounded_down_and_says_so() -> None:
     assert run.rounding == "1000003 bytes hold 250000 elements of int32 and 3 bytes more; ran 1000000 bytes"
     assert run.to_dict()["rounding"] == run.rounding
     assert execute(build(), 1000).rounding == ""
+
+
+@pytest.mark.parametrize(("size", "needed"), [("4TiB", "44 TiB"), ("1MiB", "11 MiB")])
+def test_buffers_beyond_the_memory_are_refused_with_what_they_take(
+    monkeypatch: pytest.MonkeyPatch, size: str, needed: str
+) -> None:
+    def full(*_: object) -> NoReturn:
+        raise MemoryError
+
+    monkeypatch.setattr(numpy_executor, "poison", full)
+    with pytest.raises(InputError, match=f"^the buffers of 4 ranks take {needed}, more memory than there is: take a"):
+        execute(build("two_shot"), size)
 
 
 @pytest.mark.parametrize("dtype", sorted(ELEMENT_TYPES))

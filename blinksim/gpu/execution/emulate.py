@@ -15,7 +15,7 @@ for the same reason).
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import gcd, lcm
@@ -200,9 +200,7 @@ class _Wires:
         for number in range(self.old.ops):
             self._split(number)
         ops = sorted(self.ops, key=lambda op: (op.queue, op.key))
-        queues: dict[_Queue, int] = defaultdict(int)
-        for op in ops:
-            queues[op.queue] += 1
+        queues = Counter(op.queue for op in ops)
         crowded = max(queues, key=lambda name: queues[name], default=None)
         if crowded is not None and queues[crowded] > MOST_OPS:
             raise InputError(

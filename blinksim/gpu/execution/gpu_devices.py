@@ -76,17 +76,14 @@ def map_devices(program: Program, topology: Topology, gpus: Sequence[int] | None
     cupy = require_cupy()
     present = cupy.cuda.runtime.getDeviceCount()
     needed = len(program.devices)
-    if gpus is None:
-        if present < needed:
-            raise MissingError(f"the schedule runs on {needed} GPUs, and this machine has {present}")
-        chosen = list(range(needed))
-    else:
-        chosen = [int(gpu) for gpu in gpus]
-        if len(chosen) != needed:
-            raise InputError(f"the schedule runs on {needed} GPUs, and {len(chosen)} are named")
-        for gpu in chosen:
-            if not 0 <= gpu < present:
-                raise MissingError(f"there is no GPU {gpu}: this machine has {present}, numbered from 0")
+    if gpus is None and present < needed:
+        raise MissingError(f"the schedule runs on {needed} GPUs, and this machine has {present}")
+    chosen = [int(gpu) for gpu in (range(needed) if gpus is None else gpus)]
+    if len(chosen) != needed:
+        raise InputError(f"the schedule runs on {needed} GPUs, and {len(chosen)} are named")
+    for gpu in chosen:
+        if not 0 <= gpu < present:
+            raise MissingError(f"there is no GPU {gpu}: this machine has {present}, numbered from 0")
     for device, others in enumerate(receivers(program)):
         for other in others:
             enable_peer(cupy, chosen[device], chosen[other])

@@ -6,16 +6,19 @@ in which no block can go on is an error that names the op.
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from blinksim.errors import InputError
 from blinksim.gpu.execution.task import Executor, Outcome, Task
 from blinksim.gpu.programs.dtypes import Array, fold, poison
 from blinksim.gpu.programs.fit import fit
 from blinksim.gpu.programs.program import READY, ExecutionError, Program
+from blinksim.units import format_size_about
 
 # Thread blocks that the CPU simulates: enough for slices to matter, few enough to stay fast.
 _BLOCKS = 8
@@ -37,39 +40,44 @@ class NumpyExecutor(Executor):
     def prepare(self, task: Task) -> Program:
         options = task.options
         program = task.program(options.wanted or "simple", bool(options.staged))
-        slices = _SLICES if options.slices is None else options.slices
-        piece_bytes = _PIECE_BYTES if options.piece_bytes is None else options.piece_bytes
-        self.task, self.program = task, fit(program, _BLOCKS, slices, piece_bytes)
+        self.task = task
+        self.program = fit(program, _BLOCKS, options.slices or _SLICES, options.piece_bytes or _PIECE_BYTES)
         return self.program
 
     def run(self, check: bool) -> Outcome:
         reference = self.task.reference
-        inputs = [reference.inputs(rank) for rank in range(reference.ranks)]
-        outputs = interpret(self.program, inputs, reference.op, self.task.options.seed)
+        needed = int(self.program.sizes.sum()) * self.program.kind.itemsize
+        try:
+            # More than there is may be promised, and whoever uses it is then killed.
+            if needed > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+                raise MemoryError
+            inputs = map(reference.inputs, range(reference.ranks))
+            outputs = interpret(self.program, inputs, reference.op, self.task.options.seed)
+        except MemoryError:
+            buffers = f"the buffers of {reference.ranks} ranks take {format_size_about(needed)}"
+            raise InputError(f"{buffers}, more memory than there is: take a smaller size or fewer ranks") from None
         if not check:
             return Outcome()
         results = [reference.compare(rank, output) for rank, output in enumerate(outputs)]
         return Outcome(sum(wrong for wrong, _ in results), max((error for _, error in results), default=0.0))
 
 
-def allocate(program: Program) -> list[list[Array]]:
-    """Poisoned buffers: [device][INPUT, OUTPUT, SCRATCH or INBOX]."""
-    return [[poison(int(size), program.kind) for size in row] for row in program.sizes.tolist()]
-
-
-def interpret(program: Program, inputs: Sequence[Array], op: str = "sum", seed: int | None = None) -> list[Array]:
+def interpret(program: Program, inputs: Iterable[Array], op: str = "sum", seed: int | None = None) -> list[Array]:
     """What the program leaves in the output of each rank.
+
+    The outputs are parts of the devices' buffers, and each of the inputs is taken once.
 
     inputs: for each rank its data in storage form. op: one of `REDUCTIONS`. seed: None lets every block go on
     for as long as it can; a number switches to a random block after every piece. Raises `ExecutionError` if
     the program gets stuck.
     """
-    memory = allocate(program)
-    for rank, (buffer, offset, size) in enumerate(program.layout.input_place):
-        memory[rank][buffer][offset : offset + size] = inputs[rank]
+    # Of every device: INPUT, OUTPUT, SCRATCH and INBOX.
+    memory = [[poison(int(size), program.kind) for size in row] for row in program.sizes.tolist()]
+    for own, (buffer, offset, size), data in zip(memory, program.layout.input_place, inputs, strict=False):
+        own[buffer][offset : offset + size] = data
     _Machine(program, memory, op, seed).run()
-    places = enumerate(program.layout.output_place)
-    return [memory[rank][buffer][at : at + size].copy() for rank, (buffer, at, size) in places]
+    places = zip(memory, program.layout.output_place, strict=False)
+    return [own[buffer][offset : offset + size] for own, (buffer, offset, size) in places]
 
 
 def move(program: Program, how: str, op: int, piece: int, part: int, memory: Sequence[Any]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Literal
 
 import numpy as np
@@ -109,12 +110,8 @@ def fold(sources: Sequence[Array], op: str, kind: ElementType) -> Array:
         raise InputError("nothing to reduce")
     if len(sources) == 1:
         return sources[0]
-    combine = REDUCTIONS[op]
     with np.errstate(over="ignore", invalid="ignore"):
-        total = combine(widen(sources[0], kind), widen(sources[1], kind))
-        for source in sources[2:]:
-            total = combine(total, widen(source, kind))
-        return narrow(total, kind)
+        return narrow(reduce(REDUCTIONS[op], (widen(source, kind) for source in sources)), kind)
 
 
 def poison(count: int, kind: ElementType) -> Array:
