@@ -1,4 +1,4 @@
-"""Columns of linear programs over trees, chains and rings: their hops, their best mix, their symmetries.
+"""Columns of linear programs over trees, chains and rings: their hops, their best mix, their images.
 
 A hop joins two vertices by a route that passes no third one, and divides its data among all equal routes
 (`blinksim.schedule.loads`). Its load counts in whole numbers how often it uses each shared resource (a link,
@@ -311,50 +311,6 @@ def loads(chosen: Iterable[tuple[Column, Weight]]) -> dict[int, Weight]:
 
 # A permutation of the members, by vertex.
 Symmetry = Mapping[int, int]
-# Most symmetries, and steps of the search for them.
-_SYMMETRIES, _STEPS = 6, 50_000
-
-
-def hop_symmetries(hops: Hops) -> list[Symmetry]:
-    """Permutations of the members, other than the identity, that map hops and what they share onto equal ones.
-
-    At most `_SYMMETRIES`, by a search that gives up after `_STEPS`; those that leave no member in place come
-    first.
-    """
-    members = hops.vertices[: hops.members]
-    widths = {arc: tuple(sorted((hops.capacity[r], times) for r, times in load)) for arc, load in hops.loads.items()}
-    users: dict[int, set[tuple[Arc, int]]] = {}
-    for arc, load in hops.loads.items():
-        for resource, times in load:
-            users.setdefault(resource, set()).add((arc, times))
-    shared = {(frozenset(use), hops.capacity[resource]) for resource, use in users.items()}
-    known: list[Symmetry] = []
-    steps = 0
-
-    def alike(here: int, other: int, image: list[int]) -> bool:
-        return all(
-            widths.get((one, here)) == widths.get((to, other)) and widths.get((here, one)) == widths.get((other, to))
-            for one, to in zip(members, image, strict=False)
-        )
-
-    def extend(image: list[int]) -> None:
-        nonlocal steps
-        steps += 1
-        if len(known) == 4 * _SYMMETRIES or steps > _STEPS:
-            return
-        if len(image) == len(members):
-            moves = dict(zip(members, image, strict=True))
-            moved = {(frozenset(((moves[a], moves[b]), times) for (a, b), times in use), own) for use, own in shared}
-            if moved == shared and image != list(members):
-                known.append(moves)
-            return
-        here = members[len(image)]
-        for other in members:
-            if other not in image and alike(here, other, image):
-                extend([*image, other])
-
-    extend([])
-    return sorted(known, key=lambda moves: sum(a == b for a, b in moves.items()))[:_SYMMETRIES]
 
 
 def images(

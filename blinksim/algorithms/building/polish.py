@@ -3,7 +3,7 @@
 A packing at the best rate may have tall trees, which start late, and many, which need channels. On small
 machines all trees of a height are compared (`blinksim.packing.tree_columns`), height by height until the
 bound is reached, which gives the Pareto front of rate, height and number of trees; on larger ones the
-candidates are the trees of given schedules.
+candidates are the trees of a given schedule.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import product
 from math import lcm
 from random import Random
 
@@ -20,13 +21,14 @@ from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.packing.choose import MOST_PARTS, Choice, Selection
-from blinksim.packing.columns import Arc, Column, Mix, Symmetry, best_mix, find_hops, hop_symmetries, images
+from blinksim.packing.columns import Arc, Column, Mix, Symmetry, best_mix, find_hops, images
 from blinksim.packing.expansion import reversed_hops
 from blinksim.packing.tree_columns import BOTH, as_tree, entry_trees, low_trees, use_of
 from blinksim.schedule.loads import Edge, Tree, rate as load_rate, resources, trees_of
 from blinksim.schedule.model import Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
+from blinksim.topology.symmetry import searched
 
 COLLECTIVES = ("allgather", "reducescatter", "broadcast", "reduce", "allreduce")
 MOST_TREES = 8_000
@@ -35,6 +37,8 @@ MOST_TREES = 8_000
 _MOST_EXACT = 150
 # Height of trees that enter every other node once and spread there.
 _ENTRY_HEIGHT = 2
+# Most symmetries that answers are looked for by.
+_SYMMETRIES = 6
 # The part of the bound that a point must reach to be considered.
 _WORTH = Fraction(1, 10)
 # Column orders with which the linear program is solved.
@@ -76,48 +80,33 @@ def polish(
     *,
     seconds: float = 30.0,
     seed: int = 0,
-    more: Sequence[Schedule] = (),
     bound: BoundResult | None = None,
 ) -> Polished:
     """The front for a collective on a topology, or for a schedule in forest form (of `COLLECTIVES`), and better trees.
 
     seconds: of search for fewer trees, altogether; the answer depends on it and on `seed`, but not on the
-    machine that searches. more: further schedules of the same question (say from other seeds of packed),
-    whose trees may be used. bound: what `blinksim.bounds.bound` gave, if it is known already.
+    machine that searches. bound: what `blinksim.bounds.bound` gave, if it is known already.
 
-    Raises `InputError` for other collectives, for schedules that are no forest or answer another question,
-    and where a topology is too large to compare all trees and no schedule is given.
+    Raises `InputError` for other collectives, for a schedule that is no forest, and where a topology is too
+    large to compare all trees and no schedule is given.
     """
     from blinksim.bounds import bound as find_bound
 
-    schedules = [*([given] if isinstance(given, Schedule) else []), *more]
-    topology = given.topology if isinstance(given, Schedule) else given
-    wanted = given.collective if isinstance(given, Schedule) and collective is None else collective
+    schedule = given if isinstance(given, Schedule) else None
+    topology, wanted = (schedule.topology, schedule.collective) if schedule else (given, collective)
+    assert isinstance(topology, Topology)
     if wanted is None or wanted.name not in COLLECTIVES:
         raise InputError(f"{wanted or 'no collective'} cannot be polished; {', '.join(COLLECTIVES)} can")
-    for other in schedules:
-        if other.form != "forest":
-            raise InputError(f"{other.algorithm} is in steps form; only forests can be polished")
-        if other.collective != wanted or other.topology.links != topology.links:
-            raise InputError(f"{other.algorithm} answers another question than {wanted} on {topology.name}")
+    if schedule is not None and schedule.form != "forest":
+        raise InputError(f"{schedule.algorithm} is in steps form; only forests can be polished")
     question = _Question(topology, wanted, bound or find_bound(topology, wanted))
-    points = question.compared(seconds / (2 if schedules else 1), seed)
-    if schedules:
-        points += question.chosen(schedules, seconds if not points else seconds / 2, seed)
+    points = question.compared(seconds / (2 if schedule else 1), seed)
+    if schedule is not None:
+        points += question.chosen(schedule, seconds if not points else seconds / 2, seed)
     if not points:
         many = f"{topology.name} has too many trees to compare all of them"
         raise InputError(f"{many}; build a schedule with packed, and polish that")
     return Polished(tuple(_front(points)), question.bound)
-
-
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """A tree of the given schedules, as a column. owners: its share in each schedule that has it, by their numbers."""
-
-    tree: Tree
-    column: Column
-    height: int
-    owners: dict[int, Fraction]
 
 
 class _Question:
@@ -152,7 +141,7 @@ class _Question:
                     break
         worth = self.bound.rate / self.hops.unit / len(self.roots) * _WORTH
         entries = [entry for entry in entries if entry[2].rate >= worth]
-        known = hop_symmetries(self.hops) if entries else []
+        known = member_symmetries(self.topology) if entries else []
         points = []
         for number, (height, columns, mix, whole) in enumerate(entries):
             # Most users want the fastest point, so it gets half of the time.
@@ -226,24 +215,30 @@ class _Question:
 
     # --- given trees ----------------------------------------------------------------------------------------------
 
-    def chosen(self, schedules: Sequence[Schedule], seconds: float, seed: int) -> list[Point]:
-        """The rate of the first schedule with as few trees, taken from all schedules, as are found.
+    def chosen(self, schedule: Schedule, seconds: float, seed: int) -> list[Point]:
+        """The rate of a schedule with as few of its trees as are found.
 
-        For the lowest trees that suffice, and for trees as tall as those of each schedule.
+        For the lowest trees that suffice, and for trees as tall as those of the schedule.
         """
-        rates = [load_rate(schedule) or Fraction(0) for schedule in schedules]
-        total = rates[0] / self.hops.unit
-        rows = self._given(schedules)
-        first = [(row.tree, row.owners[0]) for row in rows if 0 in row.owners]
-        amounts = [total / len(self.roots), *(total * share for _, share in first)]
+        total = (load_rate(schedule) or Fraction(0)) / self.hops.unit
+        different: dict[tuple[int, frozenset[Edge], frozenset[Edge]], Tree] = {}
+        for tree in trees_of(schedule):
+            key = tree.root, frozenset(tree.down), frozenset(tree.up)
+            before = different[key].share if key in different else Fraction(0)
+            different[key] = replace(tree, share=before + tree.share)
+        trees, shared = list(different.values()), resources(self.topology)
+        group = {root: number for number, root in enumerate(self.roots)}
+        columns = [Column((), tree.loads(shared), 0, 0 if self.both else group[tree.root]) for tree in trees]
+        heights = [tree.height for tree in trees]
+        tallest = max(heights)
+        amounts = [total / len(self.roots), *(total * tree.share for tree in trees)]
         parts = lcm(*(amount.denominator for amount in amounts))
-        tallest = [max(row.height for row in rows if number in row.owners) for number in range(len(schedules))]
         if parts > MOST_PARTS:
-            return [self._finished(first, tallest[0], len(self.roots), False)]
-        # The heights of the schedules, and the least height whose trees reach the rate, by their linear program.
-        levels = {*tallest}
-        for height in sorted({row.height for row in rows if row.height < min(tallest)}):
-            low = [row.column for row in rows if row.height <= height]
+            return [self._finished([(tree, tree.share) for tree in trees], tallest, len(self.roots), False)]
+        # The height of the schedule, and the least height whose trees reach the rate, by their linear program.
+        levels = {tallest}
+        for height in sorted({*heights} - levels):
+            low = [column for column, own in zip(columns, heights, strict=True) if own <= height]
             if len(low) <= _MOST_EXACT and {column.group for column in low} == set(range(len(self.roots))):
                 mix = best_mix(low, self.hops.capacity, groups=len(self.roots))
                 if mix.rate * len(self.roots) >= total:
@@ -251,32 +246,15 @@ class _Question:
                     break
         points = []
         for level in sorted(levels):
-            allowed = [row for row in rows if row.height <= level]
-            # A schedule that is as fast and no taller is an answer to start from.
-            starts = [n for n, rate in enumerate(rates) if tallest[n] <= level and rate >= rates[0]]
-            shares = [[total * parts * row.owners.get(n, Fraction(0)) for row in allowed] for n in starts]
-            whole = [list(map(int, own)) for own in shares if all(share.denominator == 1 for share in own)]
-            known = min(whole, key=lambda own: sum(amount > 0 for amount in own), default=None)
-            choice = Choice([row.column for row in allowed], self.hops.capacity, total / len(self.roots), parts)
+            allowed = [number for number, height in enumerate(heights) if height <= level]
+            # The schedule itself is an answer to start from.
+            known = [int(total * parts * tree.share) for tree in trees] if level == tallest else None
+            low = [columns[number] for number in allowed]
+            choice = Choice(low, self.hops.capacity, total / len(self.roots), parts)
             selection = choice.fewest(seconds / len(levels), seed, known=known)
             if selection is not None:
-                points.append(self._point([row.tree for row in allowed], choice, selection, level, False))
+                points.append(self._point([trees[number] for number in allowed], choice, selection, level, False))
         return points
-
-    def _given(self, schedules: Sequence[Schedule]) -> list[_Given]:
-        """The different trees of the schedules."""
-        shared = resources(self.topology)
-        group = {root: number for number, root in enumerate(self.roots)}
-        rows: dict[tuple[int, frozenset[Edge], frozenset[Edge]], _Given] = {}
-        for number, schedule in enumerate(schedules):
-            for tree in trees_of(schedule):
-                key = (tree.root, frozenset(tree.down), frozenset(tree.up))
-                if key not in rows:
-                    column = Column((), tree.loads(shared), 0, 0 if self.both else group[tree.root])
-                    rows[key] = _Given(tree, column, tree.height, {})
-                owners = rows[key].owners
-                owners[number] = owners.get(number, Fraction(0)) + tree.share
-        return list(rows.values())
 
     # --- answers --------------------------------------------------------------------------------------------------
 
@@ -294,6 +272,15 @@ class _Question:
         assert rate is not None
         own = max(tree.height for tree, _ in chosen)
         return Point(schedule, rate, min(own, height), len(chosen), least, of_all)
+
+
+def member_symmetries(topology: Topology) -> list[Symmetry]:
+    """Symmetries of the machine and their products, by members; those that leave none in place come first."""
+    found, members = searched(topology), topology.member_places.tolist()
+    products = (first[second] for first, second in product(found, repeat=2))
+    images = dict.fromkeys(tuple(goes[members].tolist()) for goes in (*found, *products))
+    moving = [dict(zip(members, image, strict=True)) for image in images if list(image) != members]
+    return sorted(moving, key=lambda moves: sum(a == b for a, b in moves.items()))[:_SYMMETRIES]
 
 
 def _front(points: Sequence[Point]) -> list[Point]:
