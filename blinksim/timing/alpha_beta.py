@@ -24,7 +24,7 @@ are counted on all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -86,6 +86,7 @@ class Cost:
 
 
 _known: WeakKeyDictionary[Timed, dict[tuple[int, float, Spread | None, bool], Cost]] = WeakKeyDictionary()
+_forests: WeakKeyDictionary[Timed, dict[Spread | None, _Forest]] = WeakKeyDictionary()
 
 
 def cost(
@@ -118,7 +119,10 @@ def _cost(timed: Timed, size: int, gamma: float, spread: Spread | None, whole_me
         if not base.sends:
             return Cost((Term("nothing to send", 0.0),), "nothing", 0.0, 0)
         if base.form == "forest":
-            return _forest_cost(timed, spread, size, gamma)
+            forests = _forests.setdefault(timed, {})
+            if spread not in forests:
+                forests[spread] = _Forest(timed, spread)
+            return forests[spread].cost(size, gamma)
         if isinstance(timed, SymmetricSchedule):
             if (base.op == REDUCE).any():
                 raise InfeasibleError(
@@ -378,70 +382,74 @@ def _paced(
 # --- forests --------------------------------------------------------------------------------------------------------
 
 
-def _forest_cost(timed: Schedule | SymmetricSchedule, spread: Spread | None, size: int, gamma: float) -> Cost:
-    """The time of a pipeline along trees, in as many pieces as are best; of a symmetric one by orbits."""
-    own = resources(timed.topology)
-    if isinstance(timed, SymmetricSchedule):
-        base, weighted, shared = timed.base, timed.weighted, timed.pooled.shared
-        orbit, images, many = timed.group.orbit, timed.times, timed.pooled.size
-        routes, messages = _symmetric_messages(timed)
-    else:
-        base, weighted, shared, orbit = timed, timed, own, np.arange(len(timed.topology.devices))
-        images, many = np.ones(timed.chunks, dtype=np.int64), np.ones(len(own.names), dtype=np.int64)
-        # Every tree sends messages of its own, as a simulation and a program of the schedule do.
-        routes, messages = np.unique(timed.route, return_counts=True)
-    spread, seconds, share = spread or single_routes(base), size / own.rates, _shares(base)
-    occupied = RouteUses.of(spread, own)
-    carried, whole = whole_loads(weighted, spread, shared, occupied if shared is own else None)
-    busy = np.array([value / whole for value in carried]) * (size / shared.rates)
-    each, longest = Starts.of(base, spread, shared).overheads(routes, len(shared.names), messages)
-    each = each / many
+class _Forest:
+    """A pipeline along trees, for any size; a symmetric one by orbits.
 
-    # A send takes its latencies and overhead, its whole chunk on the slowest resource of its route behind
-    # what its sender sends before it, and the overheads of that for every piece.
-    slowest = np.zeros(len(occupied.count))
-    np.maximum.at(slowest, occupied.route, seconds[occupied.resource] * occupied.part)
-    behind, waits = serialization(base, spread, own, seconds)
-    transfer = slowest[base.route] * share + behind
-    paths = Paths(base, route_alphas(base, spread)[base.route], transfer, waits)
+    load, rates: bytes of a byte over every resource, and bytes/s. each, longest: seconds of the starts of messages
+    there. paths: of sends, seconds per byte. reduced: bytes of a byte that the device adds that adds most.
+    """
 
-    # The longest path depends on the number of pieces, and that on the longest path; a few rounds settle it.
-    drain, piece, moved, waited = float(busy.max()), float(each.max()), float(transfer.sum()), float(waits.sum())
-    # The most pieces whose overheads fit in while the busiest resource passes its bytes.
-    room = (drain - busy[each > 0] + longest[each > 0]) / each[each > 0]
-    most = int(min(_MOST_PIECES, room.min(initial=_MOST_PIECES)))
-    covered = {most, min(_MOST_PIECES, most + 1)} if most and len(room) else set[int]()
-    best: tuple[float, int, float, float, float] | None = None
-    tried, wanted = set[int](), {1}
-    while wanted - tried:
-        for count in sorted(wanted - tried):
-            tried.add(count)
-            lag, tail = paths.longest(count)
-            further = float((busy + count * each - longest).max()) - drain
-            time = lag + further + tail / count
-            # Of the tail, the part that gets shorter with more pieces.
-            by_bytes = tail * moved / (moved + count * waited) if moved else 0.0
-            wanted |= {*best_pieces(by_bytes, piece, lag + drain), *covered}
-            if best is None or time < best[0]:
-                best = (time, count, lag, tail, further)
-    assert best is not None
-    _, count, lag, tail, further = best
+    def __init__(self, timed: Schedule | SymmetricSchedule, spread: Spread | None) -> None:
+        own = resources(timed.topology)
+        if isinstance(timed, SymmetricSchedule):
+            base, weighted, shared = timed.base, timed.weighted, timed.pooled.shared
+            orbit, images, many = timed.group.orbit, timed.times, timed.pooled.size
+            routes, messages = _symmetric_messages(timed)
+        else:
+            base, weighted, shared, orbit = timed, timed, own, np.arange(len(timed.topology.devices))
+            images, many = np.ones(timed.chunks, dtype=np.int64), np.ones(len(own.names), dtype=np.int64)
+            # Every tree sends messages of its own, as a simulation and a program of the schedule do.
+            routes, messages = np.unique(timed.route, return_counts=True)
+        spread, seconds, share = spread or single_routes(base), 1 / own.rates, _shares(base)
+        occupied = RouteUses.of(spread, own)
+        carried, whole = whole_loads(weighted, spread, shared, occupied if shared is own else None)
+        self.load, self.rates = np.array([value / whole for value in carried]), shared.rates
+        each, self.longest = Starts.of(base, spread, shared).overheads(routes, len(shared.names), messages)
+        self.each = each / many
 
-    # The device that reduces most.
-    reduces = base.op == REDUCE
-    amounts = np.bincount(orbit[base.dst[reduces]], (share * images[base.chunk])[reduces], int(orbit.max()) + 1)
-    reduction = gamma * size * float((amounts / np.bincount(orbit)).max())
-    worst = int(np.argmax(busy))
-    kind = shared.kinds[worst]
-    terms = (
-        Term(f"latency of {counted(base.steps, 'hop')}", lag, "alpha"),
-        *([Term(FURTHER, further, "alpha")] if further > 0 else []),
-        Term(f"pipeline fill ({counted(count, 'piece')})", tail / count, kind),
-        Term(f"bandwidth of {kind}", drain, kind),
-        *([Term("reduction", reduction, "gamma")] if reduction else []),
-    )
-    total = sum(term.time_s for term in terms)
-    return Cost(terms, shared.names[worst], float(busy[worst] / total), base.steps, count)
+        # A send takes its latencies and overhead, its whole chunk on the slowest resource of its route behind
+        # what its sender sends before it, and the overheads of that for every piece.
+        slowest = np.zeros(len(occupied.count))
+        np.maximum.at(slowest, occupied.route, seconds[occupied.resource] * occupied.part)
+        behind, waits = serialization(base, spread, own, seconds)
+        self.paths = Paths(base, route_alphas(base, spread)[base.route], slowest[base.route] * share + behind, waits)
+        reduces = base.op == REDUCE
+        amounts = np.bincount(orbit[base.dst[reduces]], (share * images[base.chunk])[reduces], int(orbit.max()) + 1)
+        self.reduced = float((amounts / np.bincount(orbit)).max())
+        self.steps, self.names, self.kinds = base.steps, shared.names, shared.kinds
+
+    def cost(self, size: int, gamma: float) -> Cost:
+        """The time, in as many pieces as are best."""
+        busy, each, longest = self.load * (size / self.rates), self.each, self.longest
+        worst = int(np.argmax(busy))
+        drain, piece = float(busy[worst]), float(each.max())
+        moved, waited = size * float(self.paths.transfer.sum()), float(self.paths.waits.sum())
+        # The most pieces whose overheads fit in while the busiest resource passes its bytes.
+        room = (drain - busy[each > 0] + longest[each > 0]) / each[each > 0]
+        most = int(min(_MOST_PIECES, room.min(initial=_MOST_PIECES)))
+        covered = {most, min(_MOST_PIECES, most + 1)} if most and len(room) else set[int]()
+        # The longest path depends on the number of pieces, and that on the longest path; a few rounds settle it.
+        tried, wanted = dict[int, tuple[float, float, float, float]](), {1}
+        while wanted - tried.keys():
+            for count in sorted(wanted - tried.keys()):
+                lag, tail = self.paths.longest(count, size)
+                further = float((busy + count * each - longest).max()) - drain
+                tried[count] = lag + further + tail / count, lag, tail, further
+                # Of the tail, the part that gets shorter with more pieces.
+                by_bytes = tail * moved / (moved + count * waited) if moved else 0.0
+                wanted |= {*best_pieces(by_bytes, piece, lag + drain), *covered}
+        count = min(tried, key=lambda pieces: tried[pieces][0])
+        _, lag, tail, further = tried[count]
+        kind, reduction = self.kinds[worst], gamma * size * self.reduced
+        terms = (
+            Term(f"latency of {counted(self.steps, 'hop')}", lag, "alpha"),
+            *([Term(FURTHER, further, "alpha")] if further > 0 else []),
+            Term(f"pipeline fill ({counted(count, 'piece')})", tail / count, kind),
+            Term(f"bandwidth of {kind}", drain, kind),
+            *([Term("reduction", reduction, "gamma")] if reduction else []),
+        )
+        total = sum(term.time_s for term in terms)
+        return Cost(terms, self.names[worst], drain / total, self.steps, count)
 
 
 def _symmetric_messages(whole: SymmetricSchedule) -> tuple[Ints, Counts]:
@@ -487,12 +495,8 @@ def serialization(schedule: Schedule, spread: Spread, shared: Resources, seconds
     return place * part * seconds[resource], np.asarray(place * overhead)
 
 
-# Step, place of the sender, place of the receiver, alpha and transfer.
-Hop = tuple[int, int, int, float, float]
 # Places (a chunk on a device) per send from which on those that are passed are numbered.
 _SPARSE = 16
-# Steps from which on few sends in each, fewer than these on average, are followed one by one.
-_LONG, _FEW = 500, 8
 
 
 class Paths:
@@ -509,7 +513,7 @@ class Paths:
         # Most devices of a large cluster, such as its NICs, hold no data: number those that do.
         number = np.cumsum(busy) - 1
         width = int(number[-1]) + 1
-        self.step, self.alphas, self.transfer, self.waits = schedule.step, alphas, transfer, waits
+        self.alphas, self.transfer, self.waits = alphas, transfer, waits
         self.source = schedule.chunk.astype(np.int64) * width + number[schedule.src]
         self.target = schedule.chunk.astype(np.int64) * width + number[schedule.dst]
         self.places = schedule.chunks * width
@@ -519,23 +523,18 @@ class Paths:
             self.places, self.source, self.target = len(passed), numbers[: schedule.sends], numbers[schedule.sends :]
         bounds = np.append(np.flatnonzero(np.diff(schedule.step, prepend=-1)), schedule.sends)
         self.bounds: list[int] = bounds.tolist()
-        self.long = len(bounds) > _LONG and schedule.sends < _FEW * len(bounds)
         # A chain: every send goes on from where the one before it arrived.
         self.single = len(bounds) == schedule.sends + 1 and np.array_equal(self.source[1:], self.target[:-1])
 
-    def longest(self, pieces: int) -> tuple[float, float]:
-        """The path that one piece of any chunk takes longest on.
+    def longest(self, pieces: int, size: float = 1) -> tuple[float, float]:
+        """The path that one piece of any chunk takes longest on; size: what `transfer` is multiplied by.
 
         Returns the sum of its alphas, and the time of the whole chunk on all of its hops but the slowest
         (seconds). What it waits for each piece counts for all pieces.
         """
-        transfer = self.transfer + pieces * self.waits
+        transfer = size * self.transfer + pieces * self.waits
         if self.single:
             return float(np.cumsum(self.alphas)[-1]), float(np.cumsum(transfer)[-1] - transfer.max())
-        if self.long:
-            columns = self.step, self.source, self.target, self.alphas, transfer
-            hops = zip(*(column.tolist() for column in columns), strict=True)
-            return _longest_of_long(hops, self.places, pieces)
         times, lags, fills, slowest = (np.zeros(self.places) for _ in range(4))
         for first, end in pairwise(self.bounds):
             came, reached = self.source[first:end], self.target[first:end]
@@ -551,26 +550,3 @@ class Paths:
         tails = fills - slowest
         latest = int(np.argmax(lags + tails / pieces))
         return float(lags[latest]), float(tails[latest])
-
-
-def _longest_of_long(hops: Iterable[Hop], places: int, pieces: int) -> tuple[float, float]:
-    """As `Paths.longest`, hop by hop, for many steps with few sends in each, as those of a chain.
-
-    hops: step, place of the sender, place of the receiver, alpha and transfer, by step.
-    """
-    here: list[tuple[float, float, float, float]] = [(0.0, 0.0, 0.0, 0.0)] * places
-    arrived: dict[int, tuple[float, float, float, float]] = {}
-    now = -1
-    for step, came, reached, alpha, transfer in (*hops, (-1, 0, 0, 0.0, 0.0)):
-        if step != now:
-            # Sends of a step read what was there when it began; what arrived stays where it is the latest.
-            for place, found in arrived.items():
-                here[place] = found if found[0] > here[place][0] else here[place]
-            arrived, now = {}, step
-        _, lag, fill, slowest = here[came]
-        lag, fill = lag + alpha, fill + transfer
-        time = lag + fill / pieces
-        if reached not in arrived or time >= arrived[reached][0]:
-            arrived[reached] = time, lag, fill, max(slowest, transfer)
-    tails = [(lag, fill - slowest) for _, lag, fill, slowest in here]
-    return max(tails, key=lambda ends: ends[0] + ends[1] / pieces)
