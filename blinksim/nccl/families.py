@@ -70,6 +70,8 @@ def file_path_types(minor: int) -> tuple[str, ...]:
 
 GPU_KINDS = ("gpu", "tile")
 """The kinds of devices that are GPUs in NCCL's files."""
+DEFAULT_SM = 90
+"""The compute capability, times ten, that is assumed of GPUs that do not say theirs."""
 BUS_ID = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,4}):([0-9a-f]{1,4})\.([0-9a-f]{1,2})")
 """Domain, bus, device and function, in small letters; the domain may be left out."""
 _SAFE = re.compile(r"[^\"'<>&\x00-\x1f]{0,254}")

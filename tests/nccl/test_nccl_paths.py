@@ -82,6 +82,12 @@ def test_what_the_machine_does_not_say_is_named() -> None:
     assert any("CPUs are GenuineIntel" in text for text in plain.assumed)
 
 
+def test_a_generated_cluster_gets_as_many_trees_as_rings() -> None:
+    """Before Hopper a tree enters a node by two GPUs of one PCIe switch, and these have a switch each."""
+    plan = predict(machines.load("rails:2x8@450GB/s,50GB/s"))
+    assert (plan.ring.nchannels, plan.tree.nchannels, plan.nvls) == (8, 8, None)
+
+
 @pytest.mark.parametrize("value", ["first", None, -1, float("nan")])
 def test_a_number_that_is_none_is_named(value: object) -> None:
     odd = tuple(Device(f"gpu{i}", "gpu", attributes={"sm": 80, "dev": value}) for i in range(2))

@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.nccl.families import BUS_ID, GPU_KINDS, Element
+from blinksim.nccl.families import BUS_ID, DEFAULT_SM, GPU_KINDS, Element
 from blinksim.textio import link_rates
 from blinksim.topology.graph import Device, Topology
 
 MOST_ELEMENTS = 256
 """The elements of a topology file that NCCL 2.21 and later have room for."""
-DEFAULT_SM = 90
 _PCI_KEYS = (
     *("busid", "class", "vendor", "device", "subsystem_vendor", "subsystem_device"),
     *("link_speed", "link_width"),

@@ -20,7 +20,7 @@ from fractions import Fraction
 from typing import Any, TypeVar
 
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.nccl.families import C2C, NET, NVL, PIX, SYS
+from blinksim.nccl.families import C2C, DEFAULT_SM, NET, NVL, PIX, SYS
 from blinksim.topology.cluster import Host, nodes_of, unlike_hosts
 from blinksim.topology.elements import NCCL, RCCL
 from blinksim.topology.graph import Device, Link, Topology
@@ -88,7 +88,6 @@ GRAIN = 1000
 
 # GPUs of one node: NCCL_TOPO_MAX_NODES of NCCL 2.30.7, src/include/graph.h.
 MOST_GPUS = 640
-DEFAULT_SM = 80
 DEFAULT_CPU = ("x86_64", "GenuineIntel")
 
 
