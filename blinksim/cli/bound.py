@@ -103,9 +103,8 @@ def _level_table(levels: list[LevelBound], best: BoundResult) -> str:
     for level in levels:
         room = float(level.bound.rate / best.rate)
         numbers = map(_four_digits, (float(level.capacity) / 1e9, float(level.crosses), level.bound.rate_GBps))
-        cells.append(
-            (f"each {level.level}", str(level.parts), *numbers, "limits" if level.limits else f"{_four_digits(room)} x")
-        )
+        room_words = "limits" if level.limits else f"{_four_digits(room)} x"
+        cells.append((f"each {level.level}", str(level.parts), *numbers, room_words))
     header = ("level", "parts", "out or in, GB/s", "crosses, of the size", "at most, GB/s", "room")
     lines = table(header, cells, left=(0, 5))
     if not any(level.limits for level in levels):

@@ -93,7 +93,9 @@ def diagnose(options: Diagnose) -> None:
     }
     behind = [log for log in by_log if options.threshold is not None and percents[log] < options.threshold]
     first, only = next(iter(by_log.items()))
-    wrong = any(each.wrong or each.impossible or (each.stated and each.first_behind) for each in by_log.values())
+    # A threshold says itself what is too slow.
+    slow = options.threshold is None and any(each.first_behind for each in by_log.values())
+    wrong = slow or any(each.wrong or each.impossible for each in by_log.values())
     several = len(by_log) > 1
 
     def said() -> dict[str, object]:
@@ -118,10 +120,8 @@ def diagnose(options: Diagnose) -> None:
             note(f"{log}: ends before nccl-tests' last lines; did the test stop early?")
         if log in behind:
             before = f"{log}: " * several
-            note(
-                f"{before}below the threshold: {percents[log]:.3g} % of the {options.against} at "
-                f"{format_size(each.largest.size)}, wanted {options.threshold:g} %"
-            )
+            reached = f"{percents[log]:.3g} % of the {options.against} at {format_size(each.largest.size)}"
+            note(f"{before}below the threshold: {reached}, wanted {options.threshold:g} %")
     if wrong or behind:
         click.get_current_context().exit(1)
 
@@ -136,7 +136,7 @@ def _show_beside(by_log: Mapping[str, Diagnosis], question: Question, more: str)
     for size in sizes:
         cells = [_busbw(each, by_size[log].get(size)) for log, each in by_log.items()]
         rows.append((format_size(size), *cells))
-    click.echo("\n  busbw in GB/s by size and log; * behind what is expected\n")
+    click.echo("\n  busbw in GB/s by size and log; * stays behind what is expected\n")
     click.echo(table(("size", *(f"{log} " for log in by_log)), rows, left=()))
     worst = min(by_log, key=lambda log: by_log[log].largest.of_model)
     click.echo(f"next: blinksim diagnose {typed(worst)} --machine {command_line(question)}{more}")
@@ -174,11 +174,10 @@ def _show_diagnosis(found: Diagnosis, question: Question, log: str, why: bool) -
 
 
 def _busbw(found: Diagnosis, line: Line | None) -> str:
-    """In GB/s, marked * where it is behind."""
+    """In GB/s, marked * from the size on from which it stays behind."""
     if line is None:
         return "- "
-    behind = line.behind and not line.latency_bound
-    return f"{line.algbw * float(found.factor) / 1e9:.4g}{'*' if behind else ' '}"
+    return f"{line.algbw * float(found.factor) / 1e9:.4g}{'*' if line in found.stay_behind else ' '}"
 
 
 def _facts(found: Diagnosis, small: str, why: bool) -> list[tuple[str, str]]:
@@ -321,10 +320,8 @@ def _show_nvls(found: Calibration, target: str | None, question: Question) -> No
     _show_nccl(found.nccl)
     for each in found.series:
         size = format_size(min(sample.size for sample in each.samples))
-        click.echo(
-            f"  fitted to {each.collective} from {size} on, on {each.topology.ranks} ranks: "
-            f"{names(each.topology.members)}"
-        )
+        where = f"from {size} on, on {each.topology.ranks} ranks: {names(each.topology.members)}"
+        click.echo(f"  fitted to {each.collective} {where}")
     click.echo("  nothing about links: rings show what they carry (NCCL_NVLS_ENABLE=0)")
     again = command_line(replace(question, rates=None))
     _go_on(target, f"project {again} {series.collective.name} 1GiB --algorithm nccl")
@@ -351,10 +348,8 @@ def _show_calibration(found: Calibration, target: str | None, question: Question
     click.echo(f"  median error {100 * found.median_error:.2g} %, largest {100 * found.largest_error:.2g} %{wild}")
     for row, sample, error in found.wild[:8]:
         place = f" (line {sample.line})" if sample.line else ""
-        click.echo(
-            f"    {row.collective} of {format_size(sample.size)}{place}: {format_time(sample.time_s)}, "
-            f"{1 + error:.2g} times the fit"
-        )
+        took = f"{format_time(sample.time_s)}, {1 + error:.2g} times the fit"
+        click.echo(f"    {row.collective} of {format_size(sample.size)}{place}: {took}")
     if len(found.wild) > 8:
         click.echo(f"    … {len(found.wild) - 8} more (--json)")
     if found.nccl is not None:
@@ -375,16 +370,13 @@ def measured(options: Measured) -> None:
     public = published(options.machine, options.quality.upper())
     if isinstance(public, Projected):
         preset = public.cells[-1]
-        size = typed_size(preset.size)
-        again = (
-            f"project {public.machine} allreduce {size} --nodes {preset.nodes} "
-            f"--ranks-per-node {preset.ranks_per_node} --model {preset.preset}"
-        )
+        job = f"--nodes {preset.nodes} --ranks-per-node {preset.ranks_per_node} --model {preset.preset}"
+        again = f"project {public.machine} allreduce {typed_size(preset.size)} {job}"
     else:
-        job = public.cells[-1].cell
-        nodes = f" --nodes {job.nodes}" if job.nodes > 1 else ""
-        model = " --model nccl-tuner" if public.cells[-1].predicted_s is not None else ""
-        again = f"compare {public.machine} {job.collective}{nodes}{model}"
+        last = public.cells[-1]
+        nodes = f" --nodes {last.cell.nodes}" if last.cell.nodes > 1 else ""
+        model = " --model nccl-tuner" if last.predicted_s is not None else ""
+        again = f"compare {public.machine} {last.cell.collective}{nodes}{model}"
 
     def text() -> None:
         if options.why:

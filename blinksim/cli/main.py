@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import sys
@@ -42,6 +43,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("--bandwidth", "--bandwidths"), ("--rates",)),
 }
 _MACHINE_FIRST = ("project", "compare", "bound", "synth", "sweep", "advise")
+_WITH_SIZE = ("project", "advise")
 _NEEDLESS = ("--dtype", "--datatype", "--op")
 
 
@@ -78,8 +80,11 @@ def cli() -> None:
 
 
 def _swapped(words: Sequence[str]) -> str:
-    """What to say where a collective stands in the place of the machine; empty if none does."""
-    command, first, second = (*words, "", "", "")[:3]
+    """What to say where a collective stands in the place of the machine, or a size in that of the collective."""
+    command, first, second, third = (*words, "", "", "", "")[:4]
+    if command in _WITH_SIZE and second[:1].isdigit() and third in COLLECTIVES:
+        meant = shlex.join(["blinksim", command, first, third, second, *words[4:]])
+        return f"{second} is a size; the collective comes before it: {meant}"
     swapped = command in _MACHINE_FIRST and first in COLLECTIVES and second not in COLLECTIVES
     if not swapped or second.startswith("-") or os.path.exists(first):
         return ""
@@ -118,8 +123,11 @@ def _words(error: click.ClickException, words: Sequence[str]) -> str:
     known = {name for parameter in context.command.params for name in parameter.opts} if context else set[str]()
     if not isinstance(error, click.NoSuchOption):
         # click has no class of its own for too many arguments.
-        extra = "unexpected extra argument" in error.message and "--sizes" in known
-        return f"{error.message.rstrip('.')}: sizes go after --sizes" if extra else error.format_message()
+        extra = "unexpected extra argument" in error.message
+        if extra and (parted := re.search(r"(?<!\S)([0-9.]+) ([kKMGT]?i?B)(?!\S)", " ".join(words))):
+            return f"{error.message}: a size has no blank; write {parted[1]}{parted[2]}"
+        sizes = extra and "--sizes" in known
+        return f"{error.message.rstrip('.')}: sizes go after --sizes" if sizes else error.format_message()
     meant = next((option for option in _ELSEWHERE.get(error.option_name, ()) if option in known), None)
     if meant is not None:
         shown = _edit_meant(error, words) if meant == "--edit" and error.option_name in words else f"'{meant}'"

@@ -45,11 +45,8 @@ def program_settings(given: ModelOptions, name: str, takes: Collection[str]) -> 
     Raises `InputError` if the model has no such setting.
     """
     settings = {key: value for key in ("protocol", "calls") if (value := getattr(given, key)) is not None}
-    _refuse(
-        given,
-        [key for key in settings if key not in takes],
-        f"about programs on GPUs; take --model execution instead of {name}",
-    )
+    why = f"about programs on GPUs; take --model execution instead of {name}"
+    _refuse(given, [key for key in settings if key not in takes], why)
     return settings
 
 

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,8 @@ def test_a_machine_without_its_nvlinks(capsys: pytest.CaptureFixture[str]) -> No
     assert err.count("\n") == 1
     assert ask(capsys, SLOW, "--machine", "dgx1-v100", "--threshold", "75", "-q", status=1)[1] == ""
     ask(capsys, SLOW, "--machine", "dgx1-v100", "--threshold", "1")
-    ask(capsys, SLOW, "--machine", "dgx1-v100")
+    out, err = ask(capsys, SLOW, "--machine", "dgx1-v100", "--json", status=1)
+    assert (json.loads(out)["ok"], err) == (False, "")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ def test_the_threshold(capsys: pytest.CaptureFixture[str], threshold: str, again
 
 
 def test_json_and_csv_have_the_same_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    out, _ = ask(capsys, HEALTHY, "--machine", "hgx-h200", "--json")
+    out, _ = ask(capsys, HEALTHY, "--machine", "hgx-h200", "--json", status=1)
     found = json.loads(out)
     expected = {
         "command", "machine", "collective", "members", "relays", "links", "rates", "rows", "model", "bound_exact",
@@ -85,7 +87,7 @@ def test_json_and_csv_have_the_same_rows(capsys: pytest.CaptureFixture[str]) -> 
     }  # fmt: skip
     assert expected <= set(found)
     assert found["bound_exact"] == "400"
-    out, _ = ask(capsys, HEALTHY, "--machine", "hgx-h200", "--csv")
+    out, _ = ask(capsys, HEALTHY, "--machine", "hgx-h200", "--csv", status=1)
     rows = list(csv.DictReader(io.StringIO(out)))
     assert [int(row["size_bytes"]) for row in rows] == [row["size_bytes"] for row in found["rows"]]
     for row, other in zip(rows, found["rows"], strict=True):
@@ -95,8 +97,8 @@ def test_json_and_csv_have_the_same_rows(capsys: pytest.CaptureFixture[str]) -> 
 def test_in_place_times_and_json_logs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "log.json"
     path.write_text(as_json("allreduce", 8, [Point(2**30, 5000.0, 10000.0), Point(2**29, 2500.0, 5000.0)]))
-    for more, micros in (((), 5000), (("--in-place",), 10000)):
-        out, _ = ask(capsys, str(path), "--machine", "hgx-h200", "--no-nvls", "--json", *more)
+    for more, micros, status in (((), 5000, 0), (("--in-place",), 10000, 1)):
+        out, _ = ask(capsys, str(path), "--machine", "hgx-h200", "--no-nvls", "--json", *more, status=status)
         rows = json.loads(out)["rows"]
         assert [row["size_bytes"] for row in rows] == [2**29, 2**30]
         assert rows[-1]["time_s"] == pytest.approx(micros * 1e-6)
@@ -159,25 +161,41 @@ def test_no_solver_no_pictures_and_no_tables_are_imported() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_logs_stand_side_by_side(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """A second log with a third less bandwidth from 256 KiB on, made of the first by hand."""
+def slowed(folder: Path, factor: Callable[[int], float]) -> Path:
+    """The healthy log with times that are so many times as long."""
     lines = []
     for line in Path(HEALTHY).read_text().splitlines():
         words = line.split()
-        if words and words[0].isdigit() and int(words[0]) >= 2**18:
-            words[5:8] = [f"{float(words[5]) * 1.5}", *(f"{float(word) / 1.5}" for word in words[6:8])]
+        if words and words[0].isdigit():
+            times = factor(int(words[0]))
+            words[5:8] = [f"{float(words[5]) * times}", *(f"{float(word) / times}" for word in words[6:8])]
             line = " ".join(words)
         lines.append(line)
-    slower = tmp_path / "slower.txt"
+    slower = folder / "slower.txt"
     slower.write_text("\n".join(lines) + "\n")
+    return slower
+
+
+def test_stars_are_where_the_first_line_says(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """16 MiB is as slow as what stays behind, and 64 MiB is not."""
+    slower = slowed(tmp_path, lambda size: 1.6 if size == 2**24 or size >= 2**28 else 1)
+    out, _ = ask(capsys, str(slower), "--machine", "hgx-h200", "--no-nvls", status=1)
+    assert ": behind from 256 MiB on" in out.splitlines()[0]
+    starred = [line.partition("iB")[0].strip() for line in out.splitlines()[1:] if "* " in line]
+    assert starred == ["256 M", "1 G"]
+
+
+def test_logs_stand_side_by_side(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A second log with a third less bandwidth from 256 KiB on."""
+    slower = slowed(tmp_path, lambda size: 1.5 if size >= 2**18 else 1)
     both = [HEALTHY, str(slower), "--machine", "hgx-h200", "--no-nvls"]
-    out, _ = ask(capsys, *both)
-    sentences = {log: ask(capsys, log, *both[2:])[0].splitlines()[0] for log in both[:2]}
+    out, _ = ask(capsys, *both, status=1)
+    sentences = {log: ask(capsys, log, *both[2:], status=log != HEALTHY)[0].splitlines()[0] for log in both[:2]}
     assert [f"{log}: {sentence}" for log, sentence in sentences.items()] == out.splitlines()[:2]
     row = next(line for line in out.splitlines() if line.startswith("    1 GiB"))
     assert row.split()[2:] == ["359.5", "239.6*"]
     assert out.splitlines()[-1] == f"next: blinksim diagnose {slower} --machine hgx-h200 --no-nvls"
-    rows = list(csv.DictReader(io.StringIO(ask(capsys, *both, "--csv")[0])))
+    rows = list(csv.DictReader(io.StringIO(ask(capsys, *both, "--csv", status=1)[0])))
     assert [row["log"] for row in rows] == [HEALTHY] * (len(rows) // 2) + [str(slower)] * (len(rows) // 2)
     # One log below the threshold is enough for the status.
     _, err = ask(capsys, *both, "--threshold", "75", status=1)
@@ -217,7 +235,7 @@ def test_one_figure_in_place_of_a_log(capsys: pytest.CaptureFixture[str], figure
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("", "give a log, or a figure: a size with busbw= or time="),
+        ("", "give a log, or a figure: --size with --busbw or --time, such as --size 8GiB with --busbw 380"),
         ("--busbw 380", "give a log, or a figure"),
         ("--busbw 380 --time 4ms --size 1GiB", "give a log, or a figure"),
         ("--busbw 0 --size 1GiB", "is not a positive bandwidth"),

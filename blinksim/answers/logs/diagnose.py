@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from statistics import median
 from typing import Any
 
@@ -145,14 +145,14 @@ class Diagnosis(Result):
         return [line for line in self.lines if self.stated or not line.latency_bound]
 
     @property
+    def stay_behind(self) -> list[Line]:
+        """Judged sizes that are behind, as all larger ones are, the largest first."""
+        return list(takewhile(lambda line: line.behind, reversed(self.judged)))
+
+    @property
     def first_behind(self) -> Line | None:
         """The first size from which all that are judged are behind; None if the largest is not."""
-        found = None
-        for line in reversed(self.judged):
-            if not line.behind:
-                break
-            found = line
-        return found
+        return self.stay_behind[-1] if self.stay_behind else None
 
     @property
     def expected_words(self) -> str:
@@ -429,7 +429,7 @@ def figure(
 ) -> Run:
     """A single figure as a run; see `diagnose`."""
     if size is None or (busbw is None) == (time is None):
-        raise InputError("give a log, or a figure: a size with busbw= or time=, such as 380 GB/s of busbw at 8GiB")
+        raise InputError("give a log, or a figure: size= with busbw= or time=, such as size='8GiB' with busbw='380'")
     count = size_of(size)
     if time is None:
         plain = not isinstance(busbw, str) or _PLAIN.fullmatch(busbw)
