@@ -44,10 +44,6 @@ def build(topology: Topology, collective: Collective) -> Schedule:
         src, dst = (ends[chunk[src, dst] >= 0] for ends in (src, dst))
         plan.send(src, dst, chunk=chunk[src, dst], op=COPY, step=0)
         return plan.finish()
-    if OWN in (collective.starts, collective.ends):
-        plan.add_shards()
-    else:
-        plan.add_chunk(Fraction(1))
     plan.add_rounds(rounds(topology, collective))
     return plan.finish()
 

@@ -6,7 +6,7 @@ section 4. Powers of two only.
 
 from __future__ import annotations
 
-from blinksim.algorithms.building.plan import Plan, log2_ranks
+from blinksim.algorithms.building.plan import log2_ranks
 from blinksim.algorithms.recursive_doubling import at_distance, blocks
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
@@ -21,12 +21,6 @@ ENTRY = Algorithm(
     source="Rabenseifner, ICCS 2004",
     outlined=True,
 )
-
-
-def fill(plan: Plan) -> None:
-    """The sends; raises `InputError` unless the number of ranks is a power of two."""
-    plan.add_shards()
-    plan.add_rounds(rounds(plan.topology, plan.collective))
 
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:

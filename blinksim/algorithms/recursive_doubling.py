@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from blinksim.algorithms.building.plan import Plan, log2_ranks
+from blinksim.algorithms.building.plan import log2_ranks
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, REDUCE
@@ -24,15 +24,6 @@ ENTRY = Algorithm(
     source="Thakur, Rabenseifner and Gropp, IJHPCA 2005",
     outlined=True,
 )
-
-
-def fill(plan: Plan) -> None:
-    """The sends; raises `InputError` unless the number of ranks is a power of two."""
-    if plan.collective.name == "allreduce":
-        plan.add_chunk(Fraction(1))
-    else:
-        plan.add_shards()
-    plan.add_rounds(rounds(plan.topology, plan.collective))
 
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:

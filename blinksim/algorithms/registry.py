@@ -1,6 +1,7 @@
 """Registry of all algorithms by name: each module beside it has its own entry and is imported when used.
 
-To add one, write a module in this folder with `ENTRY` and `build` (CONTRIBUTING.md shows one).
+To add one, write a module in this folder with `ENTRY` and `build` (CONTRIBUTING.md shows one); with `fill`
+instead, which adds to a plan, or with nothing but the `rounds` of steps, the plan is made here.
 `register_algorithm` adds one from outside the package, which a file with Python code may do as well:
 ``pairs.py`` is the name of the algorithm that the file registers, ``pairs.py:swap`` that of one among
 several.
@@ -97,8 +98,8 @@ class Algorithm:
     many, its search takes too long. source: the publication that describes it. every_pair: every rank sends
     to every other. routes: it chooses the route of every send, which then is not divided among equals.
     in_network: it needs switches that multicast or reduce, and runs only when named. traffic: it has
-    alltoallv, for any traffic matrix. outlined: its module tells the `rounds` of a schedule besides, for
-    `blinksim.schedule.step_loads`. symmetric: it has the `symmetric` form. hops: how many steps one after
+    alltoallv, for any traffic matrix. outlined: its module tells the `rounds` of a schedule, alone or besides,
+    for `blinksim.schedule.step_loads`. symmetric: it has the `symmetric` form. hops: how many steps one after
     another it has, 0 if that is not known before it is built. fill: what fills the plan of an algorithm from
     outside. form: of schedules that a `fill` makes. home: the file that registered it.
     """
@@ -134,9 +135,9 @@ class Algorithm:
         if self.fill is not None:
             return tuple(signature(self.fill).parameters)[1:]
         module = import_module(f"blinksim.algorithms.{self.name}")
-        if not hasattr(module, "build"):
+        if hasattr(module, "fill"):
             return tuple(signature(module.fill).parameters)[1:]
-        return tuple(signature(module.build).parameters)[2:]
+        return tuple(signature(module.build if hasattr(module, "build") else module.rounds).parameters)[2:]
 
     def sends_on(self, topology: Topology, collective: str) -> int:
         """About how many sends the schedule has; a ring for every GPU of a node, if there are several nodes."""
@@ -204,7 +205,10 @@ class Algorithm:
             schedule = module.build(topology, collective, **options)
         else:
             plan = Plan(topology, collective, self.name, self.form)
-            module.fill(plan, **options)
+            if hasattr(module, "fill"):
+                module.fill(plan, **options)
+            else:
+                plan.add_rounds(module.rounds(topology, collective, **options))
             schedule = plan.finish()
         return Candidate(schedule) if self.routes else Candidate.of(schedule)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, REDUCE
@@ -20,14 +19,8 @@ ENTRY = Algorithm(
 )
 
 
-def fill(plan: Plan) -> None:
-    """Shard r is reduced by rank r in step 0 and sent to all ranks in step 1."""
-    plan.add_shards()
-    plan.add_rounds(rounds(plan.topology, plan.collective))
-
-
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
-    """What both steps do: every rank sends a shard to every other."""
+    """What both steps do: shard r is reduced by rank r, and then sent to all ranks."""
     every, share = Exchange(), Fraction(1, topology.ranks)
     return (
         Round(every, share, REDUCE, chunk=lambda src, dst, step: dst),

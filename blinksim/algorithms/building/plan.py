@@ -198,8 +198,15 @@ class Plan(Builder):
         for rank in range(self.n):
             self.add_chunk(Fraction(1, self.n), *self.collective.labels(rank, rank))
 
-    def add_rounds(self, rounds: Iterable[Round]) -> None:
-        """The sends of steps one after another."""
+    def add_rounds(self, rounds: Sequence[Round]) -> None:
+        """The sends of steps one after another.
+
+        Of a plan without chunks these are the whole vector if the steps send that, and else those of `add_shards`.
+        """
+        if not self._shares and rounds and rounds[0].share == 1:
+            self.add_chunk(1, *self.collective.labels(0, 0))
+        elif not self._shares:
+            self.add_shards()
         number = 0
         for one in rounds:
             src, dst = one.exchange.ends(self.n)
