@@ -188,16 +188,14 @@ def outline(path: str | os.PathLike[str]) -> Outline:
     return _head(text_files.read_text(path, what="machine file"), text_files.shown(path))[1]
 
 
-# Questions name the same machine again and again, and a topology never changes.
-@lru_cache(maxsize=_MOST_CACHED)
-def _at(text: str, path: str, rates: str) -> Topology:
-    return _machine(text, path, rates)
-
-
 def _machine(text: str, path: str, rates: str | RateTable) -> Topology:
     keys, outline = _head(text, path)
     classes, label = outline.at_rates(rates)
     return _Body(keys, classes).topology(outline, label)
+
+
+# Questions name the same machine again and again, and a topology never changes.
+_at = lru_cache(maxsize=_MOST_CACHED)(_machine)
 
 
 @lru_cache(maxsize=_MOST_CACHED)

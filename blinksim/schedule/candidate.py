@@ -27,13 +27,12 @@ class Candidate:
 
     timed: with all sends, by symmetry, or the loads of its steps. parallel: the routes that the sends of a
     `Schedule` are divided among, None if every send takes the one route that it has. build: what writes the
-    sends that loads leave out, and images: whether that gives a schedule by symmetry.
+    sends that loads leave out.
     """
 
     timed: Schedule | SymmetricSchedule | Outline | StepLoads
     parallel: Spread | None = None
     build: Callable[[], Candidate] | None = None
-    images: bool = False
 
     @classmethod
     def of(cls, schedule: Schedule) -> Candidate:
@@ -50,7 +49,7 @@ class Candidate:
     @property
     def by_symmetry(self) -> bool:
         """Whether it is a schedule by symmetry: `whole`."""
-        return self.images or isinstance(self.timed, SymmetricSchedule)
+        return isinstance(self.timed, SymmetricSchedule)
 
     @property
     def whole(self) -> SymmetricSchedule:

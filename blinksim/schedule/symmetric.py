@@ -100,10 +100,8 @@ class SymmetricSchedule:
 
     def with_bound(self, bound: Mapping[str, Any]) -> SymmetricSchedule:
         """The same schedule, carrying a bound and its certificate."""
-        copy = replace(self, base=self.base.with_bound(bound))
-        copy.__dict__.update(
-            {key: self.__dict__[key] for key in ("still", "times", "pooled", "rate") if key in self.__dict__}
-        )
+        copy, kept = replace(self, base=self.base.with_bound(bound)), ("still", "times", "pooled", "rate", "step_loads")
+        copy.__dict__.update({key: value for key, value in self.__dict__.items() if key in kept})
         return copy
 
     def named(self, algorithm: str) -> SymmetricSchedule:
@@ -256,6 +254,49 @@ class SymmetricSchedule:
         pairs = zip(shared.rate, resource_loads(self.weighted, shared), strict=True)
         return min((rate / load for rate, load in pairs if load), default=None)
 
+    @cached_property
+    def step_loads(self) -> StepLoads:
+        """Load per step of one in steps form: sends that the group takes to one connection are one message.
+
+        An orbit of links is a resource.
+        """
+        base, group, pool, columns = self.base, self.group, self.pooled, self.topology.link_columns
+        start, table = base.route_start.astype(np.int64), base.route_links.astype(np.int64)
+        _, first, which, _ = alike_routes(group, start, table)
+        channels = int(base.channel.max(initial=0)) + 1
+        key = (base.step.astype(np.int64) * channels + base.channel) * len(first) + which[base.route]
+        keys, where = np.unique(key, return_inverse=True)
+        # By message: its step, what all its images carry, its route, and how many images there are.
+        step, route = keys // len(first) // channels, first[keys % len(first)]
+        total = np.zeros(len(keys), dtype=np.int64)
+        np.add.at(total, where, self.weighted.share_num[base.chunk])
+        (tail, head), begins = self.topology.ends, table[start[route]]
+        times = group.images(tail[begins], head[table[start[route + 1] - 1]])
+        message, link = expand(start, table, route)
+        overhead = columns.overhead[begins]
+        alphas = np.bincount(message, columns.latency[link], len(keys)) + overhead
+        place, resource = expand(pool.shared.starts, pool.shared.members, link)
+        message = message[place]
+        shape = self.steps, len(pool.size)
+        at, begun = step[message] * shape[1] + resource, step * shape[1] + pool.shared.of_link[begins]
+        alpha, longest = (np.zeros(shape[0] * shape[1]) for _ in range(2))
+        np.maximum.at(alpha, at, alphas[message])
+        np.maximum.at(longest, begun, overhead)
+        load = np.bincount(at, total[message] / base.share_den, len(alpha)).astype(np.float64)
+        each = np.bincount(begun, overhead * times, len(alpha))
+        return StepLoads(
+            self.collective,
+            self.sends,
+            pool.shared.names,
+            pool.shared.kinds,
+            pool.shared.rates,
+            load.reshape(shape),
+            alpha.reshape(shape),
+            each.reshape(shape) / pool.size,
+            longest.reshape(shape),
+            limit=self.rate,
+        )
+
 
 def carried(schedule: Schedule | SymmetricSchedule) -> tuple[Resources, list[Fraction], list[int]]:
     """What carries data, its loads, and for how many links or devices each stands."""
@@ -325,68 +366,3 @@ def _same(parts: Schedule, sends: Ints, generator: Ints, links: Ints) -> bool:
     routes = (parts.route[sends[order]] for order in (before, after))
     (row, here), (other, there) = (expand(parts.route_start, parts.route_links, route) for route in routes)
     return np.array_equal(row, other) and np.array_equal(here, links[there])
-
-
-def step_loads(whole: SymmetricSchedule) -> StepLoads:
-    """Load per step of one in steps form: sends that the group takes to one connection are one message."""
-    base, group = whole.base, whole.group
-    start, table = base.route_start.astype(np.int64), base.route_links.astype(np.int64)
-    _, first, which, _ = alike_routes(group, start, table)
-    channels = int(base.channel.max(initial=0)) + 1
-    key = (base.step.astype(np.int64) * channels + base.channel) * len(first) + which[base.route]
-    keys, where = np.unique(key, return_inverse=True)
-    total = np.zeros(len(keys), dtype=np.int64)
-    np.add.at(total, where, whole.weighted.share_num[base.chunk])
-    route = first[keys % len(first)]
-    tail, head = base.topology.ends
-    times = group.images(tail[table[start[route]]], head[table[start[route + 1] - 1]])
-    step = keys // len(first) // channels
-    ends = np.concatenate([[0], np.cumsum(np.diff(start)[route])])
-    routes = ends, expand(start, table, route)[1]
-    return loads_of_messages(group, base.collective, whole.sends, step, routes, total, times, base.share_den)
-
-
-def loads_of_messages(
-    group: CommutingGroup,
-    collective: Collective,
-    sends: int,
-    step: Ints,
-    routes: tuple[Ints, Ints],
-    total: Ints,
-    times: Ints,
-    whole: int,
-) -> StepLoads:
-    """Load per step of M messages, each what one connection carries in a step, and its images; an orbit is a resource.
-
-    sends: of the schedule. step (M): never decreases. routes: their start (M + 1) and links; message m takes
-    links[start[m]:start[m + 1]]. total (M): what all images carry, where `whole` stands for the size. times
-    (M): how many images there are.
-    """
-    pool, columns, (start, links) = Pool.of(group), group.topology.link_columns, routes
-    shared, count, steps = pool.shared, len(pool.size), int(step.max(initial=-1)) + 1
-    row, link = expand(start, links, np.arange(len(step)))
-    place, resource = expand(shared.starts, shared.members, link)
-    row, resource = row[place], resource.astype(np.int64)
-    overhead = columns.overhead[links[start[:-1]]]
-    alphas = np.add.reduceat(columns.latency[links], start[:-1]) + overhead
-    passing = np.zeros(count, dtype=np.int64)
-    np.add.at(passing, resource, total[row])
-    pairs = zip(shared.rate, passing.tolist(), strict=True)
-    rate = min((one * whole / load for one, load in pairs if load), default=None)
-    shape, at = (steps, count), step[row] * count + resource
-    alpha, longest = np.zeros(steps * count), np.zeros(steps * count)
-    np.maximum.at(alpha, at, alphas[row])
-    starts = step * count + shared.of_link[links[start[:-1]]]
-    np.maximum.at(longest, starts, overhead)
-    return StepLoads(
-        collective,
-        sends,
-        shared.names,
-        shared.kinds,
-        shared.rates,
-        np.asarray(np.bincount(at, total[row] / whole, steps * count), dtype=np.float64).reshape(shape),
-        alpha.reshape(shape),
-        np.bincount(starts, overhead * times, steps * count).reshape(shape) / pool.size,
-        longest.reshape(shape),
-        limit=rate,
-    )

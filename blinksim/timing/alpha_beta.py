@@ -50,7 +50,7 @@ from blinksim.schedule.loads import (
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.schedule.pipeline import best_pieces, climbed
 from blinksim.schedule.step_loads import Outline, StepLoads
-from blinksim.schedule.symmetric import SymmetricSchedule, step_loads
+from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.textio.text_table import count as counted
 
 Floats = npt.NDArray[np.float64]
@@ -128,7 +128,7 @@ def _cost(timed: Timed, size: int, gamma: float, spread: Spread | None, whole_me
                 raise InfeasibleError(
                     f"{base.algorithm} by symmetry has steps that reduce; only forests that do are timed"
                 )
-            timed = step_loads(timed)
+            timed = timed.step_loads
     if isinstance(timed, StepLoads):
         seconds = size / timed.rates
         load, names, kinds = timed.load * seconds, timed.names, timed.kinds

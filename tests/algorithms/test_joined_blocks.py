@@ -16,7 +16,6 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints
 from blinksim.schedule.candidate import Candidate
-from blinksim.schedule.symmetric import step_loads
 from blinksim.timing.alpha_beta import cost
 
 ALLTOALL = Collective("alltoall")
@@ -118,7 +117,7 @@ def test_one_node_and_its_turns_are_the_schedule(module: object, name: str, node
     for size in (2**16, 2**22, 2**30):
         times = [cost(one, size).time_s for one in (turned, Candidate(whole), Candidate(schedule))]
         assert times == pytest.approx([times[0]] * 3, rel=1e-9)
-    assert cost(step_loads(whole), 2**20).steps == schedule.steps
+    assert cost(whole.step_loads, 2**20).steps == schedule.steps
 
 
 @pytest.mark.parametrize(

@@ -25,12 +25,12 @@ from blinksim.bounds.rail_flows import spread_time
 from blinksim.bounds.rails import Rails, Route, SymmetricRails, Uses, read_rails, symmetric_rails
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import Bools, Floats, Ints, Ints32, expand, occurrences
+from blinksim.graphs.arrays import Bools, Floats, Ints, Ints32, occurrences
 from blinksim.packing.rails import Pieces, Sums, choose_places, place_sums
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import COPY, Schedule, of_sends
 from blinksim.schedule.step_loads import StepLoads
-from blinksim.schedule.symmetric import SymmetricSchedule, loads_of_messages
+from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.topology.graph import Topology
 from blinksim.traffic import Traffic
 
@@ -440,14 +440,8 @@ def joined_candidate(topology: Topology, collective: Collective, name: str, choo
     if rails is None or not rails.alike:
         return None
     course = choose(rails.group.orders, rails.local, delays(rails))
-    loads = messages(rails, course, collective)
-
-    def images() -> Candidate:
-        # The blocks of the first node's ranks; images by the group are the rest.
-        base = _schedule(rails, course, name, np.zeros(1, dtype=np.int64))
-        return Candidate(SymmetricSchedule(base, rails.group))
-
-    return Candidate(loads, build=images, images=True)
+    # The blocks of the first node's ranks; images by the group are the rest.
+    return Candidate(SymmetricSchedule(_schedule(rails, course, name, np.zeros(1, dtype=np.int64)), rails.group))
 
 
 def delays(rails: Rails) -> Delays:
@@ -471,8 +465,15 @@ def _slowest(rails: Rails, routes: Sequence[Route]) -> tuple[float, float]:
 
 
 def _schedule(rails: Rails, course: Course, algorithm: str, origins: Ints) -> Schedule:
-    ports = rails.exit.shape[2]
-    a, i, far, j = _blocks(rails, origins)
+    """The blocks of the ranks of the nodes `origins`, to member `j` of the node that is `far` away.
+
+    Every node begins with the next one, and every member with the next place, so that none takes in all at
+    once.
+    """
+    (nodes, local), ports = rails.ranks.shape, rails.exit.shape[2]
+    grids = np.meshgrid(np.arange(nodes), np.arange(local), origins, np.arange(local), indexing="ij")
+    far, shift, a, i = (grid.ravel() for grid in grids)
+    j = (i + shift) % local
     device, routes, sends = rails.topology.member_places[rails.ranks], RailRoutes(rails), list[tuple[Ints, ...]]()
     for hop in hops(course, a, i, far, j):
         if not len(hop.blocks):
@@ -488,18 +489,6 @@ def _schedule(rails: Rails, course: Course, algorithm: str, origins: Ints) -> Sc
     ranks = (np.repeat(column, ports) for column in (rails.ranks[a, i], rails.ranks[course.plus(a, far), j]))
     shares = np.ones(len(a) * ports, dtype=np.int64), rails.topology.ranks * ports
     return exchange_schedule(routes, Collective("alltoall"), algorithm, "steps", shares, tuple(ranks), sends)
-
-
-def _blocks(rails: Rails, origins: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """The blocks from member `i` of node `a` to member `j` of the node `far` away, as a, i, far, j.
-
-    Every node begins with the next one, and every member with the next place, so that none takes in all at
-    once.
-    """
-    nodes, local = rails.ranks.shape
-    grids = np.meshgrid(np.arange(nodes), np.arange(local), origins, np.arange(local), indexing="ij")
-    far, shift, a, i = (grid.ravel() for grid in grids)
-    return a, i, far, (i + shift) % local
 
 
 def _routes(rails: Rails, routes: RailRoutes, hop: Hop, there: Ints, port: Ints) -> Ints:
@@ -522,34 +511,3 @@ def _routes(rails: Rails, routes: RailRoutes, hop: Hop, there: Ints, port: Ints)
     if len(elsewhere):
         routes.listed += [tuple(image.tolist()) for image in np.split(images, ends[1:-1])]
     return np.asarray(number[where])
-
-
-def messages(rails: SymmetricRails, course: Course, collective: Collective) -> StepLoads:
-    """What the schedule by symmetry sends, without its chunks."""
-    ports, local, nodes = rails.exit.shape[2], rails.local, rails.nodes
-    routes = RailRoutes(rails)
-    rows: list[tuple[Ints, Ints, Ints]] = []
-    sends = 0
-    for hop in hops(course, *_blocks(rails, np.zeros(1, dtype=np.int64))):
-        if not len(hop.blocks):
-            continue
-        sends += len(hop.blocks) * ports
-        shape = (int(hop.step.max()) + 1, nodes, local, local)
-        keys, count = np.unique(np.ravel_multi_index((hop.step, hop.far, hop.x, hop.y), shape), return_counts=True)
-        step, far, x, y = np.unravel_index(keys, shape)
-        # Inside nodes all parts of a block are one message; between them each has its own port.
-        parts = ports if far[0] else 1
-        step, far, x, y, count = (np.repeat(column, parts) for column in (step, far, x, y, count))
-        port = np.tile(np.arange(parts), len(keys))
-        here = np.zeros_like(step)
-        route = _routes(rails, routes, Hop(here, step, here, x, far, y), far, port)
-        rows.append((step, route, count * (ports // parts)))
-    step, route, count = (np.concatenate(column) for column in zip(*rows, strict=True))
-    order = np.argsort(step, kind="stable")
-    start, links = routes.flat()
-    row, links = expand(start, links, route[order])
-    ends = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(order)))])
-    times = np.full(len(order), nodes)
-    whole, total = rails.topology.ranks * ports, count[order] * nodes
-    routes_of = ends, links.astype(np.int64)
-    return loads_of_messages(rails.group, collective, sends * nodes, step[order], routes_of, total, times, whole)
