@@ -1013,7 +1013,8 @@ class Help(Options, run="blinksim.cli.options:explain"):
     """What does this word mean? Words of the answers, and all options of a command.
 
     What does WORD mean? It is a word of the answers, such as busbw or NVLS; the name of a command, for all of
-    its options; or machine, for the options that choose a machine and its GPUs.
+    its options; or machine, for the options that choose a machine and its GPUs. Without WORD: all commands
+    and words.
 
     Examples:
       blinksim help busbw

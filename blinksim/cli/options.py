@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, SupportsIndex, SupportsInt, TypeVar, cast
 
 import click
@@ -350,19 +351,24 @@ def explain(options: Help) -> None:
 
     word, root = " ".join(options.words), click.get_current_context().find_root()
     formatter = root.make_formatter()
+    glossary = text_files.read_text(data_files.folder("docs") / "glossary.md")
+    meant = {name: f"the algorithm {name}: {entry.summary}" for name, entry in REGISTRY.items()}
+    for entry in re.findall(r"^- (.*(?:\n  .*)*)", glossary, re.MULTILINE):
+        meant |= dict.fromkeys(re.findall(r"\*\*(.+?)\*\*", entry), entry)
+    # As in all_reduce, all-reduce and links.
+    plain = {re.sub("[ _-]|s$", "", name.lower()): name for name in meant}
     if word in COMMANDS or not word:
         context = click.Context(built(word), root, word, obj=True) if word else root
         context.command.format_help(context, formatter)
-    else:
-        glossary = text_files.read_text(data_files.folder("docs") / "glossary.md")
-        meant = {name: f"the algorithm {name}: {entry.summary}" for name, entry in REGISTRY.items()}
-        for entry in re.findall(r"^- (.*(?:\n  .*)*)", glossary, re.MULTILINE):
-            meant |= dict.fromkeys(re.findall(r"\*\*(.+?)\*\*", entry), entry)
-        # As in all_reduce, all-reduce and links.
-        plain = {re.sub("[ _-]|s$", "", name.lower()): name for name in meant}
+    if not word:
+        with formatter.section("Words"):
+            columns = [iter(sorted(plain.values(), key=str.lower))] * 3
+            for row in zip_longest(*columns, fillvalue=""):
+                formatter.write(f"  {'{:26}{:26}{}'.format(*row).rstrip()}\n")
+    elif word not in COMMANDS:
         name = plain.get(re.sub("[ _-]|s$", "", word.lower()))
         if name is None:
-            raise unknown("word", word, [*meant, *COMMANDS])
+            raise unknown("word", word, [*meant, *COMMANDS], hint="(blinksim help lists them)")
         formatter.write_text(" ".join(re.sub(r"\*\*|`", "", meant[name]).split()))
         if name == "machine":
             given = [option for option in built("bound").params if isinstance(option, Option) and option.rates]

@@ -76,7 +76,9 @@ def test_help_shows_common_options_and_where_the_others_are(capsys: pytest.Captu
 
 
 def test_help_of_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert answer(capsys, "help") == answer(capsys, "--help")
+    listed = answer(capsys, "help").removeprefix(answer(capsys, "--help"))
+    assert listed.startswith("\nWords:\n  algbw  ")
+    assert {"busbw", "NCCL", "world size", "halving_doubling"} <= set(re.split(r" {2,}|\n", listed))
     assert "did you mean 'project'" in refusal(capsys, "help", "projet")
 
 
@@ -85,6 +87,11 @@ def test_help_of_help(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("busbw", "2(n-1)/n for allreduce"),
         ("buses", None),
+        ("NCCL", "NVIDIA's library of collectives"),
+        ("FSDP", "allgather and reducescatter"),
+        ("torch", "PyTorch"),
+        ("bucket", "gradients that are sent in one call"),
+        ("world_size", "their number n"),
         ("nvls", "NVSwitches add what GPUs read"),
         ("rails", "the NICs with the same number"),
         ("link class", "nvlink"),
@@ -95,7 +102,8 @@ def test_help_of_help(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_help_explains_words(capsys: pytest.CaptureFixture[str], word: str, says: str | None) -> None:
     if says is None:
-        assert f"unknown word {word!r}" in refusal(capsys, "help", word)
+        assert f"unknown word {word!r}: " in (said := refusal(capsys, "help", word))
+        assert said.endswith(" (blinksim help lists them)\n")
     else:
         text = answer(capsys, "help", *word.split())
         assert says in " ".join(text.split())
