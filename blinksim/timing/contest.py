@@ -37,7 +37,7 @@ from blinksim.bounds.bound_result import NOTHING, assumed_by, granted_to_switche
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError, InputError, PluginError
 from blinksim.graphs.arrays import distinct, per_topology, places
-from blinksim.results import Tabular, Term
+from blinksim.results import Tabular
 from blinksim.schedule.candidate import Candidate, cached
 from blinksim.schedule.model import MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule, rebase
 from blinksim.schedule.step_loads import Outline
@@ -176,11 +176,7 @@ def with_least_time(part: Topology, projection: Projection) -> Projection:
     if projection.model not in ON_LINKS or part.ranks > _MOST_RANKS or projection.size < 1 or projection.bound is None:
         return projection
     least = least_time_of(part, projection.collective, projection.size, projection.bound, projection.grants)
-    missing = max(0.0, least.time_s - projection.time_s)
-    terms = [*projection.terms, Term(_WAITS, missing, "alpha")]
-    if missing < 1e-9 * least.time_s:  # but rounding
-        terms[-2:] = [replace(terms[-2], time_s=terms[-2].time_s + missing)]
-    return replace(projection, least=least, terms=tuple(terms))
+    return replace(projection.raised(least.time_s, _WAITS, "alpha"), least=least)
 
 
 def least_time_of(

@@ -4,9 +4,9 @@ One source for all commands. Where somebody published the time of this very job,
 the published sizes of the job the model below is scaled to them. That model is, in this order: constants that were
 fitted to published tables (`blinksim.timing.measured.library_time`); the time that NCCL's own model states; the best
 schedule on the links. The last two are multiplied by the factor that published times are above them. An edited machine
-takes as many times longer as NCCL's model, or the links, say. No figure is below the bound
-on the time. Intervals hold eight in ten of the published times that they were not made from
-(``models/usable/spreads.csv``).
+takes as many times longer as NCCL's model, or the links, say. No figure is below the bound on the time, and none
+but a published one below that of fewer bytes. Intervals hold eight in ten of the published times that they were not
+made from (``models/usable/spreads.csv``).
 """
 
 from __future__ import annotations
@@ -28,18 +28,9 @@ from blinksim.question import Question, at_rates
 from blinksim.results import Term
 from blinksim.textio.text_table import count
 from blinksim.timing.contest import Contest, able_of, ceiling_of, least_time_of
-from blinksim.timing.measured import public_tables
-from blinksim.timing.measured.library_rates import (
-    AGAIN,
-    BETWEEN,
-    EXPECTED,
-    LINKS,
-    PREDICTED,
-    Spread,
-    scope_of,
-    spread_at,
-)
-from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, library_time, nccl_time
+from blinksim.timing.measured import library_rates, public_tables
+from blinksim.timing.measured.library_rates import EXPECTED, LINKS, PREDICTED, TURNS, Spread
+from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, library_time
 from blinksim.timing.measured.public_tables import Cell
 from blinksim.timing.model_registry import schedule_model
 from blinksim.timing.nccl_model import CHOICE, MOST_CHANNELS, NcclTuner
@@ -51,6 +42,7 @@ from blinksim.topology.symmetry import searched
 ENTRIES = ({"name": "library", "class": "Library", "chooses": "library", "place": 6},)
 
 MODEL = "library"
+_ENDS = "interval_low_s", "interval_high_s"
 SHARE = "8 in 10"
 """The share of published times that the intervals hold."""
 # What libraries are called in answers, by the attribute of GPUs.
@@ -62,6 +54,8 @@ _MOST_GPUS_A_NODE = 16
 _ADJACENT, _NEIGHBORS = 4, 16
 # Beyond the published sizes of a job their ratio to the model fades; by this factor in size it is forgotten.
 _FADES = 256
+# Factors on a model at two sizes differ by less.
+_FALLS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +186,7 @@ class Library(TimingModel):
         Among GPUs that a switch joins any stand for as many others. Elsewhere those do that a symmetry of the node maps
         the first ones onto, which have the same links.
         """
-        name, members = catalogued(self.machine), self.machine.members
+        name, members = "" if self.healthy else catalogued(self.machine), self.machine.members
         if not name or self.job.switched:
             return name
         node = load(name)
@@ -230,7 +224,7 @@ class Library(TimingModel):
         if not self.question.machine:
             return self.at(Question(topology))[0].times(topology, collective, sizes)
         collective.check_ranks(self.ranks)
-        return [self._held(self._taken(collective, size)) for size in sizes]
+        return [self._held(self._risen(collective, size)) for size in sizes]
 
     def bounded(self, collective: Collective) -> tuple[Topology, tuple[str, ...], Ceiling]:
         """The part of the machine, what its switches may do for the collective, and its bound.
@@ -247,50 +241,56 @@ class Library(TimingModel):
         """A projection with the bound on its time; the time and the ends of its interval are none below it."""
         part, grants, bound = self.bounded(taken.collective)
         least = least_time_of(part, taken.collective, taken.size, bound, grants)
-        missing, details = max(0.0, least.time_s - taken.time_s), {**taken.details, "bound_rates": part.rates}
-        terms = (*taken.terms, *([Term("what the links need at least", missing, "")] if missing else []))
+        found = taken.raised(least.time_s, "what the links need at least")
         # What the bound raises keeps an interval as wide above it.
-        for end in ("interval_low_s", "interval_high_s"):
-            details[end] = max(details[end] * (1 + missing / taken.time_s), least.time_s)
-        return replace(taken, terms=terms, details=details, least=least, bound=bound, grants=grants)
+        ends = {end: max(taken.details[end] * (found.time_s / taken.time_s), least.time_s) for end in _ENDS}
+        details = taken.details | ends | {"bound_rates": part.rates}
+        return replace(found, details=details, least=least, bound=bound, grants=grants)
+
+    def _risen(self, collective: Collective, size: int, asked: float = 0.0) -> Projection:
+        """The time, no less than of fewer bytes unless it was published; the ends of its interval do not fall.
+
+        Factors on models fall as the size grows, constants jump where NCCL changes its choice, and published
+        times of several runs need not join. asked: seconds of more bytes; far less says nothing of these.
+        """
+        # Constants in a file of rates that was named are those of the machine as it is.
+        edited = self.healthy and (self.question.edits or not self.by_constants(collective, size))
+        found = self._edited(collective, size) if edited else self._taken(collective, size)
+        power = max(TURNS[0], 2 ** (max(1, size - 1).bit_length() - 1))
+        fewer = [s for s in (power, *self._known(collective)) if s < size]
+        if edited or not fewer or found.time_s * _FALLS < asked:
+            return found
+        less = self._risen(collective, max(fewer), max(asked, found.time_s))
+        if found.details["basis"] != "measured":
+            found = found.raised(less.time_s, "what fewer bytes take")
+        low, high = (max(one.details[end] for one in (less, found)) for end in _ENDS)
+        details = found.details | dict(zip(_ENDS, (min(low, found.time_s), high), strict=True))
+        return replace(found, details=details)
 
     def _taken(self, collective: Collective, size: int) -> Projection:
-        if self.healthy is not None:
-            return self._edited(self.healthy, collective, size)
-        model, what = self._modelled(collective, size), ""
-        curves = self._curves(collective)
-        exact = [(one, times[size]) for one, times in curves if size in times]
-        ratios, spreads, origin = [1.0], [model.spread], model.origin
-        if exact:
-            what, ratios = "measured", [time / model.time_s for _, time in exact]
-            origin = f"measured at this point: {_sources([one for one, _ in exact])}"
-            spreads = [self._spread(AGAIN, size)]
-        elif curves:
-            found = [(self._ratio(collective, size, times), one) for one, times in curves]
-            nearest = max(weight for (_, weight), _ in found)
-            near = [(ratio, one) for (ratio, weight), one in found if weight == nearest]
-            ratios, sets = map(list, zip(*near, strict=True))
-            if nearest == 1:
-                what, spreads = "between", [self._spread(BETWEEN, size, self._known_as)]
-                origin = f"between sizes that were measured: {_sources(sets)}"
-            # Another run of the job is as far away between and near its sizes as at one of them.
-            spreads += [self._spread(AGAIN, size)] if nearest > 0 else []
-        time = median(ratios) * model.time_s
+        model, curves = self._modelled(collective, size), self._curves(collective)
+        found = [(*self._ratio(collective, size, times), one) for one, times in curves]
+        nearest = max((weight for _, weight, _ in found), default=0.0)
+        ratios = [ratio for ratio, weight, _ in found if weight == nearest] or [1.0]
+        sets = [one for _, weight, one in found if weight == nearest]
+        spreads, origin, what = [model.spread], model.origin, _BASES[model.what]
+        if nearest > 1:
+            what, spreads, origin = "measured", [], f"measured at this point: {_sources(sets)}"
+        elif nearest == 1:
+            what, spreads = "between", [self._spread(library_rates.BETWEEN, size, self._known_as)]
+            origin = f"between sizes that were measured: {_sources(sets)}"
+        # Another run of the job is as far away between and near its sizes as at one of them.
+        spreads += [self._spread(library_rates.AGAIN, size)] if nearest > 0 else []
+        known = self._known(collective)
+        time = known.get(size) or min([median(ratios) * model.time_s, *(known[s] for s in known if s > size)])
         ends = [end * time for one in spreads for end in (one.low, one.high)] + [r * model.time_s for r in ratios]
-        return self._projection(collective, size, replace(model, origin=origin), time, ends, what or _BASES[model.what])
+        return self._projection(collective, size, replace(model, origin=origin), time, ends, what)
 
-    def _edited(self, healthy: Library, collective: Collective, size: int) -> Projection:
-        """The time without the edits, times what NCCL's model says of them, or the links where it says nothing.
-
-        Constants in a file of rates that was named are those of the machine as it is.
-        """
-        known = None if self.question.edits else nccl_time("", self.machine.nccl_rates, *self._timed(collective, size))
-        if known is not None:
-            spread = self._spread(EXPECTED, size)
-            model = _Modelled(known.time_s, known.terms, EXPECTED, known.origin, spread)
-            ends = spread.low * known.time_s, spread.high * known.time_s
-            return self._projection(collective, size, model, known.time_s, ends, "fitted")
-        before = healthy._taken(collective, size)
+    def _edited(self, collective: Collective, size: int) -> Projection:
+        """The time without the edits, times what NCCL's model says of them, or else the links."""
+        healthy = self.healthy
+        assert healthy is not None
+        before = healthy._risen(collective, size)
         here, there = self.stated(collective, size), healthy.stated(collective, size)
         by = "NCCL's model"
         if here is None or there is None:
@@ -325,7 +325,8 @@ class Library(TimingModel):
     def by_constants(self, collective: Collective, size: int) -> _Modelled | None:
         if not self.constants or collective.traffic is not None:
             return None
-        known = library_time(self._known_as, self.machine.nccl_rates, *self._timed(collective, size))
+        job, timing = replace(self.job, collective=collective.name), self._choice(collective, size)
+        known = library_time(self._known_as, self.machine.nccl_rates, job, size, timing)
         if known is None:
             return None
         spread = self._spread(EXPECTED, size, known.owner)
@@ -343,11 +344,7 @@ class Library(TimingModel):
         return _Modelled(middle * base.time_s, terms, what, origin, about)
 
     def _spread(self, what: str, size: int, machine: str = "") -> Spread:
-        return spread_at(machine, what, scope_of(self.nodes, self.ranks), size)
-
-    def _timed(self, collective: Collective, size: int) -> tuple[LibraryJob, int, Timing | None]:
-        """What times by constants take."""
-        return replace(self.job, collective=collective.name), size, self._choice(collective, size)
+        return library_rates.spread_at(machine, what, library_rates.scope_of(self.nodes, self.ranks), size)
 
     def _choice(self, collective: Collective, size: int) -> Timing | None:
         """What NCCL takes, by its own model."""
@@ -390,8 +387,19 @@ class Library(TimingModel):
                 curves.setdefault(key, (cell.set, {}))[1][cell.size] = cell.time_s
         return list(curves.values())
 
+    def _known(self, collective: Collective) -> dict[int, float]:
+        """The published times by size, the median of several."""
+        curves = [times for _, times in self._curves(collective)]
+        sizes = {size for times in curves for size in times}
+        return {size: median(times[size] for times in curves if size in times) for size in sizes}
+
     def _ratio(self, collective: Collective, size: int, times: dict[int, float]) -> tuple[float, float]:
-        """Published over modelled time at a size, from the nearest published sizes; and its weight, 1 between them."""
+        """Published over modelled time at a size, from the nearest published sizes; and its weight.
+
+        That is 2 where the size was published, 1 between published ones, and less elsewhere.
+        """
+        if size in times:
+            return times[size] / self._modelled(collective, size).time_s, 2.0
         below, above = (max((s for s in times if s < size), default=0), min((s for s in times if s > size), default=0))
         part = math.log(size / below) / math.log(above / below) if below and above else 0.0
         if 0 < above <= _ADJACENT * below:

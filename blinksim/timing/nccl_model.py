@@ -213,7 +213,13 @@ class NcclTuner(TimingModel):
 
     def _finished(self, projection: Projection, found: Prediction, whole: Topology) -> Projection:
         """The projection with its ceiling; with a number of channels, what constants say that it takes."""
-        bounded = raised(projection, self._ceiling(projection, found, whole))
+        ceiling = self._ceiling(projection, found, whole)
+        bounded = replace(projection, bound=ceiling)
+        if ceiling and projection.size / float(ceiling.rate) > projection.time_s:
+            # NCCL knows neither of switches between nodes that are too narrow, nor of buses that links
+            # share, nor, on two nodes, of a network that is slower than channels inside a node.
+            least, why = projection.size / float(ceiling.rate), "beyond NCCL's model: the links allow no less"
+            bounded = replace(bounded.raised(least, why, "bound"), bottleneck=ceiling.words)
         if self.channels is None:
             return bounded
         known = time_by_channels(projection, found, whole, self.channels)
@@ -240,20 +246,6 @@ class NcclTuner(TimingModel):
             grants = [grant for grant in BRANCHING if reduces and grant in able]
             self._ceilings[key] = ceiling_of(part, projection.collective, grants, granted)
         return self._ceilings[key]
-
-
-def raised(projection: Projection, ceiling: Ceiling | None) -> Projection:
-    """The projection with its ceiling, and with no less time than that allows.
-
-    NCCL knows neither of switches between nodes that are too narrow, nor of buses that links share, nor, on two
-    nodes, of a network that is slower than channels inside a node.
-    """
-    found = replace(projection, bound=ceiling)
-    missing = 0.0 if ceiling is None else projection.size / float(ceiling.rate) - projection.time_s
-    if ceiling is None or missing <= 0:
-        return found
-    more = Term("beyond NCCL's model: the links allow no less", missing, "bound")
-    return replace(found, terms=(*projection.terms, more), bottleneck=ceiling.words)
 
 
 def projections(prediction: Prediction, whole: Topology, collective: Collective, size: int) -> list[Projection]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from math import inf, nextafter
 from typing import Any
 
 from blinksim.bounds.bound_result import BY_SUMS
@@ -131,6 +132,15 @@ class Projection(Rates, Result):
     @property
     def busbw(self) -> float:
         return self.algbw * float(busbw_factor(self.collective.name, len(self.members)))
+
+    def raised(self, time_s: float, why: str, limit: str = "") -> Projection:
+        """This projection with no less than so many seconds. why, limit: of the term that is added for it."""
+        # The sum may be rounded down.
+        missing = max(0.0, nextafter(time_s, inf) - self.time_s)
+        *others, last = self.terms
+        if missing <= 1e-9 * time_s:  # but rounding
+            return replace(self, terms=(*others, replace(last, time_s=last.time_s + missing)))
+        return replace(self, terms=(*self.terms, Term(why, missing, limit)))
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints; every key with a unit carries it."""

@@ -31,7 +31,7 @@ from blinksim.errors import BlinksimError
 from blinksim.question import Question
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured import library_rates, public_tables
-from blinksim.timing.measured.library_rates import AGAIN, BETWEEN, EVERY, EXPECTED, LINKS, PREDICTED, scope_of, sizes_of
+from blinksim.timing.measured.library_rates import AGAIN, BETWEEN, EVERY, EXPECTED, LINKS, PREDICTED, scope_of
 from blinksim.timing.measured.public_tables import Cell
 from validate.recipes.how_wrong import page
 from validate.recipes.usable_fit import constant_rows, fit_machine
@@ -112,7 +112,8 @@ def _of_a_question(
 ) -> Iterator[tuple[tuple[str, str, str], float]]:
     plain = Library(multicast=multicast).at(question)[0]
     for cell, fitted in cells:
-        collective, where = Collective(cell.collective), (scope_of(cell.nodes, cell.gpus), sizes_of(cell.size))
+        collective = Collective(cell.collective)
+        where = scope_of(cell.nodes, cell.gpus), _sizes_of(cell.size)
         known = plain.by_constants(collective, cell.size)
         if known is not None and not fitted:
             yield (EXPECTED, *where), cell.time_s / known.time_s
@@ -130,9 +131,14 @@ def _of_a_question(
                 # Few jobs were published twice: all of them together say how far runs are apart.
                 several = what == AGAIN
                 scopes = library_rates.SCOPES if several else [scope_of(cell.nodes, cell.gpus)]
-                sizes = [name for _, name in library_rates.SIZE_STEPS] if several else [sizes_of(cell.size)]
+                sizes = [name for _, name in library_rates.SIZE_STEPS] if several else [_sizes_of(cell.size)]
                 for scope, name in product(scopes, sizes):
                     yield (what, scope, name), cell.time_s / found.time_s
+
+
+def _sizes_of(size: int) -> str:
+    """Which of `SIZE_STEPS` a size in bytes is in."""
+    return next(name for least, name in reversed(library_rates.SIZE_STEPS) if size >= least)
 
 
 def _left(hides: Callable[[Cell, Cell], bool], held: Cell, cell: Cell) -> bool:

@@ -170,8 +170,8 @@ SIZE_STEPS = (
     (2**30, "from 1 GiB"),
 )
 """The sizes that `spreads.csv` tells apart: the first of each, in bytes, and their name."""
-# The middle of each of `SIZE_STEPS`, as powers of two; between them spreads are interpolated.
-_MIDDLES = (13.0, 17.0, 21.0, 24.5, 28.0, 32.0)
+TURNS = tuple(round(2**power) for power in (13, 17, 21, 24.5, 28, 32))
+"""The middle of each of `SIZE_STEPS`; between them spreads are interpolated."""
 # Cells below which quantiles say nothing.
 _FEWEST = 4
 
@@ -288,11 +288,6 @@ def spreads() -> dict[tuple[str, str, str, str], Spread]:
     return dict(_table("spreads.csv", spread, "row of a spread"))
 
 
-def sizes_of(size: int) -> str:
-    """Which of `SIZE_STEPS` a size in bytes is in."""
-    return next(name for least, name in reversed(SIZE_STEPS) if size >= least)
-
-
 def spread_at(machine: str, what: str, scope: str, size: int) -> Spread:
     """How published times compare with a reference at a size, interpolated between the sizes of `SIZE_STEPS`.
 
@@ -313,13 +308,13 @@ def spread_at(machine: str, what: str, scope: str, size: int) -> Spread:
 
 def _interpolated(machine: str, what: str, scope: str, size: int) -> Spread | None:
     known = [
-        (middle, found)
-        for middle, (_, sizes) in zip(_MIDDLES, SIZE_STEPS, strict=True)
+        (math.log(turn), found)
+        for turn, (_, sizes) in zip(TURNS, SIZE_STEPS, strict=True)
         if (found := spreads().get((machine, what, scope, sizes))) is not None and found.cells >= _FEWEST
     ]
     if not known:
         return None
-    at, places = math.log2(max(size, 1)), [place for place, _ in known]
+    at, places = math.log(max(size, 1)), [place for place, _ in known]
     low, middle, high = (
         math.exp(np.interp(at, places, [math.log(getattr(found, name)) for _, found in known]))
         for name in ("low", "middle", "high")

@@ -1,0 +1,71 @@
+"""No answer contradicts itself: more bytes take no less time, and nothing beats the bound that stands beside it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+import blinksim as bs
+from blinksim.collective import COLLECTIVES, Collective
+from blinksim.nccl.tuner.tuner import COLLECTIVES as TIMED
+from blinksim.timing.library_model import Library
+
+SIZES = [2**power for power in range(10, 35)]
+NODES = (1, 2, 8, 64)
+ENDS = "interval_low_s", "interval_high_s"
+
+
+def contradictions(question: bs.Question, collective: str, sizes: list[int]) -> list[str]:
+    """What contradicts itself: a figure below that of fewer bytes, or an order of figures that cannot be.
+
+    A published time is the figure even where another run published a longer one of fewer bytes.
+    """
+    model, machine = Library().at(question)
+    try:
+        found = model.times(machine, Collective(collective), sizes)
+    except bs.InfeasibleError:
+        return []
+    wrong = list[str]()
+    for less, more in pairwise(found):
+        published = more.details["basis"] == "measured" and more.time_s < less.time_s
+        rises = {key: less.details[key] <= more.details[key] for key in ENDS[published:]}
+        rises["time"] = published or less.time_s <= more.time_s
+        wrong += [f"{more.size}: {key} falls" for key, held in rises.items() if not held]
+    for one in found:
+        assert one.least is not None
+        figures = one.least.time_s, one.details[ENDS[0]], one.time_s, one.details[ENDS[1]]
+        wrong += [] if all(a <= b * (1 + 1e-12) for a, b in pairwise(figures)) else [f"{one.size}: {figures}"]
+    return wrong
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes", "collective", "sizes"),
+    [
+        ("hgx-h800", 1, "reducescatter", (2**13, 2**16, 2**17, 2**31)),
+        ("p5.48xlarge", 2, "allgather", (2**16, 2**17, 2**18)),
+        ("a3-ultragpu-8g", 2, "allgather", (2**17, 2**18)),
+        ("l40s-pcie", 1, "alltoall", (2**13, 2**14)),
+    ],
+)
+def test_more_bytes_take_no_less(machine: str, nodes: int, collective: str, sizes: tuple[int, ...]) -> None:
+    """NCCL changes its choice, runs of several set-ups meet, and factors on NCCL's model fall as the size grows."""
+    assert contradictions(bs.Question(machine, nodes=nodes), collective, [*sizes]) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "machine"), list(enumerate(sorted(bs.catalogue()))))
+def test_no_machine_of_the_catalogue_contradicts_itself(number: int, machine: str) -> None:
+    """Every machine on 1 to 64 nodes, each with another collective; what NCCL's model says of all that NCCL has."""
+    counts = NODES if bs.load(machine).fabric else NODES[:1]
+    for place, nodes in enumerate(counts):
+        collective, question = COLLECTIVES[(number + place) % len(COLLECTIVES)], bs.Question(machine, nodes=nodes)
+        if nodes < 8 or collective in TIMED:
+            assert contradictions(question, collective, SIZES) == [], (nodes, collective)
+    plan = Library().at(bs.Question(machine, nodes=min(2, counts[-1])))[0].prediction
+    for collective in TIMED if plan else ():
+        times: dict[tuple[str, str], list[float]] = {}
+        for size in SIZES:
+            for one in plan.times(collective, size):
+                times.setdefault((one.algorithm, one.protocol), []).append(one.time_s)
+        assert all(found == sorted(found) for found in times.values()), collective
