@@ -328,8 +328,7 @@ def schedules(
     Raises `InfeasibleError` if there are none.
     """
     part = replace(question.preferring_known(MEASURED), collective=collective).part()
-    programs = part.execution is not None and not uncovered(part)
-    model = models.schedule_model("execution-closed" if programs else LINKS_ONLY)
+    model = models.schedule_model(LINKS_ONLY if uncovered(part) else "execution-closed")
     return model.contest(part, collective, None, report, sizes, only_best=True)
 
 
@@ -339,10 +338,10 @@ def _launches(question: Question, collective: Collective, sizes: Sequence[int]) 
     Edits of links leave that as it is: without it fewer links would take less time.
     """
     try:
+        if uncovered(replace(question.preferring_known(MEASURED), collective=collective).part()):
+            return {}
         contest = schedules(question, collective, sizes)
     except InfeasibleError:
-        return {}
-    if contest.on_links:
         return {}
     links = models.schedule_model(LINKS_ONLY).contest(contest.topology, collective, None, None, sizes, only_best=True)
     both = {size: (_best(contest, size).best.time_s, links.answers(size, best=True)[0].time_s) for size in sizes}
