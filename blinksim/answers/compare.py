@@ -222,18 +222,12 @@ class Comparison(Result):
     def _figures(self) -> str:
         """A line for every size: what the library takes, and what the links could and must take."""
         head = ("size", f"with {self.answers[0].library}", SHARE, "could take", "by", "cannot take less", "busbw")
-        rows = [
-            (
-                format_size_about(one.size),
-                format_time(one.time_s),
-                f"{format_time(one.low_s)} to {format_time(one.high_s)}",
-                "-" if one.could is None else format_time(one.could.best.time_s),
-                "-" if one.could is None else one.could.best.algorithm,
-                "-" if one.least is None else format_time(one.least.time_s),
-                format_rate(one.busbw),
-            )
-            for one in self.answers
-        ]
+        rows = []
+        for one in self.answers:
+            takes, could, least = one.times()
+            ends = f"{format_time(one.low_s)} to {format_time(one.high_s)}"
+            by = "-" if one.could is None else one.could.best.algorithm
+            rows.append((format_size_about(one.size), takes, ends, could, by, least, format_rate(one.busbw)))
         return table(head, rows, left=(4,))
 
     def __repr__(self) -> str:

@@ -757,7 +757,7 @@ class Diagnose(Options, run="blinksim.cli.logs:diagnose"):
     """
 
     logs: tuple[str, ...] = argument(metavar="[LOG]...")
-    machine: str = option(metavar="MACHINE", required=True)
+    machine: str | None = option(metavar="MACHINE")
     where: MachineOptions = group(MachineOptions, "nominal for the bound, nccl for NCCL's model")
     busbw: str | None = option(metavar="RATE")
     time: str | None = option(metavar="TIME")

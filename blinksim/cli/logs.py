@@ -26,6 +26,7 @@ from blinksim.cli.terminal import Working, answer, drawn, note, typed, typed_siz
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.formats import rate_tables
+from blinksim.formats.shipped.known_gpus import named
 from blinksim.nccl.logs import tests_log
 from blinksim.nccl.logs.tests_log import Run
 from blinksim.question import Question
@@ -47,6 +48,16 @@ def _runs(log: str, collective: str | None) -> list[Run]:
     """The tests in a log, all of one collective."""
     wanted = Collective.parse(collective).name if collective else ""
     return tests_log.select(tests_log.read(log), wanted)
+
+
+def _question(options: Diagnose | Calibrate) -> Question:
+    """The question about the machine; where none is named, the refusal names one with the GPUs of the log."""
+    if options.machine is None:
+        places = [place for log in options.logs[:1] for run in tests_log.read(log) for place in run.places]
+        gpu = named(places[0].name) if places else None
+        like = f", as in --machine {gpu.machine}: the log names {places[0].name}" if gpu else " (blinksim topo list)"
+        raise InputError(f"name the machine with --machine{like}")
+    return question_of(options.machine, options.where)
 
 
 def _part(run: Run, question: Question, whole: Topology) -> Topology:
@@ -81,7 +92,7 @@ def _diagnoses(options: Diagnose, question: Question, whole: Topology) -> dict[s
 
 def diagnose(options: Diagnose) -> None:
     """Whether the bandwidth of a log is normal."""
-    question = question_of(options.machine, options.where)
+    question = _question(options)
     whole = question.whole()
     if options.form.json and len(options.logs) > 1:
         raise InputError("--json takes one log; --csv has a column for the log")
@@ -220,9 +231,9 @@ def calibrate(options: Calibrate) -> None:
             raise InputError("--gpus measures here; leave the logs out")
         _on_gpus(options)
         return
-    if not options.logs or options.machine is None:
+    if not options.logs:
         raise InputError("give a log and its machine, as in: blinksim calibrate log.txt --machine hgx-h200 (or --gpus)")
-    question = question_of(options.machine, options.where)
+    question = _question(options)
     options.check_files()
     whole = question.whole()
     runs = [run for log in options.logs for run in _runs(log, options.collective)]

@@ -208,14 +208,11 @@ def _show_timeline(timeline: Timeline, edits: Sequence[str]) -> None:
         click.echo(f"  project by alpha-beta, from sums of loads and latencies, says {format_time(sums)}: {why}")
     click.echo("\nwhat the time consists of:")
     legs, half = timeline.critical_path, _MOST_LEGS // 2
-    hidden = legs[half:-half] if len(legs) > _MOST_LEGS else ()
-    for leg in legs[:half] if hidden else legs:
-        click.echo(f"  {leg.words()}")
-    if hidden:
-        click.echo(f"  … {len(hidden)} more: {format_time(sum(leg.time_s for leg in hidden))}")
-        for leg in legs[-half:]:
-            click.echo(f"  {leg.words()}")
-    click.echo("\nthe busiest links:")
+    lines = [f"  {leg.words()}" for leg in legs]
+    if len(legs) > _MOST_LEGS:
+        hidden = [leg.time_s for leg in legs[half:-half]]
+        lines[half:-half] = [f"  … {len(hidden)} more: {format_time(sum(hidden))}"]
+    click.echo("\n".join((*lines, "\nthe busiest links:")))
     rows = [
         (use.resource, use.kind, f"{100 * use.busy:.1f} %", format_size(float(f"{use.load_bytes:.4g}")))
         for use in timeline.uses[:_MOST_LINKS]
@@ -270,13 +267,8 @@ def _show_run(ran: Execution, again: str) -> None:
 
 def _pairs(options: Run, given: Sequence[str]) -> None:
     """Measures the links between GPUs; refuses options that it would ignore."""
-    others = [
-        name
-        for name in given
-        if name not in ("schedule", "size", "pairs", "json", "quiet")
-        and (name != "executor" or options.how.executor != "cupy")
-    ]
-    if others:
+    takes = {"schedule", "size", "pairs", "json", "quiet", *(["executor"] * (options.how.executor == "cupy"))}
+    if others := [name for name in given if name not in takes]:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in others)
         raise InputError(f"--pairs measures links, on GPUs and in its own way; leave out {named}")
     if options.schedule is not None:

@@ -95,7 +95,8 @@ def test_wild_times_are_listed_with_their_line(capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("{log}",), "give a log and its machine, as in: blinksim calibrate"),
+        (("{log}",), "name the machine with --machine"),
+        ((), "give a log and its machine, as in: blinksim calibrate"),
         (("{log}.missing", "--machine", "dgx1-v100"), "no such nccl-tests log"),
         (("{log}", "--machine", "k2200-ntb"), "has 8 ranks, but k2200-ntb has"),
         (("{log}", "--machine", "dgx1-v100", "--collective", "allgather"), "no test of allgather, only of allreduce"),

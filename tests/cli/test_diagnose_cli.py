@@ -134,6 +134,13 @@ def test_a_log_of_another_machine_ends_with_status_1(capsys: pytest.CaptureFixtu
         (None, ("--collective", "broadcast"), 2, "no test of broadcast"),
         (None, ("--members", "0,1"), 2, "has 8 ranks, and 2 members are chosen"),
         (None, ("--threshold", "-1"), 2, "--threshold"),
+        (
+            None,
+            ("--nodes", "2"),
+            2,
+            "has 8 ranks on 1 host, not on 16 GPUs of 2 x hgx-h200; give --nodes 1, or "
+            "--ranks-per-node 4 if hosts share a name",
+        ),
         (None, ("--nodes", "2", "--members", "0-15"), 2, "has 8 ranks, and 16 members are chosen"),
     ],
 )
@@ -230,6 +237,15 @@ def test_one_figure_in_place_of_a_log(capsys: pytest.CaptureFixture[str], figure
     assert diagnose(None, "hgx-h200", **settings).rows() == found["rows"]
     project = answer(Question("hgx-h200"), Collective("allreduce"), [row["size_bytes"]])[0]
     assert row["model_time_s"] == project.time_s
+
+
+@pytest.mark.parametrize("command", ["diagnose", "calibrate"])
+def test_without_a_machine_the_log_names_one(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    assert run([command, HEALTHY]) == 2
+    said = "blinksim: name the machine with --machine, as in --machine hgx-h200: the log names NVIDIA H200\n"
+    assert capsys.readouterr() == ("", said)
+    assert run(["diagnose", "--busbw", "380", "--size", "8GiB"]) == 2
+    assert capsys.readouterr() == ("", "blinksim: name the machine with --machine (blinksim topo list)\n")
 
 
 @pytest.mark.parametrize(

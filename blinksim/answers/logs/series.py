@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from blinksim.answers.project import gpus_of
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InputError
 from blinksim.formats.shipped.known_gpus import model, named
 from blinksim.machines import MachineLike, as_topology
 from blinksim.nccl.logs import tests_log
 from blinksim.nccl.logs.tests_log import Run
+from blinksim.textio.text_table import count
 from blinksim.topology.elements import Device
 from blinksim.topology.graph import Topology
 
@@ -120,6 +122,10 @@ def members_of(run: Run, machine: Topology) -> tuple[str, ...]:
         raise InputError(f"{run.path}: comes from {len(hosts)} hosts; add nodes={len(hosts)}")
     if ranks == machine.ranks:
         return machine.members
+    if 0 < len(hosts) < machine.nodes:
+        cure = f"give nodes={len(hosts)}, or ranks_per_node={ranks // machine.nodes} if hosts share a name"
+        there = f"not on {gpus_of(machine.name, machine.ranks, machine.nodes)}"
+        raise InputError(f"{run.path}: has {ranks} ranks on {count(len(hosts), 'host')}, {there}; {cure}")
     if ranks > machine.ranks:
         raise InputError(
             f"{run.path}: has {ranks} ranks, but {machine.name} has {machine.ranks}; is it this machine? "
