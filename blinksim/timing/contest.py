@@ -315,19 +315,18 @@ def named(
 
 def _built(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> Candidate:
     """The schedule of a named algorithm; where it has very many sends, by symmetry."""
-    if entry.name == "packed":
-        return symmetric(part, collective) or built_for(entry, part, collective, sizes)
     if "size" in entry.options() and sizes:
         if len(sizes) > 1:
             raise InfeasibleError(f"{entry.name} makes a schedule for one size; ask for one size, or leave it out")
         return entry.parallel(part, collective, size=next(iter(sizes)))
-    return said_once(entry, part, collective) or entry.parallel(part, collective)
+    return said_once(entry, part, collective) or built_for(entry, part, collective, sizes)
 
 
 def built_for(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> Candidate:
     """The schedule; of packed those trees at the best rate, or nearly, that are quickest for large sizes."""
-    best = entry.parallel(part, collective)
-    return quickest_trees(best, sizes) if entry.name == "packed" and sizes else best
+    packed = entry.name == "packed"
+    best = (symmetric(part, collective) if packed else None) or entry.parallel(part, collective)
+    return quickest_trees(best, sizes) if packed and sizes else best
 
 
 def quickest_trees(best: Candidate, sizes: Collection[int]) -> Candidate:
@@ -348,18 +347,20 @@ def other_trees(best: Candidate) -> tuple[Candidate, ...]:
     Where only many trees reach the best rate, few ones that lose up to a hundredth of it send fewer messages.
     Where links between switches can carry a copy for every node, one for a leaf may be sent on sooner.
     """
+    from blinksim.algorithms.building.symmetric_trees import symmetric_host_trees
     from blinksim.algorithms.packed import build, from_hosts
     from blinksim.packing.hosts import read_hosts
 
     part, collective, rate = best.compact.topology, best.collective, best.rate
-    if part.nodes < 2 or best.by_symmetry or not rate:
+    if part.nodes < 2 or not rate:
         return ()
     if collective.personalized:
         return (Candidate(build(part, collective, templates=False)),) if part.ranks <= _FEW_RANKS else ()
-    hosts, found = read_hosts(part), list[Schedule | None]()
+    hosts, found = read_hosts(part), list[Any]()
     if hosts is not None and len(hosts.fabric.leaves) > 1 and not hosts.fabric.narrow(hosts.rates[0][1]):
-        found.append(from_hosts(part, collective, rate, by_leaf=True))
-    if best.compact.chunks > _FEW_TREES * part.ranks:
+        packed = symmetric_host_trees if best.by_symmetry else from_hosts
+        found.append(packed(part, collective, rate, by_leaf=True))
+    if not best.by_symmetry and best.compact.chunks > _FEW_TREES * part.ranks:
         found.append(from_hosts(part, collective, rate * (1 - _LESS)))
     return tuple(Candidate(other) for other in found if other is not None)
 
@@ -382,8 +383,6 @@ def fewer_trees(whole: Candidate, size: int) -> Candidate:
 @lru_cache(maxsize=8)
 def thinner(whole: Candidate) -> tuple[Candidate, ...]:
     """With the largest trees or paths of every pair of ends only, ever fewer: of many, a sixteenth less each time."""
-    from blinksim.schedule.candidate import Candidate
-
     schedule = whole.timed
     if whole.parallel is not None or not isinstance(schedule, Schedule) or schedule.sends > _FEW_SENDS:
         return ()

@@ -68,6 +68,15 @@ def test_narrow_links_between_leaves_gain_nothing() -> None:
     assert times[0] <= CLOSE * times[1] <= CLOSE**2 * times[2]
 
 
+@pytest.mark.parametrize("machine", ["hgx-h100", "dgx-a100"])
+def test_narrow_links_between_leaves_gain_nothing_by_symmetry(machine: str) -> None:
+    """So many ranks have trees by symmetry; one copy for a leaf is sent on sooner where links could carry them all."""
+    fabric = "fabric shape=tree leaf_nodes=8 oversubscription="
+    parts = [bs.Question(machine, nodes=48, edits=(f"{fabric}{over}",)).part() for over in (1, 2)]
+    wide, narrow = (bs.project(part, "allreduce", "256MiB", "packed").time_s for part in parts)
+    assert wide <= CLOSE * narrow
+
+
 def test_an_exchange_loses_nothing_by_adapters_more() -> None:
     healthy, poorer = (best("p5", 2, edit, "alltoall", 2**20) for edit in ("", "without efa0"))
     assert healthy <= CLOSE * poorer

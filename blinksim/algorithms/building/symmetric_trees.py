@@ -369,8 +369,13 @@ def symmetric_trees(topology: Topology, collective: Collective, aim: Fraction) -
     return symmetric_host_trees(topology, collective, aim) or symmetric_device_trees(topology, collective, aim)
 
 
-def symmetric_host_trees(topology: Topology, collective: Collective, aim: Fraction) -> SymmetricSchedule | None:
-    """The trees of a cluster of alike hosts; None if it is none, or it has no such group. aim: algbw, bytes/s."""
+def symmetric_host_trees(
+    topology: Topology, collective: Collective, aim: Fraction, by_leaf: bool = False
+) -> SymmetricSchedule | None:
+    """The trees of a cluster of alike hosts; None if it is none, or it has no such group.
+
+    aim: algbw, bytes/s. by_leaf: as in `add_host_trees`.
+    """
     if collective.name not in COLLECTIVES or topology.nodes < 2:
         return None
     hosts = read_hosts(topology)
@@ -388,7 +393,7 @@ def symmetric_host_trees(topology: Topology, collective: Collective, aim: Fracti
         if group is None:
             continue
         plan, stands = Plan(topology, collective, "packed", "forest"), Stands(group)
-        if add_host_trees(plan, topology, shard, pairs_of_links(topology), hosts, stands):
+        if add_host_trees(plan, topology, shard, pairs_of_links(topology), hosts, stands, by_leaf):
             schedule = weighed(plan.finish(rounded=True), group, stands.counts)
             if schedule is not None and (best is None or (schedule.rate or 0) > (best.rate or 0)):
                 best = schedule
