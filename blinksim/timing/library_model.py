@@ -244,7 +244,7 @@ class Library(TimingModel):
         found = taken.raised(least.time_s, "what the links need at least")
         # What the bound raises keeps an interval as wide above it.
         ends = {end: max(taken.details[end] * (found.time_s / taken.time_s), least.time_s) for end in _ENDS}
-        details = taken.details | ends | {"bound_rates": part.rates}
+        details = {**taken.details, **ends, "bound_rates": part.rates}
         return replace(found, details=details, least=least, bound=bound, grants=grants)
 
     def _risen(self, collective: Collective, size: int, asked: float = 0.0) -> Projection:
@@ -264,7 +264,7 @@ class Library(TimingModel):
         if found.details["basis"] != "measured":
             found = found.raised(less.time_s, "what fewer bytes take")
         low, high = (max(one.details[end] for one in (less, found)) for end in _ENDS)
-        details = found.details | dict(zip(_ENDS, (min(low, found.time_s), high), strict=True))
+        details = {**found.details, **dict(zip(_ENDS, (min(low, found.time_s), high), strict=True))}
         return replace(found, details=details)
 
     def _taken(self, collective: Collective, size: int) -> Projection:

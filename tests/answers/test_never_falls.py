@@ -64,6 +64,7 @@ def test_no_machine_of_the_catalogue_contradicts_itself(number: int, machine: st
             assert contradictions(question, collective, SIZES) == [], (nodes, collective)
     plan = Library().at(bs.Question(machine, nodes=min(2, counts[-1])))[0].prediction
     for collective in TIMED if plan else ():
+        assert plan is not None
         times: dict[tuple[str, str], list[float]] = {}
         for size in SIZES:
             for one in plan.times(collective, size):

@@ -279,7 +279,7 @@ def member_symmetries(topology: Topology) -> list[Symmetry]:
     found, members = searched(topology), topology.member_places.tolist()
     products = (first[second] for first, second in product(found, repeat=2))
     images = dict.fromkeys(tuple(goes[members].tolist()) for goes in (*found, *products))
-    moving = [dict(zip(members, image, strict=True)) for image in images if list(image) != members]
+    moving: list[Symmetry] = [dict(zip(members, image, strict=True)) for image in images if list(image) != members]
     return sorted(moving, key=lambda moves: sum(a == b for a, b in moves.items()))[:_SYMMETRIES]
 
 
