@@ -177,9 +177,9 @@ def _labels(topology: Topology) -> Ints:
     around = _around(topology, int(topology.member_places[0]))
     if around[topology.member_places].all():
         return around.astype(int)
-    from scipy.sparse import coo_matrix, csgraph
+    from scipy.sparse import csgraph, csr_array
 
-    links = coo_matrix((topology.ends[0] >= 0, topology.ends), shape=(len(around), len(around)))
+    links = csr_array((topology.ends[0] >= 0, topology.ends), shape=(len(around), len(around)))
     return csgraph.connected_components(links, connection="strong")[1].astype(int)
 
 
