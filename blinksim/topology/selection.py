@@ -179,7 +179,7 @@ def _labels(topology: Topology) -> Ints:
         return around.astype(int)
     from scipy.sparse import csgraph, csr_array
 
-    links = csr_array((topology.ends[0] >= 0, topology.ends), shape=(len(around), len(around)))
+    links = csr_array(((topology.ends[0] >= 0).astype(int), topology.ends), shape=(len(around), len(around)))
     return csgraph.connected_components(links, connection="strong")[1].astype(int)
 
 
