@@ -19,7 +19,7 @@ from blinksim.errors import InputError
 from blinksim.machines import this_machine
 from blinksim.question import Question
 from blinksim.textio.whole_files import Exported, write_text
-from blinksim.units import format_time, parse_size
+from blinksim.units import format_rate, format_time, parse_size
 
 if TYPE_CHECKING:
     from blinksim.cli import commands
@@ -31,7 +31,7 @@ _SAVED = "topo.txt"
 def advise(options: commands.Advise) -> None:
     """What the library takes, could take and cannot take less, and the file to load."""
     options.check_files()
-    question = question_of(options.machine or _SAVED, options.where)
+    question = replace(question_of(options.machine or "", options.where), machine=options.machine or _SAVED)
     earlier = unedited(question, options.before)
     wanted = collective_of(options.collective or "allreduce", options.root, options.traffic)
     default = study.SIZE if wanted.traffic is None else wanted.traffic.size
@@ -63,7 +63,8 @@ def _show(found: Advice, was: Advice | None, question: Question, output: str | N
     for label, words in found.lines(options.why):
         click.echo(_wrapped(label, words))
     if was is not None:
-        click.echo(_wrapped("before", left(was.answer.algbw, takes.algbw, f", {format_time(was.answer.time_s)}")))
+        earlier = f"{format_time(was.answer.time_s)}, busbw {format_rate(was.answer.busbw)}"
+        click.echo(_wrapped("before", left(was.answer.algbw, takes.algbw, earlier)))
     if options.why:
         click.echo(f"\n{as_typed(takes.why())}\n")
     more = "" if options.why else "why: --why\n"

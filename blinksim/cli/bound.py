@@ -155,10 +155,8 @@ def _show(
     rounded = f"{format_rate(found.rate)}, " if "/" in exact else ""
     reach = "which a schedule attains" if best.exact else "an upper bound that may not be attained"
     limits = " where switches only forward" if found.in_network else ""
-    click.echo(
-        f"{found.collective} on {topology.name}: at most {exact} GB/s algbw "
-        f"({rounded}busbw {format_rate(found.rate * factor)}){limits}, {reach}"
-    )
+    rate = f"{exact} GB/s algbw ({rounded}busbw {format_rate(found.rate * factor)})"
+    click.echo(f"{found.collective} on {topology.name}: at most {rate}{limits}, {reach}")
     click.echo(f"  {best.certificate.words(topology)}")
     if found.collective.traffic is not None:
         largest = found.collective.traffic.size
@@ -235,10 +233,9 @@ def place(options: Place) -> None:
             click.get_current_context().exit(1)
         among = "choices" if places.whole else "even divisions"
         connected = f"{sum(one.connected for one in places)} of {len(places)} {among} are connected"
-        click.echo(
-            f"{count} of {whole.name}'s {whole.ranks} GPUs for {options.collective}: ask for "
-            f"{names(best.members, ', ')}, up to {best.rate_GBps:.4g} GB/s algbw; {connected}\n"
-        )
+        advice = f"ask for {names(best.members, ', ')}, up to {best.rate_GBps:.4g} GB/s algbw"
+        what = f"{count} of {whole.name}'s {whole.ranks} GPUs for {options.collective}"
+        click.echo(f"{what}: {advice}; {connected}\n")
         adds = any(row.in_network for row in places)
         cells = [
             (
@@ -295,7 +292,7 @@ def traffic(options: Traffic) -> None:
             click.echo(f"  keeps     {format_size_about(facts['kept_bytes'])} in all, which crosses no link")
             if output:
                 click.echo(f"  written   {output}")
-                click.echo(f"next: blinksim bound MACHINE alltoallv --traffic {typed(output)}")
+                click.echo(f"next: blinksim bound switch:{flows.ranks} alltoallv --traffic {typed(output)}")
 
         answer("traffic", lambda: facts, text)
     drawn(options.plot, options.force, "traffic", flows)

@@ -464,15 +464,15 @@ def unedited(question: Question, before: bool) -> Question | None:
     return replace(question, edits=()) if before else None
 
 
-def left(was: float, now: float, detail: str = "") -> str:
-    """algbw before and after the edits, given in bytes/s, in a line. detail: of answers with a time, that before."""
-    if detail:
+def left(was: float, now: float, timed: str = "") -> str:
+    """algbw before and after the edits, given in bytes/s, in a line. timed: time and busbw before, where there are."""
+    if timed:
         change, verb, more, less, alike = was / now - 1, "takes ", "longer", "less time", "as long"
     else:
         change, verb, more, less, alike = 1 - now / was, "", "lower", "higher", "the same"
     share = f"{100 * abs(change):.1f} %"
     words = alike if share == "0.0 %" else f"{share} {more if change > 0 else less}"
-    return f"{format_rate(was)} algbw{detail} without the edit; {verb}{words} with it"
+    return f"{timed or f'{format_rate(was)} algbw'} without the edit; {verb}{words} with it"
 
 
 def command_line(question: Question, collective: str = "", root: int | None = None, traffic: str | None = None) -> str:

@@ -33,7 +33,7 @@ from blinksim.timing.projection import Change, bottlenecks
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import TimingModel
 from blinksim.topology.graph import Topology
-from blinksim.units import format_size_about, format_time, in_GBps, parse_rate, parse_size, parse_sizes
+from blinksim.units import format_rate, format_size_about, format_time, in_GBps, parse_rate, parse_size, parse_sizes
 
 if TYPE_CHECKING:
     from blinksim.cli.commands import Compare, ModelOptions, Project, Sweep
@@ -115,7 +115,8 @@ def _with_library(options: Project, question: Question, collective: Collective, 
     def text() -> None:
         click.echo(as_typed(found.why() if options.why else found.text()))
         for one in was:
-            click.echo(f"  {'before':<17} {left(one.algbw, found.algbw, f', {format_time(one.time_s)}')}")
+            earlier = f"{format_time(one.time_s)}, busbw {format_rate(one.busbw)}"
+            click.echo(f"  {'before':<17} {left(one.algbw, found.algbw, earlier)}")
         again = command_line(question, collective.name, options.root, options.traffic)
         if not options.why:
             click.echo("why: --why; other algorithms: --algorithm all")
@@ -164,8 +165,8 @@ def _by_name(options: Project, question: Question, wanted: Collective, size: int
     def text() -> None:
         click.echo(as_typed(ranking.text()))
         if was is not None:
-            detail = f", {format_time(was.time_s)} ({was.algorithm})"
-            click.echo(f"  before      {left(was.algbw, best.algbw, detail)}")
+            earlier = f"{format_time(was.time_s)} ({was.algorithm}), busbw {format_rate(was.busbw)}"
+            click.echo(f"  before      {left(was.algbw, best.algbw, earlier)}")
         _show_changes(changes, question)
         click.echo(f"next: blinksim {_next(best, question, options, algorithm, name)}")
 

@@ -255,10 +255,9 @@ def _show_run(ran: Execution, again: str) -> None:
     if ran.wrong is not None:
         click.echo(f"  largest error {ran.max_error:g} (tolerance: {ran.tolerance})")
     if ran.time_s is not None and ran.algbw is not None and ran.busbw is not None:
-        click.echo(
-            f"  median of {len(ran.times_s)}: {format_time(ran.time_s)}, algbw {format_rate(ran.algbw)}, "
-            f"busbw {format_rate(ran.busbw)}; {format_time(min(ran.times_s))} to {format_time(max(ran.times_s))}"
-        )
+        rates = f"algbw {format_rate(ran.algbw)}, busbw {format_rate(ran.busbw)}"
+        span = f"{format_time(min(ran.times_s))} to {format_time(max(ran.times_s))}"
+        click.echo(f"  median of {len(ran.times_s)}: {format_time(ran.time_s)}, {rates}; {span}")
         cut = f"{ran.slices} slices, pieces of {format_size_about(ran.piece_bytes)}"
         how = f"protocol {ran.protocol}" + (", staged" if ran.staged else "")
         click.echo(f"  on {', '.join(dict.fromkeys(ran.hardware))}; {how}, {cut}")

@@ -176,10 +176,8 @@ def _show(found: Synthesis, options: Synth, question: Question, output: str | No
         from blinksim.bounds.bound_result import BY_SUMS
 
         click.echo(f"            {BY_SUMS}")
-    click.echo(
-        f"  schedule  {schedule.parts()}, {count(schedule.sends, 'send')}, "
-        f"height {found.height}, up to {count(found.hops, 'link')} a send; built in {format_time(found.seconds)}"
-    )
+    sends = f"{count(schedule.sends, 'send')}, height {found.height}, up to {count(found.hops, 'link')} a send"
+    click.echo(f"  schedule  {schedule.parts()}, {sends}; built in {format_time(found.seconds)}")
     if found.front:
         cells = [(f"{float(p.rate) / 1e9:.5g}", str(p.height), str(p.trees), f"{p.least_trees}") for p in found.front]
         header = ("GB/s", "height", "trees", "fewest trees possible")

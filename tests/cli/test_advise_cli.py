@@ -143,6 +143,9 @@ def test_a_computer_without_gpus(
         monkeypatch.setenv("PATH", str(tmp_path))
     else:
         smi(tmp_path, monkeypatch, script)
+    # What lies in the folder is not read.
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "topo.txt").write_text("no description of a machine\n")
     out, err = ask(capsys, status=4)
     assert out == ""
     assert message in err

@@ -375,7 +375,14 @@ def test_names_of_nccl_lead_to_algorithms_that_there_are() -> None:
     [(8e9, 7e9, "takes 14.3 % longer"), (7e9, 8e9, "takes 12.5 % less time"), (7e9, 7e9, "takes as long")],
 )
 def test_edits_cost_time(was: float, now: float, words: str) -> None:
-    assert left(was, now, ", 5 ms").endswith(f" algbw, 5 ms without the edit; {words} with it")
+    assert left(was, now, "5 ms, busbw 12 GB/s") == f"5 ms, busbw 12 GB/s without the edit; {words} with it"
+
+
+def test_the_rate_before_is_in_the_unit_of_the_first_line(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("project", "dgx1-v100", "allreduce", "256MiB")
+    first = answer(capsys, *asked).splitlines()[0].partition(": ")[2].replace(" with NCCL", "")
+    out = answer(capsys, *asked, "--edit", "without gpu0-gpu3", "--before")
+    assert f"\n  before            {first} without the edit; " in out
 
 
 @pytest.mark.parametrize(

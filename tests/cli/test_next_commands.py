@@ -68,6 +68,7 @@ def test_the_python_of_an_export_can_be_typed(capsys: pytest.CaptureFixture[str]
         ("compare ring:4 allgather --sizes 1KiB,64KiB --algorithms ring", ["project", "ring:4", "64KiB"]),
         ("project hgx-h100 allreduce --bytes 1GiB --bucket 25MiB", ["project", "hgx-h100", "--why"]),
         ("project dgx1-v100 allreduce 1MiB --algorithm nccl", ["compare", "dgx1-v100", "--plot"]),
+        ("traffic --ranks 6 --experts-per-rank 2 -o t.csv", ["bound", "switch:6", "alltoallv", "--traffic", "t.csv"]),
         ("simulate dgx1-v100-2-allreduce 64KiB", ["verify", "dgx1-v100-2-allreduce"]),
         ("run dgx1-v100-2-allreduce 64KiB", ["simulate", "dgx1-v100-2-allreduce", "64KiB"]),
     ],

@@ -535,8 +535,8 @@ class TimedPrices(Searched):
 
     def words(self, time: int) -> str:
         return (
-            f"with prices for time on links that fall for those of the root and rise for others, what all links are "
-            f"worth within {in_words(time)} does not pay for trees that bring all bytes to {self.n} ranks"
+            "time on links is priced: the root's is dearest at first, that of others at last. Within "
+            f"{in_words(time)} all links are worth less than trees cost that bring all bytes to {self.n} ranks"
         )
 
 
