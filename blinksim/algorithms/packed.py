@@ -20,7 +20,7 @@ import numpy as np
 
 from blinksim.algorithms.building.claims import LARGE, NEARLY, accepted_gap, in_two_phases, phases_lose, with_gap
 from blinksim.algorithms.building.plan import Plan
-from blinksim.algorithms.building.symmetric_trees import add_host_trees, over_rails
+from blinksim.algorithms.building.symmetric_trees import add_host_trees, device_trees, over_rails
 from blinksim.algorithms.rail_aligned import exchange
 from blinksim.algorithms.registry import Algorithm
 from blinksim.bounds import BoundResult, bound as find_bound
@@ -105,6 +105,8 @@ def build(
     if templates and trees is None:
         # Packings of single hosts, where the machine is a cluster of such.
         schedule = exchange(topology, collective) or from_hosts(topology, collective, known.rate)
+    if schedule is None and trees is None and not seed:
+        schedule = from_devices(topology, collective, known.rate)
     gap = Fraction(1) if schedule is None else _gap(schedule, known)
     large = topology.ranks >= LARGE
     if schedule is None or gap > accepted_gap(topology, collective):
@@ -148,6 +150,17 @@ def from_hosts(topology: Topology, collective: Collective, aim: Fraction, by_lea
     shard = aim / topology.ranks * phases
     pairs = pairs_of_links(topology)
     return plan.finish(rounded=True) if add_host_trees(plan, topology, shard, pairs, by_leaf=by_leaf) else None
+
+
+def from_devices(topology: Topology, collective: Collective, aim: Fraction) -> Schedule | None:
+    """The trees of one device and their images, where all devices are alike; the lowest ones, which no seed changes.
+
+    aim: algbw, bytes/s. None for other machines, and where such trees do not hold the aim.
+    """
+    trees = device_trees(topology, collective, aim, images=True) if topology.symmetries else []
+    plan = Plan(topology, collective, "packed", "forest")
+    plan.add_trees(trees)
+    return plan.finish(rounded=True) if trees else None
 
 
 class _Builder:
@@ -223,17 +236,13 @@ class _Builder:
             self.progress.check(self.topology, len(weights))
             shares = {vertex: Fraction(weight * self.trees) for vertex, weight in weights.items()}
             return forests.pack_forest(arcs, shares, counted=True, seed=self.seed, progress=self.progress)
-        return self._symmetric(arcs, split.rates) or self._packed(arcs, split.rates)
+        return self._packed(arcs, split.rates)
 
     def _packed(self, arcs: forests.Arcs, rates: Mapping[int, Fraction]) -> forests.Forest:
         self.progress.check(self.topology, sum(rate > 0 for rate in rates.values()))
         if self.seed:
             return forests.pack_forest(arcs, rates, seed=self.seed, progress=self.progress)
         return forests.low_forest(arcs, rates, progress=self.progress)
-
-    def _symmetric(self, arcs: forests.Arcs, rates: Mapping[int, Fraction]) -> forests.Forest | None:
-        """The forest of a machine in which all devices are alike, with the lowest trees; no seed changes it."""
-        return None if self.seed else forests.symmetric_forest(arcs, rates, self.topology)
 
     def _split(self, net: Network, weights: Mapping[int, int], spanned: Sequence[int]) -> forests.Split:
         net = _spanning(net, spanned)
@@ -266,8 +275,7 @@ class _Builder:
 
     def allreduce(self) -> list[Tree]:
         """The best of: undirected trees, reducescatter and allgather, trees with free roots."""
-        target = self.bound.rate
-        answers = self._alike()
+        target, answers = self.bound.rate, list[tuple[Fraction, list[Tree]]]()
         pairs = pairs_of_links(self.topology)
         for spanned in self.undirected_sets:
             if answers and max(answers, key=itemgetter(0))[0] >= target:
@@ -283,14 +291,6 @@ class _Builder:
             if not answers or max(answers, key=itemgetter(0))[0] < target:
                 answers.append(method())
         return max(answers, key=itemgetter(0))[1]
-
-    def _alike(self) -> list[tuple[Fraction, list[Tree]]]:
-        """The trees of an allgather, used up and down, of a machine in which all devices are alike; or nothing."""
-        if not self.topology.symmetries or self.net.partner is None or len(self.net.forwarders) or not self.fixed:
-            return []
-        split = self._split(self.net, dict.fromkeys(self.net.members.tolist(), 1), self.vertex_sets[0])
-        forest = self._symmetric(_arcs(self.net, split.capacity, self.vertex_sets[0]), split.rates)
-        return [(forest.rate * self.net.unit / 2, self._mirrored(forest))] if forest else []
 
     def _two_phases(self) -> tuple[Fraction, list[Tree]]:
         """The forest of an allgather, used up and down; if links differ, a reducescatter forest for the way up."""

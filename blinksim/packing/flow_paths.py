@@ -71,7 +71,7 @@ def route_flows(
 def flow_images(net: Network, best: Fraction, group: Ints) -> tuple[Fraction, list[PathShare]] | None:
     """From every vertex to all others, the image of the first vertex's flow; as `route_flows`, one source each.
 
-    Then an arc carries what all arcs of its class carry of one flow (see `pack_images`), so one flow is
+    Then an arc carries what all arcs of its class carry of one flow (see `blinksim.packing.forest`), so one flow is
     enough. group: a `regular_group`. None if arcs are not alike by it.
     """
     arcs = {arc: number for number, arc in enumerate(zip(net.tail.tolist(), net.head.tolist(), strict=True))}

@@ -39,7 +39,6 @@ from blinksim.graphs.digraph import CutPool, Digraph
 from blinksim.graphs.maxflow import Flow
 from blinksim.graphs.network import Network, whole
 from blinksim.graphs.programs import Rounding, SharedCapacity, agree, roundings, solve_trees, widest
-from blinksim.graphs.rooted_trees import RootedTree
 from blinksim.packing.arborescences import longest, lowered, pack
 from blinksim.packing.splitting import RoutedTree, Routes, split_off, usual_sets
 from blinksim.topology.graph import Topology
@@ -314,33 +313,6 @@ _MORE_TREES = 8
 _MOST_VERTICES = 2048
 
 
-def pack_images(arcs: Arcs, rate: Fraction, group: Ints) -> tuple[list[RootedTree], Fraction] | None:
-    """Out-trees from every vertex that carry `rate` each and span all vertices, and their scale (trees per rate).
-
-    group: a `regular_group`; capacities that it does not keep are found. None if the lowest trees do not hold
-    the rate.
-    """
-    total: dict[tuple[int, int], Fraction] = {}
-    for a, b, value in zip(arcs.tail.tolist(), arcs.head.tolist(), arcs.capacity, strict=True):
-        if value and a != b:
-            total[a, b] = total.get((a, b), Fraction(0)) + value
-    # The capacity of every class, by the vertex at which its arc from vertex 0 ends.
-    steps = {b: value for (a, b), value in total.items() if a == 0}
-    alike = (total.get((a, b)) == value for end, value in steps.items() for a, b in enumerate(group[:, end].tolist()))
-    if len(total) != len(steps) * len(group) or not all(alike):
-        return None
-    packed = trees_of_first(group[:, list(steps)], list(steps.values()), rate)
-    if packed is None:
-        return None
-    trees, units = packed
-    rooted = [
-        RootedTree(root, amount, tuple(zip(image[parents].tolist(), image[children].tolist(), strict=True)))
-        for root, image in enumerate(group)
-        for parents, children, amount in trees
-    ]
-    return rooted, units / rate
-
-
 def regular_group(topology: Topology) -> Ints | None:
     """The elements of a regular group of symmetries, row v the one that takes device 0 to v; None if none is found."""
     count = len(topology.devices)
@@ -499,16 +471,3 @@ def low_forest(arcs: Arcs, rates: Mapping[int, Fraction], *, progress: Progress 
         return best
     others = (pack_forest(arcs, rates, seed=seed, progress=progress) for seed in range(1, _ORDERS))
     return min([best, *others], key=lambda forest: forest.longest)
-
-
-def symmetric_forest(arcs: Arcs, rates: Mapping[int, Fraction], topology: Topology) -> Forest | None:
-    """As `pack_forest`, by the images of the trees of one root; None where that is not possible."""
-    if not topology.symmetries or not len(arcs.members) == arcs.count == len(rates) or len(set(rates.values())) > 1:
-        return None
-    group = regular_group(topology)
-    packed = None if group is None else pack_images(arcs, next(iter(rates.values())), group)
-    if packed is None:
-        return None
-    trees, scale = packed
-    whole = [int(value * scale) for value in arcs.capacity]
-    return Forest(Routes(arcs.tail.tolist(), arcs.head.tolist(), whole, ()).route(trees), scale)

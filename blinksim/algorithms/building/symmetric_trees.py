@@ -25,7 +25,7 @@ from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import EVERY, Collective
 from blinksim.graphs.arrays import Ints, distinct
 from blinksim.graphs.rooted_trees import depths
-from blinksim.packing.forest import trees_of_first
+from blinksim.packing.forest import regular_group, trees_of_first
 from blinksim.packing.hosts import Hosts, LocalTree, Path, read_hosts
 from blinksim.packing.rails import rail_chains
 from blinksim.packing.shards import Piece, all_pieces, kinds_of, relayed, root_shares, widths
@@ -402,37 +402,59 @@ def symmetric_host_trees(
     return best
 
 
-def symmetric_device_trees(topology: Topology, collective: Collective, aim: Fraction) -> SymmetricSchedule | None:
-    """The trees of a machine of direct links in which symmetries take any member to any other by one element each.
+def alike_devices(topology: Topology) -> tuple[CommutingGroup, list[int]] | None:
+    """A group that takes any device to any other by one element each, and the reverse of every link.
 
-    None if it is none, or such trees do not hold the aim (algbw, bytes/s).
+    None unless there are members and direct links alone, one from a device to another.
     """
     tail, head = topology.ends
     count = len(topology.devices)
-    key = tail * count + head
-    plain = all(device.capacity is None for device in topology.devices) and len(set(key.tolist())) == len(key)
-    if collective.name not in COLLECTIVES or count != topology.ranks or not plain:
+    plain = all(device.capacity is None for device in topology.devices) and len(distinct(tail * count + head)) == len(
+        tail
+    )
+    if count != topology.ranks or not plain:
         return None
     pairs, group = pairs_of_links(topology), commuting_group(topology)
-    if pairs is None or group is None or group.size != count:
+    return None if pairs is None or group is None or group.size != count else (group, pairs)
+
+
+def symmetric_device_trees(topology: Topology, collective: Collective, aim: Fraction) -> SymmetricSchedule | None:
+    """The trees of the first device of a machine in which all are alike, and their images; None as `device_trees`."""
+    trees, group = device_trees(topology, collective, aim), commuting_group(topology)
+    if not trees or group is None:
         return None
+    plan = Plan(topology, collective, "packed", "forest")
+    plan.add_trees(trees)
+    return weighed(plan.finish(rounded=True), group, [group.size] * len(trees))
+
+
+def device_trees(topology: Topology, collective: Collective, aim: Fraction, *, images: bool = False) -> list[Tree]:
+    """The trees of the first device of a machine of `alike_devices`, or with their `images` those of all.
+
+    None of other machines, and none where such trees do not hold the aim (algbw, bytes/s).
+    """
+    alike = alike_devices(topology) if collective.name in COLLECTIVES else None
+    if alike is None:
+        return []
+    (group, pairs), (tail, head), count = alike, topology.ends, topology.ranks
     phases = 2 if collective.name == "allreduce" else 1
     exponents, own = group.place - group.place[0], np.flatnonzero(tail == 0)
     heads = np.stack([group.along(exponents, np.full(count, end)) for end in head[own].tolist()], axis=1)
-    capacity = [topology.links[link].bandwidth for link in own.tolist()]
-    packed = trees_of_first(heads, capacity, aim / count * phases)
-    if packed is None:
-        return None
-    trees, units = packed
+    packed = trees_of_first(heads, [topology.links[link].bandwidth for link in own.tolist()], aim / count * phases)
+    every = regular_group(topology) if images else np.arange(count)[None]
+    if packed is None or every is None:
+        return []
+    (parts, units), key, trees = packed, tail * count + head, list[Tree]()
     order = np.argsort(key)
-    plan = Plan(topology, collective, "packed", "forest")
-    for parents, children, amount in trees:
-        links = order[np.searchsorted(key[order], parents * count + children)].tolist()
-        edges = list(zip(parents.tolist(), children.tolist(), links, strict=True))
-        down = tuple((a, b, (link,)) for a, b, link in edges) if collective.ends == EVERY else ()
-        up = tuple((a, b, (pairs[link],)) for a, b, link in edges) if collective.reduces else ()
-        plan.add_trees([Tree(0, Fraction(amount, units * count), down, up)])
-    return weighed(plan.finish(rounded=True), group, [count] * len(trees))
+    for root, image in enumerate(every):
+        for parents, children, amount in parts:
+            ends = image[parents], image[children]
+            links = order[np.searchsorted(key, ends[0] * count + ends[1], sorter=order)]
+            edges = list(zip(*(column.tolist() for column in (*ends, links)), strict=True))
+            down = tuple((a, b, (link,)) for a, b, link in edges) if collective.ends == EVERY else ()
+            up = tuple((a, b, (pairs[link],)) for a, b, link in edges) if collective.reduces else ()
+            trees.append(Tree(root, Fraction(amount, units * count), down, up))
+    return trees
 
 
 def weighed(parts: Schedule, group: CommutingGroup, counts: Sequence[int]) -> SymmetricSchedule | None:
