@@ -433,6 +433,8 @@ def exact_time(timeline: Timeline) -> Fraction:
 
 # Events that one trial in the search for the piece size may take before rounds stand in for it.
 _MOST_TRIAL = 400_000
+# Pieces from which the search may begin whatever a trial takes.
+_FEW_PIECES = 64
 
 
 def simulate(
@@ -583,6 +585,9 @@ def _best_pieces(graph: ScheduleGraph, size: int, options: Options, most: int | 
         return tried.setdefault(count, work.seconds(found.finish))
 
     guess = min(most, cost(schedule, size).pieces)
+    if options.service == "fifo":
+        # More pieces than are tried event by event have to gain something.
+        guess = min(guess, max(_FEW_PIECES, _MOST_TRIAL // max(1, graph.count)))
     best = min(guess, *(climbed(time, guess, factor, most) for factor in (2, 0.5)), key=time)
     for share in (0.75, 1.25, 1.5):
         best = min(best, max(1, min(most, round(best * share))), key=time)
