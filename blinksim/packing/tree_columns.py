@@ -26,7 +26,7 @@ from blinksim.graphs.connectivity import breadth_first, path_to
 from blinksim.graphs.rooted_trees import height, longest_path
 from blinksim.packing.choose import MOST_MEMBERS, Limits, fewest, search_trees
 from blinksim.packing.columns import Arc, Column, Hops, Mix, best_mix, shortened
-from blinksim.schedule.loads import Tree
+from blinksim.schedule.loads import Tree, pruned
 
 
 def low_trees(hops: Hops, root: int, height: int) -> Iterator[tuple[Arc, ...]]:
@@ -98,7 +98,7 @@ def cheapest_tree(
         return _dreyfus_wagner(price, root, targets, {root, *targets, *usable})
     sets = (chosen for size in range(len(usable) + 1) for chosen in combinations(usable, size))
     spanning = [_spanning(price, root, [*targets, *chosen], directed) for chosen in islice(sets, MOST_SETS)]
-    trees = [_pruned(tree, root, targets) for tree in spanning if tree is not None]
+    trees = [pruned(tree, targets) for tree in spanning if tree is not None]
     return min(trees, key=lambda tree: sum(price[arc] + _HOP for arc in tree), default=None)
 
 
@@ -133,16 +133,7 @@ def _away(arcs: Iterable[Arc], root: int, targets: Sequence[int]) -> tuple[Arc, 
         out.setdefault(a, []).append(b)
     came = breadth_first(root, lambda vertex: sorted(out.get(vertex, ())))
     tree = tuple((a, b) for b, a in came.items() if b != root)
-    return _pruned(tree, root, targets) if came.keys() >= {*targets} else None
-
-
-def _pruned(tree: tuple[Arc, ...], root: int, targets: Sequence[int]) -> tuple[Arc, ...]:
-    needed, chosen = set(targets), []
-    for a, b in reversed(tree):
-        if b in needed:
-            needed.add(a)
-            chosen.append((a, b))
-    return tuple(reversed(chosen))
+    return pruned(tree, targets) if came.keys() >= {*targets} else None
 
 
 def _dreyfus_wagner(price: Prices, root: int, targets: Sequence[int], inside: set[int]) -> tuple[Arc, ...] | None:

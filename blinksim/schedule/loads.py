@@ -9,13 +9,13 @@ own, so that every send has one route again. A schedule in forest form is also a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 from math import lcm
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -396,6 +396,19 @@ def chunk_parts(schedule: Schedule, spread: Spread) -> Ints:
 
 Route = tuple[int, ...]
 Edge = tuple[int, int, Route]
+AnyEdge = TypeVar("AnyEdge", tuple[int, int], Edge)
+
+
+def pruned(edges: Sequence[AnyEdge], wanted: Collection[int]) -> tuple[AnyEdge, ...]:
+    """The edges of a tree, parents first, without branches that lead to none of the vertices that are wanted."""
+    if all(edge[1] in wanted for edge in edges):
+        return tuple(edges)
+    needed, chosen = {*wanted}, list[AnyEdge]()
+    for edge in reversed(edges):
+        if edge[1] in needed:
+            needed.add(edge[0])
+            chosen.append(edge)
+    return tuple(reversed(chosen))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from blinksim.graphs.arrays import Floats, Ints, Ints32
 from blinksim.graphs.rooted_trees import by_levels, depths, from_parents
 from blinksim.packing.hamiltonian import Order
 from blinksim.plugins import blamed, located, source_of
-from blinksim.schedule.loads import Edge, Route, Tree
+from blinksim.schedule.loads import Edge, Route, Tree, pruned
 from blinksim.schedule.model import COPY, MOST_DENOMINATOR, REDUCE, Builder, Schedule
 from blinksim.schedule.step_loads import Round, searched
 from blinksim.schedule.verify import verify
@@ -153,7 +153,7 @@ class Plan(Builder):
         number = {device: rank for rank, device in enumerate(self._devices.tolist())}
         for tree in trees:
             rank = number.get(tree.root, -1)
-            down, up = _pruned(tree.down, number), _pruned(tree.up, number)
+            down, up = pruned(tree.down, number), pruned(tree.up, number)
             chunk = self.add_chunk(tree.share, *self.collective.labels(rank, rank))
             back = [(b, a, links) for a, b, links in reversed(up)]
             channel = self.channel([edge[:2] for edge in (*back, *down)])
@@ -247,19 +247,6 @@ class Sketch(Plan):
         """The devices that send, those that receive, and the share of the size."""
         chunk, src, dst = (np.concatenate([np.zeros(0, np.int32), *self._columns[place]]) for place in range(3))
         return src, dst, np.array([float(share) for share in self._shares])[chunk]
-
-
-def _pruned(edges: tuple[Edge, ...], rank: Mapping[int, int]) -> tuple[Edge, ...]:
-    """The tree without leaves that hold no rank: no rank needs what they receive."""
-    if all(child in rank for _, child, _ in edges):
-        return edges
-    needed: set[int] = set()
-    chosen = []
-    for edge in reversed(edges):
-        if edge[1] in rank or edge[1] in needed:
-            needed.add(edge[0])
-            chosen.append(edge)
-    return tuple(reversed(chosen))
 
 
 def _whole(what: str, values: npt.ArrayLike) -> Ints32:
