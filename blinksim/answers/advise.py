@@ -154,7 +154,7 @@ class NvlsGain:
         if not self.taken:
             first = f"; it takes NVLS from {format_size(self.least)} on" if self.least is not None else ""
             return f"no effect here: NCCL takes {picked} either way{first}"
-        most = f"; at best NVLS is {self.at_most:.3g} times as fast" if self.at_most > 1 else ""
+        most = f" ({self.at_most:.3g} times by the bounds of the links alone)" if self.at_most > 1 else ""
         on, off = (f"{one.details['choice']}: {format_time(one.time_s)}" for one in (self.on, self.off))
         ratio = f"{self.ratio:.3g}"
         times = "about as" if ratio == "1" else f"{ratio} times as"

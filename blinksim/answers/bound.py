@@ -177,10 +177,8 @@ def levels(
     from blinksim.schedule.loads import link_loads
 
     if (schedule.topology, schedule.collective) != (found.topology, found.collective):
-        raise InputError(
-            f"the schedule is of {schedule.collective} on {schedule.topology.name}, not of {found.collective} on "
-            f"{found.topology.name} with the same members and links"
-        )
+        wanted = f"{found.collective} on {found.topology.name} with the same members and links"
+        raise InputError(f"the schedule is of {schedule.collective} on {schedule.topology.name}, not of {wanted}")
     return level_bounds(found, link_loads(schedule))
 
 

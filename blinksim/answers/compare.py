@@ -616,10 +616,16 @@ class MachineComparison(Result):
                 takes = f"{format_time(one.time_s)} {'*' if name == quickest else ' '}"
                 row = [format_size(one.size), name, str(len(one.members)), takes, ends]
                 row += [format_rate(one.busbw), str(one.details["basis"])]
-                rows.append([*row, *([] if not self.prices else ["-" if worth is None else f"{worth:.3g}"])])
+                per_price = "-" if worth is None else f"{1000 * worth:.2f}"
+                rows.append([*row, *([per_price] if self.prices else [])])
         head = ["size", "machine", "GPUs", "takes  ", f"{SHARE} runs", "busbw", "from"]
-        head += ["GB/s per price"] if self.prices else []
-        return "\n".join((self.sentence(), "", table(head, rows, left=(1, 6)), "  * takes least at its size"))
+        notes = ["  * takes least at its size"]
+        if self.prices:
+            head.append("MB/s per price")
+            best = max(self.prices, key=lambda name: self._worth(name, self.answers[name][-1]) or 0.0)
+            most = f"{format_size(self.answers[best][-1].size)} {best} has most for the money"
+            notes.append(f"  MB/s per price: busbw over what all nodes cost an hour; at {most}")
+        return "\n".join((self.sentence(), "", table(head, rows, left=(1, 6)), *notes))
 
 
 def compare_machines(
@@ -674,6 +680,8 @@ def compare_machines(
     strangers = sorted({*(prices or {})} - {*names})
     if strangers:
         raise InputError(f"there are prices of {', '.join(strangers)}, and the machines are {', '.join(names)}")
+    if not all(0 < price < math.inf for price in (prices or {}).values()):
+        raise InputError("the price of a node is a number above 0")
     # With every machine at every size the table stays on a screen.
     few = SIZES[:: 4 if len(names) <= 4 else 10]
     wanted, ordered = Collective.of(collective), sizes_of(few if sizes is None else sizes)
@@ -724,20 +732,17 @@ class Buckets(Result):
     def best(self) -> Projection:
         """The smallest bucket whose calls take at most a tenth longer than one call of all bytes."""
         rows = self.rows()
-        timed = zip(self.calls, rows, strict=True)
-        return min(
-            (one for (_, one, _), row in timed if row["time_s"] <= _AS_GOOD * rows[-1]["time_s"]),
-            key=lambda one: one.size,
-        )
+        enough = _AS_GOOD * rows[-1]["time_s"]
+        as_good = [one for (_, one, _), row in zip(self.calls, rows, strict=True) if row["time_s"] <= enough]
+        return min(as_good, key=lambda one: one.size)
 
     def sentence(self) -> str:
         """The answer in one line."""
         (_, one, _), row = self.calls[0], self.rows()[0]
         time, low, high = (format_time(row[key]) for key in ("time_s", "low_s", "high_s"))
-        return (
-            f"{format_size(self.bytes)} in {count(row['calls'], f'{one.collective} call')} of {format_size(one.size)} "
-            f"with {one.details['library']}: {time} ({low} to {high}, {SHARE} runs)"
-        )
+        calls = f"{count(row['calls'], f'{one.collective} call')} of {format_size(one.size)}"
+        takes = f"{time} ({low} to {high}, {SHARE} runs)"
+        return f"{format_size(self.bytes)} in {calls} with {one.details['library']}: {takes}"
 
     def text(self) -> str:
         """The sentence, what one call takes, and from which size on buckets are as good."""

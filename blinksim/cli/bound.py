@@ -10,6 +10,7 @@ import click
 
 from blinksim.answers import bound as study
 from blinksim.answers.bound import in_flight
+from blinksim.answers.project import held_at
 from blinksim.bounds import BoundResult
 from blinksim.bounds.bound_result import BY_SUMS, NOTHING, granted_to_switches
 from blinksim.bounds.optimum import abilities
@@ -249,11 +250,13 @@ def place(options: Place) -> None:
             for row, words in groups[: options.top]
         ]
         header = ["GPUs", "GB/s, exact", "GB/s", "of the best", *(["GB/s, switches add"] if adds else [])]
-        header += [f"with {best.answer.library}", "could take", "at least"] if best.answer else []
+        header += [f"with {best.answer.library}", "could take", "cannot take less"] if best.answer else []
         click.echo(table(header, cells))
         if len(groups) > options.top:
             click.echo(f"  … {len(groups) - options.top} more (--top {len(groups)}, --csv)")
-        click.echo(f"  all at {whole.rates} rates")
+        held = held_at([row.answer.row() for row, _ in groups[: options.top] if row.answer])
+        rates = [f"{'GB/s' if held else 'all'} at {whole.rates} rates", *map("".join, held.items())]
+        click.echo(f"  {', '.join(rates)}")
         chosen = replace(question, members=",".join(best.members))
         click.echo(f"next: blinksim bound {command_line(chosen, options.collective, traffic=options.traffic)}")
 

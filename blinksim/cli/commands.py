@@ -350,7 +350,8 @@ class Compare(Options, run="blinksim.cli.project:compare"):
           same algorithms.
       search: Also search so long, for each size, a schedule that is made for it, as synth --size does; all
           are simulated.
-      price: Of several machines, separated by commas: what a node costs an hour, for GB/s per price.
+      price: Of several machines, separated by commas: what a node costs an hour; the table
+          then has busbw over the price of all nodes.
       plot: Draw algbw against size as PNG, SVG or PDF: what the library takes, could take, and the bound.
 
     Examples:

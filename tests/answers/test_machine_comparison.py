@@ -26,7 +26,10 @@ def test_each_machine_answers_as_by_itself(capsys: pytest.CaptureFixture[str], t
     assert run([*words, "--plot", str(picture)]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("allreduce of 1 GiB: hgx-h100 is quickest, ")
-    assert "GB/s per price" in shown
+    assert "MB/s per price" in shown
+    [large] = [line.split() for line in shown.splitlines() if line.startswith("    1 GiB  dgx-a100")]
+    assert large[-1] == f"{1000 * rows[-1]['busbw_per_price']:.2f}"
+    assert "busbw over what all nodes cost an hour; at 1 GiB dgx-a100 has most for the money" in shown
     assert picture.exists()
 
 
@@ -54,6 +57,7 @@ def test_default_sizes_of_several_machines_fit_a_screen() -> None:
     [
         (["compare", "p5,p5", "allreduce"], "name at least two, each once"),
         (["compare", "p5,p5en", "allreduce", "--price", "p4d=3"], "there are prices of p4d"),
+        (["compare", "p5,p5en", "allreduce", "--price", "p5=0"], "the price of a node is a number above 0"),
         (["compare", "p5,p5en", "allreduce", "--price", "p5"], "write it like --price p5=55.04"),
         (["compare", "p5,p5en", "allreduce", "--algorithms", "ring"], "leave algorithms and models out"),
         (["compare", "p5", "allreduce", "--price", "p5=3"], "name several"),

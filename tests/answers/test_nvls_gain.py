@@ -47,6 +47,7 @@ def test_off_is_the_other_side_of_on() -> None:
     on, off = gain(8, 256 * MIB), gain(8, 256 * MIB, multicast=False)
     assert (on.on, on.off, on.at_most) == (off.on, off.off, off.at_most)
     assert "on; without it (NCCL_NVLS_ENABLE=0) NCCL takes ring Simple: 1.376 ms, 1.25 times as long" in on.sentence()
+    assert on.sentence().endswith("1.25 times as long (1.56 times by the bounds of the links alone)")
     assert off.sentence().startswith("off; with it NCCL takes nvls Simple: 1.103 ms, 1.25 times as fast")
 
 

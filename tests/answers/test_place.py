@@ -246,7 +246,10 @@ def test_a_size_takes_what_project_says_on_every_choice_that_is_shown(capsys: py
     assert shown == rows.rows()
     assert shown[0]["cannot_take_less_s"] <= min(shown[0]["time_s"], shown[0]["could_take_s"])
     assert run(["place", "dgx1-v100", "2", "--size", "16MiB", "--top", "2"]) == 0
-    assert "  with NCCL  could take  at least\n" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "  with NCCL  could take  cannot take less\n" in out
+    # As project says it of each figure.
+    assert "\n  GB/s at nominal rates, could take at measured rates, cannot take less at nominal rates\n" in out
 
 
 def test_the_three_figures_stand_beside_every_choice(capsys: pytest.CaptureFixture[str]) -> None:

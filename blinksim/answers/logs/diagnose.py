@@ -246,10 +246,8 @@ class Diagnosis(Result):
             return f"{what}: WRONG DATA at {sizes}{' and more' if len(self.wrong) > 4 else ''}"
         if line not in self.judged:
             return f"{what}: up to {format_size(line.size)} latency decides, so this log says nothing about bandwidth"
-        reached = (
-            f"{format_rate(line.algbw * self.factor)} busbw at {format_size(line.size)}, "
-            f"{100 * line.of_model:.0f} % of expected, {100 * self.of_bound(line):.0f} % of the bound"
-        )
+        shares = f"{100 * line.of_model:.0f} % of expected, {100 * self.of_bound(line):.0f} % of the bound"
+        reached = f"{format_rate(line.algbw * self.factor)} busbw at {format_size(line.size)}, {shares}"
         source = "figure" if self.stated else "log"
         if self.impossible:
             return f"{what}: faster than this machine can be, so the {source} comes from another one: {reached}"

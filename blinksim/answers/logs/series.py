@@ -127,10 +127,8 @@ def members_of(run: Run, machine: Topology) -> tuple[str, ...]:
         there = f"not on {gpus_of(machine.name, machine.ranks, machine.nodes)}"
         raise InputError(f"{run.path}: has {ranks} ranks on {count(len(hosts), 'host')}, {there}; {cure}")
     if ranks > machine.ranks:
-        raise InputError(
-            f"{run.path}: has {ranks} ranks, but {machine.name} has {machine.ranks}; is it this machine? "
-            "For a cluster give nodes="
-        )
+        there = f"{machine.name} has {machine.ranks}"
+        raise InputError(f"{run.path}: has {ranks} ranks, but {there}; is it this machine? For a cluster give nodes=")
     hint = f"{run.path}: comes from {ranks} of the {machine.ranks} GPUs of {machine.name}; name them with members="
     if len(run.places) != ranks:
         raise InputError(hint)
