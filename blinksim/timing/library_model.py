@@ -279,6 +279,8 @@ class Library(TimingModel):
         elif nearest == 1:
             what, spreads = "between", [self._spread(library_rates.BETWEEN, size, self._known_as)]
             origin = f"between sizes that were measured: {_sources(sets)}"
+        elif nearest > 0:
+            origin += f"; scaled to the nearest size that was measured: {_sources(sets)}"
         # Another run of the job is as far away between and near its sizes as at one of them.
         spreads += [self._spread(library_rates.AGAIN, size)] if nearest > 0 else []
         known = self._known(collective)
@@ -409,11 +411,11 @@ class Library(TimingModel):
         if 0 < above <= _NEIGHBORS * below:
             return near[below] ** (1 - part) * near[above] ** part, 1.0
         end = min(near, key=lambda s: abs(math.log(s / size)))
+        weight = 1 - abs(math.log(end / size)) / math.log(_FADES)
         if not above:
             # Beyond all published sizes the rate of the largest stays.
-            return size / end * times[end] / self._modelled(collective, size).time_s, 0.999
-        weight = max(0.0, 1 - abs(math.log(end / size)) / math.log(_FADES))
-        return near[end] ** weight, min(weight, 0.999)
+            return size / end * times[end] / self._modelled(collective, size).time_s, max(weight, 0.001)
+        return near[end] ** max(0.0, weight), max(0.0, weight)
 
     def _projection(
         self, collective: Collective, size: int, model: _Modelled, time_s: float, ends: Sequence[float], basis: str

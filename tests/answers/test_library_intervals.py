@@ -149,12 +149,14 @@ def test_between_and_beyond_its_sizes_a_job_is_no_surer_than_at_one_of_them(mach
 
 
 def test_sizes_in_order_take_times_in_order() -> None:
-    """A jump at a size would be an artefact of tables: between published sizes times grow with the size."""
+    """A jump at a size would be an artefact of tables: between published sizes, which may fall, times grow."""
     model, machine = Library().at(bs.Question("p5.48xlarge", nodes=2))
     sizes = [int(2 ** (power / 4)) for power in range(60, 132)]
-    times = [found.time_s for found in model.times(machine, Collective("allreduce"), sizes)]
-    steps = np.diff(np.log(times))
-    assert steps.min() > -0.05
+    found = model.times(machine, Collective("allreduce"), sizes)
+    steps = np.diff(np.log([one.time_s for one in found]))
+    assert [
+        one.size for one, step in zip(found[1:], steps, strict=True) if step < 0 and one.details["basis"] != "measured"
+    ] == []
     assert steps.max() < 0.45
 
 

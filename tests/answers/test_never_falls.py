@@ -70,3 +70,11 @@ def test_no_machine_of_the_catalogue_contradicts_itself(number: int, machine: st
             for one in plan.times(collective, size):
                 times.setdefault((one.algorithm, one.protocol), []).append(one.time_s)
         assert all(found == sorted(found) for found in times.values()), collective
+
+
+@pytest.mark.parametrize(("machine", "collective"), [("hgx-h100", "allreduce"), ("hgx-h100", "allgather")])
+def test_beyond_what_was_measured_the_rate_of_the_largest_size_stays(machine: str, collective: str) -> None:
+    """Of several runs the one that goes on furthest: 16 GiB in 62.3 ms are no 139 ms for 32 GiB."""
+    largest, beyond = (bs.project(machine, collective, size) for size in (2**34, 2**35))
+    assert largest.details["basis"] == "measured"
+    assert beyond.time_s == pytest.approx(2 * largest.time_s)
