@@ -1,8 +1,8 @@
 """The family of errors, each with the exit status of the command line.
 
 0 ok · 1 the answer is "no" · 2 usage or bad input · 3 not expressible or infeasible · 4 missing extra or
-hardware · 5 nothing is wrong, and something is not proved (`blinksim verify` only). What is none of them is a
-bug, and ends with 70.
+hardware · 5 nothing is wrong, and something is not proved (`blinksim verify`) or not known well enough to tell
+(`blinksim diagnose`). What is none of them is a bug, and ends with 70.
 """
 
 from __future__ import annotations

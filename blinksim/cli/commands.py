@@ -743,7 +743,8 @@ class Diagnose(Options, run="blinksim.cli.logs:diagnose"):
       busbw: A measured bus bandwidth in GB/s, as nccl-tests prints it, in place of LOG.
       time: A measured time, such as 40ms, in place of LOG.
       size: Of the figure.
-      threshold: Exit status 1 if the largest size reaches less.  [default: status 1 for what is behind or slow]
+      threshold: Exit status 1 if the largest size reaches less.  [default: status 1 for what is behind or slow,
+          5 if that cannot be told]
       against: What PERCENT is of.
       in_place: Take the times in place.  [default: out of place, where there are any]
       why: Also all sizes, the certificate of the bound, NCCL's own choice, and what busbw is.

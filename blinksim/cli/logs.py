@@ -105,14 +105,13 @@ def diagnose(options: Diagnose) -> None:
     behind = [log for log in by_log if options.threshold is not None and percents[log] < options.threshold]
     first, only = next(iter(by_log.items()))
     # A threshold says itself what is too slow.
-    slow = options.threshold is None and any(each.first_behind for each in by_log.values())
-    wrong = slow or any(each.wrong or each.impossible for each in by_log.values())
+    statuses = [each.status(weighed=options.threshold is None) for each in by_log.values()] + [1] * bool(behind)
     several = len(by_log) > 1
 
     def said() -> dict[str, object]:
         checked = {"threshold_percent": options.threshold, "against": options.against, "percent": percents[first]}
         said = {"log": None if only.stated else first, **question.described(only.part), **only.to_dict()}
-        return said | checked | {"ok": not behind and not wrong}
+        return said | checked | {"ok": 1 not in statuses}
 
     def rows() -> list[dict[str, object]]:
         return [{"log": log} | row for log, each in by_log.items() for row in each.rows()] if several else only.rows()
@@ -133,8 +132,7 @@ def diagnose(options: Diagnose) -> None:
             before = f"{log}: " * several
             reached = f"{percents[log]:.3g} % of the {options.against} at {format_size(each.largest.size)}"
             note(f"{before}below the threshold: {reached}, wanted {options.threshold:g} %")
-    if wrong or behind:
-        click.get_current_context().exit(1)
+    click.get_current_context().exit(next((status for status in (1, 5) if status in statuses), 0))
 
 
 def _show_beside(by_log: Mapping[str, Diagnosis], question: Question, more: str) -> None:
@@ -143,10 +141,9 @@ def _show_beside(by_log: Mapping[str, Diagnosis], question: Question, more: str)
         click.echo(f"{log}: {each.sentence()}")
     by_size = {log: {line.size: line for line in each.lines} for log, each in by_log.items()}
     sizes = sorted({size for lines in by_size.values() for size in lines})
-    rows = []
-    for size in sizes:
-        cells = [_busbw(each, by_size[log].get(size)) for log, each in by_log.items()]
-        rows.append((format_size(size), *cells))
+    rows = [
+        (format_size(size), *(_busbw(each, by_size[log].get(size)) for log, each in by_log.items())) for size in sizes
+    ]
     click.echo("\n  busbw in GB/s by size and log; * stays behind what is expected\n")
     click.echo(table(("size", *(f"{log} " for log in by_log)), rows, left=()))
     worst = min(by_log, key=lambda log: by_log[log].largest.of_model)

@@ -26,7 +26,7 @@ All options of a command, or what a word of an answer means:
   blinksim help project
   blinksim help busbw
 Exit status: 0 ok, 1 the answer is "no", 2 usage or bad input, 3 not expressible or infeasible,
-4 a missing extra or missing hardware, 5 nothing wrong but not all proved, 70 a bug in blinksim.
+4 a missing extra or missing hardware, 5 nothing wrong but not all proved or known, 70 a bug in blinksim.
 The answer goes to stdout, progress to stderr."""
 BUG = 70
 """The exit status of a bug: EX_SOFTWARE of sysexits.h."""

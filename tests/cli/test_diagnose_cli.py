@@ -239,6 +239,22 @@ def test_one_figure_in_place_of_a_log(capsys: pytest.CaptureFixture[str], figure
     assert row["model_time_s"] == project.time_s
 
 
+@pytest.mark.parametrize(
+    ("busbw", "status", "words"),
+    [(255, 0, "normal, "), (240, 5, "cannot tell, nearer to half of what is expected, "), (170, 1, "slow, ")],
+)
+def test_within_a_wide_interval_a_fault_does_not_show(
+    capsys: pytest.CaptureFixture[str], busbw: int, status: int, words: str
+) -> None:
+    """345 GB/s are expected, of 178 to 444; 244 are as near to 345 as to half of it."""
+    figure = (f"--busbw={busbw}", "--size", "2GiB", "--machine", "p5en", "--nodes", "4")
+    out, _ = ask(capsys, *figure, status=status)
+    assert f": {words}" in out.splitlines()[0]
+    found = json.loads(ask(capsys, *figure, "--json", status=status)[0])
+    assert (found["normal"], found["ok"]) == (status == 0, status != 1)
+    ask(capsys, *figure, "--threshold", "20")
+
+
 @pytest.mark.parametrize("command", ["diagnose", "calibrate"])
 def test_without_a_machine_the_log_names_one(capsys: pytest.CaptureFixture[str], command: str) -> None:
     assert run([command, HEALTHY]) == 2

@@ -472,10 +472,8 @@ def _of_switches(series: tuple[Series, ...], name: str, machine: MachineLike | N
     errors = [sample.time_s / time - 1 for _, sample, time in times]
     wild = tuple((one, sample, e) for (one, sample, _), e in zip(times, errors, strict=True) if abs(e) > WORST_FIT)
     if float(np.median(np.abs(errors))) > WORST_FIT:
-        raise InputError(
-            f"no constants of NVLS explain these times: half of them are {100 * WORST_FIT:.0f} % or more off the best "
-            "fit; is this the machine, and was it quiet?"
-        )
+        off = f"half of them are {100 * WORST_FIT:.0f} % or more off the best fit"
+        raise InputError(f"no constants of NVLS explain these times: {off}; is this the machine, and was it quiet?")
     table = RateTable(name, {}, as_topology(machine).name if machine else "", source, None, nccl.rates)
     kept = tuple((kind, what) for kind in series[0].topology.link_classes for what in ("alpha", "bandwidth"))
     return Calibration(table, (), series, tuple(errors), wild, nccl.error.median, kept, {}, nccl)
@@ -494,10 +492,8 @@ def _check_fit(found: Calibration) -> None:
     for parameter in found.parameters:
         before = found.before[parameter]
         if parameter.quantity == "bandwidth" and parameter.low > _MOST_OF_LANE * before:
-            raise InputError(
-                f"rings with these times need {format_rate(parameter.value)} of a lane of {parameter.kind}, which "
-                f"carries {format_rate(before)}; is this the machine, and did NCCL run rings?"
-            )
+            needs = f"{format_rate(parameter.value)} of a lane of {parameter.kind}, which carries {format_rate(before)}"
+            raise InputError(f"rings with these times need {needs}; is this the machine, and did NCCL run rings?")
 
 
 class _Problem:

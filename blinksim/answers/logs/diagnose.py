@@ -38,6 +38,8 @@ _ENDS = ("gpu", "nic")
 _VERSION = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){1,2}")
 # A number as nccl-tests prints it.
 _PLAIN = re.compile(r"[0-9]{1,12}(\.[0-9]{0,12})?")
+# A link, rail or direction of two that is down: by which factor a typical fault lowers the bandwidth.
+_FAULT = 2
 # Tolerance for another explanation.
 _NEAR = 0.12
 
@@ -190,9 +192,21 @@ class Diagnosis(Result):
         return max(self.of_bound(line) for line in self.lines) > 1.02
 
     @property
+    def unclear(self) -> bool:
+        """True if the largest size is not behind, and yet nearer to a typical fault than to what is expected."""
+        line = self.largest
+        return line in self.judged and not line.behind and line.of_model**2 * _FAULT < 1
+
+    def status(self, *, weighed: bool = True) -> int:
+        """1 if something is wrong, 5 if nobody can tell, else 0. weighed: for being behind what is expected, too."""
+        if self.wrong or self.impossible or (weighed and self.first_behind):
+            return 1
+        return 5 if weighed and self.unclear else 0
+
+    @property
     def as_expected(self) -> bool:
-        """True if bandwidth is neither behind nor ahead of what is expected."""
-        return not (self.first_behind or self.impossible or self.largest.faster)
+        """True if bandwidth is neither behind nor ahead of what is expected, nor so far below that none can tell."""
+        return not (self.first_behind or self.impossible or self.largest.faster or self.unclear)
 
     def apart(self) -> list[Line]:
         """The largest size and smaller ones down to 1 MiB, in steps of 4; all, if none is as large."""
@@ -253,6 +267,8 @@ class Diagnosis(Result):
             return f"{what}: faster than this machine can be, so the {source} comes from another one: {reached}"
         if first is None and line.faster:
             return f"{what}: faster than expected, so the {source} may come from another machine: {reached}"
+        if self.unclear:
+            return f"{what}: cannot tell, nearer to half of what is expected, and within its wide interval: {reached}"
         if first is None:
             return f"{what}: normal, {reached}"
         links = " or ".join(self.expectation.rings.limits)
