@@ -126,6 +126,9 @@ class Library(TimingModel):
         model._ask(replace(question, machine=machine, rates=question.rates if changed else None))
         whole = model.machine
         if question.edits or changed:
+            # As many GPUs of the machine as it was, where an edit takes some away.
+            if model.nodes == 1:
+                question = replace(question, members=",".join(whole.members), ranks_per_node=None)
             model.healthy = self.at(replace(question, edits=(), rates=None))[0]
         elif whole.loaded_from is not None and (whole.edits or whole.loaded_from[1] not in named):
             unedited = load(whole.loaded_from[0], nodes=whole.nodes)

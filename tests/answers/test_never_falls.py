@@ -78,3 +78,12 @@ def test_beyond_what_was_measured_the_rate_of_the_largest_size_stays(machine: st
     largest, beyond = (bs.project(machine, collective, size) for size in (2**34, 2**35))
     assert largest.details["basis"] == "measured"
     assert beyond.time_s == pytest.approx(2 * largest.time_s)
+
+
+@pytest.mark.parametrize("machine", ["hgx-h200", "dgx1-v100"])
+def test_a_machine_without_a_gpu_is_one_whose_other_gpus_take_part(machine: str) -> None:
+    edited, chosen = bs.Question(machine, edits=("without gpu7",)), bs.Question(machine, members="0-6")
+    times = [
+        model.times(whole, Collective("allreduce"), [2**30]) for model, whole in map(Library().at, (edited, chosen))
+    ]
+    assert times[0][0].time_s == times[1][0].time_s

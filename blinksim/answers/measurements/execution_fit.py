@@ -318,8 +318,8 @@ def fit_execution(
     predicted = np.exp(seen + apart)
     error = FitError.of(list(predicted), list(times))
     if error.median > MOST_ERROR:
-        off = f"half of them stay {100 * error.median:.0f} % or more off (at most {100 * MOST_ERROR:.0f} %)"
-        raise InputError(f"no constants explain these times: {off}; were the GPUs busy with something else?")
+        why = f"half of them stay {100 * error.median:.0f} % or more off (at most {100 * MOST_ERROR:.0f} %)"
+        raise InputError(f"no constants explain these times: {why}; were the GPUs busy with something else?")
     rates = replace(rates_at(solved.x), gpus=tuple(sorted({case.gpus for case in cases})), error=error)
     return ExecutionFit(rates, constants, kept, error, tuple(map(float, predicted)))
 
