@@ -17,7 +17,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
-from typing import get_args
+from typing import TypeAlias, get_args
 
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, unknown
@@ -43,6 +43,7 @@ ENTRIES = ({"name": "library", "class": "Library", "chooses": "library", "place"
 
 MODEL = "library"
 _ENDS = "interval_low_s", "interval_high_s"
+_Figures: TypeAlias = tuple[float, float, float]
 SHARE = "8 in 10"
 """The share of published times that the intervals hold."""
 # What libraries are called in answers, by the attribute of GPUs.
@@ -286,10 +287,22 @@ class Library(TimingModel):
             origin += f"; scaled to the nearest size that was measured: {_sources(sets)}"
         # Another run of the job is as far away between and near its sizes as at one of them.
         spreads += [self._spread(library_rates.AGAIN, size)] if nearest > 0 else []
-        known = self._known(collective)
-        time = known.get(size) or min([median(ratios) * model.time_s, *(known[s] for s in known if s > size)])
+        time = median(ratios) * model.time_s
         ends = [end * time for one in spreads for end in (one.low, one.high)] + [r * model.time_s for r in ratios]
-        return self._projection(collective, size, replace(model, origin=origin), time, ends, what)
+        figures = time, min(time, *ends), max(time, *ends)
+        if nearest <= 1:
+            figures = self._capped(collective, size, figures)
+        return self._projection(collective, size, replace(model, origin=origin), *figures, what)
+
+    def _capped(self, collective: Collective, size: int, figures: _Figures) -> _Figures:
+        """A time and the ends of its interval, none above what was published of the next larger size."""
+        more = min((s for s in self._known(collective) if s > size), default=0)
+        if not more:
+            return figures
+        published = self._taken(collective, more)
+        time, low, high = figures
+        most_low, most_high = (published.details[end] for end in _ENDS)
+        return min(time, published.time_s), min(low, most_low), min(high, most_high)
 
     def _edited(self, collective: Collective, size: int) -> Projection:
         """The time without the edits, times what NCCL's model says of them, or else the links."""
@@ -306,7 +319,7 @@ class Library(TimingModel):
         model = _Modelled(before.time_s, before.terms, "", origin, Spread(0, 1, 1, 1))
         ends = (details["interval_low_s"] * factor, details["interval_high_s"] * factor)
         basis = before.details["basis"] if factor == 1 else "scaled"
-        return self._projection(collective, size, model, before.time_s * factor, ends, basis)
+        return self._projection(collective, size, model, before.time_s * factor, *ends, basis)
 
     def _modelled(self, collective: Collective, size: int) -> _Modelled:
         """The time by the best model that is known, whatever was published of this very job.
@@ -421,14 +434,14 @@ class Library(TimingModel):
         return near[end] ** max(0.0, weight), max(0.0, weight)
 
     def _projection(
-        self, collective: Collective, size: int, model: _Modelled, time_s: float, ends: Sequence[float], basis: str
+        self, collective: Collective, size: int, model: _Modelled, time_s: float, low: float, high: float, basis: str
     ) -> Projection:
         tuner, whole = self._planned
         members, choice = whole.members, self._choice(collective, size)
         if tuner.nodes:
             members = tuple(f"n{node}.{name}" for node in range(tuner.nodes) for name in members)
         factor = time_s / model.time_s
-        details = {"interval_low_s": min(time_s, *ends), "interval_high_s": max(time_s, *ends), "interval_share": SHARE}
+        details = {"interval_low_s": low, "interval_high_s": high, "interval_share": SHARE}
         details |= {"basis": basis, "origin": model.origin, "library": self.library, "nodes": self.nodes}
         details |= {"choice": f"{choice.algorithm} {choice.protocol}" if choice else ""}
         if choice and self.prediction:
