@@ -180,8 +180,9 @@ class Answer(Projection):
 
 
 def gpus_of(machine: str, ranks: int, nodes: int) -> str:
-    """Who takes part, such as ``32 GPUs of 4 x p5.48xlarge``."""
-    return f"{ranks} GPUs of {f'{nodes} x ' if nodes > 1 else ''}{machine}"
+    """Who takes part, such as ``32 GPUs of 4 x p5.48xlarge``; shapes that are clusters say their nodes themselves."""
+    several = nodes > 1 and not machine.startswith(("fattree:", "rails:"))
+    return f"{ranks} GPUs of {f'{nodes} x ' if several else ''}{machine}"
 
 
 def held_at(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:

@@ -248,10 +248,9 @@ def tune(
             what = "does not say of which machine and how many ranks its times are"
             caution = f"{file} {what}; they are taken for {wanted}"
         elif (job.ranks, job.nodes) != (wanted.ranks, wanted.nodes):
-            raise InputError(
-                f"{file} has times of {job}, and {wanted.ranks} ranks on {wanted.nodes} need times of their own: "
-                "members= and nodes= say what was measured; or measure again"
-            )
+            need = f"{wanted.ranks} ranks on {wanted.nodes} need times of their own"
+            cure = "members= and nodes= say what was measured; or measure again"
+            raise InputError(f"{file} has times of {job}, and {need}: {cure}")
         elif "" not in (job.gpus, wanted.gpus) and job.gpus != wanted.gpus:
             gpus = f"the GPUs of {wanted.machine} are {wanted.gpus}"
             raise InputError(f"{file} has times of {job}, and {gpus}: measure there")

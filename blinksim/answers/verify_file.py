@@ -444,10 +444,9 @@ def _graph(file: str, text: str, question: Question, release: str) -> FileVerdic
     topology = replace(question, links="all").part()
     judged = communicator(topology)
     if judged.nodes != topology.nodes:
-        raise InputError(
-            f"members={question.members} are on {count(judged.nodes, 'node')} of "
-            f"{topology.nodes}: name the GPUs of each node, such as n[0-{topology.nodes - 1}].gpu0, or leave nodes= out"
-        )
+        there = f"{count(judged.nodes, 'node')} of {topology.nodes}"
+        cure = f"name the GPUs of each node, such as n[0-{topology.nodes - 1}].gpu0, or leave nodes= out"
+        raise InputError(f"members={question.members} are on {there}: {cure}")
     found = judge(text, judged, rules)
     # The channels of every family that is in force, and what the names of their paths mean.
     facts, kinds = list[str](), set[str]()

@@ -112,7 +112,7 @@ def _part(question: Question) -> Topology:
 def _show(topology: Topology, question: Question, assumptions: Iterable[str]) -> None:
     kinds = Counter(device.kind for device in topology.devices)
     devices = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
-    nodes = f"{topology.nodes} x " if topology.nodes > 1 else ""
+    nodes = f"{question.nodes} x " if question.nodes > 1 else ""
     click.echo(f"{nodes}{topology.name}: {count(topology.ranks, 'rank')}; {devices}; {topology.rates} rates")
     if topology.source:
         click.echo(f"  {topology.source}")

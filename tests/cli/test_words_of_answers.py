@@ -107,6 +107,13 @@ def test_clusters_are_called_the_same_everywhere(capsys: pytest.CaptureFixture[s
     assert " on 16 GPUs of 2 x p5.48xlarge: " in capsys.readouterr().out
 
 
+def test_a_shape_that_is_a_cluster_counts_its_nodes_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["project", "rails:2x2", "allreduce", "1MiB"]) == 0
+    assert " on 4 GPUs of rails:2x2: " in capsys.readouterr().out
+    assert run(["topo", "show", "rails:2x2"]) == 0
+    assert capsys.readouterr().out.startswith("rails:2x2: 4 ranks; ")
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
