@@ -10,7 +10,6 @@ import click
 
 from blinksim.answers import bound as study
 from blinksim.answers.bound import in_flight
-from blinksim.answers.project import held_at
 from blinksim.bounds import BoundResult
 from blinksim.bounds.bound_result import BY_SUMS, NOTHING, granted_to_switches
 from blinksim.bounds.optimum import abilities
@@ -197,6 +196,7 @@ def _show(
 def place(options: Place) -> None:
     """Which GPUs to ask for."""
     from blinksim.answers.place import place as ranked
+    from blinksim.answers.project import held_at
 
     count = options.count
     options.work.check(options.machine)

@@ -407,10 +407,11 @@ def test_before_is_the_answer_without_the_edit(
     if "ratio" in before:
         assert before["ratio"] == pytest.approx(rate(damaged) / rate(alone), rel=1e-12)
     printed = answer(capsys, *line.split(), "--edit", edit, "--before")
-    assert f"{rate(alone):.4g} GB/s algbw" in printed
     if line.startswith("bound"):
+        assert f"  before {rate(alone):.4g} GB/s algbw without the edit; " in printed
         assert f"; {100 * (1 - rate(damaged) / rate(alone)):.1f} % lower with it" in printed
     else:
+        assert f", busbw {alone.get('takes', alone)['busbw_GBps']:.4g} GB/s without the edit; " in printed
         # As a time, which is what else such an answer says.
         assert f"; takes {100 * (rate(alone) / rate(damaged) - 1):.1f} % longer with it" in printed
     refusal(capsys, *line.split(), "--before")
