@@ -359,8 +359,7 @@ def compared(rivals: Contest, ordered: tuple[int, ...], report: Callable[[str], 
             full = rivals.only(*again).answers(ordered[place]) if again else []
             others = [one for one in projections if one.algorithm not in again]
             found[place] = tuple(sorted((*full, *others), key=lambda projection: projection.time_s))
-    crossovers = []
-    width = rivals.model.crossover_precision
+    crossovers, width = list[Crossover](), rivals.model.crossover_precision
     for small, large, before, after in zip(ordered, ordered[1:], found, found[1:], strict=False):
         slower, faster = before[0].algorithm, after[0].algorithm
         if slower == faster:
@@ -369,7 +368,8 @@ def compared(rivals: Contest, ordered: tuple[int, ...], report: Callable[[str], 
         pair, low, high = rivals.only(slower, faster), small, large
         while high - low > max(1, high // (width or large)):
             middle = (low + high) // 2
-            if pair.projections(middle, best=True)[0].algorithm == slower:
+            times = {one.algorithm: one.time_s for one in pair.projections(middle, best=True)}
+            if times[slower] <= times[faster]:
                 low = middle
             else:
                 high = middle

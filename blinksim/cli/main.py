@@ -82,7 +82,7 @@ def cli() -> None:
 def _swapped(words: Sequence[str]) -> str:
     """What to say where a collective stands in the place of the machine, or a size in that of the collective."""
     command, first, second, third = (*words, "", "", "", "")[:4]
-    if command in _WITH_SIZE and second[:1].isdigit() and third in COLLECTIVES:
+    if command in _WITH_SIZE and "0" <= second[:1] <= "9" and third in COLLECTIVES:
         meant = shlex.join(["blinksim", command, first, third, second, *words[4:]])
         return f"{second} is a size; the collective comes before it: {meant}"
     swapped = command in _MACHINE_FIRST and first in COLLECTIVES and second not in COLLECTIVES

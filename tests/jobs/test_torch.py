@@ -55,7 +55,7 @@ def test_every_form_of_call(tmp_path: Path) -> None:
     # What is in force, said once.
     log = ranks[0][2]
     assert log.count("blinksim: group of 3 ranks by built-in rules, ") == 1
-    assert log.count("blinksim: allreduce of 1000 float32, sum (3.91 KiB): two_shot by ll128, 1 launch of ") == 1
+    assert log.count("blinksim: allreduce of 1000 float32, sum (4 kB): two_shot by ll128, 1 launch of ") == 1
     assert "blinksim: allreduce" not in ranks[1][2]
 
 

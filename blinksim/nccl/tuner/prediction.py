@@ -19,6 +19,7 @@ from blinksim.nccl.search.search import Rules, search
 from blinksim.nccl.search.system import SWITCH_KIND, System, systems_of
 from blinksim.nccl.tuner import tuner
 from blinksim.nccl.tuner.tuner import Constants
+from blinksim.topology.edits import IN_NETWORK
 from blinksim.topology.graph import Topology
 
 # Communicators, and nodes, whose channels are cached: the search takes longer than all else.
@@ -118,7 +119,8 @@ def predict(
     do if it knew them.
 
     nodes: how many nodes like this one there are, for a machine of one node with a fabric.
-    multicast: False forbids NVLS, as NCCL_NVLS_ENABLE=0 does, and so do switches that cannot reduce into readers.
+    multicast: False forbids NVLS, as NCCL_NVLS_ENABLE=0 does, and so do switches that cannot reduce into readers, after
+    an edit or beside GPUs without sm.
     graphs: channels given by a graph file, by family, instead of those of the search.
 
     Raises `InputError` for unknown members, versions and families, `InfeasibleError` where NCCL does not run.
@@ -128,23 +130,26 @@ def predict(
         if family not in FAMILIES:
             raise InputError(f"no channels of NCCL are called {family!r}; known: {', '.join(FAMILIES)}")
     chosen = None if members is None else tuple(members)
-    return _predicted(topology, chosen, nodes, version, multicast, given)
+    return _predicted(topology, topology.edits, chosen, nodes, version, multicast, given)
 
 
 @lru_cache(maxsize=_MOST_CACHED)
 def _predicted(
     topology: Topology,
+    edits: tuple[str, ...],
     members: tuple[str, ...] | None,
     nodes: int | None,
     version: str,
     multicast: bool,
     given: tuple[tuple[str, Graph], ...],
 ) -> Prediction:
-    """given: graphs by family."""
-    constants = tuner.load(version)
-    systems = systems_of(topology, members, nodes)
-    adds = all(device.reads for device in topology.devices if device.kind == SWITCH_KIND)
-    job = job_of(systems, constants, multicast and adds)
+    """edits: of the topology, which are no part of what makes topologies equal. given: graphs by family."""
+    constants, systems = tuner.load(version), systems_of(topology, members, nodes)
+    # Edits may say what switches can do, and some reduce into readers no more; so do none beside GPUs without sm.
+    said = any(edit.endswith(IN_NETWORK) or " can=" in edit for edit in edits)
+    said |= not any("sm" in device.attributes for device in topology.devices)
+    taken_away = said and not all(device.reads for device in topology.devices if device.kind == SWITCH_KIND)
+    job = job_of(systems, constants, multicast and not taken_away)
     rules = Rules(constants.channel_bandwidths, constants.any_port_below)
     found = [graphs_of(system, rules, dict(given), job.multicast) for system in systems]
     # The node whose channels carry least is the one that an answer shows.
