@@ -88,3 +88,10 @@ def test_a_machine_without_a_gpu_is_one_whose_other_gpus_take_part(machine: str)
         model.times(whole, Collective("allreduce"), [2**30]) for model, whole in map(Library().at, (edited, chosen))
     ]
     assert times[0][0].time_s == times[1][0].time_s
+
+
+def test_terabytes_take_as_many_times_longer_as_they_are_more() -> None:
+    """Lengths of pieces times pieces are longer than 64 bits at 1 TB among two GPUs."""
+    part = bs.load("hgx-h200", rates="measured").select([0, 1])
+    large, larger = (bs.project(part, "allreduce", size, model="execution").time_s for size in (2**36, 2**42))
+    assert larger == pytest.approx(64 * large, rel=1e-3)

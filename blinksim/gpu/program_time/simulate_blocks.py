@@ -468,8 +468,9 @@ def run_time(program: Program, rates: ExecutionRates, calls: CallsName = "succes
         return _known(program, rates, calls, nbytes)
     # Further pieces take as long as the ones before them.
     piece = program.slices * program.piece_units * program.unit  # elements of a piece in every slice
-    short = [program.replace(length=program.length * part * piece // longest) for part in (most // 2, most)]
-    few, more = (_known(part, rates, calls, nbytes) for part in short)
+    # Products of terabytes are longer than 64 bits.
+    lengths = ([length * part * piece // longest for length in program.length.tolist()] for part in (most // 2, most))
+    few, more = (_known(program.replace(length=np.array(part)), rates, calls, nbytes) for part in lengths)
     return few.beyond(more, (longest / piece - most // 2) / (most - most // 2))
 
 
