@@ -79,7 +79,7 @@ class Comparison(Result):
     >>> import blinksim as bs
     >>> found = bs.compare("dgx1-v100", "allreduce", ["1KiB", "1GiB"], ["ring", "recursive_doubling"])
     >>> [(change.faster, change.size) for change in found.crossovers]
-    [('ring', 595200)]
+    [('ring', 595201)]
     >>> found.to_frame().pivot(index="size_bytes", columns="algorithm", values="busbw_GBps").shape
     (2, 2)
     """
