@@ -310,9 +310,8 @@ def project(
     if algorithm is None and model is None and not gamma:
         return answer(topology, wanted, [count])[0]
     algorithm = algorithm or BEST
-    if model in (None, models.DEFAULT):
+    if model is None or model == models.DEFAULT:
         model = models.chooser(algorithm) or models.DEFAULT
-    assert model is not None
     timing = models.model(model, **({"gamma": gamma} if gamma else {})) if isinstance(model, str) else model
     if gamma and timing is model:
         raise InputError("gamma is a setting of a model; give it to the one that you made")
@@ -339,13 +338,14 @@ def _launches(question: Question, collective: Collective, sizes: Sequence[int]) 
     Edits of links leave that as it is: without it fewer links would take less time.
     """
     try:
-        if uncovered(replace(question.preferring_known(MEASURED), collective=collective).part()):
+        part = replace(question.preferring_known(MEASURED), collective=collective).part()
+        if uncovered(part):
             return {}
-        contest = schedules(question, collective, sizes)
+        named = (models.schedule_model(name) for name in ("execution-closed", LINKS_ONLY))
+        programs, links = (model.contest(part, collective, None, None, sizes, only_best=True) for model in named)
     except InfeasibleError:
         return {}
-    links = models.schedule_model(LINKS_ONLY).contest(contest.topology, collective, None, None, sizes, only_best=True)
-    both = {size: (_best(contest, size).best.time_s, links.answers(size, best=True)[0].time_s) for size in sizes}
+    both = {size: (_best(programs, size).best.time_s, links.answers(size, best=True)[0].time_s) for size in sizes}
     return {size: (Term("launches and flags", max(0.0, run - sent), "launch"),) for size, (run, sent) in both.items()}
 
 

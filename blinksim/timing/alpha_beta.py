@@ -386,7 +386,8 @@ class _Forest:
     """A pipeline along trees, for any size; a symmetric one by orbits.
 
     load, rates: bytes of a byte over every resource, and bytes/s. each, longest: seconds of the starts of messages
-    there. paths: of sends, seconds per byte. reduced: bytes of a byte that the device adds that adds most.
+    there. paths: of sends, seconds per byte; moved: of all of these. waited: seconds that all wait for each piece.
+    reduced: bytes of a byte that the device adds that adds most.
     """
 
     def __init__(self, timed: Schedule | SymmetricSchedule, spread: Spread | None) -> None:
@@ -413,6 +414,7 @@ class _Forest:
         np.maximum.at(slowest, occupied.route, seconds[occupied.resource] * occupied.part)
         behind, waits = serialization(base, spread, own, seconds)
         self.paths = Paths(base, route_alphas(base, spread)[base.route], slowest[base.route] * share + behind, waits)
+        self.moved, self.waited = float(self.paths.transfer.sum()), float(waits.sum())
         reduces = base.op == REDUCE
         amounts = np.bincount(orbit[base.dst[reduces]], (share * images[base.chunk])[reduces], int(orbit.max()) + 1)
         self.reduced = float((amounts / np.bincount(orbit)).max())
@@ -423,7 +425,7 @@ class _Forest:
         busy, each, longest = self.load * (size / self.rates), self.each, self.longest
         worst = int(np.argmax(busy))
         drain, piece = float(busy[worst]), float(each.max())
-        moved, waited = size * float(self.paths.transfer.sum()), float(self.paths.waits.sum())
+        moved = size * self.moved
         # The most pieces whose overheads fit in while the busiest resource passes its bytes.
         room = (drain - busy[each > 0] + longest[each > 0]) / each[each > 0]
         most = int(min(_MOST_PIECES, room.min(initial=_MOST_PIECES)))
@@ -436,7 +438,7 @@ class _Forest:
                 further = float((busy + count * each - longest).max()) - drain
                 tried[count] = lag + further + tail / count, lag, tail, further
                 # Of the tail, the part that gets shorter with more pieces.
-                by_bytes = tail * moved / (moved + count * waited) if moved else 0.0
+                by_bytes = tail * moved / (moved + count * self.waited) if moved else 0.0
                 wanted |= {*best_pieces(by_bytes, piece, lag + drain), *covered}
         count = min(tried, key=lambda pieces: tried[pieces][0])
         _, lag, tail, further = tried[count]
@@ -448,8 +450,7 @@ class _Forest:
             Term(f"bandwidth of {kind}", drain, kind),
             *([Term("reduction", reduction, "gamma")] if reduction else []),
         )
-        total = sum(term.time_s for term in terms)
-        return Cost(terms, self.names[worst], drain / total, self.steps, count)
+        return Cost(terms, self.names[worst], drain / sum(term.time_s for term in terms), self.steps, count)
 
 
 def _symmetric_messages(whole: SymmetricSchedule) -> tuple[Ints, Counts]:

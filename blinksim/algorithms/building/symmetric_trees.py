@@ -409,10 +409,8 @@ def alike_devices(topology: Topology) -> tuple[CommutingGroup, list[int]] | None
     """
     tail, head = topology.ends
     count = len(topology.devices)
-    plain = all(device.capacity is None for device in topology.devices) and len(distinct(tail * count + head)) == len(
-        tail
-    )
-    if count != topology.ranks or not plain:
+    single = len(distinct(tail * count + head)) == len(tail)
+    if count != topology.ranks or not single or any(device.capacity is not None for device in topology.devices):
         return None
     pairs, group = pairs_of_links(topology), commuting_group(topology)
     return None if pairs is None or group is None or group.size != count else (group, pairs)
