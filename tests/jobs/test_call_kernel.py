@@ -266,7 +266,7 @@ def test_groups_on_gpus_do_what_those_in_shared_memory_do(
     def work(rank: int) -> tuple[Any, str]:
         store = FolderStore(tmp_path / "store")
         backend = GpuBackend(rank, blocks=4)
-        group = Group(store, rank, plan, backend, SEGMENT, timeout_s=3)
+        group = Group(store, rank, plan, backend, SEGMENT, timeout_s=60)
         found = []
         # Each call on another stream than the one before.
         streams = [backend.stream, *(backend.cupy.cuda.Stream() for _ in range(2))]
