@@ -25,7 +25,7 @@ are counted on all of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from weakref import WeakKeyDictionary
@@ -61,6 +61,8 @@ Timed = Schedule | SymmetricSchedule | Outline | StepLoads
 FURTHER = "overhead of further messages"
 # The most pieces that overheads are weighed for.
 _MOST_PIECES = 65536
+# Bytes of which latencies are a millionth of the time at most.
+_VERY_MANY = 2**40
 # Messages of one sort of trees on a link, for every rank, above which trees are taken to send together.
 _MOST_A_RANK = 64
 
@@ -86,7 +88,7 @@ class Cost:
 
 
 _known: WeakKeyDictionary[Timed, dict[tuple[int, float, Spread | None, bool], Cost]] = WeakKeyDictionary()
-_forests: WeakKeyDictionary[Timed, dict[Spread | None, _Forest]] = WeakKeyDictionary()
+_clocks: WeakKeyDictionary[Timed, dict[Spread | None, _Forest | _Steps]] = WeakKeyDictionary()
 
 
 def cost(
@@ -107,49 +109,25 @@ def cost(
     timed, spread = (given.timed, given.parallel) if isinstance(given, Candidate) else (given, spread)
     known, key = _known.setdefault(timed, {}), (size, gamma, spread, whole_messages)
     if key not in known:
-        known[key] = _cost(timed, size, gamma, spread, whole_messages)
+        known[key] = _clock(timed, spread).cost(size, gamma, whole_messages)
     return known[key]
 
 
-def _cost(timed: Timed, size: int, gamma: float, spread: Spread | None, whole_messages: bool) -> Cost:
-    if isinstance(timed, Outline):
-        timed = timed.step_loads
-    elif not isinstance(timed, StepLoads):
-        base = timed.base if isinstance(timed, SymmetricSchedule) else timed
-        if not base.sends:
-            return Cost((Term("nothing to send", 0.0),), "nothing", 0.0, 0)
-        if base.form == "forest":
-            forests = _forests.setdefault(timed, {})
-            if spread not in forests:
-                forests[spread] = _Forest(timed, spread)
-            return forests[spread].cost(size, gamma)
-        if isinstance(timed, SymmetricSchedule):
-            if (base.op == REDUCE).any():
-                raise InfeasibleError(
-                    f"{base.algorithm} by symmetry has steps that reduce; only forests that do are timed"
-                )
-            timed = timed.step_loads
-    if isinstance(timed, StepLoads):
-        seconds = size / timed.rates
-        load, names, kinds = timed.load * seconds, timed.names, timed.kinds
-        busy = load.sum(axis=0) if timed.total is None else timed.total * seconds
-        times, channels = (listed or (1,) * len(load) for listed in (timed.times, timed.channels))
-        runs = [
-            (Step.of(load[row], timed.alpha[row], timed.each[row], timed.longest[row], channels[row]), times[row])
-            for row in np.flatnonzero(load.any(axis=1)).tolist()
-        ]
-        reduced = sum(many * share * into for many, share, into in timed.reduced)
-    else:
-        shared = resources(timed.topology)
-        names, kinds = shared.names, shared.kinds
-        runs, busy = _step_runs(timed, spread, shared, size)
-        reduced = _reduced_in_steps(timed) if gamma else 0.0
-    worst = int(np.argmax(busy))
-    drain = Term(f"bandwidth of {kinds[worst]}", float(busy[worst]), kinds[worst])
-    terms, pieces = _paced(runs, kinds, drain, timed.steps, whole_messages)
-    terms += (Term("reduction", gamma * size * reduced, "gamma"),) if gamma * reduced else ()
-    time = sum(term.time_s for term in terms)
-    return Cost(terms, names[worst], float(busy[worst] / time), timed.steps, pieces)
+def least_of_forest(given: Candidate, size: int) -> float:
+    """Seconds that a forest takes at least for `size` bytes, in however many pieces; 0 for steps."""
+    clock = _clock(given.timed, given.parallel)
+    return clock.least(size) if isinstance(clock, _Forest) else 0.0
+
+
+def _clock(timed: Timed, spread: Spread | None) -> _Forest | _Steps:
+    """What times a schedule at any size."""
+    known = _clocks.setdefault(timed, {})
+    if spread not in known:
+        if isinstance(timed, Schedule | SymmetricSchedule) and timed.form == "forest" and timed.sends:
+            known[spread] = _Forest(timed, spread)
+        else:
+            known[spread] = _Steps(timed, spread)
+    return known[spread]
 
 
 def route_alphas(schedule: Schedule, spread: Spread | None = None, scale: Floats | float = 1.0) -> Floats:
@@ -205,23 +183,17 @@ def _shares(schedule: Schedule) -> Floats:
 class Step:
     """Work of one step on its resources, in seconds; arrays (K) over the resources that it uses.
 
-    resource: their numbers. load: all bytes. alpha: of the slowest message across it. each: the overheads of
-    one piece of all messages that start there. longest: the longest of these. channels: into how many parts
-    the messages fall that do not wait for each other if the step follows itself, such as rings.
+    resource: their numbers. channels: into how many parts the messages fall that do not wait for each other if the
+    step follows itself, such as rings. load: all bytes. alpha: of the slowest message across it. each: the overheads
+    of one piece of all messages that start there. longest: the longest of these.
     """
 
     resource: npt.NDArray[np.int64]
+    channels: int
     load: Floats
     alpha: Floats
     each: Floats
     longest: Floats
-    channels: int
-
-    @classmethod
-    def of(cls, load: Floats, alpha: Floats, each: Floats, longest: Floats, channels: int = 1) -> Step:
-        """From arrays over all resources."""
-        used = np.flatnonzero(load)
-        return cls(used, load[used], alpha[used], each[used], longest[used], channels)
 
     def first(self, pieces: int) -> float:
         """Seconds until the first piece of everything has arrived."""
@@ -293,36 +265,70 @@ def crossed(occupied: RouteUses, alphas: Floats, used: Ints, carried: Floats, re
     return np.asarray(load, dtype=np.float64), alpha
 
 
-def _step_runs(
-    schedule: Schedule, spread: Spread | None, shared: Resources, size: int
-) -> tuple[list[tuple[Step, int]], Floats]:
-    """The steps of a schedule, each with how often it follows itself, and the seconds that each resource is busy."""
-    spread, seconds = spread or single_routes(schedule), size / shared.rates
-    occupied, starts = RouteUses.of(spread, shared), Starts.of(schedule, spread, shared)
-    alphas = route_alphas(schedule, spread)
-    carried, whole = whole_loads(schedule, spread, shared, occupied)
-    kinds, numbers = step_kinds(schedule, spread)
-    channels, steps = int(schedule.channel.max(initial=0)) + 1, list[Step]()
-    for used, share, messages in kinds:
-        load, alpha = crossed(occupied, alphas, used, share, len(seconds))
-        each, longest = starts.overheads(used, len(seconds), messages)
-        steps.append(Step.of(load * seconds, alpha, each, longest, channels))
-    changes = np.flatnonzero(np.diff(numbers, prepend=-1))
-    times = np.diff(changes, append=len(numbers)).tolist()
-    runs = [(steps[number], many) for number, many in zip(numbers[changes].tolist(), times, strict=True)]
-    return runs, np.array([value / whole for value in carried]) * seconds
+class _Steps:
+    """Steps one after another, for any size.
 
+    runs: steps with the share of the size as load, and how often each follows itself. total, rates: the share
+    that passes each resource, and bytes/s. reduced: the share that is reduced one after another, in every step
+    by the rank that reduces most in it.
+    """
 
-def _reduced_in_steps(schedule: Schedule) -> float:
-    """The share of the size that is reduced one after another: in every step by the rank that reduces most in it."""
-    reduces = schedule.op == REDUCE
-    # Steps without a send, of which a file may have any number, take no time.
-    used, step = np.unique(schedule.step, return_inverse=True)
-    devices = len(schedule.topology.devices)
-    found, where = np.unique((step.astype(np.int64) * devices + schedule.dst)[reduces], return_inverse=True)
-    reduced = np.zeros(len(used))
-    np.maximum.at(reduced, found // devices, np.bincount(where, _shares(schedule)[reduces], len(found)))
-    return float(reduced.sum())
+    def __init__(self, timed: Timed, spread: Spread | None) -> None:
+        if isinstance(timed, SymmetricSchedule) and (timed.base.op == REDUCE).any():
+            raise InfeasibleError(
+                f"{timed.base.algorithm} by symmetry has steps that reduce; only forests that do are timed"
+            )
+        # Of every step that differs from the others, its load, alpha, each and longest over all resources.
+        arrays, runs = list[tuple[Floats, ...]](), list[tuple[int, int, int]]()
+        if isinstance(timed, Schedule):
+            spread, shared = spread or single_routes(timed), resources(timed.topology)
+            known: Resources | StepLoads = shared
+            occupied, starts = RouteUses.of(spread, shared), Starts.of(timed, spread, shared)
+            carried, whole = whole_loads(timed, spread, shared, occupied)
+            self.total, alphas = np.array([value / whole for value in carried]), route_alphas(timed, spread)
+            kinds, numbers = step_kinds(timed, spread)
+            channels, count = int(timed.channel.max(initial=0)) + 1, len(shared.names)
+            for used, share, messages in kinds:
+                passed = crossed(occupied, alphas, used, share, count)
+                arrays.append((*passed, *starts.overheads(used, count, messages)))
+            changes = np.flatnonzero(np.diff(numbers, prepend=-1))
+            times = np.diff(changes, append=len(numbers)).tolist()
+            runs += zip(numbers[changes].tolist(), (channels,) * len(times), times, strict=True)
+            # Steps without a send, of which a file may have any number, take no time.
+            used, step = np.unique(timed.step, return_inverse=True)
+            reduces, devices = timed.op == REDUCE, len(timed.topology.devices)
+            place = step.astype(np.int64) * devices + timed.dst
+            found, where = np.unique(place[reduces], return_inverse=True)
+            most = np.zeros(len(used))
+            np.maximum.at(most, found // devices, np.bincount(where, _shares(timed)[reduces], len(found)))
+            self.reduced = float(most.sum())
+        else:
+            known = loads = timed if isinstance(timed, StepLoads) else timed.step_loads
+            self.total = loads.load.sum(axis=0) if loads.total is None else loads.total
+            arrays += zip(loads.load, loads.alpha, loads.each, loads.longest, strict=True)
+            ones = (1,) * len(arrays)
+            listed = zip(range(len(arrays)), loads.channels or ones, loads.times or ones, strict=True)
+            runs += [run for run in listed if loads.load[run[0]].any()]
+            self.reduced = sum(many * share * into for many, share, into in loads.reduced)
+        self.rates, self.names, self.kinds = known.rates, known.names, known.kinds
+        self.steps, self.runs = timed.steps, list[tuple[Step, int]]()
+        for number, channels, many in runs:
+            crossing = np.flatnonzero(arrays[number][0])
+            self.runs.append((Step(crossing, channels, *(array[crossing] for array in arrays[number])), many))
+
+    def cost(self, size: int, gamma: float, whole_messages: bool) -> Cost:
+        """The time, in as many pieces as are best, or in one."""
+        if not self.runs:
+            return Cost((Term("nothing to send", 0.0),), "nothing", 0.0, 0)
+        seconds = size / self.rates
+        busy = self.total * seconds
+        worst = int(np.argmax(busy))
+        drain = Term(f"bandwidth of {self.kinds[worst]}", float(busy[worst]), self.kinds[worst])
+        runs = [(replace(step, load=step.load * seconds[step.resource]), times) for step, times in self.runs]
+        terms, pieces = _paced(runs, self.kinds, drain, self.steps, whole_messages)
+        terms += (Term("reduction", gamma * size * self.reduced, "gamma"),) if gamma * self.reduced else ()
+        time = sum(term.time_s for term in terms)
+        return Cost(terms, self.names[worst], float(busy[worst] / time), self.steps, pieces)
 
 
 def _paced(
@@ -347,11 +353,9 @@ def _paced(
             done = max(done + (times - 1) * step.next(pieces) + first, begin + float(step.whole(pieces).max()))
         return done
 
-    pieces = 1
-    if not (whole or (len(runs) == 1 and runs[0][1] == 1)):
-        pieces = climbed(time, 1, 2)
-        if pieces > 1:
-            pieces = min(pieces, pieces * 3 // 4, pieces * 3 // 2, key=lambda count: (time(count), count))
+    pieces = 1 if whole or (len(runs) == 1 and runs[0][1] == 1) else climbed(time, 1, 2)
+    if pieces > 1:
+        pieces = min(pieces, pieces * 3 // 4, pieces * 3 // 2, key=lambda count: (time(count), count))
     alpha = further = 0.0
     by_kind: dict[str, float] = {}
     for step, times in runs:
@@ -387,6 +391,7 @@ class _Forest:
 
     load, rates: bytes of a byte over every resource, and bytes/s. each, longest: seconds of the starts of messages
     there. paths: of sends, seconds per byte; moved: of all of these. waited: seconds that all wait for each piece.
+    ends: the longest path of no bytes and that of very many: seconds whatever its bytes, and for each byte.
     reduced: bytes of a byte that the device adds that adds most.
     """
 
@@ -415,12 +420,24 @@ class _Forest:
         behind, waits = serialization(base, spread, own, seconds)
         self.paths = Paths(base, route_alphas(base, spread)[base.route], slowest[base.route] * share + behind, waits)
         self.moved, self.waited = float(self.paths.transfer.sum()), float(waits.sum())
+        (start, wait), (lag, fill) = self.paths.longest(1, 0), self.paths.longest(1, _VERY_MANY)
+        self.ends = (start + wait, 0.0), (lag, fill / _VERY_MANY)
         reduces = base.op == REDUCE
         amounts = np.bincount(orbit[base.dst[reduces]], (share * images[base.chunk])[reduces], int(orbit.max()) + 1)
         self.reduced = float((amounts / np.bincount(orbit)).max())
         self.steps, self.names, self.kinds = base.steps, shared.names, shared.kinds
 
-    def cost(self, size: int, gamma: float) -> Cost:
+    def least(self, size: int) -> float:
+        """Seconds that no number of pieces falls below, by every resource and by two of the paths."""
+        busy, found = self.load * (size / self.rates) - self.longest, 0.0
+        for start, byte in self.ends:
+            # The bytes of one piece fill the path, and each piece costs overhead: best are as many as balance.
+            path = size * byte
+            paced = np.where(path > self.each, 2 * np.sqrt(path * self.each), path + self.each)
+            found = max(found, start + float((busy + paced).max()))
+        return found * (1 - 1e-9)  # sums in another order may differ in their last digits
+
+    def cost(self, size: int, gamma: float, whole_messages: bool = False) -> Cost:
         """The time, in as many pieces as are best."""
         busy, each, longest = self.load * (size / self.rates), self.each, self.longest
         worst = int(np.argmax(busy))
@@ -470,9 +487,8 @@ def _symmetric_messages(whole: SymmetricSchedule) -> tuple[Ints, Counts]:
     messages = distinct(base.step.astype(np.int64) * len(first) + which[base.route]) % len(first)
     used, counts = np.unique(messages, return_counts=True)
     route, (tail, head) = first[used], base.topology.ends
-    return route.astype(np.int32), counts * whole.group.images(
-        tail[table[start[route]]], head[table[start[route + 1] - 1]]
-    )
+    first_end, last_end = tail[table[start[route]]], head[table[start[route + 1] - 1]]
+    return route.astype(np.int32), counts * whole.group.images(first_end, last_end)
 
 
 def serialization(schedule: Schedule, spread: Spread, shared: Resources, seconds: Floats) -> tuple[Floats, Floats]:

@@ -23,8 +23,9 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, cached_property, lru_cache, partial
 from importlib import import_module
+from itertools import takewhile
 from math import inf, lcm
-from operator import lt
+from operator import itemgetter, lt
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -41,7 +42,7 @@ from blinksim.results import Tabular
 from blinksim.schedule.candidate import Candidate, cached
 from blinksim.schedule.model import MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule, rebase
 from blinksim.schedule.step_loads import Outline
-from blinksim.timing.alpha_beta import Paths, cost, route_alphas
+from blinksim.timing.alpha_beta import Paths, cost, least_of_forest, route_alphas
 from blinksim.timing.projection_result import Ceiling, LeastTime, Projection, left_out_words
 from blinksim.topology.elements import BRANCHING, Link
 from blinksim.topology.graph import Topology
@@ -371,11 +372,10 @@ def fewer_trees(whole: Candidate, size: int) -> Candidate:
     Each tree costs the start of its messages, which may be more than a small share gains.
     """
     best, least = whole, cost(whole, size).time_s
-    for fewer in thinner(whole):
-        time = cost(fewer, size).time_s
-        if time > 1.5 * least:
-            break
-        if time < least:
+    # Ever fewer trees take ever longer to pass all bytes.
+    floors, most = ((least_of_forest(fewer, size), fewer) for fewer in thinner(whole)), 1.5 * least
+    for floor, fewer in sorted(takewhile(lambda one: one[0] <= most, floors), key=itemgetter(0)):
+        if floor < least and (time := cost(fewer, size).time_s) < least:
             best, least = fewer, time
     return best
 
@@ -585,7 +585,7 @@ def _enter_elementary(
     floors = {name: least for name, least in known.items() if least is not None}
     for entry in sorted(entries, key=lambda entry: floors[entry.name](smallest) if entry.name in floors else -1.0):
         compact = None if leader else said_once(entry, part, collective)
-        why = _nearly(leader) or ("" if compact else _too_large(entry, part, collective))
+        why = leader or ("" if compact else _too_large(entry, part, collective))
         if why:
             contest.left_out[entry.name] = why
         elif compact is None and entry.name in floors and _loses(contest, floors[entry.name], sizes, floor):
@@ -611,7 +611,7 @@ def _enter_solved(contest: Contest, sizes: Collection[int], say: Say, leader: st
         if not entry.solver or entry.in_network or there or not entry.supports(contest.collective.name):
             continue
         most = _SOLVED.get(entry.name)
-        why = "search" if most is None else _nearly(leader)
+        why = "search" if most is None else leader
         if most is not None and contest.topology.ranks > most:
             why = why or f"search on more than {most} ranks"
         if why:
@@ -690,16 +690,12 @@ def _too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:
     return f"more than {MOST_SENDS:,} sends" if sends > MOST_SENDS else ""
 
 
-def _nearly(leader: str) -> str:
-    return f"{leader} comes within 1.5 % of what any algorithm can reach" if leader else ""
-
-
 def _leader(contest: Contest, sizes: Collection[int]) -> str:
-    """The algorithm whose time nearly is the least that any could take, for all sizes; empty if there is none."""
+    """Which algorithm nearly takes the least time that any could, for all sizes; empty if there is none."""
     rate, ends = float(contest.bound.rate), {min(sizes), max(sizes)}
     for name, candidate in contest.candidates.items():
         if all(size / rate >= NEARLY * cost(candidate, size).time_s for size in ends):
-            return name
+            return f"{name} comes within 1.5 % of what any algorithm can reach"
     return ""
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from importlib import import_module
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, settings, strategies as st
+from small_schedules import forests
 from strategies import topologies
 
 import blinksim as bs
@@ -15,10 +16,19 @@ from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import COLLECTIVES, ROOTED, Collective
 from blinksim.errors import BlinksimError
 from blinksim.schedule import step_loads
+from blinksim.schedule.candidate import Candidate
+from blinksim.schedule.model import Schedule
 from blinksim.schedule.step_loads import Outline
 from blinksim.timing import contest
-from blinksim.timing.alpha_beta import cost
-from blinksim.timing.contest import least_of_messages, least_of_outline, least_of_steps, least_of_tree
+from blinksim.timing.alpha_beta import cost, least_of_forest
+from blinksim.timing.contest import (
+    fewer_trees,
+    least_of_messages,
+    least_of_outline,
+    least_of_steps,
+    least_of_tree,
+    thinner,
+)
 from blinksim.topology.graph import Topology
 
 SIZES = (1, 2**20, 2**33)
@@ -125,3 +135,18 @@ def test_the_quickest_is_the_quickest_of_all(machine: str, name: str) -> None:
         part = bs.Question(machine, nodes=nodes).part()
         for size in (64, 2**16, 2**30):
             compare(part, name, size)
+
+
+@given(forests(), st.integers(0, 40))
+def test_no_forest_is_quicker_than_its_least(schedule: Schedule, power: int) -> None:
+    assert 0 < least_of_forest(Candidate(schedule), 2**power) <= cost(schedule, 2**power).time_s
+
+
+@pytest.mark.parametrize(("machine", "nodes", "collective"), [("dgx1-v100", 2, "allreduce"), ("mi250", 1, "allreduce")])
+def test_as_many_trees_are_kept_as_are_quickest_of_all(machine: str, nodes: int, collective: str) -> None:
+    whole = REGISTRY["packed"].parallel(bs.load(machine, nodes=nodes).select(), Collective(collective))
+    every = [whole, *thinner(whole)]
+    assert len(every) > 9
+    for size in (*(4**power for power in range(4, 16)), 10**9):
+        quickest = min(cost(some, size).time_s for some in every)
+        assert cost(fewer_trees(whole, size), size).time_s == quickest
