@@ -31,7 +31,7 @@ _CACHED = 64
 
 # A topology never changes: an edited one is another key.
 @lru_cache(maxsize=_CACHED)
-def best_known(topology: Topology, collective: Collective, grants: tuple[str, ...] = ()) -> BoundResult:
+def best_known(topology: Topology, collective: Collective, grants: tuple[str, ...]) -> BoundResult:
     """The tightest bounds that are found within some tenths of a second; `searched` is False for sums alone.
 
     topology: the selected part, with two or more members. grants: what switches may do, of what they can.
@@ -39,7 +39,7 @@ def best_known(topology: Topology, collective: Collective, grants: tuple[str, ..
     quick = quick_bound(topology, collective, grants)
     if grants:
         # What holds for switches that only forward is no higher; beyond that, a search takes long.
-        plain = best_known(topology, collective)
+        plain = best_known(topology, collective, ())
         searched = plain.searched and plain.rate == quick.rate
     else:
         searched = _attained(topology, collective, quick.rate)

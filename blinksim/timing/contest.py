@@ -432,7 +432,7 @@ def symmetric(
 
     if not many_sends(part, collective, _FEW_SENDS):
         return None
-    aim = rate or best_known(part, collective).rate
+    aim = rate or best_known(part, collective, ()).rate
     found = symmetric_trees(part, collective, aim)
     return Candidate(found) if found is not None and (found.rate or 0) >= least * aim else None
 

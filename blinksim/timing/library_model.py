@@ -36,6 +36,7 @@ from blinksim.timing.model_registry import schedule_model
 from blinksim.timing.nccl_model import CHOICE, MOST_CHANNELS, NcclTuner
 from blinksim.timing.projection_result import Ceiling, Projection, of_part
 from blinksim.timing.timing_model import Report, TimingModel
+from blinksim.topology.cluster import on_every_node
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetry import searched
 
@@ -377,7 +378,7 @@ class Library(TimingModel):
     def links(self, collective: Collective, size: int) -> Projection:
         """The time of the best schedule on the links alone."""
         if collective not in self.contests:
-            part, contest = replace(self.question, collective=collective).part(), schedule_model("alpha-beta").contest
+            part, contest = self.bounded(collective)[0], schedule_model("alpha-beta").contest
             self.contests[collective] = contest(part, collective, sizes=[size], only_best=True)
         return self.contests[collective].projections(size, best=True)[0]
 
@@ -437,9 +438,8 @@ class Library(TimingModel):
         self, collective: Collective, size: int, model: _Modelled, time_s: float, low: float, high: float, basis: str
     ) -> Projection:
         tuner, whole = self._planned
-        members, choice = whole.members, self._choice(collective, size)
-        if tuner.nodes:
-            members = tuple(f"n{node}.{name}" for node in range(tuner.nodes) for name in members)
+        members = on_every_node(whole.members, tuner.nodes) if tuner.nodes else whole.members
+        choice = self._choice(collective, size)
         factor = time_s / model.time_s
         details = {"interval_low_s": low, "interval_high_s": high, "interval_share": SHARE}
         details |= {"basis": basis, "origin": model.origin, "library": self.library, "nodes": self.nodes}

@@ -30,6 +30,7 @@ from blinksim.timing.measured.library_time import NCCL, LibraryJob, LibraryTime,
 from blinksim.timing.measured_constants import NVLS
 from blinksim.timing.projection_result import Ceiling, NcclProjection, Projection, of_part
 from blinksim.timing.timing_model import Report, TimingModel
+from blinksim.topology.cluster import on_every_node
 from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology
 from blinksim.topology.rules import behind
@@ -256,8 +257,7 @@ def projections(prediction: Prediction, whole: Topology, collective: Collective,
     """
     collective.check_ranks(prediction.job.ranks)
     job, members, found = prediction.job, prediction.members, list[Projection]()
-    if len(members) < job.ranks:
-        members = tuple(f"n{node}.{name}" for node in range(job.nnodes) for name in members)
+    members = on_every_node(members, job.nnodes) if len(members) < job.ranks else members
     for timing in prediction.times(collective.name, size):
         # The sort of channels that the algorithm runs on.
         family = {"ring": "ring", "nvls": "nvls", "nvls_tree": "nvls"}.get(timing.algorithm, "tree")

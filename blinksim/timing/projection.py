@@ -24,7 +24,7 @@ from blinksim.results import Term, total
 from blinksim.timing import hierarchy
 from blinksim.timing.projection_result import Projection, of_part
 from blinksim.timing.timing_model import Report, TimingModel
-from blinksim.topology.cluster import nodes_of, place
+from blinksim.topology.cluster import nodes_of, on_every_node, place
 from blinksim.topology.selection import NONE
 from blinksim.units import format_size, format_time
 
@@ -559,7 +559,7 @@ class PresetModel(TimingModel):
             )
         members = ranks_of(topology, nodes, ranks_per_node, self.preset)
         if topology.nodes == 1 and nodes > 1:
-            members = tuple(f"n{i}.{name}" for i in range(nodes) for name in members)
+            members = on_every_node(members, nodes)
         busy = {term.limit: total(one for one in terms if one.limit == term.limit) for term in terms}
         slowest = max(busy, key=lambda kind: busy[kind])
         asked = {"collective": collective, "size": size, "model": self.name, "algorithm": algorithm}

@@ -16,6 +16,7 @@ import gc
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 MOST_DEVICES = 400_000
 Host: TypeAlias = "tuple[list[str], list[Device], list[Link]]"
 """Members, devices and links of a host."""
-# Links from which on tables of a cluster are made of those of a node.
-_MANY = 2_000
 
 
 @contextmanager
@@ -53,6 +52,7 @@ def collection_paused() -> Iterator[None]:
             gc.enable()
 
 
+@collection_paused()
 def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topology:
     """`nodes` copies of `node`, whose devices become ``n0.gpu0``, ``n1.gpu0`` …, joined by `fabric`.
 
@@ -60,6 +60,11 @@ def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topol
     `InputError` for a count below one, a node that is itself a cluster, or more nodes than a direct fabric
     can wire.
     """
+    import numpy as np
+
+    from blinksim.graphs.arrays import fixed
+    from blinksim.topology.link_columns import LinkColumns
+
     fabric, nodes = fabric or node.fabric, whole(nodes, "nodes")
     if nodes < 1:
         raise InputError(f"{nodes} nodes; give at least 1")
@@ -76,12 +81,6 @@ def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topol
         raise InputError(f"nodes={nodes}: up to {most:,} of these are built; take fewer, or model=projection")
     for d in node.devices:
         replace(d, name=f"n{nodes - 1}.{d.name}")  # raises for a name that grows too long
-    with collection_paused():
-        return _copies(node, nodes, fabric)
-
-
-def _copies(node: Topology, nodes: int, fabric: Fabric) -> Topology:
-    """`replicate` for what it has checked."""
     devices = [d.placed(f"n{i}.{d.name}", i) for i in range(nodes) for d in node.devices]
     links = [
         link.between(f"{prefix}{link.src}", f"{prefix}{link.dst}", None if link.bus is None else f"{prefix}{link.bus}")
@@ -92,27 +91,26 @@ def _copies(node: Topology, nodes: int, fabric: Fabric) -> Topology:
     parts: dict[str, Any] = {
         "devices": (*devices, *more_devices),
         "links": (*links, *more_links),
-        "members": tuple(f"n{i}.{name}" for i in range(nodes) for name in node.members),
-        "relays": tuple(f"n{i}.{name}" for i in range(nodes) for name in node.relays),
+        "members": on_every_node(node.members, nodes),
+        "relays": on_every_node(node.relays, nodes),
         # The fabric's own links always count among those that join nodes.
         "inter_node_links": tuple(dict.fromkeys((*node.inter_node_links, fabric.kind))),
         "nodes": nodes,
         "symmetries": cluster_symmetries(node, fabric, nodes, len(more_devices)),
         "fabric": None,
     }
-    if len(parts["links"]) < _MANY:
-        return replace(node, **parts)
-    import numpy as np
-
-    from blinksim.graphs.arrays import fixed
-    from blinksim.topology.link_columns import LinkColumns
-
     # What is known of the devices and links of a cluster by how it was made.
     index, count = {device.name: number for number, device in enumerate(parts["devices"])}, len(node.devices)
     table = node.link_columns.repeated(nodes, count).beside(LinkColumns.of(more_links, index))
     hosts = np.concatenate([np.repeat(np.arange(nodes), count), [device.node for device in more_devices]])
     known = {"index": index, "link_columns": table, "device_nodes": fixed(hosts, len(hosts))}
     return put_together(node, known, **parts)
+
+
+@lru_cache(maxsize=8)
+def on_every_node(names: tuple[str, ...], nodes: int) -> tuple[str, ...]:
+    """The devices with these names on each of the nodes: ``n0.gpu0``, ``n0.gpu1`` …, ``n1.gpu0`` …"""
+    return tuple(f"n{node}.{name}" for node in range(nodes) for name in names)
 
 
 def place(topology: Topology, ranks_per_node: int | None) -> tuple[str, ...]:
@@ -123,15 +121,13 @@ def place(topology: Topology, ranks_per_node: int | None) -> tuple[str, ...]:
     if ranks_per_node is None:
         return topology.members
     ranks_per_node = whole(ranks_per_node, "ranks_per_node")
-    by_node: dict[int, list[str]] = {}
-    for name in topology.members:
-        by_node.setdefault(topology.device(name).node, []).append(name)
     if ranks_per_node < 1:
         raise InputError(f"{ranks_per_node} ranks per node; give at least 1")
-    fewest = min(map(len, by_node.values()), default=0)
+    by_node = nodes_of(topology, topology.members)
+    fewest = min(map(len, by_node), default=0)
     if ranks_per_node > fewest:
         raise InputError(f"{ranks_per_node} ranks per node, but a node of {topology.name} has {fewest} GPUs")
-    return tuple(name for names in by_node.values() for name in names[:ranks_per_node])
+    return tuple(topology.members[rank] for ranks in by_node for rank in ranks[:ranks_per_node])
 
 
 def nodes_of(topology: Topology, members: Sequence[str]) -> list[list[int]]:

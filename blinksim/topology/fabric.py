@@ -170,12 +170,11 @@ def join(fabric: Fabric, nodes: int) -> tuple[list[Device], list[Link]]:
         return [], _back_to_back(fabric, nodes)
     found = switches(fabric, nodes)
     devices = [fabric.switch(_name(fabric, switch)) for switch in found]
-    plane_of = {port: fabric.planes_of(number)[0] for number, port in enumerate(fabric.ports)}
     width = fabric.tiers()[0].nodes or nodes
     links: list[Link] = []
     for plane in range(fabric.tiers()[0].planes):
         links += [link for switch in found if switch[1] == plane for link in _upwards(fabric, switch)]
-        ports = [port for port in fabric.ports if plane_of[port] == plane]
+        ports = [port for number, port in enumerate(fabric.ports) if fabric.planes_of(number)[0] == plane]
         for i in range(nodes):
             leaf = _name(fabric, (0, plane, i // width))
             links += [link for port in ports for link in fabric.pair(f"n{i}.{port}", leaf)]

@@ -7,7 +7,7 @@ consistency checks.)
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from fractions import Fraction
@@ -369,23 +369,26 @@ def behind(topology: Topology) -> Iterator[tuple[list[str], str]]:
 
     What enters and what leaves a device count apart, and of a node what joins it to others.
     """
-    total: defaultdict[tuple[str, str, int], Fraction] = defaultdict(Fraction)
-    for link in topology.links:
-        ends = topology.device(link.src), topology.device(link.dst)
-        for way, (near, far) in enumerate((ends, ends[::-1])):
-            total[near.name, link.kind, way] += link.bandwidth
-            if near.node != far.node:
-                total[f"n{near.node}", link.kind, way] += link.bandwidth
-    nodes = dict.fromkeys(topology.device(name).node for name in topology.members)
-    adapters = [device.name for device in topology.devices if device.kind == "nic" and device.node in nodes]
-    sorts = {"adapter": adapters, "node": [f"n{node}" for node in nodes], "GPU": topology.members}
-    for (sort, names), kind in product(sorts.items(), topology.default_links()):
-        rates = {name: min(total[name, kind, 0], total[name, kind, 1]) for name in names}
+    import numpy as np
+
+    columns, node, members = topology.link_columns, topology.device_nodes, topology.member_places.tolist()
+    rate = np.array([float(rate) for rate in columns.bandwidths])[columns.figure]
+    nodes, every = dict.fromkeys(node[members].tolist()), np.arange(len(node))
+    adapters = [place for place, own in enumerate(topology.devices) if own.kind == "nic" and own.node in nodes]
+    sorts = ("adapter", every, adapters), ("node", node, [*nodes]), ("GPU", every, members)
+    for (sort, group, chosen), kind in product(sorts, topology.default_links()):
+        apart = (columns.kind == columns.classes.index(kind)) & (group[columns.src] != group[columns.dst])
+        ends = (group[end[apart]] + 1 for end in (columns.src, columns.dst))
+        least = np.minimum(*(np.bincount(end, rate[apart], len(node) + 1) for end in ends))
+        # Whole bytes a second: sums of the same rates in another order are the same.
+        rates = dict(zip(chosen, np.round(least[[place + 1 for place in chosen]]).tolist(), strict=True))
         most, others = max(Counter(rates.values()).items(), key=lambda row: row[::-1], default=(0, 0))
-        few = [name for name in names if rates[name] < most]
-        if 0 < len(few) <= others == len(names) - len(few):
-            less = format_rate(max(rates[name] for name in few))
-            yield few, f"{listed(few)}: {less} of {kind}, the other {count(others, sort)} {format_rate(most)}"
+        few = [place for place in chosen if rates[place] < most]
+        if 0 < len(few) <= others == len(chosen) - len(few):
+            names = [f"n{place}" if sort == "node" else topology.devices[place].name for place in few]
+            less = format_rate(max(rates[place] for place in few))
+            rest = f"the other {count(others, sort)} {format_rate(most)}"
+            yield names, f"{listed(names)}: {less} of {kind}, {rest}"
 
 
 @rule("parallel-classes", "warning", "use one class at a time, or check that these are separate wires")

@@ -391,24 +391,26 @@ def name_rotations(topology: Topology) -> list[tuple[int, ...]]:
     """
     numbered, held = _numbered(topology), set(topology.member_places.tolist())
     count = max((len(row) for row in numbered if held.issuperset(row.values())), default=1)
-    several = [row for row in numbered if len(row) % count == 0 and max(row) == len(row) - 1]
-    alike = [np.array([row[number] for number in sorted(row)]) for row in several]
-    found = [_rolled(topology, (), 0)]
-    for some in ([row for row in alike if len(row) == count], alike):
+    alike = defaultdict[int, list[list[int]]](list)
+    for row in numbered:
+        if len(row) % count == 0 and max(row) == len(row) - 1:
+            alike[len(row)].append([row[number] for number in sorted(row)])
+    # Names of one length as an array: rows, members of a node, devices for each of these.
+    tables = [np.reshape(rows, (len(rows), count, -1)) for rows in alike.values()]
+    found = [tuple(range(len(topology.devices)))]
+    for some in ([table for table in tables if table.shape[2] == 1], tables):
         # Switches between the nodes rotate along where they are rails, and stay where they are leaves.
-        inside = [row for row in some if (topology.device_nodes[row] >= 0).all()]
+        inside = [table[(topology.device_nodes[table] >= 0).all(axis=(1, 2))] for table in some]
         for by in range(1, count // 2 + 1):
-            for rows in (some, inside):
-                found.append(_rolled(topology, [row.reshape(count, -1) for row in rows], by))
-    found.append(_rolled(topology, [row.reshape(count, -1).T for row in inside], 1))
-    return [*dict.fromkeys(found)][1:]
+            found += [_rolled(topology, rows, by, 1) for rows in (some, inside)]
+    return [*dict.fromkeys([*found, _rolled(topology, inside, 1, 2)])][1:]
 
 
-def _rolled(topology: Topology, tables: Sequence[Ints], by: int) -> tuple[int, ...]:
-    """The devices with the lines of tables of some of them so many places on."""
+def _rolled(topology: Topology, tables: Sequence[Ints], by: int, axis: int) -> tuple[int, ...]:
+    """The devices with those in tables so many places on along an axis."""
     goes = np.arange(len(topology.devices))
     for table in tables:
-        goes[table] = np.roll(table, -by, axis=0)
+        goes[table] = np.roll(table, -by, axis=axis)
     return tuple(goes.tolist())
 
 

@@ -25,7 +25,7 @@ from blinksim.topology.graph import Topology
 def test_it_is_what_a_search_finds(collective: str, topology: Topology) -> None:
     part = topology.select()
     wanted = Collective(collective, part.ranks - 1 if Collective(collective).rooted else 0)
-    known = best_known(part, wanted)
+    known = best_known(part, wanted, ())
     assert known.searched
     assert known.rate == bound(part, wanted).rate
     assert known.certificate.check(part, wanted, known.rate) == []
@@ -46,7 +46,7 @@ def test_it_is_what_a_search_finds(collective: str, topology: Topology) -> None:
 def test_all_commands_state_the_same(machine: str, nodes: int, collective: str, rate: Fraction) -> None:
     part, wanted = bs.load(machine, nodes=nodes).selected(), Collective(collective)
     assert bound(part, wanted).rate == rate * 10**9
-    assert best_known(part, wanted).rate == rate * 10**9
+    assert best_known(part, wanted, ()).rate == rate * 10**9
     field = contest(part, wanted, ["direct" if collective == "scatter" else "ring"])
     [found] = field.answers(2**26)
     assert found.bound is not None
@@ -59,7 +59,7 @@ def test_all_commands_state_the_same(machine: str, nodes: int, collective: str, 
 def test_an_answer_by_sums_says_so() -> None:
     """Ranks that differ, and an exchange among many: its program has too many flows."""
     part = bs.load("torus:8x10@50GB/s").degrade("gpu0-gpu1", bandwidth=25 * 10**9).selected()
-    known = best_known(part, Collective("alltoall"))
+    known = best_known(part, Collective("alltoall"), ())
     assert not known.searched
     assert known.certificate == quick_bound(part, Collective("alltoall"))
     [found] = contest(part, "alltoall", ["direct"]).answers(2**26)
@@ -71,7 +71,7 @@ def test_an_answer_by_sums_says_so() -> None:
 def test_narrow_links_to_the_adapters_limit_an_alltoall_in_every_answer(edits: tuple[str, ...]) -> None:
     """By hand: 8 GPUs of a node send at 48 GB/s each by PCIe, and 8 * 504 of 512 blocks of each leave the node."""
     part = Question("hgx-h100", nodes=64, rates="nccl", edits=edits).part()
-    known = best_known(part, Collective("alltoall"))
+    known = best_known(part, Collective("alltoall"), ())
     assert known.searched
     assert known.rate == bound(part, Collective("alltoall")).rate == Fraction(8 * 48 * 10**9 * 512, 8 * 504)
 

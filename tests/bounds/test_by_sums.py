@@ -43,7 +43,7 @@ def test_sums_are_never_below_what_a_search_finds(topology: Topology) -> None:
 @pytest.mark.slow
 def test_the_port_of_a_gpu_limits_thousands_of_them() -> None:
     part = Question("hgx-h200", nodes=640, edits=WIDE).part(collective=ALLREDUCE)
-    assert best_known(part, ALLREDUCE).rate == Fraction(950 * 10**9 * 5120, 2 * 5119)
+    assert best_known(part, ALLREDUCE, ()).rate == Fraction(950 * 10**9 * 5120, 2 * 5119)
 
 
 @pytest.mark.slow
@@ -64,7 +64,7 @@ def test_every_answer_names_the_port(
     ranks = part.ranks
     assert ranks > 5000
     found = bound(part, ALLREDUCE)
-    assert found.rate == best_known(part, ALLREDUCE).rate == Fraction(port * 10**9 * ranks, 2 * (ranks - 1))
+    assert found.rate == best_known(part, ALLREDUCE, ()).rate == Fraction(port * 10**9 * ranks, 2 * (ranks - 1))
     assert (found.searched, found.headline.exact) == (attained, attained)
     assert min(row.bound.rate for row in level_bounds(found)) == found.rate
 
