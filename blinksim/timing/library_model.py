@@ -161,7 +161,7 @@ class Library(TimingModel):
     @property
     def nodes(self) -> int:
         """Nodes that take part; NCCL's model plans for one where all are alike."""
-        return self._planned[0].nodes or len({self.machine.device(name).node for name in self.machine.members})
+        return self._planned[0].nodes or len(set(self.machine.device_nodes[self.machine.member_places].tolist()))
 
     @property
     def ranks(self) -> int:

@@ -219,7 +219,7 @@ def replace_links(topology: Topology, target: str, **changes: Any) -> Topology:
     fabric, of_class = topology.fabric, target in topology.link_classes
     if fabric is not None and target == fabric.kind:
         fabric, of_class = _changed(fabric, changes), True
-        fabric.pair("port", "fabric")  # refuses what no link can have
+        fabric.pairs([("port", "fabric")])  # refuses what no link can have
     edited = replace(
         unmeasured(topology), links=links, fabric=fabric, symmetries=topology.symmetries if of_class else ()
     )
@@ -243,7 +243,8 @@ def degrade(topology: Topology, target: str, **changes: Any) -> Topology:
     if not changes:
         raise InputError(f"degrade {target}: say what is left, as in {VERBS['degrade']}")
     edited = replace_links(topology, target, **changes)
-    ports = [[] if one.fabric is None else one.fabric.pair("port", "fabric") for one in (topology, edited)]
+    fabrics = topology.fabric, edited.fabric
+    ports = [[] if fabric is None else fabric.pairs([("port", "fabric")]) for fabric in fabrics]
     for before, after in zip((*topology.links, *ports[0]), (*edited.links, *ports[1]), strict=True):
         if after.bandwidth > before.bandwidth:
             raise InputError(

@@ -14,10 +14,9 @@ Dragonfly Topology, ISCA 2008), so that routes between them are never worse than
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
 from itertools import combinations, pairwise
 from math import prod
 from typing import Any
@@ -130,21 +129,17 @@ class Fabric:
         levels = tuple(replace(level, planes=min(level.planes, len(ports))) for level in self.levels)
         return replace(self, ports=tuple(ports), planes=min(self.planes, len(ports)), levels=levels)
 
-    def pair(self, a: str, b: str, times: Fraction = Fraction(1)) -> list[Link]:
-        """The two links between `a` and `b`, with `times` a port's bandwidth."""
-        rate = self.lane_bandwidth if times == 1 else self.lane_bandwidth * times
-        one = _port_link("port", "switch", self.kind, rate, self.lanes, self.latency, self.overhead)
-        return [one.between(a, b, None), one.between(b, a, None)]
+    def pairs(self, ends: Iterable[tuple[str, str]], times: Fraction = Fraction(1)) -> list[Link]:
+        """The two links between each two devices, with `times` a port's bandwidth."""
+        rate = self.lane_bandwidth * times
+        one = Link("port", "switch", self.kind, rate, self.lanes, self.latency, self.overhead)
+        return [one.between(*way, None) for a, b in ends for way in ((a, b), (b, a))]
 
     def uplink(self, level: int, plane: int) -> Fraction:
         """Bandwidth from a switch of a level to the next one up, as a multiple of a port's."""
         below = self.tiers()[: level + 1]
         ports = sum(self.planes_of(port)[level] == plane for port in range(len(self.ports)))
         return Fraction(ports * (below[-1].nodes or 0)) / prod(one.oversubscription for one in below)
-
-
-# A link of a fabric's port is checked once for thousands of ports.
-_port_link = lru_cache(maxsize=64)(Link)
 
 
 Switch = tuple[int, int, int]
@@ -175,9 +170,8 @@ def join(fabric: Fabric, nodes: int) -> tuple[list[Device], list[Link]]:
     for plane in range(fabric.tiers()[0].planes):
         links += [link for switch in found if switch[1] == plane for link in _upwards(fabric, switch)]
         ports = [port for number, port in enumerate(fabric.ports) if fabric.planes_of(number)[0] == plane]
-        for i in range(nodes):
-            leaf = _name(fabric, (0, plane, i // width))
-            links += [link for port in ports for link in fabric.pair(f"n{i}.{port}", leaf)]
+        leaves = [_name(fabric, (0, plane, group)) for group in range(-(-nodes // width))]
+        links += fabric.pairs((f"n{i}.{port}", leaves[i // width]) for i in range(nodes) for port in ports)
     if fabric.shape == "dragonfly":
         rate, lanes = fabric.lane_bandwidth, fabric.group_links
         links += [
@@ -196,7 +190,7 @@ def _upwards(fabric: Fabric, switch: Switch) -> list[Link]:
         return []
     upper, width = tiers[level + 1], tiers[level].nodes
     above = (level + 1, plane % upper.planes, group * width // upper.nodes if width and upper.nodes else 0)
-    return fabric.pair(_name(fabric, switch), _name(fabric, above), fabric.uplink(level, plane))
+    return fabric.pairs([(_name(fabric, switch), _name(fabric, above))], fabric.uplink(level, plane))
 
 
 def _name(fabric: Fabric, switch: Switch) -> str:
@@ -215,14 +209,14 @@ def _back_to_back(fabric: Fabric, nodes: int) -> list[Link]:
         raise InputError(
             f"{nodes} nodes wired directly need {nodes - 1} ports each; this machine has {len(fabric.ports)}"
         )
-    links = []
-    for i, j in combinations(range(nodes), 2):
-        # Spread the ports over the peers; with one peer all ports join the same two nodes.
-        for port in range(len(fabric.ports) if nodes == 2 else 1):
-            a = fabric.ports[(j - 1 + port) % len(fabric.ports)]
-            b = fabric.ports[(i + port) % len(fabric.ports)]
-            links += fabric.pair(f"n{i}.{a}", f"n{j}.{b}")
-    return links
+    ports, count = fabric.ports, len(fabric.ports)
+    # Spread the ports over the peers; with one peer all ports join the same two nodes.
+    shifts = range(count if nodes == 2 else 1)
+    return fabric.pairs(
+        (f"n{i}.{ports[(j - 1 + shift) % count]}", f"n{j}.{ports[(i + shift) % count]}")
+        for i, j in combinations(range(nodes), 2)
+        for shift in shifts
+    )
 
 
 EXAMPLE = "fabric shape=tree leaf_nodes=4 oversubscription=2"

@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import combinations, product
 
 from blinksim.errors import InputError
@@ -322,6 +323,7 @@ _SIZES = dict.fromkeys(_ONE, 1) | {"dragonfly": 3, "rails": 2, "fattree": 2}
 _TEXT = re.compile(r"([A-Za-z]+):([^@]*)(?:@(.*))?")
 
 
+@lru_cache(maxsize=4)
 def from_text(text: str) -> Topology | None:
     """The machine that text such as ``torus:4x4x2@50GB/s`` names (see `FORMS`), or None if it names no such form.
 
