@@ -9,8 +9,8 @@ of NCCL's.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from copy import copy
-from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -72,6 +72,8 @@ class Executed(ScheduleModel):
     name = "execution"
     # Each step of the search for a crossover costs simulations, and no formula of programs is that good.
     crossover_precision: ClassVar[int | None] = 50
+    # A program that takes more seconds need not be simulated to its end.
+    most_s = inf
 
     def __init__(self, protocol: ProtocolName | None = None, calls: CallsName = "successive") -> None:
         from blinksim.gpu.program_time.simulate_blocks import CALLS
@@ -108,9 +110,9 @@ class Executed(ScheduleModel):
     def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:
         if gamma:
             raise InputError(f"model={self.name} knows what sums cost; leave gamma out")
+        part = self.part or schedule.topology
         if self._by_switches(schedule):
             # The terms of an allreduce of `size` bytes by NVLS, for a part that is `adds_in_switches`.
-            part = self.part or schedule.topology
             rates = part.nccl_rates
             assert rates is not None
             assert rates.nvls is not None
@@ -126,7 +128,7 @@ class Executed(ScheduleModel):
                 "constants": rates.origin_of(NVLS),
             }
             return Breakdown(terms, "the ports" if passing > 0.5 else "start and chunks", details)
-        times = self._times(schedule)
+        times = self._times_at(part)
         found = self.run(times, schedule, size)
         time = found.time
         terms = (
@@ -141,26 +143,27 @@ class Executed(ScheduleModel):
 
     def quicker(self, schedule: Schedule, size: int) -> ProtocolName:
         """The protocol by which the schedule takes less time."""
-        return self.run(self._times(schedule), schedule, size).protocol
+        return self.run(self._times_at(self.part or schedule.topology), schedule, size).protocol
 
     def rank_best(self, contest: Contest, size: int) -> list[Projection]:
-        """The projections; those that the closed form finds much slower than the best are its own."""
+        """The projections; those that the closed form or three launches find slower are its own."""
+        from blinksim.gpu.program_time.simulate_blocks import SlowerError
+
         listed = Estimated(self.protocol, self.calls).on(contest.topology).rank(contest, size)
-        times, most = self._times_at(contest.topology), OF_THE_QUICKEST * listed[0].time_s
+        times, most, model = self._times_at(contest.topology), OF_THE_QUICKEST * listed[0].time_s, copy(self)
         programs = [p.algorithm for p in listed if "protocol" in p.details and p.time_s <= most]
         least = {name: times.least_s(contest.candidates[name].compact, size) for name in programs}
         found: list[Projection] = []
         # First whose port leaves most to win: its time spares the simulation of others.
         for projection in sorted(listed, key=lambda p: least.get(p.algorithm, p.time_s)):
-            name = projection.algorithm
-            best_s = found[0].time_s if found and "protocol" in projection.details else inf
-            near = projection.time_s <= OF_THE_QUICKEST * best_s
-            if near and projection.time_s >= best_s:
-                near = least.get(name, best_s) <= SHORT_OF_PORTS * best_s
-            if near:
-                found += self.rank(contest.only(name), size)
-            else:
-                found.append(projection)
+            name, time_s = projection.algorithm, projection.time_s
+            model.most_s = found[0].time_s if found and "protocol" in projection.details else inf
+            ahead = time_s < model.most_s or least.get(name, inf) <= SHORT_OF_PORTS * model.most_s
+            try:
+                near = ahead and time_s <= OF_THE_QUICKEST * model.most_s
+                found += model.rank(contest.only(name), size) if near else [projection]
+            except SlowerError:
+                found.append(projection.raised(model.most_s, "what the formula leaves out"))
             found.sort(key=lambda projection: projection.time_s)
         return found
 
@@ -172,14 +175,19 @@ class Executed(ScheduleModel):
         return adds_in_switches(self.part or schedule.topology, schedule.algorithm, schedule.collective)
 
     def run(self, times: ScheduleTimes, schedule: Schedule, size: int) -> Run:
-        """The program by the protocol that takes less time, simulated."""
-        best: Run | None = None
+        """The program by the protocol that takes less time, simulated; raises `SlowerError` if none was."""
+        from blinksim.gpu.program_time.simulate_blocks import SlowerError
+
+        found: list[Run] = []
+        most_s = self.most_s
         for estimate in self.estimates(times, schedule, size):
-            if best is None or estimate.time.time_s <= overstated(schedule.form, size) * best.time.time_s:
-                found = times.simulate(schedule, size, estimate.protocol)
-                best = found if best is None else min(best, found, key=_time_s)
-        assert best is not None
-        return best
+            if estimate.time.time_s <= overstated(schedule.form, size) * most_s:
+                with suppress(SlowerError):
+                    found.append(times.simulate(schedule, size, estimate.protocol, most_s))
+                    most_s = min(most_s, found[-1].time.time_s)
+        if not found:
+            raise SlowerError
+        return min(found, key=_time_s)
 
     def estimates(self, times: ScheduleTimes, schedule: Schedule, size: int) -> list[Run]:
         """The program by each protocol that comes into question, by the closed form, quickest first."""
@@ -204,22 +212,13 @@ class Executed(ScheduleModel):
             **({} if error is None else {"error_median": error.median, "error_p90": error.p90, "error": error.words()}),
         }
 
-    def _times(self, schedule: Schedule) -> ScheduleTimes:
-        return self._times_at(self.part or schedule.topology)
-
     def _times_at(self, part: Topology) -> ScheduleTimes:
         """The times of schedules on a part."""
+        from blinksim.gpu.program_time.closed_form import schedule_times
+
         if part.execution is None:
             raise InfeasibleError(f"model={self.name}: {uncovered(part)}; take model=alpha-beta")
-        return _times_by(part.execution, self.calls)
-
-
-@lru_cache(maxsize=4)
-def _times_by(rates: ExecutionRates, calls: CallsName) -> ScheduleTimes:
-    """What serves all models with these constants."""
-    from blinksim.gpu.program_time.closed_form import ScheduleTimes
-
-    return ScheduleTimes(rates, calls)
+        return schedule_times(part.execution, self.calls)
 
 
 class Estimated(Executed):
@@ -230,8 +229,7 @@ class Estimated(Executed):
     def run(self, times: ScheduleTimes, schedule: Schedule, size: int) -> Run:
         return self.estimates(times, schedule, size)[0]
 
-    def rank_best(self, contest: Contest, size: int) -> list[Projection]:
-        return self.rank(contest, size)
+    rank_best = ScheduleModel.rank
 
     def details(self, run: Run, schedule: Schedule, rates: ExecutionRates) -> dict[str, Any]:
         """Without the errors of the simulation, which are not those of the formula."""

@@ -14,7 +14,7 @@ from blinksim.answers.measurements.execution_fit import with_values
 from blinksim.errors import InputError
 from blinksim.gpu.program_time.block_rounds import blocks_of
 from blinksim.gpu.program_time.program_shape import round_bytes
-from blinksim.gpu.program_time.simulate_blocks import Launches, busiest_port, run_time
+from blinksim.gpu.program_time.simulate_blocks import Launches, SlowerError, busiest_port, forget, run_time
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, merge_queues, worth_staging
@@ -168,6 +168,18 @@ def test_calls_one_by_one_do_not_overlap() -> None:
     assert run_time(program, H200, "apart").time_s > 1.2 * run_time(program, H200).time_s
     with pytest.raises(InputError, match="apart"):
         run_time(program, H200, "aparte")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_only_what_takes_longer_ends_early(case: tuple[int, str, str, str, int]) -> None:
+    program = program_of(*case)
+    forget()
+    time = run_time(program, H200)
+    forget()
+    assert run_time(program, H200, most_s=time.time_s) == time
+    forget()
+    with pytest.raises(SlowerError):
+        run_time(program, H200, most_s=0.8 * time.time_s)
 
 
 # Constants with all that the simulation knows of ports, caches and flags; those of H200 above leave some of it out.

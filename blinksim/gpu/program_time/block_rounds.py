@@ -8,7 +8,7 @@ so slices drift apart: then two slices stand for a half of them each.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -38,29 +38,20 @@ class Round(NamedTuple):
     arrival: int
     flag: int
 
-    def moved(self, arrivals: int, load: float) -> Round:
-        """The same round with another load; its arrivals come after so many of others."""
-        return self._replace(
-            wait_for=tuple(number + arrivals for number in self.wait_for),
-            needs=tuple(number + arrivals for number in self.needs),
-            load=load,
-            arrival=self.arrival + arrivals,
-            flag=self.flag if self.flag == program_shape.NONE else self.flag + arrivals,
-        )
-
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks of one slice, with D devices and Q queues.
+    """The blocks of one slice or of two halves, with D devices and Q queues.
 
-    rounds (Q): of each block. tail_s (Q): what it looks at after them. device (Q). share (Q): what it gets of
-    a port that is shared. receivers (D): the other devices that each stores to. arrivals: how many there are
-    in a launch.
+    rounds (Q): of each block. tail_s (Q): what it looks at after them. device (Q). half (Q): 0 or 1.
+    share (Q): what it gets of a port that is shared. receivers (D): the other devices that each stores to.
+    arrivals: how many there are in a launch, of each half.
     """
 
     rounds: tuple[tuple[Round, ...], ...]
     tail_s: tuple[float, ...]
     device: tuple[int, ...]
+    half: tuple[int, ...]
     share: tuple[float, ...]
     receivers: tuple[tuple[int, ...], ...]
     arrivals: int
@@ -70,30 +61,16 @@ class Blocks:
 
 def blocks_of(program: Program, rates: ExecutionRates) -> Blocks:
     """The blocks of the last slice of a program that was cut for a machine with these rates."""
-    blocks = _Reader(program, rates).blocks()
-    uneven = rates.ports.uneven
-    if not uneven or program.slices == 1:
-        return blocks
-    # Two slices, each with half of the load; of any two blocks, one gets more of a port than the other.
-    queues = len(blocks.rounds)
-    return replace(
-        blocks,
-        rounds=tuple(
-            tuple(moment.moved(half * blocks.arrivals, moment.load / 2) for moment in queue)
-            for half in range(2)
-            for queue in blocks.rounds
-        ),
-        tail_s=2 * blocks.tail_s,
-        device=2 * blocks.device,
-        share=tuple(1 + (uneven if (half + queue) % 2 else -uneven) for half in range(2) for queue in range(queues)),
-        arrivals=2 * blocks.arrivals,
-    )
+    return _Reader(program, rates).blocks()
 
 
 class _Reader:
     def __init__(self, program: Program, rates: ExecutionRates) -> None:
         self.program, self.rates, self.shape = program, rates, program_shape.shape_of(program)
         self.part = program.slices - 1
+        # Two slices, each with half of the load; of any two blocks, one gets more of a port than the other.
+        self.uneven = rates.ports.uneven if program.slices > 1 else 0.0
+        self.halves = 2 if self.uneven else 1
         self.far = program_shape.cached_share(program, rates.flags)
         self.ends: dict[tuple[int, int], list[int]] = {}
         self.first: dict[tuple[int, int], int] = {}
@@ -122,11 +99,13 @@ class _Reader:
         for queue in walks:
             moving = ((shape.ops[number], piece, looks) for number, piece, looks in queue if number != END)
             rounds.append(tuple(entry for visit in moving for entry in self._rounds(*visit)))
+        numbers = range(self.halves * program.queues)
         return Blocks(
-            rounds=tuple(rounds),
-            tail_s=tuple(tails),
-            device=shape.device,
-            share=(1.0,) * program.queues,
+            rounds=tuple(rounds) * self.halves,
+            tail_s=tuple(tails) * self.halves,
+            device=shape.device * self.halves,
+            half=tuple(number // program.queues for number in numbers),
+            share=tuple(1 - self.uneven * (-1) ** sum(divmod(number, program.queues)) for number in numbers),
             receivers=shape.receivers,
             arrivals=arrivals,
             staged=program.staged,
@@ -150,7 +129,7 @@ class _Reader:
         length = int(program.length[op.number])
         first, last = program.part(length, self.part)
         own = min(last * program.unit, length) - first * program.unit
-        scale = (program_shape.wire(rates.packets) if packets else 1.0) * length / own
+        scale = (program_shape.wire(rates.packets) if packets else 1.0) * length / own / self.halves
         begin = 0
         for number, end in enumerate(ends):
             yield Round(

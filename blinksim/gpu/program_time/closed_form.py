@@ -17,6 +17,8 @@ pipeline fills up to 35 % too long (benchmarks/bench_closed_form.py).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from math import inf
 from weakref import WeakKeyDictionary
 
 from blinksim.gpu.program_time import simulate_blocks as timing
@@ -403,11 +405,12 @@ class ScheduleTimes:
             known[size, protocol] = Run(protocol, form.program.staged, slices, piece, run_time)
         return known[size, protocol]
 
-    def simulate(self, schedule: Schedule, size: int, protocol: ProtocolName) -> Run:
-        """Block by block."""
+    def simulate(self, schedule: Schedule, size: int, protocol: ProtocolName, most_s: float = inf) -> Run:
+        """Block by block; raises `SlowerError` if it ended early, for it takes more than `most_s` seconds."""
         program = self.program(schedule, size, protocol)
         piece = program.piece_units * program.unit * program.kind.itemsize
-        return Run(protocol, program.staged, program.slices, piece, timing.run_time(program, self.rates, self.calls))
+        time = timing.run_time(program, self.rates, self.calls, most_s)
+        return Run(protocol, program.staged, program.slices, piece, time)
 
     def least_s(self, schedule: Schedule, size: int) -> float:
         """Seconds that the busiest port of the program takes on its own, by the protocol that moves fewer bytes."""
@@ -418,6 +421,12 @@ class ScheduleTimes:
         packets, staged = _handed_on(schedule, size, protocol)
         count = max(1, size // _KIND.itemsize)
         return fit(compile_schedule(schedule, count, _KIND, packets=packets, staged=staged), self.rates.blocks)
+
+
+@lru_cache(maxsize=4)
+def schedule_times(rates: ExecutionRates, calls: timing.CallsName) -> ScheduleTimes:
+    """What serves all models with these constants."""
+    return ScheduleTimes(rates, calls)
 
 
 def _handed_on(schedule: Schedule, size: int, protocol: ProtocolName) -> tuple[bool, bool]:

@@ -34,13 +34,20 @@ from blinksim.timing.measured_constants import ExecutionRates
 
 # Launches that differ less, as a share, go on alike.
 _ALIKE = 1e-4
+# The quickest program of a question takes more than this share of what its third launch takes
+# (benchmarks/bench_closed_form.py).
+SHORT_OF_LAUNCH = 0.95
 _FIRST = attrgetter("first")
 # In place of the time of an arrival that is still to come, and of its number.
 _MISSING, _STILL_TO_COME = -1.0, -2
 
 
+class SlowerError(Exception):
+    """A simulation ended early: the call takes longer than it may."""
+
+
 class _Launch:
-    """What came in a launch, by the number of the arrival.
+    """What came in a launch for a half of the blocks, by the number of the arrival.
 
     seen: when a waiting block may go on; `_MISSING` until it has come. landed: when all of the data are
     there. looked: what was spent on looking up to then. waiting: the blocks that wait, by what they wait for.
@@ -81,12 +88,14 @@ class _Block:
     """
 
     __slots__ = (
-        "at", "came", "device", "done", "fence", "first", "last", "launch", "look", "number", "out_at",
-        "port", "port_s", "rounds", "share", "since", "start", "tail_s", "taken", "target", "until", "work_s",
+        "at", "came", "device", "done", "fence", "first", "half", "last", "launch", "look", "number",
+        "out_at", "port", "port_s", "rounds", "share", "since", "start", "tail_s", "taken", "target", "until",
+        "work_s",
     )  # fmt: skip
 
     def __init__(self, number: int, blocks: Blocks, ports: list[_Port]) -> None:
-        self.number, self.device, self.share = number, blocks.device[number], blocks.share[number]
+        self.number, self.device = number, blocks.device[number]
+        self.half, self.share = blocks.half[number], blocks.share[number]
         self.port, self.rounds, self.tail_s = ports[self.device], blocks.rounds[number], blocks.tail_s[number]
         self.came = self.taken = self.first = self.done = 0.0
         self.target = 0
@@ -113,12 +122,13 @@ class _Block:
 class Launches:
     """The launches of the same program one after another, as far as `run` was asked for.
 
+    most_s: a program that takes more seconds for a call is not simulated to its end.
     ends, looks: for each launch, seconds from the first one's beginning until each GPU has ended it, and what
     the blocks on the way to that end have spent on looking at ops.
     """
 
-    def __init__(self, blocks: Blocks, rates: ExecutionRates, launches: int) -> None:
-        self.blocks, self.rates, self.launches = blocks, rates, launches
+    def __init__(self, blocks: Blocks, rates: ExecutionRates, launches: int, most_s: float = math.inf) -> None:
+        self.blocks, self.rates, self.launches, self.most_s = blocks, rates, launches, most_s
         devices = len(blocks.receivers)
         self.packets = blocks.packets
         protocol = rates.packets if blocks.packets else rates.flags
@@ -139,7 +149,7 @@ class Launches:
         self.ends = [[0.0] * devices for _ in range(launches)]
         self.looks = [[0.0] * devices for _ in range(launches)]
         self.left = [[len(own) for own in self.blocks_of] for _ in range(launches)]
-        self.launched: list[_Launch] = []
+        self.launched: list[list[_Launch]] = []
         self.events: list[tuple[float, int, Callable[[Any, float], None], Any]] = []
         self.order = count()
         self.ended = [0] * launches
@@ -148,14 +158,14 @@ class Launches:
         self.store, self.next_in_line = self._store, self._next_in_line
 
     def run(self) -> None:
-        """Runs all launches; raises `ExecutionError` if the program gets stuck."""
+        """Runs all launches; raises `ExecutionError` if the program gets stuck, `SlowerError` if slow."""
         for device in range(len(self.blocks_of)):
             self._push(0.0, self._begin, (device, 0))
         events = self.events
         while events and not self.settled:
             now, _, happen, what = heappop(events)
             happen(what, now)
-        stuck = next((launch for launch in self.launched if launch.waiting), None)
+        stuck = next((half for launch in self.launched for half in launch if half.waiting), None)
         if stuck is not None and not self.settled:
             number, blocks = next(iter(stuck.waiting.items()))
             raise ExecutionError(
@@ -188,9 +198,9 @@ class Launches:
             start = max(start, begun + self.rates.announce_s)
         self.started[device] = launch
         if launch == len(self.launched):
-            self.launched.append(_Launch(launch, self.blocks.arrivals))
+            self.launched.append([_Launch(launch, self.blocks.arrivals) for _ in range(2)])
         for block in self.blocks_of[device]:
-            block.begin(self.launched[launch], start)
+            block.begin(self.launched[launch][block.half], start)
             self._go_on(block)
         if not self.blocks_of[device]:
             self._end(device, launch, start)
@@ -377,6 +387,8 @@ class Launches:
             # Whether all GPUs took as long for the last two launches: then the next ones take no longer either.
             last = self.ends[launch - 2 : launch + 1]
             times = [b - a for before, after in pairwise(last) for a, b in zip(before, after, strict=True)]
+            if launch == 2 and SHORT_OF_LAUNCH * mean(times[len(last[0]) :]) > self.most_s:
+                raise SlowerError
             if max(times) - min(times) <= _ALIKE * max(times):
                 self.settled = True
                 del self.ends[launch + 1 :], self.looks[launch + 1 :]
@@ -433,7 +445,9 @@ class RunTime:
         return RunTime(self.launch_s, looking_s, ports_s, steps_s, more.port)
 
 
-def run_time(program: Program, rates: ExecutionRates, calls: CallsName = "successive") -> RunTime:
+def run_time(
+    program: Program, rates: ExecutionRates, calls: CallsName = "successive", most_s: float = math.inf
+) -> RunTime:
     """The time of a program that is cut for its GPUs.
 
     Parameters
@@ -444,6 +458,8 @@ def run_time(program: Program, rates: ExecutionRates, calls: CallsName = "succes
         Of the machine.
     calls : {"successive", "apart"}
         One call after another without a pause, or each by itself, begun by all GPUs at once.
+    most_s : float
+        What takes more seconds needs no time.
 
     Returns
     -------
@@ -456,6 +472,8 @@ def run_time(program: Program, rates: ExecutionRates, calls: CallsName = "succes
         For another kind of calls, and for programs of emulated machines.
     ExecutionError
         If the program gets stuck.
+    SlowerError
+        If the program takes more than `most_s` and its simulation ended early therefore.
     """
     if calls not in CALLS:
         raise unknown("kind of calls", calls, CALLS)
@@ -465,12 +483,12 @@ def run_time(program: Program, rates: ExecutionRates, calls: CallsName = "succes
     most = max(min(most, LEAST_PIECES), min(most, MOST_OP_PIECES // max(1, program.ops)))
     nbytes = program.layout.count * program.kind.itemsize
     if pieces <= most:
-        return _known(program, rates, calls, nbytes)
+        return _known(program, rates, calls, nbytes, most_s)
     # Further pieces take as long as the ones before them.
     piece = program.slices * program.piece_units * program.unit  # elements of a piece in every slice
     # Products of terabytes are longer than 64 bits.
     lengths = ([length * part * piece // longest for length in program.length.tolist()] for part in (most // 2, most))
-    few, more = (_known(program.replace(length=np.array(part)), rates, calls, nbytes) for part in lengths)
+    few, more = (_known(program.replace(length=np.array(part)), rates, calls, nbytes, most_s) for part in lengths)
     return few.beyond(more, (longest / piece - most // 2) / (most - most // 2))
 
 
@@ -484,7 +502,7 @@ def forget() -> None:
     _times.clear()
 
 
-def _known(program: Program, rates: ExecutionRates, calls: CallsName, nbytes: int) -> RunTime:
+def _known(program: Program, rates: ExecutionRates, calls: CallsName, nbytes: int, most_s: float) -> RunTime:
     """The time of a program, simulated unless it is known: others differ in names and places, or in their size alone
     where only a part of it is simulated."""
     share = cached_share(program, rates.flags)
@@ -511,7 +529,7 @@ def _known(program: Program, rates: ExecutionRates, calls: CallsName, nbytes: in
         blocks = blocks_of(program, rates)
 
         def run(launches: int) -> tuple[list[list[float]], list[list[float]]]:
-            events = Launches(blocks, rates, launches)
+            events = Launches(blocks, rates, launches, most_s)
             events.run()
             return events.ends, events.looks
 
