@@ -8,6 +8,7 @@ a bound with a certificate, for switches that do what they can. None is below th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from itertools import chain
 from typing import Any
@@ -220,18 +221,17 @@ def answer(
     asked, _ = (library or Library()).at(question)
     part, grants, bound = asked.bounded(collective)
     if contest is None:
-        try:
+        with suppress(InfeasibleError):
             contest = schedules(question, collective, sizes, report)
-        except InfeasibleError:
-            contest = None
     if contest is not None and contest.topology == part and contest.model.name == LINKS_ONLY:
-        asked.contests[collective] = contest
+        # One object in place of two that are equal: tables of answers find it without comparing its links.
+        part, asked.contests[collective] = contest.topology, contest
+        asked.parts[collective] = part, grants, bound
     forwarding = ceiling_of(part, collective) if grants else bound
     on_links = contest is not None and contest.on_links
     programs = _launches(asked.healthy.question, collective, sizes) if on_links and asked.healthy is not None else {}
     found, narrow = [], weakest(asked.machine)
-    for size in sizes:
-        [takes] = asked.times(asked.machine, collective, [size])
+    for size, takes in zip(sizes, asked.times(asked.machine, collective, sizes), strict=True):
         best = None if contest is None else _best(contest, size)
         if best is not None:
             # What is measured of links is no bound: a program may exceed what others have measured.

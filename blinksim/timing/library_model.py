@@ -114,7 +114,7 @@ class Library(TimingModel):
         self.healthy: Library | None = None
         self._times: dict[tuple[Collective, int], _Modelled] = {}
         self.contests: dict[Collective, Contest] = {}
-        self._parts: dict[Collective, tuple[Topology, tuple[str, ...], Ceiling]] = {}
+        self.parts: dict[Collective, tuple[Topology, tuple[str, ...], Ceiling]] = {}
         for name in ("_planned", "prediction", "job", "_known_as", "_cells"):
             self.__dict__.pop(name, None)
 
@@ -236,11 +236,11 @@ class Library(TimingModel):
 
         At nominal rates, or those of a file that was named: what others measured of links is no bound.
         """
-        if collective not in self._parts:
+        if collective not in self.parts:
             part = replace(self.question, collective=collective).part()
             grants = able_of(part) if self.multicast and not collective.personalized else ()
-            self._parts[collective] = part, grants, ceiling_of(part, collective, grants)
-        return self._parts[collective]
+            self.parts[collective] = part, grants, ceiling_of(part, collective, grants)
+        return self.parts[collective]
 
     def _held(self, taken: Projection) -> Projection:
         """A projection with the bound on its time; the time and the ends of its interval are none below it."""

@@ -176,19 +176,20 @@ class Windows(TimeCertificate):
         whose prices are not of links.
         """
         facts = delays(topology, collective)
-        groups = defaultdict[int, Fraction](Fraction)
-        total = Fraction(0)
-        for price, links in priced(topology, proof):
-            total += price
-            carrying = [link for link in links if facts.idle(link) is not None]
-            if carrying:
-                # A bus starts with one of its links and may end with another.
-                opens = min(facts.opens(link) or 0 for link in carrying)
-                closes = min(facts.closes(link) or 0 for link in carrying)
-                groups[opens + closes] += price
+        if id(proof) not in facts.idle_for:  # it serves all sizes
+            total, groups = Fraction(0), defaultdict[int, Fraction](Fraction)
+            for price, links in priced(topology, proof):
+                total += price
+                carrying = [link for link in links if facts.idle(link) is not None]
+                if carrying:
+                    # A bus starts with one of its links and may end with another.
+                    opens = min(facts.opens(link) or 0 for link in carrying)
+                    closes = min(facts.closes(link) or 0 for link in carrying)
+                    groups[opens + closes] += price
+            facts.idle_for[id(proof)] = proof, total, tuple(sorted(groups.items()))
+        _, total, idle = facts.idle_for[id(proof)]
         # Every byte costs at least this much: total / rate is what one byte's worth of the size takes.
         needed = total / proof.rate * size
-        idle = tuple(sorted(groups.items()))
         scale = lcm(needed.denominator, *(price.denominator for _, price in idle))
         rates, idles = [int(price * scale) for _, price in idle], [one for one, _ in idle]
         most = int(needed * scale) * SECOND

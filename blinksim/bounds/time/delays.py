@@ -15,6 +15,7 @@ from math import lcm
 
 import numpy as np
 
+from blinksim.bounds.certificates import Certificate
 from blinksim.collective import ROOT, Collective
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetry import candidates, encoded, orbit_labels
@@ -27,6 +28,7 @@ FAR = 10**30
 _KEPT = 64
 
 
+@lru_cache(maxsize=_KEPT)
 def femtoseconds(seconds: float) -> int:
     """Whole femtoseconds of the decimal number that was written, rounded down.
 
@@ -57,6 +59,8 @@ class Delays:
         Devices where a rank has data that others need, and where one must get data of others.
     passing : list of int or None
         The earliest that data of another device's rank can pass a device, or arrive there; None for never.
+    idle_for : dict
+        By the id of a certificate of a rate: itself, the price of all links, and of those idle as long.
     """
 
     def __init__(self, topology: Topology, collective: Collective) -> None:
@@ -68,8 +72,7 @@ class Delays:
         self.scale = lcm(*{link.bandwidth.denominator for link in links})
         self.rate = [int(link.bandwidth * self.scale) for link in links]
         self.ranks: list[int] = topology.member_places.tolist()
-        self._out: list[list[int]] = [[] for _ in topology.devices]
-        self._into: list[list[int]] = [[] for _ in topology.devices]
+        self._out, self._into = ([list[int]() for _ in topology.devices] for _ in range(2))
         for link, (src, dst) in enumerate(zip(self.src, self.dst, strict=True)):
             self._out[src].append(link)
             self._into[dst].append(link)
@@ -80,6 +83,7 @@ class Delays:
         # What symmetries must leave where it is: the root, and ranks with traffic of their own.
         self._fixed = self.ranks if collective.traffic else [*root]
         self.passing = self._passing()
+        self.idle_for: dict[int, tuple[Certificate, Fraction, tuple[tuple[int, Fraction], ...]]] = {}
         # The least latency from every device to one that must get data.
         self._left = self._reached([(0, device) for device in self.takers], back=True)
 
