@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 from blinksim.algorithms.registry import REGISTRY, AlgorithmName
@@ -63,12 +65,12 @@ class Comparison(Result):
         Bytes, ascending.
     projections : tuple of tuple of Projection
         One tuple for each size, quickest first.
-    crossovers : tuple of Crossover
-        Where the lead changes.
     refused : dict
         The reason, by algorithm, for those that cannot run here.
     left_out : dict
         The reason, by algorithm, for those that were not tried.
+    contest : Contest
+        What times the algorithms at further sizes.
     made : dict
         Simulated projections of schedules that were made for one size, by size in bytes.
     answers : tuple of Answer
@@ -88,11 +90,28 @@ class Comparison(Result):
     collective: Collective
     sizes: tuple[int, ...]
     projections: tuple[tuple[Projection, ...], ...]
-    crossovers: tuple[Crossover, ...]
     refused: dict[str, str]
-    left_out: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str]
+    contest: Contest = field(repr=False, compare=False)
     made: dict[int, Projection] = field(default_factory=dict)
     answers: tuple[Answer, ...] = ()
+
+    @cached_property
+    def crossovers(self) -> tuple[Crossover, ...]:
+        """Where the lead changes, looked for when asked."""
+        crossovers, width = list[Crossover](), self.contest.model.crossover_precision
+        for before, after in pairwise(self.best()):
+            slower, faster = before.algorithm, after.algorithm
+            if slower == faster:
+                continue
+            # The size at which the algorithm that wins at the larger one overtakes, by bisection.
+            pair, low, high = self.contest.only(slower, faster), before.size, after.size
+            while high - low > max(1, high // (width or after.size)):
+                middle = (low + high) // 2
+                times = {one.algorithm: one.time_s for one in pair.projections(middle, best=True)}
+                low, high = (middle, high) if times[slower] <= times[faster] else (low, middle)
+            crossovers.append(Crossover(high, slower, faster))
+        return tuple(crossovers)
 
     @property
     def algorithms(self) -> tuple[str, ...]:
@@ -170,7 +189,15 @@ class Comparison(Result):
             origins = dict.fromkeys(str(one.details["origin"]) for one in reversed(self.answers))
             notes = [f"  from {origin}" for origin in [*origins][:3]]
             notes.append("  " + ", ".join(map("".join, held_at(map(Answer.row, self.answers)).items())))
-            return "\n".join((self.sentence(), "", self._figures(), "", *notes)).rstrip()
+            # A line for every size: what the library takes, and what the links could and must take.
+            head = ("size", f"with {self.answers[0].library}", SHARE, "could take", "by", "cannot take less", "busbw")
+            rows = []
+            for one in self.answers:
+                takes, could, least = one.times()
+                ends = f"{format_time(one.low_s)} to {format_time(one.high_s)}"
+                by, size = "-" if one.could is None else one.could.best.algorithm, format_size_about(one.size)
+                rows.append((size, takes, ends, could, by, least, format_rate(one.busbw)))
+            return "\n".join((self.sentence(), "", table(head, rows, left=(4,)), "", *notes)).rstrip()
         shown, slower = columns(self.projections)
         every = [projection for found in self.projections for projection in found]
         models = list(dict.fromkeys(one.model for one in every if one.algorithm in shown))
@@ -218,17 +245,6 @@ class Comparison(Result):
         head = list(rows[-1])
         left = {0, len(head) - 1} if head[-1] == "NCCL takes" else {0}
         return table(head, [[cells.get(name, "") for name in head] for cells in rows], left=left)
-
-    def _figures(self) -> str:
-        """A line for every size: what the library takes, and what the links could and must take."""
-        head = ("size", f"with {self.answers[0].library}", SHARE, "could take", "by", "cannot take less", "busbw")
-        rows = []
-        for one in self.answers:
-            takes, could, least = one.times()
-            ends = f"{format_time(one.low_s)} to {format_time(one.high_s)}"
-            by = "-" if one.could is None else one.could.best.algorithm
-            rows.append((format_size_about(one.size), takes, ends, could, by, least, format_rate(one.busbw)))
-        return table(head, rows, left=(4,))
 
     def __repr__(self) -> str:
         what = f"{', '.join(self.algorithms)}: {self.collective} on {self.topology.name}"
@@ -359,23 +375,8 @@ def compared(rivals: Contest, ordered: tuple[int, ...], report: Callable[[str], 
             full = rivals.only(*again).answers(ordered[place]) if again else []
             others = [one for one in projections if one.algorithm not in again]
             found[place] = tuple(sorted((*full, *others), key=lambda projection: projection.time_s))
-    crossovers, width = list[Crossover](), rivals.model.crossover_precision
-    for small, large, before, after in zip(ordered, ordered[1:], found, found[1:], strict=False):
-        slower, faster = before[0].algorithm, after[0].algorithm
-        if slower == faster:
-            continue
-        # The size at which the algorithm that wins at the larger one overtakes, by bisection.
-        pair, low, high = rivals.only(slower, faster), small, large
-        while high - low > max(1, high // (width or large)):
-            middle = (low + high) // 2
-            times = {one.algorithm: one.time_s for one in pair.projections(middle, best=True)}
-            if times[slower] <= times[faster]:
-                low = middle
-            else:
-                high = middle
-        crossovers.append(Crossover(high, slower, faster))
     part, collective, refused = rivals.topology, rivals.collective, rivals.refused
-    return Comparison(part, collective, ordered, tuple(found), tuple(crossovers), refused, rivals.left_out)
+    return Comparison(part, collective, ordered, tuple(found), refused, rivals.left_out, rivals)
 
 
 @dataclass(frozen=True)
