@@ -294,6 +294,16 @@ RINGS = {
 }
 
 
+def test_a_file_of_more_steps_than_readers_take_is_not_written() -> None:
+    part = machines.load("dgx-a100", nodes=32).select()
+    whole = bs.synthesize(part, "allreduce", "direct").schedule
+    with pytest.raises(InfeasibleError, match=f"{2 * whole.sends:,} steps, and readers take 100,000"):
+        export(whole)
+    steps = '<step s="0"/>' * 100_001
+    with pytest.raises(FileError, match="more than 100000 elements"):
+        check_text(HAND.replace("</tb>", f"{steps}</tb>", 1), "a file")
+
+
 @pytest.mark.parametrize("name", RINGS)
 def test_in_place_a_buffer_without_chunks_is_part_of_the_other(name: str, tmp_path: Path) -> None:
     buffer, kinds, ahead = RINGS[name]

@@ -338,6 +338,8 @@ _NOWHERE = Place(INPUT, -1)
 # AMD's "RCCL usage tips" of ROCm 7.2; those of 7.13 say that it is gone).
 _MSCCL_LOADS = {"MSCCL_XML_FILES": "{file}", "NCCL_ALGO": "MSCCL,RING,TREE"}
 _RCCL_LOADS = {"MSCCL_ALGO_DIR": "{folder}", "RCCL_MSCCL_FORCE_ENABLE": "1"}
+_RCCL_SAYS = "NCCL INFO Using MSCCL files from {folder}"
+_MSCCL_SAYS = "NCCL INFO … MSCCL: … algorithm loaded (the words differ between runtimes)"
 _FOR_NCCL = "stock NCCL cannot load it; Microsoft's executor for NCCL reads all files of the folder in MSCCL_ALGO_DIR"
 _FOR_RCCL = "RCCL takes every file of that folder for an algorithm: leave nothing else in it"
 _UNTRIED = "not run here on a runtime: check the results of a small call before you rely on it"
@@ -380,20 +382,20 @@ class _Block:
             if known[id(other.block)] <= other.place:
                 needed.append(other)
                 known |= other.known
-        place = len(self.steps)
-        known[id(self)] = place + 1
-        self.steps.append(_Step(kind, source, target, count, self, place, needed, known))
+        known[id(self)] = len(self.steps) + 1
+        self.steps.append(_Step(kind, source, target, count, self, len(self.steps), needed, known))
         return self.steps[-1]
 
 
 def export(schedule: Schedule, channels: int | None = None) -> Exported:
     """The XML of a schedule, interpreted again under the runtimes' rules; see `registry.Format.export`."""
     most = most_channels(channels, MOST_CHANNELS, MOST_CHANNELS, "the runtimes have 32")
+    if (steps := 2 * schedule.sends) > (limit := safe_xml.MAX_ELEMENTS):
+        raise InfeasibleError(f"{steps:,} steps, and readers take {limit:,}. Take another algorithm=")
     plan = moves(schedule)
-    name = f"{schedule.algorithm}_{plan.collective}_{plan.ranks}"
     # A step no longer than a connection holds goes out at once. Longer ones make shorter files, but may wait.
     for longest in (MOST_COUNT, BUFFERS["Simple"][0]):
-        text = to_text(plan, name, most, longest)
+        text = to_text(plan, f"{schedule.algorithm}_{plan.collective}_{plan.ranks}", most, longest)
         try:
             read = check_text(text, "the exported file", root=plan.root)
             break
@@ -418,9 +420,7 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         f"{counted_as(read.most_blocks, 'thread block')} on the busiest GPU, {counted_as(read.channels, 'channel')}",
         facts=(f"every chunk ends where the collective promises, with {held} a connection and in any order",),
         environment=_RCCL_LOADS if on_amd else _MSCCL_LOADS,
-        proof=("NCCL INFO Using MSCCL files from {folder}",)
-        if on_amd
-        else ("NCCL INFO … MSCCL: … algorithm loaded (the words differ between runtimes)",),
+        proof=(_RCCL_SAYS if on_amd else _MSCCL_SAYS,),
         notes=tuple(notes),
         caution=f"RCCL reads such files up to ROCm 7.2, no longer in 7.13; {_UNTRIED}" if on_amd else _UNTRIED,
     )

@@ -231,11 +231,10 @@ def _chain(schedule: Schedule, chunk: int) -> Line:
 def _rings(schedule: Schedule) -> Iterator[Line]:
     ranks = set(schedule.topology.members)
     for channel in distinct(schedule.channel).tolist():
-        mine = np.flatnonzero(schedule.channel == channel).tolist()
-        after: dict[str, set[str]] = {}
-        hops = np.stack([schedule.src[mine], schedule.dst[mine], schedule.route[mine]])
-        _, first = np.unique(hops, axis=1, return_index=True)
-        for a, b in steps_between(schedule, [mine[place] for place in first.tolist()]):
+        mine, after = np.flatnonzero(schedule.channel == channel), dict[str, set[str]]()
+        by_route = np.full(len(schedule.route_start) - 1, -1)
+        by_route[schedule.route[mine]] = mine
+        for a, b in steps_between(schedule, by_route[by_route >= 0].tolist()):
             after.setdefault(a, set()).add(b)
         order = [min(after)] if schedule.topology.members[0] not in after else [schedule.topology.members[0]]
         while len(order) <= len(after) and len(after.get(order[-1], ())) == 1:
