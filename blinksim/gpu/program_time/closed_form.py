@@ -75,9 +75,7 @@ class _Queue:
         self.power = power
 
     def begin(self, time: float) -> None:
-        self.last = time
-        self.look = 0.0
-        self.fence = (0.0, 0.0)
+        self.last, self.look, self.fence = time, 0.0, (0.0, 0.0)
         self.restart(time)
 
     def after(self, time: float, look: float) -> None:
@@ -182,6 +180,9 @@ class _Launches:
 
     def _pass(self, moment: Moment, op: Op, queue: _Queue) -> None:
         """What the block does before a moment: it looks at ops, and moves pieces of others."""
+        # Its next step then goes on from where it is.
+        if not moment.looks and not moment.others:
+            return
         looks_s = moment.looks * self.rates.visit_s
         queue.look += looks_s
         self._spend(queue, looks_s)
