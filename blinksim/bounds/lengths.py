@@ -370,7 +370,7 @@ def even_use(topology: Topology, lengths: Mapping[str, Fraction], distance: Frac
     leaving, entering = defaultdict[str, Fraction | int](int), defaultdict[str, Fraction | int](int)
     for link in counted:
         # Sums of whole numbers are far quicker than sums of fractions, and most bandwidths are whole.
-        rate = link.bandwidth.numerator if link.bandwidth.denominator == 1 else link.bandwidth
+        rate = wide.numerator if (wide := link.bandwidth).denominator == 1 else wide
         leaving[link.src] += rate
         entering[link.dst] += rate
     own = {found[member] for found in (leaving, entering) for member in members}

@@ -180,6 +180,7 @@ def with_least_time(part: Topology, projection: Projection) -> Projection:
     return replace(projection.raised(least.time_s, _WAITS, "alpha"), least=least)
 
 
+@lru_cache(maxsize=4096)
 def least_time_of(
     part: Topology, collective: Collective, size: int, bound: Ceiling, grants: tuple[str, ...] = ()
 ) -> LeastTime:
@@ -683,8 +684,7 @@ def _too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:
         alike = part.nodes > 1 and part.symmetries and alike_nodes(part) is not None
         if alike or budget.of_routes(len(part.links), part.ranks) < _QUICK_S:
             return ""
-    pairs = part.ranks * (part.ranks - 1)
-    if entry.every_pair and pairs > MOST_PAIRS:
+    if entry.every_pair and (pairs := part.ranks * (part.ranks - 1)) > MOST_PAIRS:
         return f"a route for each of {pairs:,} pairs of ranks"
     sends = entry.sends_on(part, collective.name)
     return f"more than {MOST_SENDS:,} sends" if sends > MOST_SENDS else ""
