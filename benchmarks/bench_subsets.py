@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from blinksim.algorithms.registry import algorithm
-from blinksim.answers import pool
+from blinksim.answers import worker_pool
 from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
@@ -79,8 +79,8 @@ def sweep(name: str, machine: Topology, method: str, collective: Collective, wor
     gaps: Counter[str] = Counter()
     below: dict[str, list[str]] = defaultdict(list)
     work = [(part, method, collective) for _, part in subsets(machine, method == "blinkplus")]
-    for (part, _, _), found in pool.finished(measured, work, workers, cluster):
-        assert found is not None, (part.members, pool.DIED)
+    for (part, _, _), found in worker_pool.finished(measured, work, workers, cluster):
+        assert found is not None, (part.members, worker_pool.DIED)
         gap, seconds = found
         assert not gap.startswith("wrong"), (part.members, gap)
         gaps[gap] += 1

@@ -29,7 +29,7 @@ EXCUSED = {
     "blinksim.plugins": {"exec"},
     "blinksim.algorithms.registry": {"read_text", "eval"},  # its own package, without importing it
     "blinksim.timing.model_registry": {"read_text", "literal_eval"},  # likewise
-    "blinksim.answers.pool": {"open"},
+    "blinksim.answers.worker_pool": {"open"},
 }
 
 

@@ -1,4 +1,4 @@
-"""`make validate`: runs every recipe that this machine's GPUs can, and writes the report of what they gave.
+"""Runner of every recipe that this machine's GPUs can carry out, and of the report on what they gave.
 
     python3 validate/validate.py --budget 540
 

@@ -49,7 +49,7 @@ from blinksim.packing.cubes import (
     seen_after,
 )
 from blinksim.packing.rounds import Paths, Pricing, Rounds, Search, Solved, Sums, Trees, exact_shares, round_robin
-from blinksim.packing.unsplit import best_order, far_first, takes
+from blinksim.packing.undivided_messages import best_order, far_first, takes
 from blinksim.packing.wires import MOST_RANKS, Wires, joined_directly
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blinksim import budget
-from blinksim.answers import pool
+from blinksim.answers import worker_pool
 from blinksim.answers.project import Answer, answer
 from blinksim.bounds.compute import bound
 from blinksim.collective import Collective, CollectiveLike
@@ -231,7 +231,7 @@ def place(
     ('gpu0', 'gpu1', 'gpu2', 'gpu3')
     """
     topology, wanted, count = as_topology(machine), Collective.of(collective), whole(count, "count")
-    pool.check(workers, cluster)
+    worker_pool.check(workers, cluster)
     members = topology.members
     helpers = () if isinstance(relays, str) else tuple(relays)
     if isinstance(relays, str) and relays not in ("none", "idle"):
@@ -270,11 +270,11 @@ def place(
     step, listed = 1 if workers == 1 and cluster is None else -(-len(kinds) // _PIECES), tuple(kinds)
     pieces = [(asked, listed[at : at + step]) for at in range(0, len(kinds), step)]
     answers: dict[tuple[int, ...], Placement] = {}
-    for (_, choices), found in pool.finished(_placed, pieces, workers, cluster):
+    for (_, choices), found in worker_pool.finished(_placed, pieces, workers, cluster):
         if isinstance(found, BlinksimError):
             raise found
         if found is None:
-            raise InfeasibleError(f"{what}: {pool.DIED}; choose among fewer GPUs, or run it where there is more")
+            raise InfeasibleError(f"{what}: {worker_pool.DIED}; choose among fewer GPUs, or run it where there is more")
         done += len(choices)
         if done < len(kinds):
             say(f"{what}, {done} of {len(kinds)} kinds of choice")

@@ -25,8 +25,8 @@ from typing import Any, Literal
 from blinksim import plugins
 from blinksim._version import __version__
 from blinksim.algorithms.registry import AlgorithmName, algorithm, candidates
-from blinksim.answers import pool, project
-from blinksim.answers.pool import Journal, Rows
+from blinksim.answers import project, worker_pool
+from blinksim.answers.worker_pool import Journal, Rows
 from blinksim.bounds import bound
 from blinksim.bounds.bound_result import TWO_PHASES
 from blinksim.collective import Collective, CollectiveLike
@@ -431,7 +431,7 @@ def sweep(
     """
     wanted = Collective.of(collective)
     lengths = sizes_of(sizes)
-    pool.check(workers, cluster)
+    worker_pool.check(workers, cluster)
     along = axes(vary)
     named, model = model, model or _BY_LINKS
     if not models.times_schedules(model):
@@ -456,9 +456,9 @@ def sweep(
     resumed, total = len(answers), len(keys)
     if report is not None:
         report(resumed, total)
-    for task, found in pool.finished(run, [task for task in tasks if task.key not in answers], workers, cluster):
+    for task, found in worker_pool.finished(run, [task for task in tasks if task.key not in answers], workers, cluster):
         if found is None:
-            answers[task.key] = task.failed(pool.DIED)
+            answers[task.key] = task.failed(worker_pool.DIED)
         else:
             answers[task.key] = found
             stored.add(task.key, found)

@@ -26,7 +26,7 @@ from blinksim.bounds.time.time_bound import stated, time_certificate_from_dict
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, FileError, InputError
 from blinksim.formats import schedule_files
-from blinksim.formats.places import blamed_on
+from blinksim.formats.error_locations import blamed_on
 from blinksim.formats.schedule_json import FORMAT, MOST_BYTES, compact_from_document
 from blinksim.formats.shipped.ready_schedules import located
 from blinksim.formats.traffic_files import from_lines

@@ -1,4 +1,4 @@
-"""What limits a bound: what each level of a machine allows alone, and the bound after one loss or gain.
+"""Sensitivity of a bound: what each level of a machine allows alone, and the bound after a loss or gain.
 
 A level divides the machine into parts: its GPUs, its nodes, the nodes below each level of switches. What must
 leave or enter a part, over what the links around it carry, bounds every schedule: a cut around one part, or,

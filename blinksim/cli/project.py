@@ -14,10 +14,10 @@ import click
 
 from blinksim.answers import sweep as study
 from blinksim.answers.compare import Comparison, Models, across_models, buckets, compare as compared, compare_machines
-from blinksim.answers.pool import Rows
 from blinksim.answers.project import answer as three_figures, held_at
 from blinksim.answers.ranking import BEST, rank
 from blinksim.answers.sweep import Sweep as Study
+from blinksim.answers.worker_pool import Rows
 from blinksim.cli.options import collective_of, command_line, left, question_of, typed_options, unedited
 from blinksim.cli.terminal import Working, answer, as_typed, csv_text, drawn, note, typed, typed_size, written
 from blinksim.collective import Collective

@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import Any
 
 from blinksim.errors import InputError, unknown
-from blinksim.formats.places import blamed_on
+from blinksim.formats.error_locations import blamed_on
 from blinksim.formats.rate_tables import LINK_EXAMPLE, LinkClass, Outline, RateTable, read_link_class
 from blinksim.textio import name_ranges, text_files, yaml_nodes
 from blinksim.textio.yaml_nodes import Entry, decimal_text, dump, rate_text, time_text

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from blinksim.collective import ALLTOALLV, COLLECTIVES, Collective
 from blinksim.errors import InputError, unknown
-from blinksim.formats.places import blamed_on
+from blinksim.formats.error_locations import blamed_on
 from blinksim.formats.shipped import ready_schedules
 from blinksim.schedule.model import ARRAYS, FORMS, MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule
 from blinksim.schedule.symmetric import SymmetricSchedule, as_compact

@@ -22,8 +22,8 @@ from blinksim.collective import Collective
 from blinksim.errors import InputError, unknown
 from blinksim.machines import load
 from blinksim.packing import balanced
+from blinksim.papers.concurrent_collectives import Job, together
 from blinksim.papers.tables import Figure, Table, published_rows
-from blinksim.papers.together import Job, together
 from blinksim.schedule.model import Schedule
 from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology

@@ -1,4 +1,4 @@
-"""The part of a machine in a picture, and the positions of its devices.
+"""Choice of the part of a machine that is drawn, and positions of its devices.
 
 Grids are drawn as grids, trees as layers, linked GPUs and routers on a circle; of a large cluster one node is
 drawn in full, with what edits took from it.

@@ -2,8 +2,8 @@
 
 Checked: sends run between participants over links that exist and join up, through devices that forward; the
 chunks and their shares are those of the collective; every send has something to send; every rank ends with
-each contribution exactly once, and nothing waits in a circle with bounded buffers (`contents`). Dependences
-on timing are ruled out, so the verdict holds for every executor that keeps the step order of each chunk.
+each contribution exactly once, and nothing waits in a circle with bounded buffers (in `verify_contents`).
+Dependences on timing are ruled out, so the verdict holds for every executor that keeps the step order of each chunk.
 Claims of a bound are another matter (`blinksim.bounds.claims`).
 
 A symmetric schedule is proved from the chunks of `base` alone: a symmetry takes ranks to ranks and links to

@@ -1,4 +1,4 @@
-"""Choice of the evaluator of an event graph, and the patterns with a closed formula."""
+"""Evaluation of an event graph: by formula where its pattern has one, else in arrays, else event by event."""
 
 from __future__ import annotations
 

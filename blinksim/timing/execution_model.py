@@ -1,5 +1,7 @@
 """Programs on GPUs as a timing model: block by block, on machines whose constants were measured.
 
+The times are those of `blinksim.gpu.program_time`: `closed_form` estimates, `simulate_blocks` simulates.
+
 No program of GPUs has switches add. An allreduce by the algorithm ``nvls`` takes the time that was measured
 of NCCL's.
 

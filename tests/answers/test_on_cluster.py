@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import blinksim as bs
-from blinksim.answers import pool
+from blinksim.answers import worker_pool
 from blinksim.answers.place import place
 from blinksim.answers.sweep import sweep
 from blinksim.cli.main import run
@@ -101,7 +101,7 @@ def test_a_killed_worker_loses_no_choice(cluster: Any, collective: Collective) -
 
 def test_work_that_kills_every_worker_has_no_answer_and_the_rest_has(cluster: Any) -> None:
     items = ["1 + 1", "__import__('os')._exit(1)", "2 + 2"]
-    found = dict(pool.finished(eval, items, cluster=cluster.scheduler_address))
+    found = dict(worker_pool.finished(eval, items, cluster=cluster.scheduler_address))
     assert found == {"1 + 1": 2, items[1]: None, "2 + 2": 4}
 
 
@@ -109,7 +109,7 @@ def test_what_workers_cannot_do_is_no_death(cluster: Any) -> None:
     with pytest.raises(
         InputError, match=r"cannot do this work .NameError: name 'absent' is not defined.*the same files"
     ):
-        list(pool.finished(eval, ["absent"], cluster=cluster.scheduler_address))
+        list(worker_pool.finished(eval, ["absent"], cluster=cluster.scheduler_address))
 
 
 def test_the_commands_answer_as_they_do_here(cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,15 +140,15 @@ def test_the_table_of_subsets_is_made_on_a_cluster(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_scheduler_without_workers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "PATIENCE_S", 1)
+    monkeypatch.setattr(worker_pool, "PATIENCE_S", 1)
     with _started(n_workers=0) as empty, pytest.raises(InputError, match=r"has no workers; start some with `dask"):
         place("dgx1-v100", 3, cluster=empty.scheduler_address)
 
 
 def test_a_cluster_that_lost_all_workers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "ALONE_S", 2)
+    monkeypatch.setattr(worker_pool, "ALONE_S", 2)
     with _started() as small:
-        work = pool.finished(eval, ["1 + 1", "__import__('time').sleep(60)"], cluster=small.scheduler_address)
+        work = worker_pool.finished(eval, ["1 + 1", "__import__('time').sleep(60)"], cluster=small.scheduler_address)
         assert next(work) == ("1 + 1", 2)
         for worker in small.workers.values():
             small.sync(worker.close, timeout=1, reason="tested")

@@ -21,7 +21,7 @@ import pytest
 from pool_work import double
 
 import blinksim as bs
-from blinksim.answers import pool
+from blinksim.answers import worker_pool
 from blinksim.answers.project import answer
 from blinksim.answers.sweep import Axis, expand, sweep
 from blinksim.cli.main import run
@@ -611,15 +611,15 @@ def test_a_journal_tells_traffic_matrices_apart(tmp_path: Path) -> None:
 
 
 def test_processes_give_the_same_and_survive_one_that_dies(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert sorted(pool.finished(double, [1, 2, 3], workers=2)) == [(1, 2), (2, 4), (3, 6)]
+    assert sorted(worker_pool.finished(double, [1, 2, 3], workers=2)) == [(1, 2), (2, 4), (3, 6)]
     monkeypatch.setenv("DIE_AT_THREE", "1")
-    found = dict(pool.finished(double, [1, 2, 3, 4], workers=2))
+    found = dict(worker_pool.finished(double, [1, 2, 3, 4], workers=2))
     assert found == {1: 2, 2: 4, 3: None, 4: 8}
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_no_scheduler_costs_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(worker_pool, "PATIENCE_S", 0.2)
     with pytest.raises(InputError, match=r"no dask scheduler answers at 'tcp://127.0.0.1:9'"):
         sweep(RING4, "allreduce", [MIB], cluster="tcp://127.0.0.1:9")
 

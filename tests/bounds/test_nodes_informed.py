@@ -7,7 +7,7 @@ from itertools import permutations
 from hypothesis import given, settings, strategies as st
 
 import blinksim as bs
-from blinksim.bounds.time.counted import Port, spread
+from blinksim.bounds.time.message_counts import Port, spread
 
 
 def test_two_nodes_of_eight_by_hand() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from blinksim.bounds.time.delays import SECOND, delays
-from blinksim.bounds.time.priced import Potentials
+from blinksim.bounds.time.link_prices import Potentials
 from blinksim.collective import Collective
 from blinksim.topology.graph import Device, Link, Topology
 

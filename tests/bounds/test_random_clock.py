@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, strategies as st
 
-from blinksim.bounds.time.priced import _best_sequences
+from blinksim.bounds.time.link_prices import _best_sequences
 
 PARTS = st.lists(st.floats(0.01, 1.0), min_size=1, max_size=8)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from blinksim.bounds.time.priced import TimedPrices, _least, _priced
+from blinksim.bounds.time.link_prices import TimedPrices, _least, _priced
 
 PRICES = TimedPrices.choices
 

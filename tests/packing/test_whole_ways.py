@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from blinksim.packing.choose import Limits
 from blinksim.packing.rounds import Sums, Trees
-from blinksim.packing.unsplit import best_order
+from blinksim.packing.undivided_messages import best_order
 from blinksim.packing.wires import Use, Wires
 
 # Nothing, a sum, a copy.

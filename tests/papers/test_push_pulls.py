@@ -10,8 +10,8 @@ import blinksim as bs
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InputError
+from blinksim.papers.concurrent_collectives import Job, together
 from blinksim.papers.mxnet import push_pulls, resnet50, vgg16
-from blinksim.papers.together import Job, together
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 

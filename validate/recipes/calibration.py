@@ -1,4 +1,4 @@
-"""What the emulated lines of GPUs say about a lane, and what a simulation with it predicts for everything else.
+"""Calibration of an emulated lane from lines of GPUs, and what a simulation with it predicts for all other runs.
 
     PYTHONPATH=. python3 validate/recipes/calibration.py --schedules FOLDER --gpus 4 --results validate/results
 
@@ -32,7 +32,7 @@ import numpy as np
 from blinksim.formats.schedule_json import read_schedule
 from blinksim.gpu.execution.emulate import emulate
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
-from blinksim.papers.together import Job, together
+from blinksim.papers.concurrent_collectives import Job, together
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.timing.simulator import pieces_of as pieces_of_chunks, simulate

@@ -1,4 +1,4 @@
-"""What does NCCL itself search on machines that do not exist? Random topology files, given to NCCL on real GPUs.
+"""NCCL's own channel search on machines that do not exist: random topology files, given to NCCL on real GPUs.
 
     PYTHONPATH=. python3 validate/recipes/made_up_machines.py --gpus 8 --machines 200 --out results
 

@@ -1,4 +1,4 @@
-"""Lets NCCL load what blinksim exports, on this machine's GPUs: does it say and do what the export promised?
+"""Exported files in NCCL, on this machine's GPUs: does it say and do what the export promised?
 
     PYTHONPATH=. python3 validate/recipes/nccl_files.py --make FOLDER --gpus 4
     PYTHONPATH=. NCCL_NVLS_ENABLE=0 python3 validate/recipes/nccl_files.py --files FOLDER --gpus 4 --out results

@@ -1,4 +1,4 @@
-"""Runs synthesised schedules on this machine's GPUs: is every result right, and how fast is each beside NCCL?
+"""Runs of synthesised schedules on this machine's GPUs: is every result right, and how fast is each beside NCCL?
 
     PYTHONPATH=. python3 validate/recipes/synthesised.py --make FOLDER --gpus 4
     PYTHONPATH=. NCCL_NVLS_ENABLE=0 python3 validate/recipes/synthesised.py --schedules FOLDER --gpus 4 --out results

@@ -1,4 +1,4 @@
-"""What published tables say of real times: constants fitted to their stated part, and how far the rest is from them.
+"""Fit of library constants to listed cells of published tables, and the errors of its predictions on all others.
 
     PYTHONPATH=. python3 validate/recipes/usable_rates.py
 

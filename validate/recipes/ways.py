@@ -1,4 +1,4 @@
-"""Measures what one GPU moves to another in every way, against the number of thread blocks.
+"""Bandwidth from one GPU to another, by kind of copy and number of thread blocks.
 
 PYTHONPATH=. python3 validate/recipes/ways.py --gpus 4 --out results
 """

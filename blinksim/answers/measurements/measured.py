@@ -1,4 +1,4 @@
-"""Published measurements beside the model of their machine."""
+"""Published times of a machine, each beside a model's time and the bound; Aurora's beside its projection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delays of data: the earliest time on each link, and the latest time there before the end.
+"""Delays of data: the earliest time that any is on a link, and the latest at which it arrives by the end.
 
 All times are whole femtoseconds, rounded down, so that sums are exact and never claim more than the machine
 says. Data starts at the ranks that have some to give, pays the overhead of the first link and the latency of

@@ -16,7 +16,7 @@ from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import NOTHING
 from blinksim.bounds.certificates import Certificate, Phases, differing, shown
 from blinksim.bounds.claims import names, proved
-from blinksim.bounds.time import counted, priced
+from blinksim.bounds.time import link_prices, message_counts
 from blinksim.bounds.time.certificates import (
     Stated,
     Theorem,
@@ -35,7 +35,7 @@ from blinksim.textio.text_table import table
 from blinksim.topology.graph import Topology
 from blinksim.units import format_size
 
-THEOREMS: tuple[type[Theorem], ...] = (*counted.THEOREMS, *priced.THEOREMS)
+THEOREMS: tuple[type[Theorem], ...] = (*message_counts.THEOREMS, *link_prices.THEOREMS)
 # Ranks up to which messages are counted: beyond, bandwidths and distances set the time.
 _COUNTED = 128
 _KEPT = 4096

@@ -15,7 +15,7 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.nccl.families import DIS, FAMILIES, PATH_TYPES, Pattern
 from blinksim.nccl.files.graph_file import Graph, agreed
 from blinksim.nccl.search.paths import Paths
-from blinksim.nccl.search.search import Rules, search
+from blinksim.nccl.search.search_passes import Rules, search
 from blinksim.nccl.search.system import SWITCH_KIND, System, systems_of
 from blinksim.nccl.tuner import tuner
 from blinksim.nccl.tuner.tuner import Constants

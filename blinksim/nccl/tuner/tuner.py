@@ -42,7 +42,7 @@ class Generation:
 class Constants:
     """One version's figures, as its file explains them; times in us, bandwidths in GB/s.
 
-    channel_bandwidths, any_port_below: what the search tries, in bytes/s; see `blinksim.nccl.search.search.Rules`.
+    channel_bandwidths, any_port_below: what the search tries, in bytes/s; see `Rules` of `search_passes`.
     """
 
     version: str

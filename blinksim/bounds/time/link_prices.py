@@ -18,8 +18,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from blinksim.bounds.time.certificates import Place, Theorem, in_words, last_short, microseconds
-from blinksim.bounds.time.counted import spreading
 from blinksim.bounds.time.delays import FAR, SECOND, Delays
+from blinksim.bounds.time.message_counts import spreading
 from blinksim.graphs.arrays import Floats, Ints
 
 Choice = tuple[float, ...]

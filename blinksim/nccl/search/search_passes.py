@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from blinksim.nccl.families import DIS, LOC, PATH_TYPES, PIX, PXN, SYS, Pattern
 from blinksim.nccl.files.graph_file import Graph
-from blinksim.nccl.search.channels import GB, VISITS, VISITS_SAME_CHANNELS, Attempt, Found, Target
+from blinksim.nccl.search.channel_search import GB, VISITS, VISITS_SAME_CHANNELS, Attempt, Found, Target
 from blinksim.nccl.search.paths import Paths
 from blinksim.nccl.search.system import GRAIN
 
