@@ -181,8 +181,9 @@ def _run(arguments: list[str]) -> int:
         message = _swapped(arguments) or _words(error, arguments).replace("\n\t", " ").rstrip(".")
         print(f"blinksim: {InputError(message)}{where}", file=sys.stderr)
         return error.exit_code
-    except (RuntimeError, KeyboardInterrupt) as error:
-        # In the midst of a class, Python 3.11 makes a RuntimeError of Ctrl-C; that of click is one as well.
+    except (RuntimeError, ImportError, KeyboardInterrupt) as error:
+        # Python 3.11 makes a RuntimeError of Ctrl-C in the midst of a class, as click does, and C++ modules
+        # make an ImportError of it.
         if not isinstance(error.__cause__ or error, (click.Abort, KeyboardInterrupt)):
             raise
         print("blinksim: interrupted", file=sys.stderr)

@@ -131,7 +131,8 @@ class Fabric:
 
     def pairs(self, ends: Iterable[tuple[str, str]], times: Fraction = Fraction(1)) -> list[Link]:
         """The two links between each two devices, with `times` a port's bandwidth."""
-        rate = self.lane_bandwidth * times
+        # Files tell links apart by the object that their rate is.
+        rate = self.lane_bandwidth if times == 1 else self.lane_bandwidth * times
         one = Link("port", "switch", self.kind, rate, self.lanes, self.latency, self.overhead)
         return [one.between(*way, None) for a, b in ends for way in ((a, b), (b, a))]
 

@@ -242,10 +242,10 @@ def test_ctrl_c_while_modules_load_prints_no_traceback(module: str) -> None:
     assert done.returncode in (130, -signal.SIGINT)
 
 
-def test_ctrl_c_in_the_midst_of_a_class_is_no_bug(
+def test_ctrl_c_that_comes_as_another_error_is_no_bug(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Python 3.11 raises a RuntimeError from what `__set_name__` raises."""
+    """Python 3.11 raises a RuntimeError from what `__set_name__` raises, and C++ modules an ImportError."""
 
     class Interrupting:
         def __set_name__(self, owner: type, name: str) -> None:
@@ -254,9 +254,17 @@ def test_ctrl_c_in_the_midst_of_a_class_is_no_bug(
     def defines(**_: object) -> None:
         type("Own", (), {"part": Interrupting()})
 
-    monkeypatch.setattr("blinksim.cli.main.cli.main", defines)
-    assert run(["project"]) == 130
-    assert capsys.readouterr().err == "blinksim: interrupted\n"
+    def loads(**_: object) -> None:
+        """As pybind11 does where the code that loads a module raises."""
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as error:
+            raise ImportError("initialization failed") from error
+
+    for interrupted in (defines, loads):
+        monkeypatch.setattr("blinksim.cli.main.cli.main", interrupted)
+        assert run(["project"]) == 130
+        assert capsys.readouterr().err == "blinksim: interrupted\n"
 
 
 def test_ctrl_c_at_exit_prints_no_traceback() -> None:
