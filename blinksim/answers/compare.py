@@ -572,7 +572,7 @@ class MachineComparison(Result):
     prices: Mapping[str, float] = field(default_factory=dict)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per machine and size; busbw_per_price: GB/s for each unit of price an hour of all nodes."""
+        """One row per machine and size; busbw_per_price: GB/s for each unit of price an hour of a GPU."""
         return [
             {"machine": name, "size_bytes": one.size, "ranks": len(one.members), **one.row()}
             | {"busbw_per_price": self._worth(name, one)}
@@ -582,7 +582,8 @@ class MachineComparison(Result):
 
     def _worth(self, name: str, one: Answer) -> float | None:
         price = self.prices.get(name)
-        return None if price is None else one.busbw_GBps / (price * one.details["nodes"])
+        # busbw is that of one GPU.
+        return None if price is None else one.busbw_GBps * len(one.members) / (price * one.details["nodes"])
 
     def to_dict(self) -> dict[str, Any]:
         """The rows."""
@@ -604,7 +605,8 @@ class MachineComparison(Result):
         if not others:
             return f"{asked}: {called[first]} is quickest, {format_time(last[first].time_s)} with {last[first].library}"
         listed = [f"{called[name]} {format_time(last[name].time_s)}" for name in (first, *others)]
-        return f"{asked}: {', '.join(listed[:-1])} or {listed[-1]}; their intervals overlap"
+        overlap = "their intervals overlap" if len(others) == 1 else f"each interval overlaps that of {first}"
+        return f"{asked}: {', '.join(listed[:-1])} or {listed[-1]}; {overlap}"
 
     def text(self) -> str:
         """The sentence, and a table by size."""
@@ -617,15 +619,16 @@ class MachineComparison(Result):
                 takes = f"{format_time(one.time_s)} {'*' if name == quickest else ' '}"
                 row = [format_size(one.size), name, str(len(one.members)), takes, ends]
                 row += [format_rate(one.busbw), str(one.details["basis"])]
-                per_price = "-" if worth is None else f"{1000 * worth:.2f}"
+                per_price = "-" if worth is None else f"{worth:.4g}"
                 rows.append([*row, *([per_price] if self.prices else [])])
         head = ["size", "machine", "GPUs", "takes  ", f"{SHARE} runs", "busbw", "from"]
         notes = ["  * takes least at its size"]
         if self.prices:
-            head.append("MB/s per price")
+            head.append("GB/s per price")
             best = max(self.prices, key=lambda name: self._worth(name, self.answers[name][-1]) or 0.0)
             most = f"{format_size(self.answers[best][-1].size)} {best} has most for the money"
-            notes.append(f"  MB/s per price: busbw over what all nodes cost an hour; at {most}")
+            said = f"; at {most}" if len(self.prices) == len(self.answers) else ""
+            notes.append(f"  GB/s per price: busbw over what a GPU costs an hour{said}")
         return "\n".join((self.sentence(), "", table(head, rows, left=(1, 6)), *notes))
 
 

@@ -314,3 +314,20 @@ def test_gpus_of_another_model_are_named(tmp_path: Path) -> None:
         assert words.endswith(" are H200")
     words = other_gpus(replace(run, places=places), load("hgx-h100"))
     assert words.endswith("ran on NVIDIA H200, and the GPUs of hgx-h100 are H100")
+
+
+@pytest.mark.parametrize("name", ["hgx-h100", "hgx-h200", "p4d"])
+def test_no_verdict_contradicts_the_interval_beside_it(name: str) -> None:
+    for busbw in range(150, 680, 40):
+        found = bs.diagnose(None, name, size="1GiB", busbw=busbw)
+        line, said = found.largest, found.sentence()
+        if not found.impossible:
+            assert ("faster than expected" in said) == (line.time_s < line.expected.low_s)
+            assert ("slow, " in said) == (line.time_s > line.expected.high_s)
+
+
+def test_a_normal_figure_names_what_would_look_the_same() -> None:
+    found = bs.diagnose(None, "hgx-h100", size="8GiB", busbw=380)
+    assert found.as_expected
+    assert found.sentence().endswith("; NVLS off (NCCL_NVLS_ENABLE=0?) would look the same")
+    assert bs.diagnose(None, "hgx-h100", size="8GiB", busbw=470).resembles == ""

@@ -14,23 +14,27 @@ from blinksim.errors import InputError
 
 def test_each_machine_answers_as_by_itself(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     picture = tmp_path / "two.svg"
-    words = ["compare", "hgx-h100,dgx-a100", "allreduce", "--sizes", "1MiB,1GiB", "--price", "dgx-a100=20"]
+    words = ["compare", "hgx-h100,dgx-a100", "allreduce", "--sizes", "1MiB,1GiB", "--price", "dgx-a100=16"]
     assert run([*words, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     for row in rows:
         alone = bs.project(row["machine"], "allreduce", row["size_bytes"])
         assert row["time_s"] == alone.time_s
-        worth = alone.busbw_GBps / 20 if row["machine"] == "dgx-a100" else None
+        # A GPU costs 2 an hour.
+        worth = alone.busbw_GBps / 2 if row["machine"] == "dgx-a100" else None
         assert row["busbw_per_price"] == (None if worth is None else pytest.approx(worth))
     assert len(rows) == 4
     assert run([*words, "--plot", str(picture)]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("allreduce of 1 GiB: hgx-h100 is quickest, ")
-    assert "MB/s per price" in shown
+    assert "GB/s per price" in shown
     [large] = [line.split() for line in shown.splitlines() if line.split()[:3] == ["1", "GiB", "dgx-a100"]]
-    assert large[-1] == f"{1000 * rows[-1]['busbw_per_price']:.2f}"
-    assert "busbw over what all nodes cost an hour; at 1 GiB dgx-a100 has most for the money" in shown
+    assert large[-1] == f"{rows[-1]['busbw_per_price']:.4g}"
+    # Of machines without a price nobody knows what they have for the money.
+    assert shown.rstrip().endswith(("busbw over what a GPU costs an hour", "two.svg"))
     assert picture.exists()
+    assert run([*words, "--price", "hgx-h100=800"]) == 0
+    assert "busbw over what a GPU costs an hour; at 1 GiB dgx-a100 has most for the money" in capsys.readouterr().out
 
 
 def test_headline_names_all_whose_intervals_overlap() -> None:
@@ -39,6 +43,8 @@ def test_headline_names_all_whose_intervals_overlap() -> None:
     assert quicker.time_s < slower.time_s
     assert slower.low_s < quicker.high_s
     assert overlapping.sentence() == ("allreduce of 1 GiB: p5 4.575 ms or p5en 5.931 ms; their intervals overlap")
+    three = bs.compare_machines(["hgx-h100", "hgx-h200", "mi300x"], "allreduce", ["256MiB"]).sentence()
+    assert three.endswith("; each interval overlaps that of hgx-h100")
     other_sizes = bs.compare_machines(["hgx-h100", "gb200-nvl72"], "alltoall", ["1GiB"])
     assert "(8 GPUs)" in other_sizes.sentence()
     [marked] = [line for line in overlapping.text().splitlines() if " *  " in line]

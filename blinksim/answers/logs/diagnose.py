@@ -31,8 +31,6 @@ from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_size, format_time, in_GBps, parse_rate, parse_time, size_of
 
-FASTER = 1.2
-"""More than this many times the expected bandwidth is not what the machine does."""
 _SHOWN_FROM = 2**20
 _ENDS = ("gpu", "nic")
 _VERSION = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){1,2}")
@@ -75,8 +73,8 @@ class Line(Rates):
 
     @property
     def faster(self) -> bool:
-        """True if it takes less than they do, or by far less than is expected."""
-        return self.time_s < self.expected.low_s or self.of_model > FASTER
+        """True if it takes less than they do."""
+        return self.time_s < self.expected.low_s
 
 
 @dataclass(frozen=True)
@@ -212,7 +210,7 @@ class Diagnosis(Result):
         """The largest size and smaller ones down to 1 MiB, in steps of 4; all, if none is as large."""
         found = list[Line]()
         for line in reversed(self.lines):
-            if not found or (_SHOWN_FROM <= line.size <= found[-1].size / 4):
+            if not found or line is self.first_behind or _SHOWN_FROM <= line.size <= found[-1].size / 4:
                 found.append(line)
         return found[::-1] if self.largest.size >= _SHOWN_FROM else list(self.lines)
 
@@ -236,15 +234,15 @@ class Diagnosis(Result):
 
     @property
     def resembles(self) -> str:
-        """Other causes that would take as long as measured, where it is behind; empty if none is known."""
-        if self.first_behind is None:
-            return ""
+        """What else would take as long, where it takes longer than expected; empty if none is known."""
+        slow = self.largest in self.judged and self.largest.of_model < 1 - _NEAR
+        lines = self.behind if self.first_behind else [self.largest] * slow
         apart = defaultdict[str, list[float]](list)
-        for line in self.behind:
+        for line in lines:
             for words, time in self.expectation.others(line.size).items():
                 apart[words].append(abs(math.log(line.time_s / time)))
         best = min(apart, key=lambda words: median(apart[words]), default="")
-        return best if best and median(apart[best]) < _NEAR and len(apart[best]) == len(self.behind) else ""
+        return best if best and median(apart[best]) < _NEAR and len(apart[best]) == len(lines) else ""
 
     @property
     def sure(self) -> bool:
@@ -270,9 +268,9 @@ class Diagnosis(Result):
         if self.unclear:
             return f"{what}: cannot tell, nearer to half of what is expected, and within its wide interval: {reached}"
         if first is None:
-            return f"{what}: normal, {reached}"
-        links = " or ".join(self.expectation.rings.limits)
-        why = f"as with {self.resembles}" if self.sure else f"on {links}"
+            same = f"; {self.resembles} would look the same" if self.sure else ""
+            return f"{what}: normal, {reached}{same}"
+        why = f"as with {self.resembles}" if self.sure else f"on {' or '.join(self.expectation.rings.limits)}"
         if self.stated:
             return f"{what}: slow, {'latency decides' if line.latency_bound else why}: {reached}"
         return f"{what}: behind from {format_size(first.size)} on, {why}: {reached}"
