@@ -259,7 +259,7 @@ class Library(TimingModel):
         times of several runs need not join. asked: seconds of more bytes; far less says nothing of these.
         """
         # Constants in a file of rates that was named are those of the machine as it is.
-        edited = self.healthy and (self.question.edits or not self.by_constants(collective, size))
+        edited = self.healthy and (self.machine.edits or not self.by_constants(collective, size))
         found = self._edited(collective, size) if edited else self._taken(collective, size)
         power = max(TURNS[0], 2 ** (max(1, size - 1).bit_length() - 1))
         fewer = [s for s in (power, *self._known(collective)) if s < size]
@@ -306,7 +306,10 @@ class Library(TimingModel):
         return min(time, published.time_s), min(low, most_low), min(high, most_high)
 
     def _edited(self, collective: Collective, size: int) -> Projection:
-        """The time without the edits, times what NCCL's model says of them, or else the links."""
+        """The time without the edits, times what NCCL's model says of them, or else the links.
+
+        The terms are those that the machine has after them, where the library may choose otherwise.
+        """
         healthy = self.healthy
         assert healthy is not None
         before = healthy._risen(collective, size)
@@ -317,7 +320,7 @@ class Library(TimingModel):
         factor = here.time_s / there.time_s
         details, cause = before.details, "edits" if self.machine.edits else "rates"
         origin = f"{details['origin']}; times {factor:.3g} for the {cause}, by {by}"
-        model = _Modelled(before.time_s, before.terms, "", origin, Spread(0, 1, 1, 1))
+        model = replace(self._modelled(collective, size), origin=origin)
         ends = (details["interval_low_s"] * factor, details["interval_high_s"] * factor)
         basis = before.details["basis"] if factor == 1 else "scaled"
         return self._projection(collective, size, model, before.time_s * factor, *ends, basis)

@@ -1,0 +1,59 @@
+"""Times of a library on edited machines: their terms are those of its choice there, however the machine is named."""
+
+from __future__ import annotations
+
+import pytest
+
+import blinksim as bs
+from blinksim.answers.project import answer
+from blinksim.collective import Collective
+from blinksim.timing.library_model import Library
+
+# What NCCL's algorithms run on, and what the terms of the others call that.
+RUN_ON = {"ring": "ring", "tree": "chain", "nvls": "NVLS channel", "nvls_tree": "NVLS channel"}
+EDITS = [
+    ("hgx-h100", 4, "without nic0"),
+    ("hgx-h100", 2, "without n0.nic[0-3]"),
+    ("hgx-h200", 2, "without in-network"),
+    ("hgx-h200", 2, "degrade gpu0-nvswitch lanes=2"),
+    ("hgx-h200", 1, "nvswitch can=forward"),
+    ("dgx1-v100", 1, "without gpu0-gpu3"),
+    ("dgx1-v100", 2, "without nic0"),
+    ("p4d", 4, "without efa0"),
+    ("p5", 2, "without n0.efa[0-3]"),
+]
+
+
+@pytest.mark.parametrize(("machine", "nodes", "edit"), EDITS)
+@pytest.mark.parametrize("size", [2**16, 2**24, 2**30])
+def test_terms_and_bottleneck_are_of_the_choice(machine: str, nodes: int, edit: str, size: int) -> None:
+    model, whole = Library().at(bs.Question(machine, nodes=nodes, edits=(edit,)))
+    [found] = model.times(whole, Collective("allreduce"), [size])
+    algorithm, protocol = found.details["choice"].split()
+    words = [*(term.name for term in found.terms), found.bottleneck]
+    assert found.bottleneck in words[:-1]
+    for word in words:
+        if word.startswith("latency of ") and "," in word:
+            assert word == f"latency of {algorithm}, {protocol}"
+        if word.startswith("bandwidth of "):
+            assert RUN_ON[algorithm] in word
+            assert not any(other in word for other in {*RUN_ON.values()} - {RUN_ON[algorithm]})
+        # NVLS sends chunks through ports of switches, rings send in steps.
+        if word.endswith((" chunks", "through a port")):
+            assert algorithm == "nvls"
+        if word.endswith(" steps") or word == "turn of the ring":
+            assert algorithm == "ring"
+    assert sum(term.time_s for term in found.terms) == pytest.approx(found.time_s)
+
+
+def test_a_damaged_cluster_that_picks_otherwise_says_so_in_its_terms() -> None:
+    """Without an adapter of each node rings beat NVLS; the time stays the healthy one times the ratio of the models."""
+    healthy, damaged = (
+        answer(bs.Question("hgx-h100", nodes=4, edits=edits), Collective("allreduce"), [2**30])[0]
+        for edits in ((), ("without nic0",))
+    )
+    assert healthy.bottleneck == "bandwidth of 8 NVLS channels"
+    assert (damaged.details["choice"], damaged.bottleneck) == ("ring Simple", "bandwidth of 7 rings")
+    expected = [one.details["nccl_expects_s"] for one in (healthy, damaged)]
+    ratio = min(expected[1].values()) / min(expected[0].values())
+    assert damaged.time_s / healthy.time_s == pytest.approx(ratio)
