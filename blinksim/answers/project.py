@@ -241,8 +241,8 @@ def answer(
                 stated.append(replace(p, bound=limit, least=None, terms=(*p.terms, *more)))
             best = replace(best, projections=tuple(stated))
         given = {field.name: getattr(takes, field.name) for field in fields(takes)}
-        given |= {"projected": _published_projection(question, takes), "weakest": narrow}
-        found.append(Answer(**given, could=best, edits=question.edits))
+        given |= {"projected": _published_projection(asked.question, takes), "weakest": narrow}
+        found.append(Answer(**given, could=best, edits=asked.question.edits))
     return found
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from copy import copy
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
@@ -106,35 +106,38 @@ class Library(TimingModel):
         constants: bool = True,
     ) -> None:
         self.version, self.multicast, self.published, self.constants = version, multicast, published, constants
-        self._ask(Question())
-
-    def _ask(self, question: Question) -> None:
-        """Sets the model up for a question, with nothing known of another."""
-        self.question = question
+        self.question = Question()
         self.healthy: Library | None = None
         self._times: dict[tuple[Collective, int], _Modelled] = {}
         self.contests: dict[Collective, Contest] = {}
         self.parts: dict[Collective, tuple[Topology, tuple[str, ...], Ceiling]] = {}
-        for name in ("_planned", "prediction", "job", "_known_as", "_cells"):
-            self.__dict__.pop(name, None)
 
     def at(self, question: Question) -> tuple[Library, Topology]:
         """The model for the GPUs of a question, and their machine as NCCL's model takes it."""
-        model, named, machine = copy(self), get_args(RatesName), question.machine
+        settings = ("version", "multicast", "published", "constants")
+        model = Library(**{name: getattr(self, name) for name in settings})
+        named, machine = get_args(RatesName), question.machine
+        name, table = (isinstance(machine, Topology) and machine.loaded_from) or ("", "")
+        if isinstance(machine, Topology) and name and (machine.edits or table not in named):
+            # The same question by name and edits has the same answer.
+            nodes, edits = max(machine.nodes, question.nodes), (*machine.edits, *question.edits)
+            asked = replace(question, machine=name, nodes=nodes, edits=edits, rates=question.rates or table)
+            with suppress(BlinksimError):
+                there, here = question.whole(), asked.whole()
+                if (members := question.member_names(there)) != here.members:
+                    asked = replace(asked, members=",".join(members), ranks_per_node=None)
+                question = asked if asked.part(here) == question.part(there) else question
         # Tables of the package are views of one machine; a table in a file changes it.
-        changed = question.rates not in (None, *named)
-        if isinstance(machine, Topology) and (machine.loaded_from or ("", ""))[1] in named:
+        changed, machine = question.rates not in (None, *named), question.machine
+        if isinstance(machine, Topology) and table in named:
             machine = at_rates(machine, NOMINAL)
-        model._ask(replace(question, machine=machine, rates=question.rates if changed else None))
+        model.question = replace(question, machine=machine, rates=question.rates if changed else None)
         whole = model.machine
         if question.edits or changed:
             # As many GPUs of the machine as it was, where an edit takes some away.
             if model.nodes == 1:
                 question = replace(question, members=",".join(whole.members), ranks_per_node=None)
             model.healthy = self.at(replace(question, edits=(), rates=None))[0]
-        elif whole.loaded_from is not None and (whole.edits or whole.loaded_from[1] not in named):
-            unedited = load(whole.loaded_from[0], nodes=whole.nodes)
-            model.healthy = self.at(Question(unedited, members=",".join(whole.members)))[0]
         return model, whole
 
     @cached_property
@@ -199,8 +202,7 @@ class Library(TimingModel):
         # A machine of several nodes in its file gives their devices no prefix.
         copies = self.machine.nodes // node.nodes
         asked = frozenset(node.index[member.partition(".")[2] if copies > 1 else member] for member in members)
-        first = frozenset(node.member_places[: len(members) // copies].tolist())
-        alike = [first]
+        alike = [frozenset(node.member_places[: len(members) // copies].tolist())]
         for places in alike:
             alike += {frozenset(move[place] for place in places) for move in moves}.difference(alike)
         return name if asked in alike and self.question.links is None else ""
@@ -313,8 +315,7 @@ class Library(TimingModel):
         healthy = self.healthy
         assert healthy is not None
         before = healthy._risen(collective, size)
-        here, there = self.stated(collective, size), healthy.stated(collective, size)
-        by = "NCCL's model"
+        here, there, by = self.stated(collective, size), healthy.stated(collective, size), "NCCL's model"
         if here is None or there is None:
             here, there, by = self.links(collective, size), healthy.links(collective, size), "the links"
         factor = here.time_s / there.time_s
@@ -443,13 +444,12 @@ class Library(TimingModel):
         tuner, whole = self._planned
         members = on_every_node(whole.members, tuner.nodes) if tuner.nodes else whole.members
         choice = self._choice(collective, size)
-        factor = time_s / model.time_s
         details = {"interval_low_s": low, "interval_high_s": high, "interval_share": SHARE}
         details |= {"basis": basis, "origin": model.origin, "library": self.library, "nodes": self.nodes}
         details |= {"choice": f"{choice.algorithm} {choice.protocol}" if choice else ""}
         if choice and self.prediction:
             details["nccl_expects_s"] = self.prediction.expects(collective.name, size)
-        terms = tuple(replace(term, time_s=factor * term.time_s) for term in model.terms)
+        terms = tuple(replace(term, time_s=time_s / model.time_s * term.time_s) for term in model.terms)
         bottleneck = max(terms, key=lambda term: term.time_s).name
         asked = {"collective": collective, "size": size, "model": MODEL, "algorithm": self.library.lower()}
         part = of_part(whole, members=members, relays=(), **asked)

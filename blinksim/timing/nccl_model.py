@@ -204,8 +204,7 @@ class NcclTuner(TimingModel):
     def _named(self, name: str, timed: list[Projection], found: Prediction, whole: Topology) -> Projection:
         """The projection that a name stands for, among all that NCCL could take at one size."""
         if name == CHOICE:
-            best = choice(found, whole, timed[0].collective, timed[0].size)
-            return self._finished(best, found, whole)
+            return self._finished(choice(found, whole, timed[0].collective, timed[0].size), found, whole)
         named = _SAME.get(name, name)
         quickest = next((p for p in timed if p.algorithm.partition("/")[0] == named), None)
         if quickest is None:

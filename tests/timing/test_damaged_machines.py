@@ -57,3 +57,47 @@ def test_a_damaged_cluster_that_picks_otherwise_says_so_in_its_terms() -> None:
     expected = [one.details["nccl_expects_s"] for one in (healthy, damaged)]
     ratio = min(expected[1].values()) / min(expected[0].values())
     assert damaged.time_s / healthy.time_s == pytest.approx(ratio)
+
+
+ALIKE = [
+    ("hgx-h100", ("without nic0", "without gpu3", "degrade gpu0-nvswitch lanes=9")),
+    ("dgx1-v100", ("without nic0", "without gpu5", "degrade gpu0-gpu3 lanes=1")),
+    ("mi300x", ("without nic0", "without gpu0")),
+    ("aurora", ("without nic0", "without card5.t1")),
+]
+
+
+@pytest.mark.parametrize(("machine", "edit"), [(name, edit) for name, edits in ALIKE for edit in edits])
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_machine_loaded_with_edits_has_the_answer_of_its_name_and_edits(machine: str, edit: str, nodes: int) -> None:
+    [named] = answer(bs.Question(machine, nodes=nodes, edits=(edit,)), Collective("allreduce"), [2**26])
+    for table in ("nominal", "measured"):
+        try:
+            loaded = bs.load(machine, nodes, table, edit)
+        except bs.InputError:
+            continue
+        found = bs.project(loaded, "allreduce", 2**26)
+        assert isinstance(found, bs.Answer)
+        assert found.edits == (edit,)
+        assert (found.details, found.terms, found.weakest) == (named.details, named.terms, named.weakest)
+        assert (found.time_s, found.low_s, found.high_s) == (named.time_s, named.low_s, named.high_s)
+        assert found.least == named.least
+        if table == "nominal":
+            assert found.text() == named.text()
+
+
+@pytest.mark.parametrize(
+    ("machine", "members", "edit"),
+    [("hgx-h100", "0-3", "without nic7"), ("dgx1-v100", "0,1,2,3", "degrade gpu0-gpu3 lanes=1")],
+)
+def test_a_part_of_a_machine_loaded_with_edits_has_the_answer_of_its_name(
+    machine: str, members: str, edit: str
+) -> None:
+    [named] = answer(bs.Question(machine, members=members, edits=(edit,)), Collective("allreduce"), [2**26])
+    for asked in (
+        bs.load(machine, edits=edit).select(members),
+        bs.Question(machine, members=members, edits=(edit,)).part(),
+    ):
+        found = bs.project(asked, "allreduce", 2**26)
+        assert isinstance(found, bs.Answer)
+        assert found.text() == named.text()
