@@ -108,15 +108,16 @@ def _with_library(options: Project, question: Question, collective: Collective, 
 
     def said() -> dict[str, object]:
         said = {"source": options.machine, "nodes": question.nodes, "edits": list(question.edits), **found.to_dict()}
-        for one in was:
-            said["before"] = one.to_dict() | {"ratio": found.algbw / one.algbw}
-        return said
+        return said | ({"before": was[0].to_dict() | {"ratio": found.algbw / was[0].algbw}} if was else {})
 
     def text() -> None:
         click.echo(as_typed(found.why() if options.why else found.text()))
         for one in was:
             earlier = f"{format_time(one.time_s)}, busbw {format_rate(one.busbw)}"
-            click.echo(f"  {'before':<17} {left(one.algbw, found.algbw, earlier)}")
+            source = one.details["origin"]
+            # The time of fewer GPUs is scaled from as many of the machine as it was.
+            other = "" if found.details["origin"].startswith(source) else f"; by other data: {source}"
+            click.echo(f"  {'before':<17} {left(one.algbw, found.algbw, earlier)}{other}")
         again = command_line(question, collective.name, options.root, options.traffic)
         if not options.why:
             click.echo("why: --why; other algorithms: --algorithm all")

@@ -6,6 +6,7 @@ import pytest
 
 import blinksim as bs
 from blinksim.answers.project import answer
+from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.timing.library_model import Library
 
@@ -101,3 +102,12 @@ def test_a_part_of_a_machine_loaded_with_edits_has_the_answer_of_its_name(
         found = bs.project(asked, "allreduce", 2**26)
         assert isinstance(found, bs.Answer)
         assert found.text() == named.text()
+
+
+@pytest.mark.parametrize(("edit", "other"), [("without card5.t1", True), ("without nic0", False)])
+def test_a_time_before_by_other_data_says_so(edit: str, other: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 12 tiles of Aurora a time was published, of 11 none; the latter looks shorter for that alone."""
+    assert run(["project", "aurora", "allreduce", "1GB", "--edit", edit, "--before"]) == 0
+    [before] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  before ")]
+    assert ("; by other data: " in before) is other
+    assert ("alcf-2025" in before) is other
