@@ -295,7 +295,10 @@ def test_groups_on_gpus_do_what_those_in_shared_memory_do(
 
     with fake_cupy.installed(monkeypatch, tmp_path, RANKS), ThreadPoolExecutor(RANKS) as threads:
         monkeypatch.setattr(backends, "keeps_lines_whole", lambda cupy, gpus: True)
-        answers = list(threads.map(work, range(RANKS)))
+        ranks = [threads.submit(work, rank) for rank in range(RANKS)]
+        # All of them: where one fails the others wait for it in vain.
+        assert not [error for rank in ranks if (error := rank.exception())]
+        answers = [rank.result() for rank in ranks]
     part = 5000
     sums = np.arange(part * RANKS, dtype=np.float32) * RANKS + sum(range(RANKS))
     for rank, (found, message) in enumerate(answers):

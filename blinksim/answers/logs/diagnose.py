@@ -170,16 +170,12 @@ class Diagnosis(Result):
         return f"busbw {most} at {self.part.rates} rates{more}"
 
     @property
-    def behind(self) -> list[Line]:
-        """Judged sizes that are behind."""
-        return [line for line in self.judged if line.behind]
-
-    @property
     def odd(self) -> list[Line]:
         """Single bandwidth-bound sizes that are behind, though smaller and larger ones are less."""
         first = self.first_behind
         dips = [line for before, line in pairwise(self.lines) if line.of_model < before.of_model]
-        return [line for line in self.behind if line in dips and (first is None or line.size < first.size)]
+        behind = [line for line in self.judged if line.behind and line in dips]
+        return [line for line in behind if first is None or line.size < first.size]
 
     def of_bound(self, line: Line) -> float:
         return line.algbw / float(self.bound.rate)
@@ -236,13 +232,15 @@ class Diagnosis(Result):
     def resembles(self) -> str:
         """What else would take as long, where it takes longer than expected; empty if none is known."""
         slow = self.largest in self.judged and self.largest.of_model < 1 - _NEAR
-        lines = self.behind if self.first_behind else [self.largest] * slow
+        lines = self.stay_behind or [self.largest] * slow
         apart = defaultdict[str, list[float]](list)
         for line in lines:
             for words, time in self.expectation.others(line.size).items():
                 apart[words].append(abs(math.log(line.time_s / time)))
         best = min(apart, key=lambda words: median(apart[words]), default="")
-        return best if best and median(apart[best]) < _NEAR and len(apart[best]) == len(lines) else ""
+        fits = best and median(apart[best]) < _NEAR and len(apart[best]) == len(lines)
+        # Another algorithm of NCCL is as quick as many faults: nothing to be told where all is normal.
+        return best if fits and (self.stay_behind or "NCCL_ALGO" not in best) else ""
 
     @property
     def sure(self) -> bool:
