@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         losses as losses,
         time_bound as time_bound,
     )
-    from blinksim.answers.choice_times import ChoiceTime as ChoiceTime
     from blinksim.answers.compare import (
         Buckets as Buckets,
         Comparison as Comparison,
@@ -38,15 +37,23 @@ if TYPE_CHECKING:
     from blinksim.answers.logs.calibrate import Calibration as Calibration, calibrate as calibrate
     from blinksim.answers.logs.diagnose import Diagnosis as Diagnosis, diagnose as diagnose
     from blinksim.answers.logs.series import Series as Series, read_series as read_series
-    from blinksim.answers.measurements.measured import Measured as Measured, measured as measured
-    from blinksim.answers.measurements.public import PublicMeasurements as PublicMeasurements
+    from blinksim.answers.measurements.public import (
+        Measured as Measured,
+        PublicMeasurements as PublicMeasurements,
+        measured as measured,
+    )
     from blinksim.answers.pareto import Pareto as Pareto, Tradeoff as Tradeoff, pareto as pareto
     from blinksim.answers.place import Placements as Placements, place as place
-    from blinksim.answers.project import Answer as Answer, project as project
-    from blinksim.answers.ranking import Ranking as Ranking, contest as contest, rank as rank
+    from blinksim.answers.project import (
+        Answer as Answer,
+        Ranking as Ranking,
+        contest as contest,
+        project as project,
+        rank as rank,
+    )
     from blinksim.answers.sweep import Sweep as Sweep, sweep as sweep
     from blinksim.answers.synthesize import Synthesis as Synthesis, synthesize as synthesize
-    from blinksim.answers.tune import Tuning as Tuning, tune as tune
+    from blinksim.answers.tune import ChoiceTime as ChoiceTime, Tuning as Tuning, tune as tune
     from blinksim.answers.verify import read_schedule as read_schedule, verify as verify
     from blinksim.answers.verify_file import FileVerdict as FileVerdict, verify_file as verify_file
     from blinksim.bounds.bound_result import Bound as Bound, BoundResult as BoundResult
@@ -88,20 +95,17 @@ else:
         "algorithms.registry": "register_algorithm",
         "answers.advise": "Advice advise",
         "answers.bound": "bound gains levels losses time_bound",
-        "answers.choice_times": "ChoiceTime",
         "answers.compare": "Buckets Comparison MachineComparison Models across_models buckets compare compare_machines",
         "answers.logs.calibrate": "Calibration calibrate",
         "answers.logs.diagnose": "Diagnosis diagnose",
         "answers.logs.series": "Series read_series",
-        "answers.measurements.measured": "Measured measured",
-        "answers.measurements.public": "PublicMeasurements",
+        "answers.measurements.public": "Measured PublicMeasurements measured",
         "answers.pareto": "Pareto Tradeoff pareto",
         "answers.place": "Placements place",
-        "answers.project": "Answer project",
-        "answers.ranking": "Ranking contest rank",
+        "answers.project": "Answer Ranking contest project rank",
         "answers.sweep": "Sweep sweep",
         "answers.synthesize": "Synthesis synthesize",
-        "answers.tune": "Tuning tune",
+        "answers.tune": "ChoiceTime Tuning tune",
         "answers.verify": "read_schedule verify",
         "answers.verify_file": "FileVerdict verify_file",
         "bounds.bound_result": "Bound BoundResult",

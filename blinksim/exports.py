@@ -111,33 +111,30 @@ def write(
     from blinksim.formats.chrome_trace import write_trace
     from blinksim.formats.schedule_json import write_schedule
     from blinksim.schedule.model import Schedule
-    from blinksim.textio.whole_files import Exported, write_text
+    from blinksim.textio.whole_files import Exported, write_folder, write_text
     from blinksim.timing.simulator import Timeline
     from blinksim.topology.graph import Topology
 
-    name = os.fspath(path)
+    def check(what: str, *endings: str) -> None:
+        if not os.fspath(path).endswith(endings):
+            raise InputError(f"{os.fspath(path)}: {what} ends in {' or '.join(endings)}")
+
     if isinstance(thing, Topology):
-        if not name.endswith((".yaml", ".yml")):
-            raise InputError(f"{name}: a machine file ends in .yaml")
+        check("a machine file", ".yaml", ".yml")
         write_text(path, machine_yaml.write(thing), force)
     elif isinstance(thing, rate_tables.RateTable):
-        if not name.endswith((".yaml", ".yml")):
-            raise InputError(f"{name}: a rates file ends in .yaml")
+        check("a rates file", ".yaml", ".yml")
         write_text(path, rate_tables.write(thing), force)
     elif isinstance(thing, Timeline):
-        if not name.endswith(".json"):
-            raise InputError(f"{name}: a trace file ends in .json")
+        check("a trace file", ".json")
         write_trace(thing, path, force)
     elif isinstance(thing, Exported):
-        from blinksim.textio.whole_files import write_folder, write_text
-
         if set(thing.files) == {""}:
             write_text(Path(path), thing.files[""], force)
         else:
             write_folder(Path(path), thing.files, force)
     elif isinstance(thing, Schedule) or hasattr(type(thing), "schedule"):
-        if not name.endswith((".json", ".json.gz")):
-            raise InputError(f"{name}: a schedule file ends in .json or .json.gz")
+        check("a schedule file", ".json", ".json.gz")
         write_schedule(thing, path, force)
     else:
         raise InputError(

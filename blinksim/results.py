@@ -73,9 +73,7 @@ class Tabular:
         return pd.DataFrame(self.rows())
 
     def _repr_html_(self) -> str:
-        frame = self.to_frame()
-        more = f"<p>… {len(frame) - _MOST_ROWS} more rows</p>" if len(frame) > _MOST_ROWS else ""
-        return f"<pre>{escape(repr(self))}</pre>{frame.head(_MOST_ROWS).to_html(index=False)}{more}"
+        return f"<pre>{escape(repr(self))}</pre>{self.to_frame().to_html(index=False, max_rows=_MOST_ROWS)}"
 
 
 class Result(Tabular):

@@ -1,17 +1,17 @@
 """Advice on what to load: a schedule that is quicker than what the library does by itself.
 
 What the library takes, what the collective could take and cannot take less are those of `blinksim.project`, and so is
-what NCCL takes with a graph file (`blinksim.answers.ranking.with_file`).
+what NCCL takes with a graph file (`blinksim.answers.project.with_file`).
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from blinksim import exports
-from blinksim.answers.project import Answer, answer, gpus_of, schedules
-from blinksim.answers.ranking import LINKS_ONLY, contest, with_file
+from blinksim.answers.project import LINKS_ONLY, Answer, answer, contest, gpus_of, schedules, with_file
 from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveLike
@@ -71,13 +71,6 @@ class Option:
     @property
     def algorithm(self) -> str:
         return self.schedule.algorithm
-
-    def for_runtime(self, name: str) -> Option | None:
-        """The option with what a runtime reads; None if the format cannot hold it."""
-        try:
-            return replace(self, format=name, exported=exports.find(name).export(self.schedule))
-        except BlinksimError:
-            return None
 
 
 def graph_files(question: Question, library: Library, found: Answer) -> list[Option]:
@@ -189,7 +182,7 @@ def nvls_gain(library: Library, part: Topology, collective: Collective, size: in
     return found if found.taken else replace(found, off=with_it)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Advice(Result):
     """Advice on what to load into NCCL (`load`) or another runtime (`alternative`), if anything pays.
 
@@ -336,9 +329,6 @@ class Advice(Result):
             rows.append({**named, "algbw_GBps": in_GBps(algbw), **figures})
         return rows
 
-    def __repr__(self) -> str:
-        return f"<Advice {self.sentence()}\n  {self.answer.in_short()}>"
-
 
 def advise(
     part: MachineLike | Question,
@@ -403,7 +393,11 @@ def advise(
     loadable = min(files, key=lambda option: option.time_s, default=None)
     runs = library.prediction is not None or (library.library == "RCCL" and library.nodes == 1)
     quicker = large and best.time_s * WORTH <= found.time_s and runs and best.schedule.share_den <= MOST_CHUNKS
-    other = best.for_runtime("msccl-xml") if quicker else None
+    other = None
+    if quicker:
+        with suppress(BlinksimError):  # what the format cannot hold
+            exported = exports.find("msccl-xml").export(best.schedule)
+            other = replace(best, format="msccl-xml", exported=exported)
     proved = best_known(chosen, wanted, found.grants).headline
     nvls = nvls_gain(library, chosen, wanted, size)
     return Advice(chosen, found, proved, best, loadable, other, runs, large, nvls)

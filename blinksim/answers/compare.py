@@ -13,13 +13,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 from blinksim.algorithms.registry import REGISTRY, AlgorithmName
-from blinksim.answers.project import Answer, answer, gpus_of, held_at, schedules
+from blinksim.answers.project import Answer, answer, contest, gpus_of, held_at, schedules
 from blinksim.answers.quickest import by_simulation, made_for
-from blinksim.answers.ranking import contest
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import MachineLike, as_topology
@@ -51,7 +50,7 @@ class Crossover:
     faster: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison(Result):
     """Projections of every algorithm at every size.
 
@@ -92,7 +91,7 @@ class Comparison(Result):
     projections: tuple[tuple[Projection, ...], ...]
     refused: dict[str, str]
     left_out: dict[str, str]
-    contest: Contest = field(repr=False, compare=False)
+    contest: Contest = field(compare=False)
     made: dict[int, Projection] = field(default_factory=dict)
     answers: tuple[Answer, ...] = ()
 
@@ -246,10 +245,6 @@ class Comparison(Result):
         left = {0, len(head) - 1} if head[-1] == "NCCL takes" else {0}
         return table(head, [[cells.get(name, "") for name in head] for cells in rows], left=left)
 
-    def __repr__(self) -> str:
-        what = f"{', '.join(self.algorithms)}: {self.collective} on {self.topology.name}"
-        return f"<Comparison of {what}, {count(len(self.sizes), 'size')}>"
-
     def _repr_html_(self) -> str:
         frame = self.to_frame().pivot(index="size_bytes", columns="algorithm", values="algbw_GBps")
         return f"<p>algbw, GB/s</p>{frame.to_html(float_format='{:.3g}'.format)}"
@@ -270,7 +265,7 @@ def _least(projections: Sequence[Projection]) -> float | None:
 
 
 def part_lines(topology: Topology, more: str = "", edits: Sequence[str] = (), rates: str = "") -> list[str]:
-    """Who takes part, over which links at which rates, after which edits: lines under a table.
+    """Who takes part, over which links at which rates, after which edits: the lines under a table.
 
     rates: in words, where they are not the topology's.
     """
@@ -379,7 +374,7 @@ def compared(rivals: Contest, ordered: tuple[int, ...], report: Callable[[str], 
     return Comparison(part, collective, ordered, tuple(found), refused, rivals.left_out, rivals)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Models(Result):
     """The times of the same algorithms by several models, from `across_models`.
 
@@ -416,17 +411,12 @@ class Models(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per size, algorithm and model; ratio: its time over that of the first model."""
-        rows = []
-        for size in self.sizes:
-            for name in self.algorithms:
-                first = self.found.get((size, name, self.models[0]))
-                for model in self.models:
-                    projection = self.found.get((size, name, model))
-                    if projection is None:
-                        continue
-                    ratio = projection.time_s / first.time_s if first else None
-                    timed = {key: projection.row()[key] for key in ("time_s", "algbw_GBps", "busbw_GBps", "rates")}
-                    rows.append({"size_bytes": size, "algorithm": name, "model": model, **timed, "ratio": ratio})
+        rows, keys = [], "size_bytes=size algorithm model time_s algbw_GBps=algbw busbw_GBps=busbw rates"
+        for size, name, model in product(self.sizes, self.algorithms, self.models):
+            first = self.found.get((size, name, self.models[0]))
+            if one := self.found.get((size, name, model)):
+                ratio = one.time_s / first.time_s if first else None
+                rows.append(keyed(one, f"{keys} ratio", algorithm=name, model=model, ratio=ratio))
         return rows
 
     def to_dict(self) -> dict[str, Any]:
@@ -446,15 +436,14 @@ class Models(Result):
         header += [word for model in self.models[1:] for word in (model, "time")]
         timed = {(row["size_bytes"], row["algorithm"], row["model"]): row for row in self.rows()}
         cells = []
-        for size in self.sizes:
-            for name in self.algorithms:
-                line = [format_size(size), name]
-                for place, model in enumerate(self.models):
-                    row = timed.get((size, name, model))
-                    line.append("-" if row is None else f"{row['algbw_GBps']:.4g}")
-                    if place:
-                        line.append("-" if row is None or row["ratio"] is None else f"{row['ratio']:.2f}x")
-                cells.append(line)
+        for size, name in product(self.sizes, self.algorithms):
+            line = [format_size(size), name]
+            for model in self.models:
+                row: dict[str, Any] = timed.get((size, name, model), {})
+                line.append(f"{row['algbw_GBps']:.4g}" if row else "-")
+                line.append(f"{row['ratio']:.2f}x" if row.get("ratio") else "-")
+            # The first model stands beside itself.
+            cells.append([*line[:3], *line[4:]])
         lines = [self.sentence(), "\n  algbw in GB/s, and the time over that of the first model\n"]
         lines.append(table(header, cells, left=(1,)) + "\n")
         lines += part_lines(self.topology, edits=edits)
@@ -701,9 +690,9 @@ class Buckets(Result):
     ----------
     bytes : int
         Of all calls together.
-    calls : tuple of (int, Projection, Projection or None)
-        How many calls, what one of them takes, and what one more of the rest takes where bytes are left: the size that
-        was asked, then powers of two up to all bytes.
+    calls : tuple
+        Numbers of calls with what one of them takes, those of the rest behind: of the size that was asked, then of
+        powers of two up to all bytes.
 
     Examples
     --------
@@ -714,17 +703,16 @@ class Buckets(Result):
     """
 
     bytes: int
-    calls: tuple[tuple[int, Projection, Projection | None], ...]
+    calls: tuple[tuple[tuple[int, Projection], ...], ...]
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each size of a bucket."""
-        rows = list[dict[str, Any]]()
-        for calls, one, rest in self.calls:
-            row: dict[str, Any] = {"bucket_bytes": one.size, "calls": calls + (rest is not None), "call_s": one.time_s}
-            row["time_s"] = calls * one.time_s + (rest.time_s if rest else 0.0)
+        rows = []
+        for parts in self.calls:
+            row = keyed(parts[0][1], "bucket_bytes=size calls call_s=time_s", calls=sum(calls for calls, _ in parts))
+            row["time_s"] = sum(calls * one.time_s for calls, one in parts)
             for end in ("low_s", "high_s"):
-                key = f"interval_{end}"
-                row[end] = calls * one.details[key] + (rest.details[key] if rest else 0.0)
+                row[end] = sum(calls * one.details[f"interval_{end}"] for calls, one in parts)
             rows.append(row)
         return rows
 
@@ -735,14 +723,14 @@ class Buckets(Result):
     @property
     def best(self) -> Projection:
         """The smallest bucket whose calls take at most a tenth longer than one call of all bytes."""
-        rows = self.rows()
-        enough = _AS_GOOD * rows[-1]["time_s"]
-        as_good = [one for (_, one, _), row in zip(self.calls, rows, strict=True) if row["time_s"] <= enough]
+        times = [row["time_s"] for row in self.rows()]
+        firsts = (parts[0][1] for parts in self.calls)
+        as_good = [one for one, time in zip(firsts, times, strict=True) if time <= _AS_GOOD * times[-1]]
         return min(as_good, key=lambda one: one.size)
 
     def sentence(self) -> str:
         """The answer in one line."""
-        (_, one, _), row = self.calls[0], self.rows()[0]
+        one, row = self.calls[0][0][1], self.rows()[0]
         time, low, high = (format_time(row[key]) for key in ("time_s", "low_s", "high_s"))
         calls = f"{count(row['calls'], f'{one.collective} call')} of {format_size(one.size)}"
         takes = f"{time} ({low} to {high}, {SHARE} runs)"
@@ -750,7 +738,7 @@ class Buckets(Result):
 
     def text(self) -> str:
         """The sentence, what one call takes, and from which size on buckets are as good."""
-        (_, one, _), (_, whole, _) = self.calls[0], self.calls[-1]
+        one, whole = self.calls[0][0][1], self.calls[-1][0][1]
         lines = [self.sentence(), f"  one bucket        {format_time(one.time_s)}, busbw {format_rate(one.busbw)}"]
         lines.append(f"  all in one call   {format_time(whole.time_s)}")
         good = f"buckets from {format_size(self.best.size)} on cost at most 10 % more than one call"
@@ -808,4 +796,5 @@ def buckets(
     model, where = (library or Library()).at(question)
     times = model.times(where, Collective.of(collective), [*sizes, *(whole % size for size in sizes if whole % size)])
     by_size = {one.size: one for one in times}
-    return Buckets(whole, tuple((whole // size, by_size[size], by_size.get(whole % size)) for size in sizes))
+    parts = [((whole // size, size), *([(1, whole % size)] if whole % size else [])) for size in sizes]
+    return Buckets(whole, tuple(tuple((many, by_size[size]) for many, size in each) for each in parts))

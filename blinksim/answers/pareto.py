@@ -192,9 +192,6 @@ class Pareto(Result):
         ]
         return "\n".join([*lines, *labelled(facts)])
 
-    def __repr__(self) -> str:
-        return f"<Pareto {self.sentence()}>"
-
 
 def pareto(
     machine: MachineLike,

@@ -167,9 +167,6 @@ class Placements(Result, Sequence[Placement]):
         rate = f"up to {best.rate_GBps:.4g} GB/s algbw{added}"
         return f"{what}: {', '.join(best.members)}, {rate}; {connected} of {choices} connected"
 
-    def __repr__(self) -> str:
-        return f"<Placements {self.sentence()}>"
-
 
 def place(
     machine: MachineLike,

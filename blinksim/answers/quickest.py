@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any
 
 from blinksim.algorithms.registry import REGISTRY
-from blinksim.answers.ranking import contest
+from blinksim.answers.project import contest
 from blinksim.bounds.bound_result import Bound
 from blinksim.budget import asked_to_stop, stoppable, within
 from blinksim.collective import Collective
@@ -50,7 +50,8 @@ class AtSize:
     ----------
     projection : Projection
         The time, its terms, and what timed it: where the model in force counts the links alone, ``simulate``,
-        message by message, unless the schedule has too many sends for that.
+        message by message, unless the schedule has too many sends for that. Its details then have the order in which
+        links serve (``service``), the kind of message, and the time by sums of alpha and beta (``alpha_beta_s``).
     least_s : float
         No schedule is quicker; where the model counts more than links, the bytes alone at the rate of the
         bound.
@@ -77,21 +78,6 @@ class AtSize:
         return self.projection.time_s
 
     @property
-    def service(self) -> ServiceName | None:
-        """The order in which links serve in the simulation, with which it takes this long; None without one."""
-        return self.projection.details.get("service")
-
-    @property
-    def formula_s(self) -> float | None:
-        """The time of a simulated schedule by sums of alpha and beta."""
-        return self.projection.details.get("alpha_beta_s")
-
-    @property
-    def messages(self) -> MessagesName | None:
-        """The kind of message in the simulation; None without one."""
-        return self.projection.details.get("messages")
-
-    @property
     def gap(self) -> float:
         """By which part of the least time it is longer than that: 0 where nothing is quicker."""
         return self.time_s / self.least_s - 1
@@ -103,13 +89,14 @@ class AtSize:
 
     def to_dict(self) -> dict[str, Any]:
         """The keys of the size for ``synth --json``."""
-        found, keys = self.projection, "size_bytes=size time_s least_time_s=least_s time_gap=gap"
-        keys += " simulated_s=time_s service messages alpha_beta_s=formula_s" if self.service is not None else ""
-        terms = [keyed(term, "name time_s limit") for term in found.terms]
+        found, details = self.projection, self.projection.details
+        run = {"simulated_s": self.time_s} | {key: details.get(key) for key in ("service", "messages", "alpha_beta_s")}
         return {
-            **keyed(self, f"{keys} model=projection.model terms", terms=terms),
+            **keyed(self, "size_bytes=size time_s least_time_s=least_s time_gap=gap"),
+            **(run if "service" in details else {}),
+            **keyed(found, "model terms", terms=[keyed(term, "name time_s limit") for term in found.terms]),
             **({"executor": found.executor} if found.executor else {}),
-            **{key: found.details[key] for key in OF_RUNS if key in found.details},
+            **{key: details[key] for key in OF_RUNS if key in details},
             "alternatives": [keyed(one, "algorithm time_s model") for one in self.alternatives],
             **({"too_long": self.too_long} if self.too_long else {}),
         }

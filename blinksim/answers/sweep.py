@@ -570,7 +570,7 @@ def _key(node: str, case: Case, collective: Collective, *what: object) -> str:
 def run(task: Task) -> Rows:
     """The rows of one task; what goes wrong becomes the reason in them, so that one point never ends a sweep."""
     try:
-        return [_bound_of(task)] if task.algorithm == _BOUND_WORK else _timed(task)
+        return _rows(task)
     except BlinksimError as error:
         if len(task.sizes) > 1 and task.algorithm != _BOUND_WORK:  # other sizes may have an answer
             return [row for size in task.sizes for row in run(replace(task, sizes=(size,)))]
@@ -581,7 +581,16 @@ def run(task: Task) -> Rows:
         return task.failed(f"unexpected {type(error).__name__}: {error}")
 
 
-def _timed(task: Task) -> Rows:
+def _rows(task: Task) -> Rows:
+    """As `run`; raises what goes wrong."""
+    if task.algorithm == _BOUND_WORK:
+        topology = part_at(task.place)
+        if task.collective.name == "allreduce" and topology.ranks > MOST_EXACT:
+            phases = [bound(topology, name).rate for name in ("reducescatter", "allgather")]
+            rate = 1 / sum((1 / phase for phase in phases), start=Fraction(0))
+            return [_bound_columns(rate, "reduce-scatter + allgather", TWO_PHASES)]
+        best = bound(topology, task.collective).headline
+        return [_bound_columns(best.rate, best.scope, best.assumes)]
     question, chooser = task.place.question, models.chooser(task.algorithm)
     projections: Sequence[Projection]
     if task.algorithm == LIBRARY:
@@ -609,13 +618,3 @@ def _timed(task: Task) -> Rows:
 
 def _bound_columns(rate: Fraction, scope: str, assumes: str) -> dict[str, Any]:
     return dict(zip(_BOUND, (in_GBps(rate), exact_GBps(rate), scope, assumes, ""), strict=True))
-
-
-def _bound_of(task: Task) -> dict[str, Any]:
-    topology = part_at(task.place)
-    if task.collective.name == "allreduce" and topology.ranks > MOST_EXACT:
-        phases = [bound(topology, name).rate for name in ("reducescatter", "allgather")]
-        rate = 1 / sum((1 / phase for phase in phases), start=Fraction(0))
-        return _bound_columns(rate, "reduce-scatter + allgather", TWO_PHASES)
-    best = bound(topology, task.collective).headline
-    return _bound_columns(best.rate, best.scope, best.assumes)

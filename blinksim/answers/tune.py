@@ -1,5 +1,10 @@
 """Tuner files: which of NCCL's choices to change, the gain, and which choices to measure for it.
 
+Times of choices are by a model, NCCL's own (`blinksim.nccl.tuner.tuner`) or the machine's measured constants where it
+has them, corrected where some were measured. A measured time corrects the model by a factor at its size. Between two
+measured sizes the factor's logarithm goes straight, and beyond them it stays, so that few measurements say much: the
+model knows how a time grows, not how large it is.
+
 Few measurements find the quickest for every size. First every algorithm and protocol that may win somewhere,
 by what is known so far, is timed once, where the model has it strongest. Then come the sizes where the best
 choice changes: both choices are timed there, and again where the change has moved to, until it stays. What is
@@ -9,26 +14,228 @@ left goes to channels: NCCL gives small messages one or two, and some are quicke
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from blinksim.answers.choice_times import ChoiceTime, ChoiceTimes, TimedJob, model_of, read_times
-from blinksim.errors import InputError
+import numpy as np
+
+from blinksim.errors import FileError, InputError
 from blinksim.machines import MachineLike
 from blinksim.nccl.tuner import tuner_files
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import ALGORITHMS_OF, COLLECTIVES, DEFAULT_VERSION
-from blinksim.nccl.tuner.tuner_files import DEFAULT, MOST_BYTES, Choice, DialectName, TuningRule, rules_of, runs
+from blinksim.nccl.tuner.tuner_files import (
+    DEFAULT,
+    MOST_BYTES,
+    MOST_CHANNELS,
+    Choice,
+    DialectName,
+    TuningRule,
+    rules_of,
+    runs,
+)
 from blinksim.question import Question
 from blinksim.results import Result, keyed
-from blinksim.textio.text_files import shown
+from blinksim.textio.text_files import MIB, read_text, shown
 from blinksim.textio.whole_files import Exported
+from blinksim.timing.measured_constants import NcclRates
 from blinksim.topology.selection import Names
 from blinksim.units import format_size
+
+# Octaves around a measured size in which channels that NCCL would not take by itself keep their factor: how
+# many channels are best depends on the size.
+_NEAR = 1.0
+COLUMNS = ("collective", "size_bytes", "algorithm", "protocol", "channels", "least_channels", "time_us")
+_ROW = re.compile(
+    r"(\w+),([0-9]{1,15}),(\w+),(\w+),(-?[0-9]{1,9}),([0-9]{1,9}),([0-9]{1,15}(?:\.[0-9]{0,15})?(?:e[+-]?0?[0-9])?)",
+    re.ASCII,
+)
+_JOB = re.compile(r"# NCCL (\S+) on (.+) \((.*)\): ([0-9]{1,9}) ranks on ([0-9]{1,9}) nodes?")
+
+Model = Callable[[str, str, str, int], float | None]
+"""Seconds of (collective, algorithm, protocol, bytes) with NCCL's own channels; None where NCCL cannot."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceTime:
+    """A measured time of one of NCCL's choices.
+
+    Parameters
+    ----------
+    collective, algorithm, protocol : str
+        NCCL's names in small letters.
+    size : int
+        Bytes of the larger of one rank's buffers.
+    channels : int
+        As in a rule.
+    time_s : float
+        Seconds.
+
+    Raises
+    ------
+    InputError
+        For what no release of NCCL runs, or a time below 1 ns or above a day.
+
+    Examples
+    --------
+    >>> ChoiceTime("allreduce", 2**20, "ring", "ll", -1, 28e-6).choice
+    ('ring', 'll', -1)
+    """
+
+    collective: str
+    size: int
+    algorithm: str
+    protocol: str
+    channels: int
+    time_s: float
+
+    def __post_init__(self) -> None:
+        # A rule refuses what NCCL does not run.
+        TuningRule(self.collective, self.size, self.size, *self.choice)
+        if not 1e-9 <= self.time_s <= 86400:
+            raise InputError(f"a measured time of {self.time_s:g} s for {self.collective}: give from 1 ns to a day")
+        if self.size < 1:
+            raise InputError(f"a measured time of {self.collective} for {self.size} bytes: give at least 1")
+
+    @property
+    def choice(self) -> Choice:
+        """Algorithm, protocol, channels."""
+        return self.algorithm, self.protocol, self.channels
+
+
+def model_of(prediction: Prediction, rates: NcclRates | None) -> Model:
+    """The times of a job: by measured constants of rings where `rates` has them, else NCCL's own."""
+    tables: dict[tuple[str, int], Mapping[tuple[str, str], float]] = {}
+    ranks, channels = prediction.job.ranks, 2 * prediction.nchannels
+
+    def time(collective: str, algorithm: str, protocol: str, size: int) -> float | None:
+        if (collective, size) not in tables:
+            times = prediction.times(collective, size)
+            tables[collective, size] = {(one.algorithm, one.protocol.lower()): one.time_s for one in times}
+        own = tables[collective, size].get((algorithm, protocol))
+        ring = tables[collective, size].get(("ring", protocol))
+        line = rates.line_of("ring", protocol, ranks, collective) if rates is not None else None
+        if own is None or ring is None or rates is None or line is None or prediction.job.nnodes > 1:
+            return own
+        # Trees were not measured: NCCL's own model says how they compare with rings of the same protocol.
+        return own / ring * rates.time(collective, ranks, size, line, channels)
+
+    return time
+
+
+@dataclass
+class ChoiceTimes:
+    """A model's times, corrected by what was measured.
+
+    model: of the job. measured: so far, by collective and choice, ascending sizes with the logarithm of the
+    factor.
+    """
+
+    model: Model
+    measured: dict[tuple[str, Choice], list[tuple[float, float]]] = field(default_factory=dict)
+
+    def add(self, times: Iterable[ChoiceTime]) -> None:
+        """Takes measured times in; raises `InputError` for what the model says NCCL cannot run."""
+        for one in times:
+            expected = self.model(one.collective, one.algorithm, one.protocol, one.size)
+            if expected is None:
+                what = f"a measured time of {one.collective} by {one.algorithm} with {one.protocol}"
+                cure = "name the machine, GPUs and nodes that were measured"
+                raise InputError(f"{what}: NCCL cannot run that here; {cure}")
+            points = self.measured.setdefault((one.collective, one.choice), [])
+            points.append((math.log2(one.size), math.log(one.time_s / expected)))
+            points.sort()
+
+    def time(self, collective: str, choice: Choice, size: int) -> float | None:
+        """Seconds; None where NCCL cannot, or nothing is known of so many channels."""
+        algorithm, protocol, channels = choice
+        expected = self.model(collective, algorithm, protocol, size)
+        points = self.measured.get((collective, choice))
+        if expected is None or (channels != DEFAULT and self.distance(collective, choice, size) > _NEAR):
+            return None
+        # Else the mean of what is known of the choice in other collectives, or of its algorithm with other protocols.
+        elsewhere = [known for (_, other), known in self.measured.items() if other == choice]
+        alike = [
+            known
+            for (name, other), known in self.measured.items()
+            if name == collective and other[::2] == (algorithm, DEFAULT) and algorithm != "ring"
+        ]
+        known = [points] if points else elsewhere or alike
+        factors = [float(np.interp(math.log2(size), *np.transpose(points))) for points in known]
+        return expected * math.exp(sum(factors) / len(factors) if factors else 0.0)
+
+    def distance(self, collective: str, choice: Choice, size: int) -> float:
+        """Octaves from a size to the nearest one that was measured with the choice; infinite if none was."""
+        points = self.measured.get((collective, choice), [])
+        return min((abs(at - math.log2(size)) for at, _ in points), default=math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class TimedJob:
+    """Where times were taken: the release of NCCL, a machine's name and its GPUs (``sm 90``), ranks and nodes."""
+
+    version: str
+    machine: str
+    gpus: str
+    ranks: int
+    nodes: int
+
+    def __str__(self) -> str:
+        where = f"{self.ranks} ranks on {self.nodes} node{'s' if self.nodes > 1 else ''}"
+        return f"NCCL {self.version} on {self.machine} ({self.gpus}): {where}"
+
+
+def read_times(path: str | Path) -> tuple[list[ChoiceTime], int | None, TimedJob | None]:
+    """The times of a file, the NCCL_MIN_NCHANNELS that they were taken with (None if it was not set), and their job
+    (None if the file does not say it).
+
+    The file is comma-separated, one time a row, with the units in the head. A first line says of what job the
+    times are, as ``# NCCL 2.28.9 on hgx-h200 (sm 90): 4 ranks on 1 node``; files without it are read as well.
+
+    Raises `FileError` with the line for what cannot be read.
+    """
+    text = read_text(path, MIB, "file of measured times")
+    job = None
+    if text.startswith("#"):
+        first, _, text = text.partition("\n")
+        said = _JOB.fullmatch(first.rstrip("\r"))
+        if said is None:
+            raise FileError(shown(path), "say '# NCCL 2.28.9 on MACHINE (GPUS): 4 ranks on 1 node', or nothing", line=1)
+        job = TimedJob(said[1], said[2], said[3], int(said[4]), int(said[5]))
+    head, *rows = [*text.splitlines(), ""]
+    before = int(job is not None)
+    if tuple(head.split(",")) != COLUMNS:
+        raise FileError(shown(path), f"this line names the columns: {','.join(COLUMNS)}", line=1 + before)
+    found, least = dict[tuple[str, int, Choice], ChoiceTime](), set[int]()
+    for line, text in enumerate(rows, 2 + before):
+        if not text.strip():
+            continue
+        try:
+            row = _ROW.fullmatch(text)
+            if row is None:
+                raise InputError(f"{text[:60]!r} is no row such as allreduce,1024,ring,ll128,-1,0,27.5")
+            collective, size, algorithm, protocol, channels, fewest, time = row.groups()
+            one = ChoiceTime(collective, int(size), algorithm, protocol, int(channels), float(time) * 1e-6)
+            if found.setdefault((collective, one.size, one.choice), one) is not one:
+                raise InputError("a second time of the same choice for the same size: keep one of them")
+            least.add(int(fewest))
+            if len(least) > 1 or max(least) > MOST_CHANNELS:
+                raise InputError(f"least_channels={fewest}: give 0 to {MOST_CHANNELS}, and one number for all times")
+        except InputError as error:
+            raise FileError(shown(path), str(error), line=line) from None
+    return [*found.values()], (least.pop() or None) if least else None, job
+
+
+def times_text(times: Iterable[ChoiceTime], least_channels: int | None, job: TimedJob) -> str:
+    """The text of a file."""
+    rows = [(one.collective, one.size, *one.choice, least_channels or 0, f"{one.time_s * 1e6:.6g}") for one in times]
+    return "\n".join((f"# {job}", *(",".join(map(str, row)) for row in (COLUMNS, *rows)), ""))
+
 
 # What another choice than NCCL's must gain by the model: a part, and more for every octave to the nearest
 # measured sizes of the two.
@@ -145,9 +352,9 @@ class Tuning(Result):
         for rule in self.rules:
             cells = self._cells(rule)
             gains = [100 * cell.gain for cell in cells]
-            before = " or ".join(dict.fromkeys(_words(cell.before) for cell in cells))
+            before = " or ".join(dict.fromkeys(choice_words(cell.before) for cell in cells))
             gain = " to ".join(dict.fromkeys(f"{gain:.0f}" for gain in (min(gains), max(gains))))
-            found.append((rule, f"{_words(rule.choice)} instead of {before}, {gain} % less time"))
+            found.append((rule, f"{choice_words(rule.choice)} instead of {before}, {gain} % less time"))
         return found
 
     def rows(self) -> list[dict[str, Any]]:
@@ -181,7 +388,8 @@ def _named(choice: Choice) -> dict[str, Any]:
     return {"algorithm": algorithm, "protocol": protocol, "channels": None if channels == DEFAULT else channels}
 
 
-def _words(choice: Choice) -> str:
+def choice_words(choice: Choice) -> str:
+    """Such as ``ring simple on 8 channels``."""
     algorithm, protocol, channels = choice
     return f"{algorithm} {protocol}" if channels == DEFAULT else f"{algorithm} {protocol} on {channels} channels"
 
@@ -280,28 +488,20 @@ def tune_here(
 
     gpus: what it measures on, such as ``sm 90``; raises `InputError` if the machine's are others.
     """
-    here, job = _of(machine, members, 1, nvls, version), Job()
+    here = _of(machine, members, 1, nvls, version)
     if "" not in (gpus, here.job.gpus) and gpus != here.job.gpus:
         those = f"those of {here.job.machine} {here.job.gpus}"
         raise InputError(f"the GPUs here are {gpus}, and {those}: name this machine")
-    taken = search(here.times, job, measure, most)
-    return _tuning(here, job.collectives, tuple(taken), least_channels)
+    taken = search(here.times, measure, most)
+    return _tuning(here, COLLECTIVES, tuple(taken), least_channels)
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """The target of tuning. collectives: NCCL's names. sizes: ascending bytes."""
-
-    collectives: tuple[str, ...] = COLLECTIVES
-    sizes: tuple[int, ...] = SIZES
-
-
-def search(times: ChoiceTimes, job: Job, measure: Measure, most: int = MOST_MEASUREMENTS) -> list[ChoiceTime]:
+def search(times: ChoiceTimes, measure: Measure, most: int = MOST_MEASUREMENTS) -> list[ChoiceTime]:
     """Times at most `most` choices by `measure`, adds them to `times`, and returns them in the order of measuring."""
     found: list[ChoiceTime] = []
-    for number, collective in enumerate(job.collectives):
-        share = (most - len(found)) // (len(job.collectives) - number)
-        for size, choice in _Plan(times, collective, job.sizes).wanted():
+    for number, collective in enumerate(COLLECTIVES):
+        share = (most - len(found)) // (len(COLLECTIVES) - number)
+        for size, choice in _Plan(times, collective, SIZES).wanted():
             if share == 0:
                 break
             if times.distance(collective, choice, size) == 0:
@@ -408,18 +608,18 @@ def _of(machine: MachineLike, members: Names | None, nodes: int, nvls: bool, ver
 def _tuning(
     here: _Here, collectives: tuple[str, ...], measured: tuple[ChoiceTime, ...], least_channels: int | None
 ) -> Tuning:
-    (job, prediction, times), usual = here, Job()
+    job, prediction, times = here
     cells, rules = list[TunedCell](), list[TuningRule]()
-    for collective in (known for known in usual.collectives if known in collectives):
+    for collective in (known for known in COLLECTIVES if known in collectives):
         among = list(dict.fromkeys(one.choice for one in measured if one.collective == collective))
         merged = list[tuple[int, Choice | None, frozenset[Choice | None]]]()
-        for size in usual.sizes:
+        for size in SIZES:
             own = prediction.best(collective, size)
             before = (own.algorithm, own.protocol.lower(), DEFAULT)
             every = {choice: times.time(collective, choice, size) for choice in [before, *among]}
             known = {choice: time for choice, time in every.items() if time is not None}
             best = min(known, key=known.__getitem__)
-            apart = [min(times.distance(collective, choice, size), len(usual.sizes)) for choice in (before, best)]
+            apart = [min(times.distance(collective, choice, size), len(SIZES)) for choice in (before, best)]
             needed = _GAIN + _GAIN_PER_OCTAVE * sum(apart)
             taken = best if known[best] < known[before] * (1 - needed) else before
             cells.append(TunedCell(collective, size, before, known[before], taken, known[taken]))

@@ -115,14 +115,14 @@ def _end_with(lifeline: Connection) -> None:
     """In a worker: ends it, whatever it is doing, once the other end of the pipe is closed."""
     # Ctrl-C goes to every process of a terminal; the first one says what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Thread(target=_wait_and_end, args=(lifeline,), daemon=True).start()
 
+    def wait() -> None:
+        try:
+            lifeline.poll(None)
+        finally:
+            os._exit(1)
 
-def _wait_and_end(lifeline: Connection) -> None:
-    try:
-        lifeline.poll(None)
-    finally:
-        os._exit(1)
+    Thread(target=wait, daemon=True).start()
 
 
 def _version() -> str:

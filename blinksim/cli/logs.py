@@ -18,8 +18,12 @@ from blinksim.answers.logs.calibrate import Calibration, NcclFit, Parameter, cal
 from blinksim.answers.logs.diagnose import Diagnosis, Line, diagnose as diagnosed, small_times
 from blinksim.answers.logs.fit import Fitted
 from blinksim.answers.logs.series import Series, check_members, members_of, other_gpus
-from blinksim.answers.measurements.measured import Measured as Projected, measured as published
-from blinksim.answers.measurements.public import PublicMeasurements, grouped
+from blinksim.answers.measurements.public import (
+    Measured as Projected,
+    PublicMeasurements,
+    grouped,
+    measured as published,
+)
 from blinksim.bounds.bound_result import NOTHING
 from blinksim.cli.options import ALL_GPUS, command_line, question_of
 from blinksim.cli.terminal import Working, answer, drawn, note, typed, typed_size, written
@@ -273,7 +277,7 @@ def _on_gpus(options: Calibrate) -> None:
             scale, unit = (1e6, "us") if row.name.endswith("_s") else (1e-9, "GB/s") if row.value > 1e6 else (1.0, "")
             if row.name == "flags.byte_s":
                 scale, unit = 1e12, "us/MB"
-            cells.append((row.name.removesuffix("_s"), *_fitted(row, row.before, scale, unit)))
+            cells.append((row.name.removesuffix("_s"), *_fitted(row, scale, unit)))
         click.echo(table(("constant", "fitted", "95 % interval", "unit", "before"), cells, left=(0, 3)) + "\n")
         for words in times_words(result):
             click.echo(f"  missed most  {words}")
@@ -286,10 +290,10 @@ def _on_gpus(options: Calibrate) -> None:
     answer("calibrate", lambda: {"machine": whole.name, **result.to_dict(), "output": target}, text)
 
 
-def _fitted(figure: Fitted | Parameter, before: float, scale: float, unit: str) -> tuple[str, ...]:
+def _fitted(figure: Fitted | Parameter, scale: float, unit: str) -> tuple[str, ...]:
     """A fitted figure as cells: its value, its interval, their unit, and what it was before."""
     interval = f"{figure.low * scale:.4g} to {figure.high * scale:.4g}"
-    return f"{figure.value * scale:.4g}", interval, unit, f"{before * scale:.4g}"
+    return f"{figure.value * scale:.4g}", interval, unit, f"{figure.before * scale:.4g}"
 
 
 def _go_on(target: str | None, line: str) -> None:
@@ -304,7 +308,7 @@ def _go_on(target: str | None, line: str) -> None:
 def _show_nccl(found: NcclFit) -> None:
     """NCCL's own constants: the fitted ones as a table, and those that the times do not tell apart."""
     units = {True: (1e-9, "GB/s"), False: (1e6, "us")}
-    cells = [(one.name, *_fitted(one, one.before, *units[one.is_rate])) for one in found.constants]
+    cells = [(one.name, *_fitted(one, *units[one.is_rate])) for one in found.constants]
     click.echo("\n" + table(("NCCL's constant", "fitted", "95 % interval", "unit", "before"), cells, left=(0, 3)))
     click.echo(f"\n  NCCL's time as expected by them: {found.error.words()}")
     if found.kept:
@@ -345,9 +349,7 @@ def _show_calibration(found: Calibration, target: str | None, question: Question
     )
     click.echo(f"{found.series[0].topology.name}: {first}, from {len(found.residuals)} measurements\n")
     units = {True: (1e-9, "GB/s a lane"), False: (1e6, "us a message")}
-    cells = [
-        (p.kind, p.quantity, *_fitted(p, found.before[p], *units[p.quantity == "bandwidth"])) for p in found.parameters
-    ]
+    cells = [(p.kind, p.quantity, *_fitted(p, *units[p.quantity == "bandwidth"])) for p in found.parameters]
     heading = ("link class", "figure", "fitted", "95 % interval", "unit", "before")
     click.echo(table(heading, cells, left=(0, 1, 4)) + "\n")
     for row in found.series:

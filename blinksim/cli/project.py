@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from blinksim.answers import sweep as study
 from blinksim.answers.compare import Comparison, Models, across_models, buckets, compare as compared, compare_machines
-from blinksim.answers.project import answer as three_figures, held_at
-from blinksim.answers.ranking import BEST, rank
+from blinksim.answers.project import BEST, answer as three_figures, held_at, rank
 from blinksim.answers.sweep import Sweep as Study
 from blinksim.answers.worker_pool import Rows
 from blinksim.cli.options import collective_of, command_line, left, question_of, typed_options, unedited
 from blinksim.cli.terminal import Working, answer, as_typed, csv_text, drawn, note, typed, typed_size, written
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.nccl.tuner.tuner import DEFAULT_VERSION
 from blinksim.question import Question
 from blinksim.textio.text_table import count, table
 from blinksim.textio.whole_files import write_text
@@ -39,35 +37,31 @@ if TYPE_CHECKING:
     from blinksim.cli.commands import Compare, ModelOptions, Project, Sweep
 
 
-def program_settings(given: ModelOptions, name: str, takes: Collection[str]) -> dict[str, object]:
-    """The options for programs on GPUs as settings of the model called `name`, which `takes` some.
+# Options for programs on GPUs, and for NCCL, by the settings of models that they are.
+_OF_PROGRAMS = {"protocol": "protocol", "calls": "calls"}
+_OF_NCCL = {"channels": "channels", "version": "nccl_version", "graph_file": "nccl_graph", "multicast": "no_nvls"}
 
-    Raises `InputError` if the model has no such setting.
+
+def _settings(given: ModelOptions, takes: Collection[str], which: Mapping[str, str], why: str) -> dict[str, object]:
+    """The options of a sort that are given as settings of a model that `takes` some.
+
+    why: what others are about, and what to do. Raises `InputError` if such an option is given.
     """
-    settings = {key: value for key in ("protocol", "calls") if (value := getattr(given, key)) is not None}
-    why = f"about programs on GPUs; take --model execution instead of {name}"
-    _refuse(given, [key for key in settings if key not in takes], why)
-    return settings
+    found = {setting: value for setting, name in which.items() if (value := getattr(given, name))}
+    for setting in found:
+        if setting not in takes:
+            raise InputError(f"--{which[setting].replace('_', '-')} is {why}, or leave it out")
+    return found | ({"multicast": False} if "multicast" in found else {})
 
 
-def _refuse(given: ModelOptions, names: Collection[str], why: str) -> None:
-    """Raises `InputError` if one of these options is given. why: what it is about, and what to do."""
-    for name in names:
-        if getattr(given, name):
-            raise InputError(f"--{name.replace('_', '-')} is {why}, or leave it out")
+def program_settings(given: ModelOptions, name: str, takes: Collection[str]) -> dict[str, object]:
+    """The options for programs on GPUs as settings of the model called `name`."""
+    return _settings(given, takes, _OF_PROGRAMS, f"about programs on GPUs; take --model execution instead of {name}")
 
 
 def nccl_settings(given: ModelOptions, takes: Collection[str], cure: str) -> dict[str, object]:
-    """The options for NCCL as settings of a timing model, if it `takes` them.
-
-    cure: what to do where it does not. Raises `InputError` if such an option is given there.
-    """
-    if "graph_file" in takes:
-        more = {"version": given.nccl_version or None, "channels": given.channels}
-        chosen = {"multicast": not given.no_nvls, "graph_file": given.nccl_graph}
-        return chosen | {key: value for key, value in more.items() if value is not None}
-    _refuse(given, ("channels", "nccl_version", "nccl_graph", "no_nvls"), f"about NCCL; {cure}")
-    return {}
+    """The options for NCCL as settings of a model. cure: what to do where it takes none."""
+    return _settings(given, takes, _OF_NCCL, f"about NCCL; {cure}")
 
 
 def project(options: Project) -> None:
@@ -129,9 +123,9 @@ def _with_library(options: Project, question: Question, collective: Collective, 
 def library_of(given: ModelOptions) -> Library:
     """The machine's library as the options set it; refuses those that are about other models."""
     about = "not about the machine as it is"
-    _refuse(given, ("protocol", "calls"), f"{about}; take --model execution")
-    _refuse(given, ("channels", "nccl_graph"), f"{about}; say --algorithm nccl")
-    return Library(version=given.nccl_version or DEFAULT_VERSION, multicast=not given.no_nvls)
+    _settings(given, (), _OF_PROGRAMS, f"{about}; take --model execution")
+    settings: Any = _settings(given, ("version", "multicast"), _OF_NCCL, f"{about}; say --algorithm nccl")
+    return Library(**settings)
 
 
 def _by_name(options: Project, question: Question, wanted: Collective, size: int) -> None:
@@ -183,7 +177,7 @@ def _model(options: Project, algorithm: str, name: str) -> TimingModel:
         name = chooser
     takes = registry.settings(name)
     settings = nccl_settings(options.timing, takes, "say --algorithm nccl")
-    if settings and algorithm not in ("best", "all") and chooser is None:
+    if "graph_file" in takes and algorithm not in ("best", "all") and chooser is None:
         raise InputError(f"--model {name} is about NCCL's own algorithms; say --algorithm nccl or all")
     if options.what_if and not registry.has_equations(name):
         raise InputError(
@@ -424,37 +418,32 @@ def sweep(options: Sweep) -> None:
 
 
 def _show(swept: Study, output: str | None) -> None:
+    """Prints the table, its notes, and why points have no answer."""
     rows, varying = swept.rows(), swept.varying()
     answered = [row for row in rows if not row["reason"]]
     if answered:
         click.echo(f"{_sentence(swept, answered)}\n")
     if answered or len({row["reason"] for row in rows}) > 1:
-        _show_points(swept, rows, varying, answered)
+        tables = list(dict.fromkeys(row["rates"] for row in answered if not row.get("library")))
+        several = len(tables) > 1 and "rates" not in varying
+        # What was asked for says it all, unless that is a choice.
+        chosen = "asked" not in varying or any(row["asked"] != row["algorithm"] for row in answered)
+        chosen &= any(not row.get("library") for row in answered)
+        lines = _lines(rows[:_SHOWN], varying, _rates(answered), chosen=chosen, several=several)
+        header = list(lines[0])
+        words = {_title(column) for column in varying if any(isinstance(row[column], str) for row in rows)}
+        left = [place for place, name in enumerate(header) if name in words | {"takes", "algorithm", "rates"}]
+        click.echo(table(header, [list(line.values()) for line in lines], left=left))
+        for text in [*_notes(swept, tables, several=several), *(f"edited {edit}" for edit in swept.base.edits)]:
+            click.echo(f"  {text}")
+        if len(rows) > _SHOWN:
+            click.echo(f"  … {len(rows) - _SHOWN} more (--csv has all, -o FILE keeps them)")
+        for reason in dict.fromkeys(row["reason"] for row in swept.failed):
+            times = sum(row["reason"] == reason for row in swept.failed)
+            click.echo(f"\n  no answer for {times}: {reason}", nl=False)
+        click.echo("\n" if swept.failed else "", nl=bool(not swept.failed))
     if output:
         click.echo(f"written: {output}")
-
-
-def _show_points(swept: Study, rows: Rows, varying: Sequence[str], answered: Rows) -> None:
-    """Prints the table, its notes, and why points have no answer."""
-    tables = list(dict.fromkeys(row["rates"] for row in answered if not row.get("library")))
-    several = len(tables) > 1 and "rates" not in varying
-    # What was asked for says it all, unless that is a choice.
-    asked = "asked" in varying
-    chosen = not asked or any(row["asked"] != row["algorithm"] for row in answered)
-    chosen &= any(not row.get("library") for row in answered)
-    lines = _lines(rows[:_SHOWN], varying, _rates(answered), chosen=chosen, several=several)
-    header = list(lines[0])
-    words = {_title(column) for column in varying if any(isinstance(row[column], str) for row in rows)}
-    left = [place for place, name in enumerate(header) if name in words | {"takes", "algorithm", "rates"}]
-    click.echo(table(header, [list(line.values()) for line in lines], left=left))
-    for text in [*_notes(swept, tables, several=several), *(f"edited {edit}" for edit in swept.base.edits)]:
-        click.echo(f"  {text}")
-    if len(rows) > _SHOWN:
-        click.echo(f"  … {len(rows) - _SHOWN} more (--csv has all, -o FILE keeps them)")
-    for reason in dict.fromkeys(row["reason"] for row in swept.failed):
-        times = sum(row["reason"] == reason for row in swept.failed)
-        click.echo(f"\n  no answer for {times}: {reason}", nl=False)
-    click.echo("\n" if swept.failed else "", nl=bool(not swept.failed))
 
 
 def _rates(answered: Rows) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -13,8 +12,7 @@ import click
 from click.core import ParameterSource
 
 from blinksim import exports as formats
-from blinksim.answers.choice_times import times_text
-from blinksim.answers.tune import Tuning, tune as find_rules, tune_here
+from blinksim.answers.tune import Tuning, choice_words, times_text, tune as find_rules, tune_here
 from blinksim.cli.options import ALL_GPUS, read_schedule, schedule_question
 from blinksim.cli.terminal import Working, answer, as_typed, drawn, exports, note, print_json, typed, written
 from blinksim.errors import InfeasibleError, InputError
@@ -120,8 +118,7 @@ def export(options: Export) -> None:
         say = note if output is None else click.echo
         if exported.environment:
             say("  set, for one command:")
-            for key, value in exported.variables(target).items():
-                say(f"    export {key}={shlex.quote(value)}")
+            exports(exported.variables(target), say)
         for line in proof_lines(exported, target):
             say(line)
         for line in exported.notes:
@@ -274,8 +271,7 @@ def _pairs(options: Run, given: Sequence[str]) -> None:
         raise InputError("--pairs measures the links between GPUs; leave the schedule out")
     from blinksim.gpu.execution.gpu_devices import measure_copies, measure_pairs
 
-    rates = measure_copies()
-    pairs = measure_pairs()
+    copies, pairs = measure_copies(), measure_pairs()
 
     def text() -> None:
         header = ("", *(f"gpu{i}" for i in range(len(pairs["gpus"]))))
@@ -285,24 +281,20 @@ def _pairs(options: Run, given: Sequence[str]) -> None:
         ):
             cells = [["-" if value is None else f"{value * scale:.4g}" for value in row] for row in values]
             click.echo(f"{title}\n{table(header, [(f'gpu{i}', *row) for i, row in enumerate(cells)])}\n")
-        click.echo(f"{_copies(rates)}\n\non {', '.join(dict.fromkeys(pairs['gpus']))}")
+        # One row for each kind of copy and number of blocks, over all GPUs: the slowest and the fastest.
+        groups: dict[tuple[str, int], list[CopyRate]] = {}
+        for rate in copies:
+            groups.setdefault((rate.kind, rate.blocks), []).append(rate)
+        rows = []
+        for (name, blocks), group in groups.items():
+            rates, alphas = [rate.rate / 1e9 for rate in group], [rate.alpha_s * 1e6 for rate in group]
+            spread = (f"{min(rates):.4g}", f"{max(rates):.4g}", f"{min(alphas):.3g}", f"{max(alphas):.3g}")
+            rows.append((name, str(blocks or "-"), str(len(group)), *spread))
+        header = ("way", "blocks a peer", "measured", "GB/s least", "most", "alpha us least", "most")
+        click.echo(f"way by way (time = alpha + bytes / rate)\n{table(header, rows)}")
+        click.echo(f"\non {', '.join(dict.fromkeys(pairs['gpus']))}")
 
-    answer("run", lambda: {**pairs, "ways": [rate.to_dict() for rate in rates]}, text)
-
-
-def _copies(measured: Sequence[CopyRate]) -> str:
-    """One row for each kind of copy and number of blocks, over all GPUs: the slowest and the fastest."""
-    groups: dict[tuple[str, int], list[CopyRate]] = {}
-    for rate in measured:
-        groups.setdefault((rate.kind, rate.blocks), []).append(rate)
-    rows = []
-    for (name, blocks), group in groups.items():
-        rates = [rate.rate / 1e9 for rate in group]
-        alphas = [rate.alpha_s * 1e6 for rate in group]
-        spread = (f"{min(rates):.4g}", f"{max(rates):.4g}", f"{min(alphas):.3g}", f"{max(alphas):.3g}")
-        rows.append((name, str(blocks or "-"), str(len(group)), *spread))
-    header = ("way", "blocks a peer", "measured", "GB/s least", "most", "alpha us least", "most")
-    return "\n".join(("way by way (time = alpha + bytes / rate)", table(header, rows)))
+    answer("run", lambda: {**pairs, "ways": [rate.to_dict() for rate in copies]}, text)
 
 
 def tuned(machine: str, times: str, job: RulesOptions) -> Tuning:
@@ -407,15 +399,10 @@ def _show(tuning: Tuning) -> None:
         sizes = format_size(run[0].size) + (f" to {format_size(run[-1].size)}" if len(run) > 1 else "")
         best = max(run, key=lambda cell: cell.gain)
         times = (format_time(best.before_s), format_time(best.time_s), f"{100 * best.gain:.0f} %")
-        cells.append((collective, sizes, _words(before), _words(choice), *times))
+        cells.append((collective, sizes, choice_words(before), choice_words(choice), *times))
     if cells:
         heading = ("collective", "sizes", "NCCL takes", "quicker", "time", "becomes", "saves up to")
         click.echo(table(heading, cells, left=(0, 1, 2, 3)))
     else:
         click.echo("NCCL's own choices are the quickest everywhere, as far as the model can tell")
     click.echo(f"\ncaution: {tuning.caution}\n" if tuning.caution else "")
-
-
-def _words(choice: tuple[str, str, int]) -> str:
-    algorithm, protocol, channels = choice
-    return f"{algorithm} {protocol}" + (f", {channels} ch" if channels > 0 else "")

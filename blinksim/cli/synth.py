@@ -209,12 +209,12 @@ def _headlines(found: Synthesis, rate: str) -> list[str]:
     first = at.alternatives[0].algorithm if at.alternatives else ""
     place = f"the quickest of {len(at.alternatives) + 1}" if at.quickest else f"{first} is quicker"
     place += f", but too long to write with {at.too_long[first]:,} sends" if first in at.too_long else ""
-    timed_by = at.projection.basis
-    if at.service is not None and at.formula_s is not None:
-        order = " --service ordered" if at.service == "ordered" else ""
+    timed_by, run = at.projection.basis, at.projection.details
+    if "service" in run:
+        order = " --service ordered" if run["service"] == "ordered" else ""
         # Trees send single messages anyway.
-        order += " --messages single" if at.messages == "single" and schedule.form == "steps" else ""
-        formula = f"the sums of alpha and beta say {format_time(at.formula_s)}"
+        order += " --messages single" if run["messages"] == "single" and schedule.form == "steps" else ""
+        formula = f"the sums of alpha and beta say {format_time(run['alpha_beta_s'])}"
         timed_by = [("model", f"simulate{order}: message by message, no launch; {formula}")]
     least = [("at least", f"{format_time(at.least_s)}, the bytes at the rate of the bound, without any latency")]
     # Marked where another model timed them.

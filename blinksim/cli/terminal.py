@@ -149,10 +149,10 @@ def drawn(target: str | None, force: bool, kind: str, *given: object, **more: ob
         click.echo(f"drawn: {file}", err=flagged("csv") or flagged("json"))
 
 
-def exports(variables: Mapping[str, str]) -> None:
-    """The lines that set variables of the environment in a shell."""
+def exports(variables: Mapping[str, str], say: Callable[[str], object] = click.echo) -> None:
+    """Says the lines that set variables of the environment in a shell."""
     for name, value in variables.items():
-        click.echo(f"    export {name}={shlex.quote(value)}")
+        say(f"    export {name}={shlex.quote(value)}")
 
 
 def typed(path: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from blinksim.answers.measurements.measured import ProjectedCell, projected_cells
+from blinksim.answers.measurements.public import ProjectedCell, projected_cells
 from blinksim.papers.tables import Figure, Table
 from blinksim.results import total
 from blinksim.timing.projection import equations, load_preset

@@ -16,8 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from blinksim.answers.compare import COLUMNS, Comparison, MachineComparison, columns
-from blinksim.answers.measurements.measured import SOURCE, Measured
-from blinksim.answers.measurements.public import MeasuredCell, PublicMeasurements, job_of
+from blinksim.answers.measurements.public import SOURCE, Measured, MeasuredCell, PublicMeasurements, job_of
 from blinksim.answers.pareto import Pareto
 from blinksim.answers.project import Answer
 from blinksim.collective import busbw_factor

@@ -12,8 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from blinksim.answers.advise import SIZE, WORTH, Advice, advise
 from blinksim.answers.logs.expectation import Expectation
-from blinksim.answers.project import answer, project
-from blinksim.answers.ranking import contest
+from blinksim.answers.project import answer, contest, project
 from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError

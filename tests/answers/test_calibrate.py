@@ -18,7 +18,7 @@ from blinksim.algorithms.registry import algorithm
 from blinksim.answers.logs.calibrate import calibrate
 from blinksim.answers.logs.expectation import RingModel
 from blinksim.answers.logs.series import Sample, Series, members_of
-from blinksim.answers.ranking import rank
+from blinksim.answers.project import rank
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.formats import rate_tables

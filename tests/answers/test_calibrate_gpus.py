@@ -19,10 +19,8 @@ from blinksim.answers.measurements.execution_fit import (
     MIB,
     Case,
     GpuCalibration,
-    Question,
     calibrate_gpus,
     fit_execution,
-    here,
     plan,
     predict,
     processes,
@@ -115,9 +113,9 @@ def test_known_constants_come_back(found: GpuCalibration) -> None:
         Case(2, "broadcast", "chain", "simple", 4 * MIB),
     ]
     for case in others:
-        there = predict(Question(case, TRUTH))
-        assert predict(Question(case, rates)) == pytest.approx(there, rel=0.06)
-        assert abs(predict(Question(case, GUESSES)) / there - 1) > abs(predict(Question(case, rates)) / there - 1)
+        there = predict(case, TRUTH)
+        assert predict(case, rates) == pytest.approx(there, rel=0.06)
+        assert abs(predict(case, GUESSES) / there - 1) > abs(predict(case, rates) / there - 1)
     inside = [one.low <= value_of(TRUTH, one.name) <= one.high for one in found.execution.constants]
     assert sum(inside) >= len(inside) - 2
 
@@ -162,7 +160,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     from blinksim.gpu.execution import gpu_clock
 
     monkeypatch.setattr(gpu_clock, "GpuClock", SimulatedClock)
-    monkeypatch.setattr(execution_fit, "processes", lambda: nullcontext(here))
+    monkeypatch.setattr(execution_fit, "processes", lambda: nullcontext(map))
     target = tmp_path / "rates.yaml"
     assert run(["calibrate", "--gpus", "2", "--machine", "hgx-h200", "-o", str(target)]) == 0
     shown = capsys.readouterr().out
@@ -198,7 +196,7 @@ def test_the_recipe_for_held_out_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(held_out, "GpuClock", lambda gpus: SimulatedClock(2))
     monkeypatch.setattr(held_out, "execute", execute)
     monkeypatch.setattr(held_out, "cases", lambda gpus: few)
-    monkeypatch.setattr(held_out, "processes", lambda: nullcontext(here))
+    monkeypatch.setattr(held_out, "processes", lambda: nullcontext(map))
     monkeypatch.setattr(held_out, "provenance", lambda gpus, command: {"command": command})
     monkeypatch.setattr("sys.argv", ["held_out.py", "--gpus", "3", "--out", str(tmp_path)])
     held_out.main()
@@ -224,9 +222,7 @@ def test_forty_runs_of_two_and_four_gpus_predict_eight() -> None:
     assert known is not None
     for name in CONSTANTS:
         assert value_of(fitted.rates, name) == pytest.approx(value_of(known, name), rel=0.6), name
-    errors = [
-        abs(predict(Question(case, fitted.rates)) / time - 1) for case, time in measured().items() if case.gpus == 8
-    ]
+    errors = [abs(predict(case, fitted.rates) / time - 1) for case, time in measured().items() if case.gpus == 8]
     assert len(errors) > 200
     assert np.median(errors) < 0.04
     assert np.quantile(errors, 0.9) < 0.15

@@ -78,7 +78,8 @@ def test_a_named_algorithm_is_timed_beside_the_others() -> None:
     assert found.at is not None
     assert not found.at.quickest
     assert found.at.time_s == pytest.approx(bs.simulate(found, "256MiB").time_s)
-    assert found.at.formula_s == bs.project("dgx1-v100", "allreduce", "256MiB", algorithm="chain").time_s
+    by_sums = bs.project("dgx1-v100", "allreduce", "256MiB", algorithm="chain").time_s
+    assert found.at.projection.details["alpha_beta_s"] == by_sums
     assert (
         found.at.alternatives[0].algorithm == bs.project("dgx1-v100", "allreduce", "256MiB", algorithm="best").algorithm
     )
@@ -229,7 +230,7 @@ def test_messages_of_trees_that_are_sent_one_by_one() -> None:
     assert single.at is not None
     assert joined.schedule.algorithm == "few_rounds"
     assert single.schedule.algorithm != "few_rounds"
-    assert (joined.at.messages, single.at.to_dict()["messages"]) == ("joined", "single")
+    assert (joined.at.to_dict()["messages"], single.at.to_dict()["messages"]) == ("joined", "single")
     [one] = [other for other in single.at.alternatives if other.algorithm == "few_rounds"]
     assert joined.at.time_s < single.at.time_s < one.time_s
 

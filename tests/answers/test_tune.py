@@ -16,8 +16,18 @@ import pytest
 from source_tree import ROOT
 
 import blinksim as bs
-from blinksim.answers.choice_times import COLUMNS, ChoiceTime, ChoiceTimes, TimedJob, model_of, read_times, times_text
-from blinksim.answers.tune import Job, Tuning, search, tune_here
+from blinksim.answers.tune import (
+    COLUMNS,
+    ChoiceTime,
+    ChoiceTimes,
+    TimedJob,
+    Tuning,
+    model_of,
+    read_times,
+    search,
+    times_text,
+    tune_here,
+)
 from blinksim.cli.main import run
 from blinksim.errors import FileError, InputError, MissingError
 from blinksim.gpu.execution import gpu_clock
@@ -25,6 +35,7 @@ from blinksim.gpu.execution.gpu_clock import ChoiceClock
 from blinksim.machines import load
 from blinksim.nccl.tuner import tuner_files
 from blinksim.nccl.tuner.prediction import predict
+from blinksim.nccl.tuner.tuner import COLLECTIVES
 from blinksim.nccl.tuner.tuner_files import MOST_BYTES, Choice
 
 RESULTS = ROOT / "validate" / "results"
@@ -97,8 +108,8 @@ def test_forty_times_come_near_the_best_of_all_choices(four: Space) -> None:
 
 def test_the_same_on_eight_gpus(eight: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three collectives were measured, from 4 KiB on, in processes that differ by up to 10 % at small sizes."""
-    job = Job(("allgather", "reducescatter", "allreduce"), tuple(2**power for power in range(12, 31)))
-    monkeypatch.setattr("blinksim.answers.tune.Job", lambda: job)
+    monkeypatch.setattr("blinksim.answers.tune.COLLECTIVES", ("allgather", "reducescatter", "allreduce"))
+    monkeypatch.setattr("blinksim.answers.tune.SIZES", tuple(2**power for power in range(12, 31)))
     for most in (24, 40):
         found, asked = replayed(eight, 8, most)
         lost = losses(eight, found)
@@ -137,7 +148,7 @@ def test_a_file_gives_what_the_run_gave() -> None:
     found = bs.tune("hgx-h200", TIMES, members="0-3", nvls=False)
     assert (found.nodes, found.ranks, found.least_channels) == (1, 4, 32)
     assert len(found.rows()) == 105
-    assert {row["collective"] for row in found.rows()} == set(Job().collectives)
+    assert {row["collective"] for row in found.rows()} == set(COLLECTIVES)
     for rule, words in found.changes():
         assert words.startswith(f"{rule.algorithm} {rule.protocol}"), rule
         assert " instead of ring " in words
@@ -178,7 +189,7 @@ def test_a_search_stops_when_nothing_is_left_to_ask() -> None:
     prediction = predict(load("hgx-h200"), multicast=False)
     times = ChoiceTimes(model_of(prediction, load("hgx-h200").nccl_rates))
     model = times.model
-    found = search(times, Job(), lambda name, size, choice: model(name, *choice[:2], size) or 0, 1000)
+    found = search(times, lambda name, size, choice: model(name, *choice[:2], size) or 0, 1000)
     assert len(found) < 80
 
 

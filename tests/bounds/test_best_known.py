@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from strategies import clusters_with_nics, topologies
 
 import blinksim as bs
-from blinksim.answers.ranking import contest
+from blinksim.answers.project import contest
 from blinksim.bounds import Cut, bound
 from blinksim.bounds.best_known import best_known
 from blinksim.bounds.quick import quick_bound

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings, strategies as st
 from strategies import renamed, topologies
 
 from blinksim.algorithms.registry import REGISTRY
-from blinksim.answers.ranking import contest
+from blinksim.answers.project import contest
 from blinksim.bounds import Lengths, bound
 from blinksim.bounds.quick import quick_bound
 from blinksim.bounds.time.certificates import TimeCertificate, Windows

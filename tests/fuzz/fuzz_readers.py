@@ -18,7 +18,7 @@ from fuzz_mutate import changed_values, damaged
 
 import blinksim as bs
 from blinksim import data_files
-from blinksim.answers.choice_times import ChoiceTime, TimedJob, read_times, times_text
+from blinksim.answers.tune import ChoiceTime, TimedJob, read_times, times_text
 from blinksim.answers.worker_pool import Journal
 from blinksim.cli import main
 from blinksim.formats import machine_yaml

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from blinksim import machines
-from blinksim.answers.measurements.measured import ProjectedCell, projected_cells
-from blinksim.answers.measurements.public import question_of
+from blinksim.answers.measurements.public import ProjectedCell, projected_cells, question_of
 from blinksim.errors import FileError
 from blinksim.results import total
 from blinksim.textio.text_files import read_rows

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 import blinksim as bs
 from blinksim.answers.compare import across_models
-from blinksim.answers.ranking import contest
+from blinksim.answers.project import contest
 from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import blinksim as bs
-from blinksim.answers.ranking import rank
+from blinksim.answers.project import rank
 from blinksim.collective import Collective
 from blinksim.question import Question
 from blinksim.schedule.loads import rate

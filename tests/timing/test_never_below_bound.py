@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from strategies import topologies
 
 from blinksim import machines
-from blinksim.answers.ranking import contest
+from blinksim.answers.project import contest
 from blinksim.bounds import bound
 from blinksim.bounds.quick import quick_bound
 from blinksim.collective import Collective

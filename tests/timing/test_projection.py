@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from blinksim import machines
-from blinksim.answers.ranking import rank
+from blinksim.answers.project import rank
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.question import Question
 from blinksim.results import Term, total

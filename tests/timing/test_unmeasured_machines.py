@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from blinksim.answers.measurements.execution_fit import derived
 from blinksim.cli.main import run
 from blinksim.machines import load
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.timing.measured_constants import LINES, NcclLine, NcclRates
+from validate.recipes.catalogue_constants import derived
 
 TABLE = Path(__file__).resolve().parents[1] / "golden" / "nccl_switched_nodes.csv"
 # Machine, source in the table, whether its switches reduce; ports against H200's, and how much longer a block takes.

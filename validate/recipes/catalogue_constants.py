@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from blinksim import machines
-from blinksim.answers.measurements.execution_fit import CONSTANTS, MIB, Case, derived, fit_execution, processes
-from blinksim.timing.measured_constants import ExecutionRates
+from blinksim.answers.measurements.execution_fit import CONSTANTS, MIB, Case, at_ports, fit_execution, processes
+from blinksim.timing.measured_constants import ExecutionRates, FlagRates, PacketRates
 from validate.recipes.arguments import arguments, script
 from validate.recipes.execution_times import points
 from validate.recipes.time_predictions import MACHINE, RESULTS, case_of, fit_few, runs
@@ -91,6 +92,16 @@ def lines(rates: ExecutionRates) -> dict[str, str]:
     for head, values in (("  ports: {", way), ("    simple: {", simple), ("    ll128: {", ll128)):
         found[head] = ", ".join(f"{key}: {value}" for key, value in values.items()) + "}"
     return found
+
+
+def derived(rates: ExecutionRates, ports: float, slower: float) -> ExecutionRates:
+    """Constants for GPUs with so many times the bandwidth, whose clocks make everything take so many times as long."""
+
+    def times(of: ExecutionRates | PacketRates | FlagRates) -> dict[str, Any]:
+        return {one.name: getattr(of, one.name) * slower for one in fields(of) if one.name.endswith("_s")}
+
+    packets, flags = replace(rates.packets, **times(rates.packets)), replace(rates.flags, **times(rates.flags))
+    return replace(at_ports(rates, ports), **times(rates), packets=packets, flags=flags)
 
 
 def write(rates: ExecutionRates, path: Path) -> None:

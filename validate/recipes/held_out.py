@@ -13,10 +13,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import repeat
 from statistics import median
 from typing import Any
 
-from blinksim.answers.measurements.execution_fit import Case, Question, calibrate_gpus, predict, processes
+from blinksim.answers.measurements.execution_fit import Case, calibrate_gpus, predict, processes
 from blinksim.formats import rate_tables
 from blinksim.gpu.execution.gpu_clock import GpuClock
 from blinksim.gpu.execution.run import execute
@@ -120,7 +121,7 @@ def main() -> None:
         assert machine.nccl_rates is not None
         shipped = replace(machine.execution, blocks=clock.blocks)
         for name, rates in (("shipped", shipped), ("calibrated", found.execution.rates)):
-            predicted = evaluate(predict, [Question(case, rates) for case, _ in ours])
+            predicted = [*evaluate(predict, [case for case, _ in ours], repeat(rates))]
             notes.add("summary", {**summary(f"ours, {name} constants", ours, predicted), "predicted_s": predicted})
         for name, known in (("shipped", machine.nccl_rates), ("calibrated", found.nccl and found.nccl.rates)):
             if known:

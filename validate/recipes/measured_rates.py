@@ -78,7 +78,7 @@ def own_rates(machine: str) -> dict[str, Rate]:
             continue
         sets = ", ".join(dict.fromkeys(cell.set.name for cell in cells))
         for one in fit.parameters:
-            nominal = fit.before[one]
+            nominal = one.before
             if one.quantity == "bandwidth" and one.value <= nominal:
                 low, high = (f"{end / 1e9:.3g}" for end in (one.low, one.high))
                 why = (

@@ -126,7 +126,8 @@ def make(folder: Path, gpus: int) -> None:
         for name in kept:
             write_schedule(every[name], folder / f"{part}-{collective}-{size}-{name}.json", force=True)
         question = {"members": part, "collective": collective, "size_bytes": size}
-        said = {"simulated_s": made.at.time_s, "service": made.at.service, "expected_s": {x: times[x] for x in kept}}
+        service = made.at.projection.details.get("service")
+        said = {"simulated_s": made.at.time_s, "service": service, "expected_s": {x: times[x] for x in kept}}
         choices.append({**question, "chosen": chosen, **said})
         ahead = f"expected {format_time(times[chosen])}, the quickest {format_time(first)}, {len(kept)} schedules"
         print(f"{part} {collective} {format_size(size)}: {chosen}, simulated {format_time(made.at.time_s)}, {ahead}")

@@ -24,7 +24,7 @@ from blinksim.timing.measured.library_rates import (
     scope_of,
     step_counts,
 )
-from blinksim.timing.measured.library_time import LibraryJob
+from blinksim.timing.measured.library_time import LibraryJob, nccl_time
 from blinksim.timing.measured.public_tables import Cell
 from blinksim.timing.measured_constants import FitError
 
@@ -46,7 +46,8 @@ def fit_machine(machine: str) -> list[LibraryRates]:
     taken: list[tuple[Cell, Timing | None]] = []
     for cell, fitted in with_places(public_tables.cells(machine)):
         timing = jobs.nccl_takes(cell) if fitted else None
-        if fitted and not jobs.in_file(cell, timing):
+        # What NCCL's constants in the machine's own file give needs no others.
+        if fitted and nccl_time(machine, jobs.rates, jobs.job(cell), cell.size, timing) is None:
             taken.append((cell, timing))
     found: list[LibraryRates] = []
     for (library, scope), cells in grouped(taken, _kind):

@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -43,20 +43,23 @@ STAND_IN = "hgx-h200"
 _APART = math.log(1.1)
 _BLACKWELL = 100
 _CHANNELS = 24
+Rates = TypeVar("Rates")
+"""The type of all constants of NCCL, or of programs."""
 
 
 @dataclass(frozen=True)
-class NcclFit:
-    """NCCL's constants, how they were found, and how well they fit.
+class ConstantsFit(Generic[Rates]):
+    """Constants of NCCL or of programs, how they were found, and how well they fit.
 
     rates: all constants, kept ones among them. constants: the fitted ones. kept: the names of those that the
-    times do not determine. error: of all times that the constants are for.
+    times do not determine. error: of all times that the constants are for. predicted: these in seconds, where kept.
     """
 
-    rates: NcclRates
+    rates: Rates
     constants: tuple[Fitted, ...]
     kept: tuple[str, ...]
     error: FitError
+    predicted: tuple[float, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
@@ -66,6 +69,9 @@ class NcclFit:
             figures = keyed(one, "value low high before")
             rows.append({"constant": one.name, **{f"{key}_{unit}": value * scale for key, value in figures.items()}})
         return {"rows": rows, "kept": list(self.kept), "error": keyed(self.error, "median p90 points")}
+
+
+NcclFit = ConstantsFit[NcclRates]
 
 
 def fit_nccl(series: Sequence[Series], *, version: str = "", source: str = "") -> NcclFit | None:
@@ -83,7 +89,7 @@ def fit_nccl(series: Sequence[Series], *, version: str = "", source: str = "") -
     found_there = _prediction(series[0], version)
     start = before.constants(2 * found_there.nchannels if found_there is not None else 0)
     # No protocol sends faster than the links allow: a rate beyond them is one that the times do not show.
-    most = _BEYOND_LINKS * max(_leaving(one.topology) for one in series)
+    most = _BEYOND_LINKS * max(leaving(one.topology) for one in series)
     found = fit_sums(times, start, least={f"{line}.byte": 1 / most for line in LINES} if most else {})
     if found is None:
         return None
@@ -97,7 +103,7 @@ def fit_nccl(series: Sequence[Series], *, version: str = "", source: str = "") -
         version=version or "unknown",
         error=error,
     )
-    return NcclFit(rates, constants, kept, error)
+    return ConstantsFit(rates, constants, kept, error)
 
 
 def _stated(
@@ -114,7 +120,7 @@ def _stated(
     return FitError.of(list(found.predicted), [time.seconds for time in times]), tuple(constants), kept
 
 
-def _leaving(part: Topology) -> float:
+def leaving(part: Topology) -> float:
     """Bytes/s of the links that leave a member, the most of all."""
     total = dict.fromkeys(part.members, 0.0)
     for link in part.links:
@@ -256,7 +262,7 @@ def fit_nvls(series: Sequence[Series], nccl: NcclFit | None = None, source: str 
     error, constants, kept = _stated(found, times, start)
     if nccl is not None:
         error, constants, kept = nccl.error, (*nccl.constants, *constants), (*nccl.kept, *kept)
-    return NcclFit(replace(before, nvls=fitted), constants, kept, error)
+    return ConstantsFit(replace(before, nvls=fitted), constants, kept, error)
 
 
 Class = tuple[str, str]
@@ -279,7 +285,7 @@ _MOST_OF_LANE = 1.02
 class Parameter:
     """A fitted figure of a link class: `bandwidth` of a lane in bytes/s, or `alpha`, latency and overhead, in seconds.
 
-    low, high: its interval of 95 %.
+    low, high: its interval of 95 %. before: what the machine file says.
     """
 
     kind: str
@@ -287,6 +293,7 @@ class Parameter:
     value: float
     low: float
     high: float
+    before: float
 
 
 @dataclass(frozen=True)
@@ -309,9 +316,7 @@ class Calibration(Result):
         Of the others, such as 0.05 for 5 %.
     kept : tuple
         Each (class, quantity) that the measurements say nothing about.
-    before : mapping
-        What the machine file says in place of each parameter, in the same unit.
-    nccl : NcclFit, optional
+    nccl : ConstantsFit, optional
         NCCL's own constants, where the times are of one node whose GPUs switches join.
 
     Examples
@@ -337,7 +342,6 @@ class Calibration(Result):
     wild: tuple[tuple[Series, Sample, float], ...]
     spread: float
     kept: tuple[tuple[str, str], ...]
-    before: Mapping[Parameter, float]
     nccl: NcclFit | None = None
 
     @property
@@ -476,7 +480,7 @@ def _of_switches(series: tuple[Series, ...], name: str, machine: MachineLike | N
         raise InputError(f"no constants of NVLS explain these times: {off}; is this the machine, and was it quiet?")
     table = RateTable(name, {}, as_topology(machine).name if machine else "", source, None, nccl.rates)
     kept = tuple((kind, what) for kind in series[0].topology.link_classes for what in ("alpha", "bandwidth"))
-    return Calibration(table, (), series, tuple(errors), wild, nccl.error.median, kept, {}, nccl)
+    return Calibration(table, (), series, tuple(errors), wild, nccl.error.median, kept, nccl)
 
 
 def _check_fit(found: Calibration) -> None:
@@ -489,11 +493,11 @@ def _check_fit(found: Calibration) -> None:
         )
     if any(one.topology.rates != NOMINAL for one in found.series):
         return
-    for parameter in found.parameters:
-        before = found.before[parameter]
-        if parameter.quantity == "bandwidth" and parameter.low > _MOST_OF_LANE * before:
-            needs = f"{format_rate(parameter.value)} of a lane of {parameter.kind}, which carries {format_rate(before)}"
-            raise InputError(f"rings with these times need {needs}; is this the machine, and did NCCL run rings?")
+    for lane in found.parameters:
+        if lane.quantity == "bandwidth" and lane.low > _MOST_OF_LANE * lane.before:
+            carries = f"a lane of {lane.kind}, which carries {format_rate(lane.before)}"
+            needs = f"rings with these times need {format_rate(lane.value)} of {carries}"
+            raise InputError(f"{needs}; is this the machine, and did NCCL run rings?")
 
 
 class _Problem:
@@ -537,7 +541,6 @@ class _Problem:
 
     def result(self, found: Fit[Class], name: str, machine: str, source: str) -> Calibration:
         parameters = []
-        before = {}
         classes: dict[str, dict[str, Any]] = {}
         for (kind, what), (low, high) in found.intervals.items():
             factor = found.values[kind, what]
@@ -550,18 +553,17 @@ class _Problem:
                         "fits them; write the machine as YAML with a link class for each"
                     )
                 rate = float(links[0].lane_bandwidth)
-                parameters.append(Parameter(kind, what, rate / factor, rate / high, rate / low))
+                parameters.append(Parameter(kind, what, rate / factor, rate / high, rate / low, rate))
                 # To five digits: further ones are noise, and would stand in every exact answer.
                 row["bandwidth"] = Fraction(f"{rate / factor:.4e}")
-                before[parameters[-1]] = rate
             else:
                 # The largest where links differ.
                 latency, overhead = max(link.latency for link in links), max(link.overhead for link in links)
                 alpha = latency + overhead
-                parameters.append(Parameter(kind, what, alpha * factor, alpha * low, alpha * high))
-                row |= {"latency": rounded(latency * factor), "overhead": rounded(overhead * factor)}
                 own = [link for one in self.series for link in one.topology.links if link.kind == kind]
-                before[parameters[-1]] = max(link.latency for link in own) + max(link.overhead for link in own)
+                before = max(link.latency for link in own) + max(link.overhead for link in own)
+                parameters.append(Parameter(kind, what, alpha * factor, alpha * low, alpha * high, before))
+                row |= {"latency": rounded(latency * factor), "overhead": rounded(overhead * factor)}
         every = [(one, sample) for one in self.series for sample in one.samples]
         errors = np.exp(found.residual) - 1
         wild = tuple(
@@ -572,4 +574,4 @@ class _Problem:
         table = RateTable(name, {kind: ClassRates(**row) for kind, row in classes.items()}, machine, source)
         kept = tuple(entry for entry in self.names if entry not in found.intervals)
         fitted, series, residuals = tuple(parameters), tuple(self.series), tuple(map(float, errors))
-        return Calibration(table, fitted, series, residuals, wild, found.scale, kept, before)
+        return Calibration(table, fitted, series, residuals, wild, found.scale, kept)

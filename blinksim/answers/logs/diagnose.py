@@ -27,7 +27,6 @@ from blinksim.machines import MachineLike, as_topology
 from blinksim.nccl.logs import tests_log
 from blinksim.nccl.logs.tests_log import Row, Run
 from blinksim.results import Rates, Result, keyed, paragraph
-from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_size, format_time, in_GBps, parse_rate, parse_time, size_of
 
@@ -77,7 +76,7 @@ class Line(Rates):
         return self.time_s < self.expected.low_s
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Diagnosis(Result):
     """A test of nccl-tests beside what is expected, and the bound.
 
@@ -211,22 +210,18 @@ class Diagnosis(Result):
         return found[::-1] if self.largest.size >= _SHOWN_FROM else list(self.lines)
 
     @property
-    def slowdown(self) -> float:
-        """The time per byte at the largest size over that of the model, both without latency."""
-        line = self.largest
-        return max(1e-9, line.time_s - line.expected.latency_s) / (line.expected.time_s - line.expected.latency_s)
-
-    @property
     def lane(self) -> tuple[float, float, int] | None:
         """Bytes/s of a lane of the limiting class, as measured and as in the model, and lanes (adapters) of a GPU."""
         machine, kind = self.expectation.rings.topology, self.expectation.rings.limit
         rates = {link.lane_bandwidth for link in machine.links if link.kind == kind}
         if len(rates) != 1 or self.largest.latency_bound:
             return None
-        rate = float(rates.pop())
+        rate, line, latency = float(rates.pop()), self.largest, self.largest.expected.latency_s
+        # The time per byte over that of the model, both without latency.
+        slowdown = max(1e-9, line.time_s - latency) / (line.expected.time_s - latency)
         out = [link for link in machine.links if link.kind == kind and machine.device(link.src).kind in _ENDS]
         lanes = sum(link.lanes for link in out) // max(1, sum(device.holds for device in machine.devices))
-        return rate / self.slowdown, rate, lanes
+        return rate / slowdown, rate, lanes
 
     @property
     def resembles(self) -> str:
@@ -314,9 +309,6 @@ class Diagnosis(Result):
             model_lane_GBps=None if lane is None else in_GBps(lane[1]),
             odd_size_bytes=[line.size for line in self.odd],
         )
-
-    def __repr__(self) -> str:
-        return f"<Diagnosis {self.sentence()}\n  model: {self.expectation.name}; {count(len(self.lines), 'size')}>"
 
     def _repr_html_(self) -> str:
         return f"{paragraph(self.sentence())}{self.to_frame().to_html(index=False, float_format='{:.4g}'.format)}"

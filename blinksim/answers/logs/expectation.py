@@ -46,13 +46,6 @@ from blinksim.topology.graph import Topology
 _MANY = 2.0**50
 # A class that this many times its time per byte makes the limit is as likely to be slow as the limit is.
 _NEAR = 1.1
-# The table that NCCL's own model computes with.
-RATES = "nccl"
-
-
-def at_nccl_rates(machine: Topology, rates: str | None = None) -> Topology:
-    """A machine at the rates that NCCL computes with, or at `rates`; as it is if it has none for NCCL."""
-    return preferring(machine, RATES) if rates is None else Question(machine, rates=rates).node()
 
 
 def ring_schedule(topology: Topology, collective: Collective) -> Schedule:
@@ -214,7 +207,7 @@ class Expectation:
 
     part: the selection. whole: the machine that it is of, as it was loaded. multicast: True if NCCL may let the
     switches add (NVLS). ran: the version of NCCL, where it is known; the model is that of the nearest version whose
-    figures are. rates: the table of NCCL's model, as for `at_nccl_rates`.
+    figures are. rates: the table of NCCL's model. Default: the one that NCCL computes with, if the machine has it.
     """
 
     part: Topology
@@ -227,7 +220,8 @@ class Expectation:
     @cached_property
     def machine(self) -> Topology:
         """The whole machine, at the rates that NCCL computes with where it has them."""
-        return at_nccl_rates(self.whole, self.rates)
+        named = Question(self.whole, rates=self.rates)
+        return preferring(self.whole, "nccl") if self.rates is None else named.node()
 
     @cached_property
     def rings(self) -> RingModel:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
+from itertools import repeat
 from multiprocessing import get_context
 from statistics import median
 from typing import Any, Protocol
@@ -25,7 +26,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from blinksim.algorithms.registry import REGISTRY
-from blinksim.answers.logs.calibrate import STAND_IN, NcclFit, fit_nccl
+from blinksim.answers.logs.calibrate import STAND_IN, ConstantsFit, NcclFit, fit_nccl, leaving
 from blinksim.answers.logs.fit import Fitted, Floats, student_quantile
 from blinksim.answers.logs.series import Sample, Series
 from blinksim.collective import Collective
@@ -39,7 +40,7 @@ from blinksim.gpu.programs.program import Program
 from blinksim.machines import load
 from blinksim.results import Result, keyed
 from blinksim.schedule.model import Schedule
-from blinksim.timing.measured_constants import ExecutionRates, FitError, FlagRates, Origin, PacketRates
+from blinksim.timing.measured_constants import ExecutionRates, FitError, Origin
 from blinksim.topology.graph import Topology
 from blinksim.topology.shapes import one_switch
 from blinksim.units import format_size, format_time
@@ -135,8 +136,8 @@ def plan(gpus: int) -> tuple[Case, ...]:
 
 # --- the fit --------------------------------------------------------------------------------------------------------
 
-Map = Callable[[Callable[["Question"], float], Sequence["Question"]], list[float]]
-"""The evaluator of many predictions: in this process, or in several."""
+Map = Callable[..., Iterable[float]]
+"""What predicts many cases, called as the built-in `map`: that one, or one that uses several processes."""
 
 COMMON = ("launch_s", "visit_s", "ports.out", "ports.fan", "ports.posted_s", "ports.first_s")
 _OF_PACKETS = ("piece_s", "round_s", "local_s", "inbox_s", "step_s", "soft", "wire", "far_s")
@@ -157,29 +158,6 @@ _ROUNDS = 20
 _LEAST_GAIN = 0.004
 # A constant moves the times as a whole by less than this per factor e: it does not show.
 _LEAST_SHOWN = 0.005
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A case to predict, with these constants."""
-
-    case: Case
-    rates: ExecutionRates
-
-
-@dataclass(frozen=True)
-class ExecutionFit:
-    """Constants, how they were found, and how well they fit.
-
-    rates: all of them. constants: the fitted ones. kept: those that the times say nothing about. error: of
-    the times that were fitted. predicted: seconds, in the order of the times.
-    """
-
-    rates: ExecutionRates
-    constants: tuple[Fitted, ...]
-    kept: tuple[str, ...]
-    error: FitError
-    predicted: tuple[float, ...]
 
 
 def value_of(rates: ExecutionRates, name: str) -> float:
@@ -206,14 +184,9 @@ def _program(case: Case, blocks: int) -> Program:
     return fit(made, blocks, slices=case.slices)
 
 
-def predict(question: Question) -> float:
-    """Seconds of a case by the simulation of its program."""
-    return run_time(_program(question.case, question.rates.blocks), question.rates).time_s
-
-
-def here(work: Callable[[Question], float], questions: Sequence[Question]) -> list[float]:
-    """All predictions, in this process."""
-    return [work(question) for question in questions]
+def predict(case: Case, rates: ExecutionRates) -> float:
+    """Seconds of a case by the simulation of its program, with these constants."""
+    return run_time(_program(case, rates.blocks), rates).time_s
 
 
 @contextmanager
@@ -221,20 +194,20 @@ def processes() -> Iterator[Map]:
     """Predictions on several processes, one for each processor that this one may use."""
     workers = len(os.sched_getaffinity(0))
     if workers == 1:
-        yield here
+        yield map
         return
     # Each worker is asked about the same cases again and again, and compiles them once.
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        yield lambda work, questions: list(pool.map(work, questions, chunksize=1))
+        yield pool.map
 
 
 def fit_execution(
     cases: Sequence[Case],
     times: Sequence[float],
     start: ExecutionRates,
-    evaluate: Map = here,
+    evaluate: Map = map,
     names: Sequence[str] = CONSTANTS,
-) -> ExecutionFit:
+) -> ConstantsFit[ExecutionRates]:
     """The constants with which simulations come nearest to measured times.
 
     cases, times: what ran, and its seconds; at least eight. start: the constants to start from, and to stay
@@ -261,34 +234,28 @@ def fit_execution(
         return replace(found, ports=replace(found.ports, into=into))
 
     # A step asks for the same point several times.
-    logs_at, slopes_at = dict[bytes, Floats](), dict[bytes, Floats]()
+    @cache
+    def logs(point: bytes) -> Floats:
+        return np.log([*evaluate(predict, cases, repeat(rates_at(np.frombuffer(point))))])
 
-    def logs(moved: Floats) -> Floats:
-        key, rates = moved.tobytes(), rates_at(moved)
-        if key not in logs_at:
-            logs_at[key] = np.log(evaluate(predict, [Question(case, rates) for case in cases]))
-        return logs_at[key]
+    @cache
+    def slopes_at(point: bytes) -> Floats:
+        base, moved = logs(point), np.frombuffer(point)
+        further = [rates_at(moved + _STEP * one) for one in np.eye(len(free))]
+        places = [(row, at) for at, name in enumerate(free) for row in np.flatnonzero(touched[name]).tolist()]
+        asked = [cases[row] for row, _ in places], [further[column] for _, column in places]
+        found = np.zeros((len(cases), len(free)))
+        for (row, column), time in zip(places, evaluate(predict, *asked), strict=True):
+            found[row, column] = (math.log(time) - base[row]) / _STEP
+        return np.concatenate([found, prior])
 
     def off(moved: Floats) -> Floats:
         """How far logarithms of predicted times are off, and how far constants are from where they began."""
-        return np.concatenate([logs(moved) - seen, _PRIOR * moved])
+        return np.concatenate([logs(moved.tobytes()) - seen, _PRIOR * moved])
 
     def slopes(moved: Floats) -> Floats:
         """How `off` changes with the logarithm of each constant."""
-        if moved.tobytes() in slopes_at:
-            return slopes_at[moved.tobytes()]
-        base, questions, places = logs(moved), list[Question](), list[tuple[int, int]]()
-        for column, name in enumerate(free):
-            further = moved.copy()
-            further[column] += _STEP
-            rates = rates_at(further)
-            for row in np.flatnonzero(touched[name]).tolist():
-                questions.append(Question(cases[row], rates))
-                places.append((row, column))
-        found = np.zeros((len(cases), len(free)))
-        for (row, column), time in zip(places, evaluate(predict, questions), strict=True):
-            found[row, column] = (math.log(time) - base[row]) / _STEP
-        return slopes_at.setdefault(moved.tobytes(), np.concatenate([found, prior]))
+        return slopes_at(moved.tobytes())
 
     def loss(square: Floats) -> Floats:
         """Cauchy's for the times; the prior stays as it is. Without second derivatives, half of the steps suffice."""
@@ -321,7 +288,7 @@ def fit_execution(
         why = f"half of them stay {100 * error.median:.0f} % or more off (at most {100 * MOST_ERROR:.0f} %)"
         raise InputError(f"no constants explain these times: {why}; were the GPUs busy with something else?")
     rates = replace(rates_at(solved.x), gpus=tuple(sorted({case.gpus for case in cases})), error=error)
-    return ExecutionFit(rates, constants, kept, error, tuple(map(float, predicted)))
+    return ConstantsFit(rates, constants, kept, error, tuple(map(float, predicted)))
 
 
 NCCL = "nccl"
@@ -362,9 +329,9 @@ class GpuCalibration(Result):
     ----------
     table : RateTable
         A rates file with the constants; links keep their rates.
-    execution : ExecutionFit
+    execution : ConstantsFit
         Of our programs.
-    nccl : NcclFit, optional
+    nccl : ConstantsFit, optional
         Of NCCL, where its rings run over the switches.
     measured : tuple
         Each case with its median time in seconds.
@@ -377,7 +344,7 @@ class GpuCalibration(Result):
     """
 
     table: RateTable
-    execution: ExecutionFit
+    execution: ConstantsFit[ExecutionRates]
     nccl: NcclFit | None
     measured: tuple[tuple[Case, float], ...]
 
@@ -404,7 +371,7 @@ def calibrate_gpus(
     *,
     date: str = "",
     report: Callable[[str], None] | None = None,
-    evaluate: Map = here,
+    evaluate: Map = map,
 ) -> GpuCalibration:
     """Times at most 40 runs and fits the constants of our programs and of NCCL to them.
 
@@ -446,11 +413,10 @@ def calibrate_gpus(
     say("fitting the constants of programs")
     ours = [(case, time) for case, time in measured if case.algorithm != NCCL]
     # The machine's own constants to start from, else those of H200 for links of this rate.
-    begun = machine.execution
+    begun, known = machine.execution, load(STAND_IN)
     if begun is None:
-        known = load(STAND_IN)
         assert known.execution is not None
-        begun = derived(known.execution, _port(machine) / _port(known))
+        begun = at_ports(known.execution, leaving(machine.select()) / leaving(known.select()))
     start = replace(begun, hardware=clock.hardware, measured=origin, blocks=clock.blocks)
     execution = fit_execution([case for case, _ in ours], [time for _, time in ours], start, evaluate)
     series: dict[tuple[int, str], list[Sample]] = {}
@@ -468,31 +434,15 @@ def calibrate_gpus(
     return GpuCalibration(table, execution, nccl, tuple(measured))
 
 
-def derived(rates: ExecutionRates, ports: float, slower: float = 1.0) -> ExecutionRates:
-    """Constants of programs for GPUs that nobody measured, from those of others.
-
-    ports: how many times the bandwidth they have. slower: how many times as long their clocks make
-    everything.
+def at_ports(rates: ExecutionRates, factor: float) -> ExecutionRates:
+    """Constants of programs for GPUs that nobody measured, from others' that have 1 / factor of their bandwidth.
 
     >>> import blinksim as bs
-    >>> known = bs.load("hgx-h200").execution
-    >>> round(derived(known, 300 / 450, 1.4).ports.out / 1e9)
+    >>> round(at_ports(bs.load("hgx-h200").execution, 300 / 450).ports.out / 1e9)
     245
     """
-
-    def times(of: ExecutionRates | PacketRates | FlagRates) -> dict[str, Any]:
-        return {one.name: getattr(of, one.name) * slower for one in fields(of) if one.name.endswith("_s")}
-
-    scaled = replace(rates.ports, out=rates.ports.out * ports, into=rates.ports.into * ports)
-    packets, flags = replace(rates.packets, **times(rates.packets)), replace(rates.flags, **times(rates.flags))
-    return replace(rates, **times(rates), ports=scaled, packets=packets, flags=flags, error=None)
-
-
-def _port(machine: Topology) -> float:
-    """Bytes/s out of the first GPU over the links of collectives."""
-    part = machine.select()
-    first = part.members[0]
-    return float(sum(link.bandwidth for link in part.links if link.src == first))
+    ports = replace(rates.ports, out=rates.ports.out * factor, into=rates.ports.into * factor)
+    return replace(rates, ports=ports, error=None)
 
 
 def times_words(found: GpuCalibration) -> list[str]:

@@ -1,31 +1,186 @@
-"""Public measurements on a machine: jobs of published tables beside NCCL's predicted time and the bound."""
+"""Published times of a machine, each beside a model's time and the bound; Aurora's beside its projection."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property, partial
 from statistics import median, quantiles
 from typing import Any
 
+from blinksim import data_files
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError, unknown
+from blinksim.formats.shipped.machine_names import catalogue_file
 from blinksim.machines import load
 from blinksim.nccl.tuner import tuner
 from blinksim.nccl.tuner.tuner import Timing, nearest
 from blinksim.question import Question
-from blinksim.results import Result, keyed
+from blinksim.results import Result, keyed, total
+from blinksim.textio.text_files import read_rows
 from blinksim.textio.text_table import count, table
-from blinksim.timing.contest import ceiling_of
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured import library_rates, public_tables
-from blinksim.timing.measured.library_time import NCCL, LibraryTime, library_time, nccl_time
+from blinksim.timing.measured.library_time import NCCL, LibraryJob, LibraryTime, library_time
 from blinksim.timing.measured.public_tables import BANDS, Cell, Set, band_of
+from blinksim.timing.projection import equations, load_preset
 from blinksim.timing.projection_result import Ceiling
-from blinksim.topology.elements import BRANCHING
-from blinksim.topology.graph import Topology
-from blinksim.units import format_rate, format_size, format_time
+from blinksim.units import format_rate, format_size, format_time, parse_size
+
+# The machine whose published times stand beside a projection, and where both are published.
+PROJECTED, SOURCE = "aurora", "Aurora allreduce projection, 2025; models/aurora-projected.csv"
+_HEADING = ("nodes", "ranks a node", "size", "measured ms", "model ms", "printed", "efficiency", "printed", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectedCell:
+    """A cell of a table of the Aurora projection: times in milliseconds and the efficiency in percent as printed.
+
+    size: bytes. flags: what is wrong with the cell (`model-slip`, `efficiency-inconsistent`,
+    `efficiency-rounding`).
+    """
+
+    table: str
+    equation: str
+    preset: str
+    nodes: int
+    ranks_per_node: int
+    size: int
+    model_ms: float
+    measured_ms: float
+    efficiency_pct: str
+    flags: tuple[str, ...]
+    note: str
+
+    @property
+    def place(self) -> str:
+        """Such as ``2 nodes, 12 ranks each``."""
+        return f"{count(self.nodes, 'node')}, {count(self.ranks_per_node, 'rank')}{' each' * (self.nodes > 1)}"
+
+    @property
+    def time_ms(self) -> float:
+        """The time that the equations of its preset give."""
+        return 1e3 * total(equations(load_preset(self.preset), self.size, self.nodes, self.ranks_per_node))
+
+    @property
+    def reached_pct(self) -> float:
+        """That time as a percentage of the measured one."""
+        return 100 * self.time_ms / self.measured_ms
+
+    @classmethod
+    def of(cls, times: dict[tuple[int, int, int], float], row: dict[str, str]) -> ProjectedCell:
+        """The cell of a row of ``models/aurora-projected.csv``.
+
+        times: measured ms by nodes, ranks and bytes.
+        """
+        nodes, ranks, size = int(row["nodes"]), int(row["ranks_per_node"]), parse_size(row["size"])
+        found: Any = dict(row, nodes=nodes, ranks_per_node=ranks, size=size, flags=tuple(row["flags"].split()))
+        model_ms, measured_ms = float(row["model_ms"]), times[nodes, nodes * ranks, size]
+        return cls(**found | {"model_ms": model_ms, "measured_ms": measured_ms})
+
+
+@cache
+def projected_cells() -> tuple[ProjectedCell, ...]:
+    """The published cells of the Aurora projection, in the order of its tables."""
+    path = data_files.folder("models") / "aurora-projected.csv"
+    # To six digits: as they were printed.
+    known = public_tables.cells(PROJECTED)
+    times = {(one.nodes, one.gpus, one.size): float(f"{1e3 * one.time_s:.6g}") for one in known}
+    return tuple(read_rows(path, partial(ProjectedCell.of, times), "cell of a projection"))
+
+
+@dataclass(frozen=True, repr=False)
+class Measured(Result):
+    """The published cells of Aurora, each beside its projection.
+
+    Attributes
+    ----------
+    machine : str
+        ``aurora``.
+    cells : tuple of ProjectedCell
+        In the order of the published tables.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> row = bs.measured("aurora").rows()[0]
+    >>> row["nodes"], round(row["model_ms"], 1), row["measured_ms"]
+    (2, 108.7, 402.7)
+    """
+
+    machine: str
+    cells: tuple[ProjectedCell, ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per cell; times in milliseconds, as published."""
+        keys = "table nodes ranks_per_node size_bytes=size model=preset model_ms=time_ms published_model_ms=model_ms"
+        keys += " measured_ms efficiency_pct=reached_pct published_efficiency_pct=efficiency_pct note"
+        return [keyed(found, f"{keys} collective", collective="allreduce") for found in self.cells]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The rows and their source."""
+        return {"machine": self.machine, "source": SOURCE, "rows": self.rows()}
+
+    def sentence(self) -> str:
+        """The answer in one line."""
+        shares = [cell.reached_pct for cell in self.cells]
+        reach = f"{min(shares):.3g} to {max(shares):.3g} % of what the model allows"
+        return f"{self.machine}: {len(self.cells)} published measurements reach {reach}"
+
+    def text(self) -> str:
+        """The sentence, a table for each published table, and the source."""
+        lines = [self.sentence()]
+        for name in dict.fromkeys(found.table for found in self.cells):
+            cells = list[list[str]]()
+            for one in (one for one in self.cells if one.table == name):
+                times = f"{one.measured_ms:g} {one.time_ms:.4g} {one.model_ms:g}".split()
+                row = [str(one.nodes), str(one.ranks_per_node), format_size(one.size), *times]
+                cells.append([*row, f"{one.reached_pct:.3g} %", f"{one.efficiency_pct} %", one.note])
+            lines += [f"\n{name}", table(_HEADING, cells, left=(8,))]
+        return "\n".join([*lines, f"\n  source: {SOURCE}"])
+
+
+def measured(machine: str, quality: str = "ABC") -> Measured | PublicMeasurements:
+    """The published measurements of a machine, beside the times of the models.
+
+    Parameters
+    ----------
+    machine : str
+        A machine of the catalogue of which there are tables, by any of its names; `public_tables.machines`
+        lists them.
+    quality : str
+        Which tables to take: A, whole ones with machine and number of GPUs; B, with something derived; C,
+        excerpts.
+
+    Returns
+    -------
+    PublicMeasurements or Measured
+        One row per published cell: time, NCCL's prediction for itself where NCCL ran, and the bound. For
+        Aurora a `Measured`, beside the times of its preset.
+
+    Raises
+    ------
+    InputError
+        For machines without published tables.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> len(bs.measured("aurora").rows())
+    29
+    >>> row = bs.measured("p6-b200").rows()[-1]
+    >>> row["collective"], row["gpus"], round(row["busbw_GBps"])
+    ('allreduce', 8, 682)
+    """
+    name, known = catalogue_file(machine).stem, public_tables.machines()
+    if name not in known:
+        near = library_rates.relatives().get(name)
+        cure = f"the nearest machine with some is {near[0]}; " if near else ""
+        raise InputError(f"no measurements of {name} are known; {cure}there are those of {', '.join(known)}")
+    if name == PROJECTED:
+        return Measured(name, projected_cells())
+    return public_measurements(name, quality)
+
 
 _SHOWN_STEP = 16
 
@@ -67,43 +222,28 @@ class Jobs:
     """The jobs of a machine; what NCCL finds for the same GPUs is searched for once, and so are bounds."""
 
     def __init__(self, machine: str) -> None:
-        self.machine = machine
-        self._cache = dict[Any, Any]()
+        self.machine, self.rates = machine, load(machine).nccl_rates
+        self._libraries = dict[tuple[Question, str, bool], Library]()
 
-    def _once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """The result of `make`, called once for every key; None where it cannot be had."""
-        if key not in self._cache:
-            try:
-                self._cache[key] = make()
-            except BlinksimError:
-                self._cache[key] = None
-        return self._cache[key]
-
-    @cached_property
-    def whole(self) -> Topology:
-        """One node."""
-        return load(self.machine)
+    def library(self, cell: Cell, adds: bool) -> Library:
+        """The library's model for the GPUs of a cell. adds: switches may add."""
+        key = question, version, _ = question_of(self.machine, cell), nearest(cell.set.version), adds
+        if key not in self._libraries:
+            self._libraries[key] = Library(version=version, multicast=adds).at(question)[0]
+        return self._libraries[key]
 
     def bound(self, cell: Cell) -> Ceiling | None:
         """The bound at nominal rates; switches do what their file says that they can, unless they were set not to."""
-        question, collective = question_of(self.machine, cell), Collective(cell.collective)
-        grants = not collective.personalized and cell.nvls in ("on", "unknown") and cell.adds_in_switches
-        part: Topology | None = self._once(question, question.part)
-
-        def ceiling() -> Ceiling | None:
-            if part is None:
-                return None
-            # What switches inside the nodes can do besides forwarding.
-            can = frozenset[str]().union(*(device.in_network for device in part.devices if device.node >= 0))
-            able = tuple(grant for grant in BRANCHING if grants and grant in can)
-            return ceiling_of(part, collective, able)
-
-        found: Ceiling | None = self._once((question, collective, grants), ceiling)
-        return found
+        adds = cell.nvls in ("on", "unknown") and cell.adds_in_switches
+        try:
+            return self.library(cell, adds).bounded(Collective(cell.collective))[2]
+        except BlinksimError:
+            return None
 
     def nccl_takes(self, cell: Cell) -> Timing | None:
         """The time that NCCL's own model chooses, or that of a forced algorithm; None where it says nothing."""
-        plan = self._model(cell).prediction if cell.set.library.startswith(NCCL) else None
+        own = cell.set.library.startswith(NCCL)
+        plan = self.library(cell, cell.adds_in_switches).prediction if own else None
         if plan is None or cell.collective not in tuner.COLLECTIVES:
             return None
         forced = cell.set.algorithm.replace(" (forced)", "").replace(", ", "/").lower()
@@ -112,21 +252,14 @@ class Jobs:
             timed = [one for one in timed if f"{one.algorithm}/{one.protocol}".lower().startswith(forced)]
         return min(timed, key=lambda one: one.time_s, default=None)
 
-    def in_file(self, cell: Cell, timing: Timing | None) -> bool:
-        """True if NCCL's constants in the machine's own file give the time; timing: what NCCL takes."""
-        job = replace(self._model(cell).job, collective=cell.collective, nodes=cell.nodes)
-        return nccl_time(self.machine, self.whole.nccl_rates, job, cell.size, timing) is not None
+    def job(self, cell: Cell) -> LibraryJob:
+        """The job of a cell."""
+        job = self.library(cell, cell.adds_in_switches).job
+        return replace(job, collective=cell.collective, nodes=cell.nodes, library=cell.set.library)
 
     def expected(self, cell: Cell, timing: Timing | None) -> LibraryTime | None:
         """The time by constants; timing: what NCCL takes."""
-        job = replace(self._model(cell).job, collective=cell.collective, nodes=cell.nodes, library=cell.set.library)
-        return library_time(self.machine, self.whole.nccl_rates, job, cell.size, timing)
-
-    def _model(self, cell: Cell) -> Library:
-        """The library's model for the GPUs of a cell."""
-        key = question_of(self.machine, cell), cell.set.version, cell.adds_in_switches
-        model: Library = self._once(key, lambda: Library(version=nearest(key[1]), multicast=key[2]).at(key[0])[0])
-        return model
+        return library_time(self.machine, self.rates, self.job(cell), cell.size, timing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,19 +299,9 @@ class MeasuredCell:
         return self.error_pct if self.expected is None else self.expected_error_pct
 
     @property
-    def expected_by(self) -> str:
-        """Where these constants come from."""
-        return "" if self.expected is None else self.expected.origin
-
-    @property
-    def bound_rate(self) -> Fraction | None:
-        """Bytes/s of the bound."""
-        return None if self.bound is None else self.bound.rate
-
-    @property
     def of_bound_pct(self) -> float | None:
         """The measured rate as a share of the bound."""
-        return None if self.bound_rate is None else 100 * self.cell.size / self.cell.time_s / float(self.bound_rate)
+        return None if self.bound is None else 100 * self.cell.size / self.cell.time_s / float(self.bound.rate)
 
     @property
     def band(self) -> str:
@@ -218,8 +341,12 @@ class PublicMeasurements(Result):
         of_set = "set=cell.set.name quality=cell.set.quality library=cell.set.library version=cell.set.version"
         of_cell = "collective=cell.collective nodes=cell.nodes gpus=cell.gpus dtype=cell.dtype size_bytes=cell.size"
         of_cell += " time_s=cell.time_s busbw_GBps=cell.busbw predicted_s choice error_pct expected_s"
-        keys = f"{of_set} {of_cell} expected_error_pct expected_by fitted bound_GBps=bound_rate of_bound_pct"
-        return [keyed(found, keys) for found in self.cells]
+        keys = f"{of_set} {of_cell} expected_error_pct expected_by fitted bound_GBps of_bound_pct"
+        rows = []
+        for found in self.cells:
+            by, bound = found.expected and found.expected.origin, found.bound and found.bound.rate_GBps
+            rows.append(keyed(found, keys, expected_by=by or "", bound_GBps=bound))
+        return rows
 
     def summary(self) -> list[dict[str, Any]]:
         """By set, collective, GPUs and band of sizes: the number of cells and the error of the prediction."""
