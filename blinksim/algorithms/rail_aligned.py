@@ -14,7 +14,7 @@ from math import isqrt
 import numpy as np
 
 from blinksim.algorithms.building import symmetric_trees
-from blinksim.algorithms.building.rail_alltoall import Inside, of_pieces, pieces_of, through_others
+from blinksim.algorithms.building.rail_alltoall import of_pieces, pieces_of, through_others
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.bounds.rails import read_rails, symmetric_rails
 from blinksim.collective import Collective
@@ -72,9 +72,10 @@ def symmetric(topology: Topology, collective: Collective) -> SymmetricSchedule |
     i, b, j, port = (column[apart] for column in (i, b, j, port))
     ones, first = np.ones(len(i), dtype=np.int64), np.zeros(len(i), dtype=np.int64)
     own, there = (grid.ravel() for grid in np.meshgrid(np.arange(local), np.arange(local), indexing="ij"))
-    inside = Inside(np.zeros_like(own), own, there, np.full_like(own, count))
-    pieces = Pieces(first, i, j, port, b, j, ones)
-    base = of_pieces(collective, rails, inside, pieces, rails.topology.ranks * count, "rail_aligned")
+    none, whole = np.zeros_like(own), np.full_like(own, count)
+    inside = none, own, there, none, none, there, whole
+    pieces = Pieces(*map(np.concatenate, zip((first, i, j, port, b, j, ones), inside, strict=True)))
+    base = of_pieces(collective, rails, pieces, rails.topology.ranks * count, "rail_aligned")
     return SymmetricSchedule(base, rails.group)
 
 

@@ -33,7 +33,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.graphs.connectivity import UnionFind
 from blinksim.results import keyed
-from blinksim.topology.elements import BRANCHING, bandwidths
+from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology
 from blinksim.units import format_rate
 
@@ -228,13 +228,13 @@ def price(topology: Topology, lengths: Mapping[str, Fraction]) -> Fraction:
     # Thousands of links have the very same length and bandwidth: multiply these once.
     alike = Counter[tuple[int, int]]()
     product: dict[tuple[int, int], Fraction] = {}
-    for link, rate in zip(topology.links, bandwidths(topology), strict=True):
+    for link, row in zip(topology.links, topology.link_columns.figure.tolist(), strict=True):
         length = lengths.get(link.name)
         if not length:
             continue
-        key = id(length), id(rate)
+        key = id(length), row
         if key not in product:
-            product[key] = length * rate
+            product[key] = length * link.bandwidth
         if link.bus is None:
             alike[key] += 1
         else:

@@ -1,8 +1,8 @@
 """Programs of thread blocks (MSCCL, MSCCL++): run symbolically in any order, and converted to schedules.
 
-Every unit of data is the counted set of contributions in it, a `Value`. In the end every rank must have in
-its output what the collective promises. Files know ranks, not links: rank i is the i-th member of the
-machine, and its messages take the machine's routes.
+Every unit of data is the counted set of contributions in it (a `Value`), and of what arrived (`Parts`). In the
+end every rank must have in its output what the collective promises. Files know ranks, not links: rank i is the
+i-th member of the machine, and its messages take the machine's routes.
 
 A program may keep several values of the same data on a rank: its own contribution, received ones, sums of
 these. A schedule has one value of each chunk per device, which a send replaces or adds to; `stories` brings
@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import islice, pairwise, product
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from blinksim.collective import EVERY, OWN, ROOT, Collective
 from blinksim.errors import FileError, InfeasibleError, InputError
@@ -57,39 +57,70 @@ class Effort:
             )
 
 
-V = TypeVar("V")
+OWN_DATA = -1
+Unit = tuple[int, int]
+"""The rank that a unit comes from (-1 where ranks add to it) and its place in the input."""
+Parts = frozenset[int]
+"""What is in a place: arrivals by number, and `OWN_DATA` for the rank's own data."""
+Needed = dict[tuple[int, Unit], Parts]
+"""What ranks must have in the end, by rank and unit."""
 
 
-class Contents(Protocol[V]):
-    """What is known of a unit of data while blocks run."""
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a rank holds of a unit."""
 
-    def own(self, rank: int, unit: int) -> V:
+    value: Value
+    unit: Unit
+    parts: Parts
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A unit that came over a connection. message: of the units that went together. parts: what the sender read."""
+
+    message: int
+    src: int
+    dst: int
+    channel: int
+    unit: Unit
+    parts: Parts
+
+
+class Trace:
+    """The contents of places while blocks run, and all arrivals in order. reduces: ranks add to the same units.
+
+    mixed: whether units of different places in the vector were added to each other.
+    """
+
+    def __init__(self, reduces: bool) -> None:
+        self.reduces, self.mixed = reduces, False
+        self.arrivals: list[Arrival] = []
+        self.messages = 0
+        self._open: dict[tuple[int, int, int], int] = {}
+
+    def own(self, rank: int, unit: int) -> Held:
         """A unit of a rank's input."""
+        return Held(Counter({(rank, unit): 1}), (-1 if self.reduces else rank, unit), frozenset((OWN_DATA,)))
 
-    def added(self, first: V, second: V) -> V:
+    def added(self, first: Held, second: Held) -> Held:
         """The sum of two units."""
+        self.mixed |= first.unit != second.unit
+        return Held(first.value + second.value, first.unit, first.parts | second.parts)
 
-    def sent(self, src: int, dst: int, channel: int, values: list[V], more: bool) -> list[V]:
+    def sent(self, src: int, dst: int, channel: int, values: list[Held], more: bool) -> list[Held]:
         """What arrives at rank `dst` when rank `src` sends these units; more: others go on in the same message."""
-
-    def effort(self, values: list[V]) -> int:
-        """What it costs to carry these units (`Effort`)."""
-
-
-class Contributions:
-    """Every unit is the set of contributions in it."""
-
-    def own(self, rank: int, unit: int) -> Value:
-        return Counter({(rank, unit): 1})
-
-    def added(self, first: Value, second: Value) -> Value:
-        return first + second
-
-    def sent(self, src: int, dst: int, channel: int, values: list[Value], more: bool) -> list[Value]:
-        return values
-
-    def effort(self, values: list[Value]) -> int:
-        return sum(map(len, values))
+        held, connection = [], (src, dst, channel)
+        if connection not in self._open:
+            self._open[connection] = self.messages
+            self.messages += 1
+        message = self._open[connection]
+        for value in values:
+            held.append(Held(value.value, value.unit, frozenset((len(self.arrivals),))))
+            self.arrivals.append(Arrival(message, src, dst, channel, value.unit, value.parts))
+        if not more:
+            del self._open[connection]
+        return held
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,25 +162,22 @@ class WrongStepError(Exception):
     """What is wrong with a step, as a sentence."""
 
 
-class Machine(ABC, Generic[V, S]):
+class Machine(ABC, Generic[S]):
     """The memory of all GPUs while the blocks of a program run: each format adds its connections or signals.
 
-    inputs: units of every GPU's input, which the ranks that start with data have.
-    contents: what is known of each unit. effort: what is left of it is used.
+    inputs: units of every GPU's input, which the ranks that start with data have. effort: what is left.
     """
 
-    def __init__(
-        self, program: Program[S], contents: Contents[V], effort: Effort, root: int, inputs: Iterable[int]
-    ) -> None:
-        self.steps, self.contents, self.effort = program.steps, contents, effort
-        self.ranks, self.units = program.ranks, program.units
+    def __init__(self, program: Program[S], effort: Effort, root: int, inputs: Iterable[int]) -> None:
+        self.program, self.steps, self.effort = program, program.steps, effort
         self.collective = Collective(program.collective, root)
-        self.memory: dict[tuple[int, str, int], V] = {}
+        self.trace = Trace(self.collective.reduces)
+        self.memory: dict[tuple[int, str, int], Held] = {}
         for rank, length in enumerate(inputs):
             if self.collective.starts != ROOT or rank == self.collective.root:
                 self.effort.spend(FILL * length)
                 for unit in range(length):
-                    self.memory[self.place(rank, "i", unit)] = self.contents.own(rank, unit)
+                    self.memory[self.place(rank, "i", unit)] = self.trace.own(rank, unit)
 
     def place(self, rank: int, buffer: str, unit: int) -> tuple[int, str, int]:
         """The key of a unit in `memory`."""
@@ -195,7 +223,7 @@ class Machine(ABC, Generic[V, S]):
                 return f"{steps[block][at[block]].where}: {self.waits_forever(block)}"
         return ""
 
-    def read(self, rank: int, buffer: str, start: int, count: int, whose: str = "") -> list[V]:
+    def read(self, rank: int, buffer: str, start: int, count: int, whose: str = "") -> list[Held]:
         """Units of a buffer; raises `WrongStepError` where nothing is."""
         values = [self.memory.get(self.place(rank, buffer, start + k)) for k in range(count)]
         present = [value for value in values if value is not None]
@@ -203,13 +231,17 @@ class Machine(ABC, Generic[V, S]):
             raise WrongStepError(f"reads {buffer}[{start}]{whose}, where nothing is")
         return present
 
-    def write(self, rank: int, buffer: str, start: int, values: Iterable[V]) -> None:
+    def carry(self, values: Iterable[Held]) -> None:
+        """Uses up what it takes to carry these units."""
+        self.effort.spend(sum(len(held.value) for held in values))
+
+    def write(self, rank: int, buffer: str, start: int, values: Iterable[Held]) -> None:
         """Units into a buffer."""
         for k, value in enumerate(values):
             self.memory[self.place(rank, buffer, start + k)] = value
 
 
-def outcome(machine: Machine[Value, Any], seed: int | None) -> str:
+def outcome(machine: Machine[Any], seed: int | None) -> str:
     """What goes wrong when the blocks run, or the first promise not kept, as a sentence; empty if all is well.
 
     seed: as `Machine.run` takes it.
@@ -217,10 +249,11 @@ def outcome(machine: Machine[Value, Any], seed: int | None) -> str:
     wrong = machine.run(seed)
     if wrong:
         return wrong
-    for rank, unit, contents in promised(machine.collective, machine.ranks, machine.units):
+    for rank, unit, contents in promised(machine.collective, machine.program.ranks, machine.program.units):
         expected = Counter(dict.fromkeys(contents, 1))
         machine.effort.spend(len(expected))
-        actual = machine.memory.get(machine.place(rank, "o", unit), Counter())
+        held = machine.memory.get(machine.place(rank, "o", unit))
+        actual = Counter() if held is None else held.value
         if actual != expected:
             # The first contributions, each as often as it is there.
             missing, extra = (
@@ -232,13 +265,14 @@ def outcome(machine: Machine[Value, Any], seed: int | None) -> str:
     return ""
 
 
-def check(path: str | Path, machine_of: Callable[[Contributions], Machine[Value, Any]], label: str = "") -> None:
+def check(path: str | Path, machine: Callable[[], Machine[Any]], label: str = "") -> None:
     """Carries a program out with its blocks in several orders; raises `FileError` for what goes wrong.
 
-    label: behind the message. Raises `InfeasibleError` for a program too large to follow.
+    machine: makes what carries it out. label: behind the message. Raises `InfeasibleError` for a program too
+    large to follow.
     """
     for seed in (None, *range(_ORDERS - 1)):
-        wrong = outcome(machine_of(Contributions()), seed)
+        wrong = outcome(machine(), seed)
         if wrong:
             raise FileError(path, f"{wrong}{label}")
 
@@ -260,69 +294,6 @@ def promised(collective: Collective, ranks: int, units: int) -> Iterator[tuple[i
             else:
                 contents = [(unit // block, first + unit % block)] if block else []
             yield rank, unit, contents
-
-
-OWN_DATA = -1
-Unit = tuple[int, int]
-"""The rank that a unit comes from (-1 where ranks add to it) and its place in the input."""
-Parts = frozenset[int]
-"""What is in a place: arrivals by number, and `OWN_DATA` for the rank's own data."""
-Needed = dict[tuple[int, Unit], Parts]
-"""What ranks must have in the end, by rank and unit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What a rank holds of a unit."""
-
-    unit: Unit
-    parts: Parts
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """A unit that came over a connection. message: of the units that went together. parts: what the sender read."""
-
-    message: int
-    src: int
-    dst: int
-    channel: int
-    unit: Unit
-    parts: Parts
-
-
-class Trace:
-    """The contents of places while blocks run, and all arrivals in order. reduces: ranks add to the same units."""
-
-    def __init__(self, reduces: bool) -> None:
-        self.reduces = reduces
-        self.arrivals: list[Arrival] = []
-        self.messages = 0
-        self._open: dict[tuple[int, int, int], int] = {}
-
-    def own(self, rank: int, unit: int) -> Held:
-        return Held((-1 if self.reduces else rank, unit), frozenset((OWN_DATA,)))
-
-    def added(self, first: Held, second: Held) -> Held:
-        if first.unit != second.unit:
-            raise InfeasibleError("it adds different parts of the vector to each other")
-        return Held(first.unit, first.parts | second.parts)
-
-    def sent(self, src: int, dst: int, channel: int, values: list[Held], more: bool) -> list[Held]:
-        held, connection = [], (src, dst, channel)
-        if connection not in self._open:
-            self._open[connection] = self.messages
-            self.messages += 1
-        message = self._open[connection]
-        for value in values:
-            held.append(Held(value.unit, frozenset((len(self.arrivals),))))
-            self.arrivals.append(Arrival(message, src, dst, channel, value.unit, value.parts))
-        if not more:
-            del self._open[connection]
-        return held
-
-    def effort(self, values: list[Held]) -> int:
-        return sum(len(value.parts) for value in values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,18 +402,13 @@ Travel = tuple[int, int, tuple[int, ...], int, int]
 """A send as (step, message, ranks that it passes, COPY or REDUCE, channel)."""
 
 
-def to_schedule(
-    path: str | Path,
-    program: Program[Any],
-    machine_of: Callable[[Trace], Machine[Held, Any]],
-    topology: Topology,
-    root: int,
-) -> Candidate:
+def to_schedule(path: str | Path, machine: Machine[Any], topology: Topology, root: int) -> Candidate:
     """The schedule of a program that is right, on the members of a selected topology.
 
-    machine_of: what carries it out. Raises `InputError` if the machine has another number of ranks, `FileError` for
+    machine: what carries it out. Raises `InputError` if the topology has another number of ranks, `FileError` for
     unequal shares, and `InfeasibleError` for what a schedule cannot say.
     """
+    program, trace = machine.program, machine.trace
     collective, ranks, units = Collective(program.collective), program.ranks, program.units
     if collective.rooted:
         collective = Collective(program.collective, root)
@@ -454,10 +420,10 @@ def to_schedule(
     collective.check_ranks(ranks)
     if collective.block_sides and units % ranks:
         raise FileError(path, f"cuts the vector into {units} chunks, which {ranks} ranks cannot share equally")
-    trace = Trace(collective.reduces)
-    machine = machine_of(trace)
     try:
         machine.run()
+        if trace.mixed:
+            raise InfeasibleError("it adds different parts of the vector to each other")
         # What must be there in the end; sums are of no rank in particular.
         needed: Needed = {}
         for rank, place, ((source, unit), *_) in promised(collective, ranks, units):

@@ -92,61 +92,53 @@ class Resources:
 @per_topology
 def resources(topology: Topology) -> Resources:
     """The shared resources of a topology: links, buses, and devices with a capacity (in and out)."""
-    # The devices whose adders have a rate, what their sums are called, and that rate.
-    stated = [(place, one) for place, one in enumerate(topology.devices) if "reduction_rate" in one.attributes]
-    adders = [(place, f"sums at {one.name}", rate) for place, one in stated if (rate := one.reduction_rate)]
-    if not topology.link_columns.shared and not any(d.capacity is not None for d in topology.devices):
-        # Large machines are of this sort: every link is a resource of its own.
-        links, counted = topology.links, np.arange(len(topology.links) + 1, dtype=np.int32)
-        columns = topology.link_columns
-        kinds_of_links = [figures[2] for figures in columns.figures]
-        return Resources(
-            _Names(links, [name for _, name, _ in adders]),
-            (
-                *map(kinds_of_links.__getitem__, columns.figure.tolist()),
-                *(topology.devices[place].kind for place, _, _ in adders),
-            ),
-            (*map(columns.bandwidths.__getitem__, columns.figure.tolist()), *(rate for _, _, rate in adders)),
-            counted,
-            counted[:-1],
-            {place: len(links) + count for count, (place, _, _) in enumerate(adders)},
-        )
-    names, kinds = list[str](), list[str]()
-    rates: list[Fraction] = []
-    number: dict[str, int] = {}
+    columns, devices, links = topology.link_columns, topology.devices, topology.links
+    limited = np.array([device.capacity is not None for device in devices], dtype=np.bool_)
+    used = np.stack([np.ones(len(links), dtype=np.bool_), limited[columns.src], limited[columns.dst]], axis=1)
+    link, side = np.nonzero(used)
+    # What tells resources apart: the bus or else the link, and the devices; they are counted as they occur.
+    own = np.where(columns.bus < 0, int(columns.bus.max(initial=-1)) + 1 + np.arange(len(links)), columns.bus)
+    key = np.choose(side, (own[link], -1 - 2 * columns.src[link], -2 - 2 * columns.dst[link]))
+    _, first, which = np.unique(key, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    starts = np.concatenate([[0], np.cumsum(used.sum(axis=1))]).astype(np.int32)
+    members = np.argsort(order)[which].astype(np.int32)
+    link, side = link[first[order]], side[first[order]]
+    rows = columns.figure[link].tolist()
+    kinds, rates = [columns.figures[row][2] for row in rows], [columns.bandwidths[row] for row in rows]
+    for place in np.flatnonzero(side).tolist():
+        device = devices[int(columns.src[link[place]] if side[place] == _OUT else columns.dst[link[place]])]
+        assert device.capacity is not None
+        kinds[place], rates[place] = device.kind, device.capacity
+    # No link of a bus carries more than it has itself (`topo check` refuses a bus of unequal links).
+    for one in np.flatnonzero(columns.bus >= 0).tolist():
+        bus = int(members[starts[one]])
+        rates[bus] = min(rates[bus], links[one].bandwidth)
+    # The devices whose adders have a rate, and that rate.
+    adders = [(place, device) for place, device in enumerate(devices) if "reduction_rate" in device.attributes]
+    sums = [(place, device, rate) for place, device in adders if (rate := device.reduction_rate)]
+    return Resources(
+        _Names(links, link, side, [f"sums at {device.name}" for _, device, _ in sums]),
+        (*kinds, *(device.kind for _, device, _ in sums)),
+        (*rates, *(rate for _, _, rate in sums)),
+        starts,
+        members,
+        {place: number for number, (place, _, _) in enumerate(sums, len(kinds))},
+    )
 
-    def resource(key: str, name: str, kind: str, rate: Fraction) -> int:
-        place = number.setdefault(key, len(names))
-        if place == len(names):
-            names.append(name)
-            kinds.append(kind)
-            rates.append(rate)
-        # No link of a bus carries more than it has itself (`topo check` refuses a bus of unequal links).
-        rates[place] = min(rates[place], rate)
-        return place
 
-    starts, members = [0], list[int]()
-    for link in topology.links:
-        key, name = (f"bus {link.bus}", f"bus {link.bus}") if link.bus else (f"link {link.name}", link.name)
-        members.append(resource(key, name, link.kind, link.bandwidth))
-        for end, side in ((link.src, "out of"), (link.dst, "into")):
-            device = topology.device(end)
-            if device.capacity is not None:
-                members.append(resource(f"{side} {end}", f"{side} {end}", device.kind, device.capacity))
-        starts.append(len(members))
-    own = {place: resource(name, name, topology.devices[place].kind, rate) for place, name, rate in adders}
-    listed = np.array(starts, np.int32), np.array(members, np.int32)
-    return Resources(tuple(names), tuple(kinds), tuple(rates), *listed, own)
+# How a link uses a resource: 0 as itself or its bus, 1 as a way out of its source, 2 as one into its end.
+_OUT = 1
 
 
 class _Names(Sequence[str]):
-    """The names of links and then of adders; those of the many links are put together when asked for."""
+    """The names of resources, by a link that uses each, and how, and then of adders; made when asked for."""
 
-    def __init__(self, links: Sequence[Link], sums: Sequence[str]) -> None:
-        self._links, self._sums = links, sums
+    def __init__(self, links: Sequence[Link], link: Ints, side: Ints, sums: Sequence[str]) -> None:
+        self._links, self._link, self._side, self._sums = links, link, side, sums
 
     def __len__(self) -> int:
-        return len(self._links) + len(self._sums)
+        return len(self._link) + len(self._sums)
 
     @overload
     def __getitem__(self, place: int) -> str: ...
@@ -155,7 +147,12 @@ class _Names(Sequence[str]):
     def __getitem__(self, place: int | slice) -> str | Sequence[str]:
         if isinstance(place, slice):
             return [self[number] for number in range(*place.indices(len(self)))]
-        return self._links[place].name if place < len(self._links) else self._sums[place - len(self._links)]
+        if place >= len(self._link):
+            return self._sums[place - len(self._link)]
+        link, side = self._links[self._link[place]], self._side[place]
+        if side:
+            return f"out of {link.src}" if side == _OUT else f"into {link.dst}"
+        return f"bus {link.bus}" if link.bus else link.name
 
 
 def sums_formed(schedule: Schedule, shared: Resources) -> tuple[Ints, Ints32]:

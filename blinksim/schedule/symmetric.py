@@ -354,14 +354,10 @@ class Pool:
 
 def _same(parts: Schedule, sends: Ints, generator: Ints, links: Ints) -> bool:
     """True if a generator takes these sends to the same ones, over the same links."""
-    head = (parts.step[sends].astype(np.int64) * 2 + parts.op[sends]) * 2**20
-    ends = [(parts.src[sends].astype(np.int64), parts.dst[sends].astype(np.int64))]
-    ends.append((generator[ends[0][0]], generator[ends[0][1]]))
-    before, after = (np.lexsort((b, a, head)) for a, b in ends)
-    for place in (0, 1):
-        if not np.array_equal(ends[0][place][before], ends[1][place][after]):
-            return False
-    if not np.array_equal(head[before], head[after]):
+    head, src, dst = parts.step[sends] * np.int64(2) + parts.op[sends], parts.src[sends], parts.dst[sends]
+    own, image = np.stack((dst, src, head)), np.stack((generator[dst], generator[src], head))
+    before, after = np.lexsort(own), np.lexsort(image)
+    if not np.array_equal(own[:, before], image[:, after]):
         return False
     routes = (parts.route[sends[order]] for order in (before, after))
     (row, here), (other, there) = (expand(parts.route_start, parts.route_links, route) for route in routes)

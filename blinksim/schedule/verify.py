@@ -25,14 +25,14 @@ from typing import Any
 import numpy as np
 
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import Bools, Ints32
+from blinksim.graphs.arrays import Bools, Ints32, side_by_side
 from blinksim.results import Result, keyed
 from blinksim.schedule import verify_contents
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.pipeline import Scratch, scratch
 from blinksim.schedule.switch_work import wrong_operations
 from blinksim.schedule.symmetric import SymmetricSchedule, carried
-from blinksim.schedule.verify_contents import Blocks, crowd, deadlock, describe, passes_on, place, wrong_contents
+from blinksim.schedule.verify_contents import Blocks, crowd, deadlock, describe, passes_on, place
 from blinksim.units import format_rate, in_GBps
 
 MOST_REASONS = 20
@@ -152,7 +152,7 @@ def verify(
         lambda: wrong_copies(base),
         lambda: (f"{describe(base, send)} {says}" for send, says in wrong_operations(base)),
         lambda: verify_contents.wrong_chunks(base, shares) if whole is None else _wrong_images(whole, shares),
-        lambda: wrong_contents(base),
+        lambda: (verify_contents.wrong_sums if base.collective.reduces else verify_contents.wrong_arrivals)(base),
         lambda: iter(() if stuck is None else (stuck,)),
         lambda: iter((aliased,) if in_place and aliased is not None else ()),
     )
@@ -382,14 +382,38 @@ def overwritten_in_place(schedule: Schedule | SymmetricSchedule) -> str | None:
     if min(int(base.origin.min()), int(base.target.min())) < 0:
         return None
     # A schedule without a chunk for every block is wrong in any case, which the check of its chunks says.
-    n, times = base.topology.ranks, None
+    # Of a schedule by symmetry, a chunk stands for several pieces in a row of its block.
     if isinstance(schedule, SymmetricSchedule):
         blocks = orbits_of_blocks(schedule)
-        if int(blocks.size.sum()) < n * n:
-            return None
-        times = schedule.times // blocks.size[blocks.of]
-    elif base.chunks < n * n:
-        return None
+        covered, length = int(blocks.size.sum()), base.share_num * (schedule.times // blocks.size[blocks.of])
     else:
-        blocks = Blocks.single(base)
-    return verify_contents.overwritten(base, blocks.of, blocks.twin, times)
+        blocks, covered, length = Blocks.single(base), base.chunks, base.share_num
+    if covered < base.topology.ranks**2:
+        return None
+    # Of every chunk the last step in which its origin sends it, and the first in which its target gets it.
+    last_read = np.full(base.chunks, -1, dtype=np.int64)
+    mine = base.rank_of[base.src] == base.origin[base.chunk]
+    np.maximum.at(last_read, base.chunk[mine], base.step[mine])
+    first_write = np.full(base.chunks, np.iinfo(np.int64).max)
+    arriving = base.rank_of[base.dst] == base.target[base.chunk]
+    np.minimum.at(first_write, base.chunk[arriving], base.step[arriving])
+    read, write = np.full(len(blocks.twin), -1, dtype=np.int64), np.full(len(blocks.twin), np.iinfo(np.int64).max)
+    np.maximum.at(read, blocks.of, last_read)
+    np.minimum.at(write, blocks.twin[blocks.of], first_write)
+    # Blocks as a whole first; only where they overlap in time do the places inside them matter.
+    late = np.flatnonzero(read > write)
+    if not len(late):
+        return None
+    by_block = np.argsort(blocks.of, kind="stable")
+    starts = np.searchsorted(blocks.of[by_block], np.arange(len(blocks.twin) + 1))
+    for pair in late.tolist():
+        out, into = (by_block[starts[which] : starts[which + 1]] for which in (pair, int(blocks.twin[pair])))
+        pieces = (list(zip(of.tolist(), length[of].tolist(), strict=True)) for of in (out, into))
+        for (gone, came), overlap in side_by_side([*pieces]):
+            rank = base.origin[gone]
+            if overlap and rank != base.target[gone] and last_read[gone] > first_write[came]:
+                return (
+                    f"in place, chunk {came} arrives at rank {rank} in step {first_write[came]} on top of chunk "
+                    f"{gone}, which rank {rank} still sends in step {last_read[gone]}"
+                )
+    return None

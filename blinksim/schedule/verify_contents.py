@@ -38,7 +38,7 @@ import numpy.typing as npt
 
 from blinksim.collective import EVERY, OWN, ROOT
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import Bools, Ints, Ints32, among, distinct, fronts, occurrences, side_by_side
+from blinksim.graphs.arrays import Bools, Ints, Ints32, among, distinct, fronts, occurrences
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.switch_work import repeated_reads
 from blinksim.textio.text_table import count
@@ -166,45 +166,6 @@ def wrong_blocks(schedule: Schedule, blocks: Blocks, share_num: Ints) -> Iterato
         yield f"rank {a} has {found} of its size for rank {b}, not {schedule.collective.share(a, b, n)}"
 
 
-# --- in place -----------------------------------------------------------------------------------------------------
-
-
-def overwritten(schedule: Schedule, block: Ints, twin: Ints, times: Ints | None = None) -> str | None:
-    """The first chunk of an exchange that another overwrites before it is sent, as a sentence; None if there is none.
-
-    block, times (chunks): the block that a chunk is part of, and how many pieces in a row it stands for (one
-    each if None). twin (blocks): the block that arrives on top of each.
-    """
-    # Of every chunk the last step in which its origin sends it, and the first in which its target receives it.
-    last_read = np.full(schedule.chunks, -1, dtype=np.int64)
-    mine = schedule.rank_of[schedule.src] == schedule.origin[schedule.chunk]
-    np.maximum.at(last_read, schedule.chunk[mine], schedule.step[mine])
-    first_write = np.full(schedule.chunks, np.iinfo(np.int64).max)
-    arriving = schedule.rank_of[schedule.dst] == schedule.target[schedule.chunk]
-    np.minimum.at(first_write, schedule.chunk[arriving], schedule.step[arriving])
-    read, write = np.full(len(twin), -1, dtype=np.int64), np.full(len(twin), np.iinfo(np.int64).max)
-    np.maximum.at(read, block, last_read)
-    np.minimum.at(write, twin[block], first_write)
-    # Blocks as a whole first; only where they overlap in time do the places inside them matter.
-    late = np.flatnonzero(read > write)
-    if not len(late):
-        return None
-    length = schedule.share_num if times is None else schedule.share_num * times
-    by_block = np.argsort(block, kind="stable")
-    starts = np.searchsorted(block[by_block], np.arange(len(twin) + 1))
-    for pair in late.tolist():
-        out, into = (by_block[starts[which] : starts[which + 1]] for which in (pair, int(twin[pair])))
-        pieces = (list(zip(of.tolist(), length[of].tolist(), strict=True)) for of in (out, into))
-        for (gone, came), overlap in side_by_side([*pieces]):
-            rank = schedule.origin[gone]
-            if overlap and rank != schedule.target[gone] and last_read[gone] > first_write[came]:
-                return (
-                    f"in place, chunk {came} arrives at rank {rank} in step {first_write[came]} on top of chunk "
-                    f"{gone}, which rank {rank} still sends in step {last_read[gone]}"
-                )
-    return None
-
-
 # Sends that are processed together: Python's integers take about 250 bytes per send while they are.
 _BLOCK = 100_000
 
@@ -222,15 +183,11 @@ def place(schedule: Schedule, device: int) -> str:
     return f"{schedule.topology.devices[device].name}{f' (rank {rank})' if rank >= 0 else ''}"
 
 
-def wrong_contents(schedule: Schedule) -> Iterator[str]:
-    """One sentence for each chunk that does not end where it must, or is read, merged or written wrongly on the way."""
-    return _reduced(schedule) if schedule.collective.reduces else _copied(schedule)
-
-
 # --- chunks that are reduced: sets of ranks, as the bits of an integer --------------------------------------------
 
 
-def _reduced(schedule: Schedule) -> Iterator[str]:
+def wrong_sums(schedule: Schedule) -> Iterator[str]:
+    """One sentence for each chunk that does not end where it must, or is read, merged or written wrongly on the way."""
     order = np.argsort(schedule.chunk, kind="stable")
     # The same copy for a further reader adds nothing.
     order = order[~repeated_reads(schedule)[order]]
@@ -331,7 +288,8 @@ def _ranks(bits: int) -> str:
 # --- chunks that are only copied: when does each reach each device? -------------------------------------------------
 
 
-def _copied(schedule: Schedule) -> Iterator[str]:
+def wrong_arrivals(schedule: Schedule) -> Iterator[str]:
+    """As `wrong_sums`, where nothing may be merged."""
     name = schedule.collective.name
     for send in np.flatnonzero(schedule.op != COPY)[:1]:
         yield f"{describe(schedule, send)} reduces, but {name} only copies"

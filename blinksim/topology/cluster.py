@@ -20,9 +20,14 @@ from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.graphs.arrays import fixed
 from blinksim.topology.elements import Device, Link, put_together
 from blinksim.topology.fabric import Fabric, Switch, join, switches
+from blinksim.topology.link_columns import LinkColumns
+from blinksim.topology.symmetry import block_generators
 from blinksim.units import whole
 
 if TYPE_CHECKING:
@@ -60,11 +65,6 @@ def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topol
     `InputError` for a count below one, a node that is itself a cluster, or more nodes than a direct fabric
     can wire.
     """
-    import numpy as np
-
-    from blinksim.graphs.arrays import fixed
-    from blinksim.topology.link_columns import LinkColumns
-
     fabric, nodes = fabric or node.fabric, whole(nodes, "nodes")
     if nodes < 1:
         raise InputError(f"{nodes} nodes; give at least 1")
@@ -146,8 +146,6 @@ def unlike_hosts(topology: Topology, members: Sequence[str]) -> list[Host]:
     Hosts are of one sort if their devices have the same kinds and attributes, in the same order, and the same
     links among each other and to the outside, and if their members have the same names but for the host's.
     """
-    import numpy as np
-
     table, host = topology.link_columns, topology.device_nodes
     source = host[table.src]
     order, leaving = np.argsort(host, kind="stable"), np.argsort(source, kind="stable")
@@ -236,8 +234,6 @@ def _node_orders(nodes: int, widths: Sequence[int], firsts: Sequence[int]) -> It
     Nodes below one switch of the lowest level, and then full groups of nodes of every level. widths: how many
     nodes are below a switch of each level. firsts: the first nodes of the groups.
     """
-    from blinksim.topology.symmetry import block_generators
-
     for first in firsts:
         for order in block_generators(nodes, first, min(first + widths[0], nodes)):
             yield order, 0

@@ -365,18 +365,3 @@ def _with(topology: Topology, known: Mapping[str, Any], changes: Mapping[str, An
     made: Topology = object.__new__(type(topology))
     made.__dict__.update({field.name: getattr(topology, field.name) for field in fields(topology)}, **known, **changes)
     return made
-
-
-def bandwidths(topology: Topology) -> tuple[Fraction, ...]:
-    """Bytes/s of every link; equal ones of equal lanes are one object, so that they are worked out once."""
-    if "link_columns" in topology.__dict__:
-        rates = topology.link_columns.bandwidths
-        return tuple(map(rates.__getitem__, topology.link_columns.figure.tolist()))
-    known: dict[tuple[int, int], Fraction] = {}
-    found = []
-    for link in topology.links:
-        key = id(link.lane_bandwidth), link.lanes
-        if key not in known:
-            known[key] = link.bandwidth
-        found.append(known[key])
-    return tuple(found)

@@ -12,25 +12,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
+from blinksim.collective import Collective
 from blinksim.errors import unknown
+from blinksim.graphs.arrays import Ints, fixed
 from blinksim.results import Tabular, keyed
-from blinksim.topology import selection
+from blinksim.topology import cluster, edits, routes, rules, selection, views
 from blinksim.topology.elements import ABILITIES, DEVICE_KINDS, Device, Link, check_devices, check_links, check_roles
+from blinksim.topology.fabric import Fabric
+from blinksim.topology.link_columns import LinkColumns
 from blinksim.topology.selection import Names
 
 if TYPE_CHECKING:
     import networkx as nx
-    import numpy as np
-    from numpy.typing import NDArray
 
-    from blinksim.collective import Collective
     from blinksim.timing.measured_constants import ExecutionRates, NcclRates
-    from blinksim.topology.fabric import Fabric
-    from blinksim.topology.link_columns import LinkColumns
-    from blinksim.topology.routes import Router
-    from blinksim.topology.rules import Finding
 
 __all__ = ["ABILITIES", "DEVICE_KINDS", "Device", "Link", "Topology"]
 
@@ -117,15 +115,13 @@ class Topology(Tabular):
         return hash((self.name, self.members, self.relays, self.nodes, self.rates, len(self.links), self.links[:64]))
 
     @cached_property
-    def ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def ends(self) -> tuple[Ints, Ints]:
         """The position in `devices` of each link's source, and of its destination."""
         return self.link_columns.src, self.link_columns.dst
 
     @cached_property
     def link_columns(self) -> LinkColumns:
         """The links as columns of whole numbers; a large cluster is built with them."""
-        from blinksim.topology.link_columns import LinkColumns
-
         return LinkColumns.of(self.links, self.index)
 
     @cached_property
@@ -134,17 +130,13 @@ class Topology(Tabular):
         return {device.name: position for position, device in enumerate(self.devices)}
 
     @cached_property
-    def member_places(self) -> NDArray[np.int64]:
+    def member_places(self) -> Ints:
         """Position in `devices` of each member, in rank order; read-only."""
-        from blinksim.graphs.arrays import fixed
-
         return fixed(map(self.index.__getitem__, self.members), len(self.members))
 
     @cached_property
-    def device_nodes(self) -> NDArray[np.int64]:
+    def device_nodes(self) -> Ints:
         """The host of each device, -1 for switches of the fabric; read-only."""
-        from blinksim.graphs.arrays import fixed
-
         return fixed((device.node for device in self.devices), len(self.devices))
 
     @cached_property
@@ -156,18 +148,14 @@ class Topology(Tabular):
         return tuple(map(tuple, leaving))
 
     @cached_property
-    def router(self) -> Router:
+    def router(self) -> routes.Router:
         """Routes between devices, found on demand and kept with the topology."""
-        from blinksim.topology.routes import Router
-
-        return Router(self)
+        return routes.Router(self)
 
     @cached_property
     def link_classes(self) -> tuple[str, ...]:
         """The classes that occur, in the order in which they first do."""
-        if "link_columns" in self.__dict__:
-            return self.link_columns.classes
-        return tuple(dict.fromkeys(link.kind for link in self.links))
+        return self.link_columns.classes
 
     @cached_property
     def in_network(self) -> frozenset[str]:
@@ -202,13 +190,9 @@ class Topology(Tabular):
         return [keyed(link, keys) for link in self.links]
 
     def __repr__(self) -> str:
-        from blinksim.topology import views
-
         return views.headline(self)
 
     def _repr_html_(self) -> str:
-        from blinksim.topology import views
-
         return views.html(self)
 
     def default_links(self) -> tuple[str, ...]:
@@ -254,12 +238,11 @@ class Topology(Tabular):
 
     def pruned(self) -> Topology:
         """The machine without the forwarders that no link touches."""
-        if "link_columns" in self.__dict__ and self.link_columns.touches_all(len(self.devices)):
+        used = self.link_columns.touched(len(self.devices))
+        used[self.member_places] = used[[self.index[name] for name in self.relays]] = True
+        if used.all():
             return self
-        used = {end for link in self.links for end in (link.src, link.dst)} | {*self.members, *self.relays}
-        if len(used) == len(self.devices):
-            return self
-        touched = tuple(device for device in self.devices if device.name in used)
+        touched = tuple(compress(self.devices, used))
         return replace(self, devices=touched, symmetries=self.restricted(touched))
 
     def restricted(self, devices: Iterable[Device]) -> tuple[tuple[int, ...], ...]:
@@ -281,8 +264,6 @@ class Topology(Tabular):
         >>> bs.load("dgx1-v100").subset(["gpu3", "gpu0"]).members
         ('gpu3', 'gpu0')
         """
-        from blinksim.topology import edits
-
         return edits.subset(self, members)
 
     def without(self, *targets: str) -> Topology:
@@ -292,8 +273,6 @@ class Topology(Tabular):
         >>> bs.load("dgx1-v100").without("gpu3", "gpu0-gpu4").ranks
         7
         """
-        from blinksim.topology import edits
-
         return edits.without(self, *targets)
 
     def degrade(self, target: str, **changes: Any) -> Topology:
@@ -303,8 +282,6 @@ class Topology(Tabular):
         >>> bs.bound(bs.load("dgx1-v100").degrade("gpu0-gpu3", lanes=1), "allreduce").rate / 10**9
         Fraction(575, 7)
         """
-        from blinksim.topology import edits
-
         return edits.degrade(self, target, **changes)
 
     def replace(self, target: str, **changes: Any) -> Topology:
@@ -314,8 +291,6 @@ class Topology(Tabular):
         >>> bs.bound(bs.load("dgx1-p100").replace("nvlink", bandwidth=10 * 10**9), "broadcast").rate_GBps
         40.0
         """
-        from blinksim.topology import edits
-
         return edits.replace_links(self, target, **changes)
 
     def edit(self, text: str) -> Topology:
@@ -326,8 +301,6 @@ class Topology(Tabular):
         >>> machine.edit("degrade gpu0-gpu3 lanes=1") == machine.degrade("gpu0-gpu3", lanes=1)
         True
         """
-        from blinksim.topology import edits
-
         return edits.apply(self, text)
 
     def replicate(self, nodes: int, fabric: Fabric | None = None) -> Topology:
@@ -337,14 +310,10 @@ class Topology(Tabular):
         >>> bs.load("dgx-a100").replicate(4) == bs.load("dgx-a100", nodes=4)
         True
         """
-        from blinksim.topology import cluster
-
         return cluster.replicate(self, nodes, fabric)
 
-    def check(self) -> list[Finding]:
+    def check(self) -> list[rules.Finding]:
         """Breaches of the rules of `blinksim.topology.rules`."""
-        from blinksim.topology import rules
-
         return rules.check(self)
 
     def pair_rates(self) -> dict[tuple[str, str], Fraction | None]:
@@ -354,12 +323,8 @@ class Topology(Tabular):
         >>> bs.load("dgx1-v100").pair_rates()["gpu0", "gpu3"] / 10**9
         Fraction(50, 1)
         """
-        from blinksim.topology import routes
-
         return routes.pair_rates(self)
 
     def to_networkx(self) -> nx.MultiDiGraph[str]:
         """A graph for NetworkX: devices as nodes, links as edges, with their fields as attributes."""
-        from blinksim.topology import views
-
         return views.to_networkx(self)

@@ -23,15 +23,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import distinct, expand, per_topology, places
+from blinksim.graphs.arrays import Bools, Ints, distinct, expand, per_topology, places
 from blinksim.topology import symmetry
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from blinksim.topology.graph import Topology
-
-    Ints = NDArray[np.int64]
 
 # Symmetries that are looked at when commuting ones are chosen.
 _MOST_TRIED = 64
@@ -86,7 +82,7 @@ class CommutingGroup(Group):
     links: tuple[Ints, ...]
     first: Ints
     place: Ints
-    moves: NDArray[np.bool_]
+    moves: Bools
 
     @classmethod
     def of(cls, topology: Topology, generators: Sequence[Sequence[int] | Ints]) -> CommutingGroup:

@@ -13,13 +13,9 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from blinksim.graphs.arrays import distinct
+from blinksim.graphs.arrays import Bools, Floats, Ints, distinct
 from blinksim.topology.elements import Link
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 Figures = tuple[Fraction, int, str, float, float]
 """What links have in common: bytes/s of a lane, lanes, class, latency and overhead in seconds."""
@@ -106,20 +102,20 @@ class LinkColumns:
         return np.array([number.get(figures[2], -1) for figures in self.figures], dtype=np.int64)[self.figure]
 
     @cached_property
-    def latency(self) -> NDArray[np.float64]:
+    def latency(self) -> Floats:
         """Seconds of every link."""
         return np.array([figures[3] for figures in self.figures], dtype=np.float64)[self.figure]
 
     @cached_property
-    def overhead(self) -> NDArray[np.float64]:
+    def overhead(self) -> Floats:
         """Seconds of every link."""
         return np.array([figures[4] for figures in self.figures], dtype=np.float64)[self.figure]
 
-    def touches_all(self, devices: int) -> bool:
-        """True if each of so many devices has a link."""
-        touched = np.zeros(devices, dtype=np.bool_)
-        touched[self.src] = touched[self.dst] = True
-        return bool(touched.all())
+    def touched(self, devices: int) -> Bools:
+        """Which of so many devices have a link."""
+        found = np.zeros(devices, dtype=np.bool_)
+        found[self.src] = found[self.dst] = True
+        return found
 
     def crossing(self, part: Sequence[int], leaving: int | None) -> list[int]:
         """The links between different parts, by number; with `leaving`, those out of that one. part: of each device."""

@@ -14,33 +14,30 @@ matter that lie on a shortest route between two switches at which one of the nod
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from math import gcd, lcm, prod
+from math import gcd, inf, lcm, prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import distinct
+from blinksim.graphs.arrays import Ints, distinct
 from blinksim.graphs.connectivity import breadth_first, joined_labels
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from blinksim.topology.graph import Topology
-
-    Ints = NDArray[np.int64]
 
 
 # Routes that a pair of devices divides its data among.
 MOST_ROUTES = 64
 Bundle = tuple[int, ...]
 """Links to take in rotation; of parallel links a wide one stands there more often than a narrow one."""
-Neighbours = Mapping[int, tuple[Bundle, int]]
-"""For each neighbour of a device the links there, and the rank of their width among all widths."""
+Neighbours = Mapping[int, tuple[Bundle, float]]
+"""For each neighbour of a device the links there, and their bytes/s together: floats, which compare fast."""
+_Ends = Iterable[tuple[int, tuple[Bundle, float]]]
 
 
 class Bundles:
@@ -51,32 +48,19 @@ class Bundles:
     >>> import blinksim as bs
     >>> machine = bs.load("dgx1-v100")
     >>> Bundles(machine)[machine.index["gpu0"]][machine.index["gpu3"]]
-    ((2,), 1)
+    ((2,), 50000000000.0)
     """
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
         table, count = topology.link_columns, len(topology.devices)
-        order = np.argsort(table.src, kind="stable")
-        self._links = order
+        self._links = np.argsort(table.src, kind="stable")
         self._start = np.concatenate([[0], np.cumsum(np.bincount(table.src, minlength=count))]).tolist()
         self._found: dict[int, Neighbours] = {}
         # The links of a device by the node where they lead.
         self._sorted: dict[int, tuple[Ints, Ints]] = {}
-        self._into: dict[tuple[int, int], Iterable[tuple[int, tuple[Bundle, int]]]] = {}
-        several = dict[Bundle, Fraction]()
-        for links in self._parallel():
-            # A bus counts once.
-            chosen = [topology.links[i] for i in links]
-            buses = {link.bus: link.bandwidth for link in chosen if link.bus is not None}
-            alone = (link.bandwidth for link in chosen if link.bus is None)
-            several[links] = sum(alone, start=sum(buses.values(), start=Fraction(0)))
-        # Integers compare faster than fractions: rank the widths.
-        rates = table.bandwidths
-        used = distinct(table.figure).tolist()
-        place = {width: rank for rank, width in enumerate(sorted({*map(rates.__getitem__, used), *several.values()}))}
-        self._rank = [place.get(rate, -1) for rate in rates]
-        self._several = {links: (self._weighted(links), place[width]) for links, width in several.items()}
+        self._into: dict[tuple[int, int], _Ends] = {}
+        self._widths = [float(rate) for rate in table.bandwidths]
 
     def __getitem__(self, device: int) -> Neighbours:
         found = self._found.get(device)
@@ -84,11 +68,7 @@ class Bundles:
             found = self._found[device] = self._joined(self._links[self._start[device] : self._start[device + 1]])
         return found
 
-    def all_single(self) -> bool:
-        """True if one link at most is taken between any two devices."""
-        return all(len(bundle) == 1 for bundle, _ in self._several.values())
-
-    def leading(self, device: int, node: int) -> Iterable[tuple[int, tuple[Bundle, int]]]:
+    def leading(self, device: int, node: int) -> _Ends:
         """Its neighbours in a node, with the links there."""
         found = self._into.get((device, node))
         if found is None:
@@ -102,39 +82,32 @@ class Bundles:
             found = self._into[device, node] = self._joined(own[first:last]).items()
         return found
 
-    def _joined(self, own: NDArray[np.int64]) -> Neighbours:
+    def _joined(self, own: Ints) -> Neighbours:
         """Where these links of a device lead: all that it has there."""
         table, figure = self._topology.link_columns, self._topology.link_columns.figure
         joined: dict[int, list[int]] = {}
         for number, head in zip(own.tolist(), table.dst[own].tolist(), strict=True):
             joined.setdefault(head, []).append(number)
         return {
-            end: ((links[0],), self._rank[figure[links[0]]]) if len(links) == 1 else self._several[tuple(links)]
+            end: ((links[0],), self._widths[figure[links[0]]]) if len(links) == 1 else self._parallel(links)
             for end, links in joined.items()
         }
 
-    def _parallel(self) -> Iterator[Bundle]:
-        """The links of every two devices with more than one, in their order."""
-        table = self._topology.link_columns
-        key = table.src * len(self._topology.devices) + table.dst
-        order = np.argsort(key, kind="stable")
-        cuts = np.flatnonzero(np.diff(key[order])) + 1
-        starts, ends = np.concatenate([[0], cuts]), np.concatenate([cuts, [len(key)]])
-        for group in np.flatnonzero(ends - starts > 1).tolist():
-            yield tuple(order[starts[group] : ends[group]].tolist())
+    def _parallel(self, links: Sequence[int]) -> tuple[Bundle, float]:
+        """Links between two devices, each as often as its bandwidth demands, and their width: a bus counts once.
 
-    def _weighted(self, links: Sequence[int]) -> Bundle:
-        """Parallel links, each as often as its bandwidth demands; only the widest if that needs too many."""
+        Only the widest if that needs too many.
+        """
         chosen = {i: self._topology.links[i] for i in links}
         on_bus = Counter(link.bus for link in chosen.values())
         share = {i: link.bandwidth / (1 if link.bus is None else on_bus[link.bus]) for i, link in chosen.items()}
         unit = Fraction(
             gcd(*(rate.numerator for rate in share.values())), lcm(*(rate.denominator for rate in share.values()))
         )
-        if sum(share.values()) > MOST_ROUTES * unit:
-            widest = max(share.values())
-            return tuple(i for i, rate in share.items() if rate == widest)
-        return tuple(i for i, rate in share.items() for _ in range(int(rate / unit)))
+        width, widest = sum(share.values()), max(share.values())
+        if width > MOST_ROUTES * unit:
+            return tuple(i for i, rate in share.items() if rate == widest), float(width)
+        return tuple(i for i, rate in share.items() for _ in range(int(rate / unit))), float(width)
 
 
 OUTSIDE = -1
@@ -232,8 +205,6 @@ _Arrivals = dict[int, list[Bundle]]
 _Region = tuple[int, int, bool]
 # In place of a node, for a search that leaves none out.
 _EVERYWHERE = OUTSIDE
-# Where links lead: devices, the links there, and the rank of their width.
-_Ends = Iterable[tuple[int, tuple[Bundle, int]]]
 
 
 class Router:
@@ -247,7 +218,8 @@ class Router:
         self._bundles = Bundles(topology)
         # With a link between any two devices at most, and data on all that have links, a pair has a single
         # route.
-        self._single = self._bundles.all_single() and all(map(self._holds.__getitem__, self._head))
+        pairs = topology.ends[0] * len(topology.devices) + topology.ends[1]
+        self._single = len(distinct(pairs)) == len(pairs) and all(map(self._holds.__getitem__, self._head))
         self._routes: dict[tuple[int, int], tuple[int, ...]] = {}
         self._equal_routes: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = {}
         self._arrivals: dict[_Region, _Arrivals] = {}
@@ -478,10 +450,10 @@ class Router:
     def _breadth_first(self, src: int, ends: Callable[[int], _Ends]) -> _Arrivals:
         """What ends the shortest and widest routes from one device. ends: where links of a device passed lead."""
         arrivals: _Arrivals = {}
-        width = {src: len(self.topology.links)}
+        width = {src: inf}
         level = [src]
         while level:
-            reached: dict[int, int] = {}
+            reached: dict[int, float] = {}
             for place in level:
                 here = width[place]
                 for end, (bundle, bandwidth) in self._bundles[src].items() if place == src else ends(place):

@@ -15,6 +15,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from blinksim.errors import BlinksimError
+from blinksim.graphs.connectivity import breadth_first
 from blinksim.textio.text_table import count
 from blinksim.topology.elements import GPU_KINDS, UNLIMITED, Link
 from blinksim.units import format_rate, format_size, format_time
@@ -162,15 +163,11 @@ def _way_out(topology: Topology) -> Iterator[str]:
     """Where most GPUs reach the fabric without passing another GPU, all do."""
     exits, near = _exits(topology), _inside(topology)
     holders = {device.name for device in topology.devices if device.holds}
-    lost = []
-    for name in topology.members if exits else ():
-        seen, todo = {name}, [name]
-        while todo and not seen & exits.keys():
-            fresh = near[todo.pop()] - holders - seen
-            seen |= fresh
-            todo += fresh
-        if not seen & exits.keys():
-            lost.append(name)
+    lost = [
+        name
+        for name in topology.members
+        if exits.keys().isdisjoint(breadth_first(name, lambda place: near[place] - holders))
+    ]
     if 0 < len(lost) < len(topology.members) / 2:
         yield f"{listed(lost)} without a way to the fabric of {'its' if len(lost) == 1 else 'their'} own"
 

@@ -12,19 +12,19 @@ from dataclasses import replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from blinksim.errors import InfeasibleError, InputError, nearest_names, unknown
+from blinksim.graphs.arrays import Ints
+from blinksim.graphs.connectivity import joined_labels
 from blinksim.textio.name_ranges import expand, has_range
 from blinksim.topology.elements import regarded
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from scipy.sparse import csr_array
 
     from blinksim.collective import Collective
     from blinksim.topology.graph import Topology
-
-    Bools = NDArray[np.bool_]
-    Ints = NDArray[np.int64]
 
 Names = str | Iterable[int | str]
 """Devices as text such as ``0-3`` or ``gpu0,gpu3``, or as numbers and names."""
@@ -173,39 +173,20 @@ def components(topology: Topology) -> list[list[str]]:
 
 
 def _labels(topology: Topology) -> Ints:
-    """For every device a number that it shares with the members that it can reach, and they it."""
-    around = _around(topology, int(topology.member_places[0]))
-    if around[topology.member_places].all():
-        return around.astype(int)
-    from scipy.sparse import csgraph, csr_array
+    """For every device a number that it shares with the devices that it can reach, and they it."""
+    if topology.link_columns.goes_back:
+        return joined_labels(len(topology.devices), *topology.ends)
+    from scipy.sparse import csgraph
 
-    links = csr_array(((topology.ends[0] >= 0).astype(int), topology.ends), shape=(len(around), len(around)))
-    return csgraph.connected_components(links, connection="strong")[1].astype(int)
+    return csgraph.connected_components(_matrix(topology), connection="strong")[1].astype(int)
 
 
-def _around(topology: Topology, place: int) -> Bools:
-    """The devices that a device can reach, and they it."""
-    tail, head = topology.ends
-    ahead = _reached(len(topology.devices), tail, head, place)
-    return ahead if topology.link_columns.goes_back else ahead & _reached(len(topology.devices), head, tail, place)
+def _matrix(topology: Topology) -> csr_array:
+    """How many links lead from each device (row) to each other one (column)."""
+    from scipy.sparse import csr_array
 
-
-def _reached(count: int, tail: Ints, head: Ints, start: int) -> Bools:
-    """Which of so many devices links lead to from one of them, itself included."""
-    import numpy as np
-
-    from blinksim.graphs.arrays import distinct, expand as rows
-
-    order = np.argsort(tail, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(np.bincount(tail, minlength=count))])
-    ends = head[order]
-    seen = np.zeros(count, dtype=np.bool_)
-    front = np.array([start])
-    while len(front):
-        seen[front] = True
-        near = rows(starts, ends, front)[1]
-        front = distinct(near[~seen[near]])
-    return seen
+    count = len(topology.devices)
+    return csr_array((np.ones(len(topology.links), dtype=np.int64), topology.ends), shape=(count, count))
 
 
 def unserved(topology: Topology, collective: Collective | None = None) -> list[str]:
@@ -217,12 +198,16 @@ def unserved(topology: Topology, collective: Collective | None = None) -> list[s
     places = topology.member_places
     if collective is not None:
         collective.check_ranks(topology.ranks)
-    if collective is None or not collective.rooted:
-        seen = _around(topology, int(places[0]))
+    if collective is None or not collective.rooted or topology.link_columns.goes_back:
+        label = _labels(topology)[places]
+        there = label == label[collective.root if collective is not None and collective.rooted else 0]
     else:
-        tail, head = topology.ends[::-1] if collective.collects else topology.ends
-        seen = _reached(len(topology.devices), tail, head, int(places[collective.root]))
-    return [name for name, there in zip(topology.members, seen[places].tolist(), strict=True) if not there]
+        from scipy.sparse import csgraph
+
+        links, root = _matrix(topology), int(places[collective.root])
+        order = csgraph.breadth_first_order(links.T if collective.collects else links, root, return_predecessors=False)
+        there = np.isin(places, order)
+    return [name for name, reached in zip(topology.members, there.tolist(), strict=True) if not reached]
 
 
 def require_served(topology: Topology, collective: Collective) -> None:

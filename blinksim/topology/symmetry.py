@@ -15,21 +15,17 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from blinksim.graphs.arrays import per_topology, places
+from blinksim.graphs.arrays import Ints, per_topology, places
 from blinksim.graphs.connectivity import joined_labels
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from blinksim.topology.graph import Topology
 
-    Ints = NDArray[np.int64]
-
-Permutation: TypeAlias = "Sequence[int] | NDArray[np.int64]"
+Permutation: TypeAlias = "Sequence[int] | Ints"
 Orbits = tuple[tuple[int, ...], ...]
 
 
@@ -239,7 +235,7 @@ def _candidates(topology: Topology, known: _Encoded) -> list[Permutation]:
     return [*topology.symmetries, *_alike_rails(topology, known), *together]
 
 
-def _orbits(count: int, permutations: Sequence[NDArray[Any]]) -> Orbits:
+def _orbits(count: int, permutations: Sequence[Ints]) -> Orbits:
     """Orbits of 0 … count-1, each set of indices that the permutations join."""
     label = orbit_labels(count, permutations)
     order = np.argsort(label, kind="stable")
@@ -247,7 +243,7 @@ def _orbits(count: int, permutations: Sequence[NDArray[Any]]) -> Orbits:
     return tuple(tuple(part.tolist()) for part in np.split(order, cuts)) if count else ()
 
 
-def orbit_labels(count: int, permutations: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
+def orbit_labels(count: int, permutations: Sequence[Ints]) -> Ints:
     """The number of the orbit of each of 0 … count-1, ordered by their first members."""
     moved = [np.flatnonzero(one != np.arange(count)) for one in permutations]
     goes = [one[places] for one, places in zip(permutations, moved, strict=True)]

@@ -19,7 +19,7 @@ from blinksim.answers.verify_file import verify_file
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import FileError, InfeasibleError
 from blinksim.formats.moves import moves
-from blinksim.formats.programs import Contributions, Effort, outcome
+from blinksim.formats.programs import Effort, outcome
 from blinksim.formats.runtimes.msccl_xml import BUFFERS, Algorithm, Buffers, check_text, export, read_text, to_text
 from blinksim.schedule.model import COPY, REDUCE
 
@@ -77,7 +77,7 @@ def test_a_file_that_is_in_place_only_needs_no_input_of_its_own() -> None:
 
 
 def run(read: Algorithm, seed: int, **how: Any) -> str:
-    return outcome(Buffers(read, Contributions(), Effort(), **how), seed)
+    return outcome(Buffers(read, Effort(), **how), seed)
 
 
 @pytest.mark.parametrize(("name", "collective"), CASES)

@@ -16,7 +16,7 @@ from blinksim.algorithms.registry import REGISTRY, algorithm
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats.moves import moves
-from blinksim.formats.programs import Contributions, Effort, outcome
+from blinksim.formats.programs import Effort, outcome
 from blinksim.formats.runtimes.mscclpp_json import Memory, Plan, check, export, read, to_text
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.textio.strict_json import parse
@@ -31,7 +31,7 @@ RING = to_text(moves(ring_allreduce(3)), "ring")
 
 
 def run(plan: Plan, seed: int, root: int = 0) -> str:
-    return outcome(Memory(plan, Contributions(), Effort(), root=root), seed)
+    return outcome(Memory(plan, Effort(), root=root), seed)
 
 
 @pytest.mark.parametrize(("name", "collective"), CASES)

@@ -13,8 +13,8 @@ from blinksim.topology.routes import Bundles
 
 
 def check(topology: Topology) -> None:
-    """Every neighbour once, in the order of the links; ranks order the widths; turns are shared as bandwidths are."""
-    bundles, widths = Bundles(topology), dict[int, set[Fraction]]()
+    """Every neighbour once, in the order of the links; widths are ordered; turns are shared as bandwidths are."""
+    bundles, widths = Bundles(topology), dict[float, set[Fraction]]()
     for place, device in enumerate(topology.devices):
         leaving = [number for number, link in enumerate(topology.links) if link.src == device.name]
         ends = [topology.index[topology.links[number].dst] for number in leaving]

@@ -15,7 +15,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import gcd, isqrt, prod
 
 import numpy as np
@@ -166,18 +166,8 @@ class _Delays:
 _UNITS = 5040
 
 
-@dataclass(frozen=True, eq=False)
-class Inside:
-    """Units that stay inside node `own`: from member `i` to member `j`, which may be the same."""
-
-    own: Ints
-    i: Ints
-    j: Ints
-    amount: Ints
-
-
-def pieces_of(collective: Collective, rails: Rails) -> tuple[Inside, Pieces, int]:
-    """What stays inside nodes, what crosses over which places, and how many units the size is."""
+def pieces_of(collective: Collective, rails: Rails) -> tuple[Pieces, int]:
+    """What crosses over which places, and then what stays inside nodes; and how many units the size is."""
     traffic = collective.traffic
     if traffic is None:
         # One unit for each block, or more where adapters carry unequal parts.
@@ -186,10 +176,10 @@ def pieces_of(collective: Collective, rails: Rails) -> tuple[Inside, Pieces, int
         ranks = rails.topology.ranks
         traffic = Traffic.uniform(ranks, ranks * (1 if even else _UNITS))
     units = rails.by_place(traffic.matrix)
-    pieces = choose_places(rails, units, aim(rails, traffic))
-    nodes = np.arange(rails.nodes)
+    crossing, nodes = choose_places(rails, units, aim(rails, traffic)), np.arange(rails.nodes)
     own, i, j = np.nonzero(units[nodes, :, nodes, :])
-    return Inside(own, i, j, units[own, i, own, j]), pieces, traffic.size
+    inside = own, i, j, np.zeros_like(own), own, j, units[own, i, own, j]
+    return Pieces(*map(np.concatenate, zip(vars(crossing).values(), inside, strict=True))), traffic.size
 
 
 def aim(rails: Rails, traffic: Traffic) -> float:
@@ -204,53 +194,42 @@ def alike(rails: Rails) -> bool:
 
 
 def of_pieces(
-    collective: Collective,
-    rails: Rails,
-    within: Inside,
-    pieces: Pieces,
-    size: int,
-    algorithm: str,
-    *,
-    joined: bool = False,
+    collective: Collective, rails: Rails, pieces: Pieces, size: int, algorithm: str, *, joined: bool = False
 ) -> Schedule:
-    """The schedule of pieces, each on a path of its own.
+    """The schedule of pieces, each on a path of its own; those inside a node (`k` is `j`) come last.
 
     joined: in three steps, where all with the same route is sent together.
     """
     # Every node sends to the next one first, and every member to the next place there, so that none takes in all.
-    nodes, local = rails.ranks.shape
-    order = np.lexsort((pieces.port, pieces.i, (pieces.j - pieces.i) % local, (pieces.b - pieces.a) % nodes))
-    in_rounds = Pieces(*(getattr(pieces, column.name)[order] for column in fields(pieces)))
-    routes, pieces = RailRoutes(rails), in_rounds
-    count, own, i, j = len(pieces.amount), within.own, within.i, within.j
-    amount = np.concatenate([pieces.amount, within.amount])
+    (nodes, local), routes = rails.ranks.shape, RailRoutes(rails)
+    apart, shift, far = pieces.a != pieces.b, (pieces.j - pieces.i) % local, (pieces.b - pieces.a) % nodes
+    order = np.lexsort((*(key * apart for key in (pieces.port, pieces.i, shift, far)), ~apart))
+    a, i, k, port, b, j, amount = (column[order] for column in vars(pieces).values())
     device = rails.topology.member_places[rails.ranks]
     # Sends of three sorts: to the place where a piece crosses, across, and on from there; and those inside a node.
-    first, last = pieces.i != pieces.k, pieces.k != pieces.j
-    before, after, inner = np.flatnonzero(first), np.flatnonzero(last), np.flatnonzero(i != j)
+    first, over = i != k, np.flatnonzero(a != b)
+    before, after, inner = np.flatnonzero(first & (a != b)), np.flatnonzero(k != j), np.flatnonzero(first & (a == b))
     chunk, node, x, y, step = (
         np.concatenate(column)
         for column in zip(
-            (before, pieces.a[before], pieces.i[before], pieces.k[before], np.zeros(len(before), np.int64)),
-            (after, pieces.b[after], pieces.k[after], pieces.j[after], 1 + (first[after] | joined)),
-            (count + inner, own[inner], i[inner], j[inner], np.zeros(len(inner), np.int64)),
+            (before, a[before], i[before], k[before], np.zeros_like(before)),
+            (after, b[after], k[after], j[after], 1 + (first[after] | joined)),
+            (inner, a[inner], i[inner], k[inner], np.zeros_like(inner)),
             strict=True,
         )
     )
     # All at once: what goes between the same two members takes its routes round-robin, or is one message.
     inner_route = routes.inside(node, x, y, step if joined else None)
     sends = [(chunk, device[node, x], device[node, y], step, inner_route, np.zeros_like(step))]
-    ends = device[pieces.a, pieces.k], device[pieces.b, pieces.k]
-    crossing = (pieces.a, pieces.b, pieces.k, pieces.port)
+    ends = device[a[over], k[over]], device[b[over], k[over]]
+    crossing = a[over], b[over], k[over], port[over]
     across = routes.messages(*crossing) if joined else routes.across(*crossing)
-    channel = pieces.port if joined else np.zeros_like(pieces.port)
-    sends.append((np.arange(count), *ends, (first | joined).astype(np.int64), across, channel))
+    channel = port[over] if joined else np.zeros_like(over)
+    sends.append((over, *ends, (first | joined)[over].astype(np.int64), across, channel))
     common = gcd(size, int(np.gcd.reduce(amount)))
-    ranks = rails.ranks
-    starts = np.concatenate([ranks[pieces.a, pieces.i], ranks[own, i]])
-    targets = np.concatenate([ranks[pieces.b, pieces.j], ranks[own, j]])
     form, shares = "steps" if joined else "forest", (amount // common, size // common)
-    return exchange_schedule(routes, collective, algorithm, form, shares, (starts, targets), sends)
+    ranks = rails.ranks[a, i], rails.ranks[b, j]
+    return exchange_schedule(routes, collective, algorithm, form, shares, ranks, sends)
 
 
 def exchange_schedule(
@@ -453,15 +432,8 @@ def delays(rails: Rails) -> Delays:
         between = int(rails.exit[0, k, 0]), int(rails.entry[-1, k, 0])
         middle = rails.trunks[between][0] if between[0] != between[1] else ()
         across.append((*rails.up[k][0], *middle, *rails.down[(rails.nodes - 1) * local + k][0]))
-    return Delays(_slowest(rails, inside), _slowest(rails, across))
-
-
-def _slowest(rails: Rails, routes: Sequence[Route]) -> tuple[float, float]:
-    """The greatest alpha of messages on these routes, and the greatest overhead."""
-    columns = rails.topology.link_columns
-    overhead = [float(columns.overhead[route[0]]) for route in routes]
-    alpha = [float(columns.latency[list(route)].sum()) + own for route, own in zip(routes, overhead, strict=True)]
-    return max(alpha, default=0.0), max(overhead, default=0.0)
+    slowest = (_Delays(rails, [[route] for route in routes]) for routes in (inside, across))
+    return Delays(*((float(one.alpha.max(initial=0.0)), float(one.overhead.max(initial=0.0))) for one in slowest))
 
 
 def _schedule(rails: Rails, course: Course, algorithm: str, origins: Ints) -> Schedule:

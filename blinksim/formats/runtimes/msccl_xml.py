@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from blinksim.collective import COLLECTIVES, OWN, Collective
 from blinksim.errors import FileError, InfeasibleError
 from blinksim.formats import programs
 from blinksim.formats.moves import INPUT, OUTPUT, Move, Moves, Place, moves
-from blinksim.formats.programs import BlockId, Contents, Effort, Machine, Program, ProgramStep, V, WrongStepError
+from blinksim.formats.programs import BlockId, Effort, Held, Machine, Program, ProgramStep, WrongStepError
 from blinksim.formats.registry import Format
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import Schedule
@@ -99,10 +100,7 @@ def check_text(text: str, path: str | Path, *, root: int = 0, slots: int | None 
     """
     algorithm, effort = read_text(text, path), Effort(path)
     for inside in [False] * algorithm.out_of_place + [True] * algorithm.in_place or [False]:
-
-        def buffers(contents: Contents[programs.Value], inside: bool = inside) -> Buffers[programs.Value]:
-            return Buffers(algorithm, contents, effort, root=root, in_place=inside)
-
+        buffers = partial(Buffers, algorithm, effort, root=root, in_place=inside)
         programs.check(path, buffers, f" ({'in' if inside else 'out of'} place)")
     most = max((sum(step.count for step in steps) for steps in algorithm.steps.values()), default=1)
     needed = 1 + bisect_left(range(1, most), True, key=lambda held: not _waiting(algorithm, held, effort))
@@ -150,11 +148,8 @@ def read_schedule(text: str, path: str | Path, topology: Topology, root: int = 0
     Raises as `check_text` and `programs.to_schedule`.
     """
     algorithm = check_text(text, path, root=root)
-
-    def buffers(trace: programs.Trace) -> Buffers[programs.Held]:
-        return Buffers(algorithm, trace, Effort(path), root=root, in_place=not algorithm.out_of_place)
-
-    return programs.to_schedule(path, algorithm, buffers, topology, root)
+    buffers = Buffers(algorithm, Effort(path), root=root, in_place=not algorithm.out_of_place)
+    return programs.to_schedule(path, buffers, topology, root)
 
 
 # --- reading ------------------------------------------------------------------------------------------------------
@@ -264,25 +259,23 @@ def _step(path: str | Path, element: Element, position: int, sizes: dict[str, in
 # --- carrying out -------------------------------------------------------------------------------------------------
 
 
-class Buffers(Machine[V, Step]):
+class Buffers(Machine[Step]):
     """The buffers of all GPUs and what is under way between them.
 
     In place, input and output share memory as NCCL's buffers do.
     """
 
-    def __init__(
-        self, algorithm: Algorithm, contents: Contents[V], effort: Effort, *, root: int = 0, in_place: bool = False
-    ) -> None:
+    def __init__(self, algorithm: Algorithm, effort: Effort, *, root: int = 0, in_place: bool = False) -> None:
         self.connections, self.in_place = algorithm.connections, in_place
         self.done: Counter[BlockId] = Counter()
-        self.queues: defaultdict[Connection, deque[list[V]]] = defaultdict(deque)
+        self.queues: defaultdict[Connection, deque[list[Held]]] = defaultdict(deque)
         usual = Collective(algorithm.collective, root).buffers(algorithm.units, algorithm.ranks)
         # In place, a buffer that the file gives no chunks is part of the other.
         self.sizes = [
             {buffer: sizes[buffer] or (length if in_place else 0) for buffer, length in zip("io", usual, strict=True)}
             for sizes in algorithm.sizes
         ]
-        super().__init__(algorithm, contents, effort, root, [sizes["i"] for sizes in self.sizes])
+        super().__init__(algorithm, effort, root, [sizes["i"] for sizes in self.sizes])
 
     def waits_forever(self, block: BlockId) -> str:
         return f"thread block {block[1]} of GPU {block[0]} waits forever, whatever connections hold"
@@ -309,7 +302,7 @@ class Buffers(Machine[V, Step]):
     def carry_out(self, block: BlockId, position: int) -> None:
         self.done[block] = position + 1
         rank, (out, into) = block[0], self.connections(block)
-        step, added = self.steps[block][position], self.contents.added
+        step, added = self.steps[block][position], self.trace.added
         if step.kind == "nop":
             return
         arrived = self.queues[into].popleft() if step.kind in _RECEIVES else []
@@ -323,11 +316,11 @@ class Buffers(Machine[V, Step]):
         if step.kind == "re":
             old = [self.memory.get(self.place(rank, step.target[0], step.target[1] + k)) for k in range(step.count)]
             values = [b if a is None else added(a, b) for a, b in zip(old, values, strict=True)]
-        self.effort.spend(self.contents.effort(values))
+        self.carry(values)
         if step.kind in _WRITES:
             self.write(rank, *step.target, values)
         if step.kind in _SENDS:
-            self.queues[out].append(self.contents.sent(*out, values, more=False))
+            self.queues[out].append(self.trace.sent(*out, values, more=False))
 
 
 # --- writing ------------------------------------------------------------------------------------------------------

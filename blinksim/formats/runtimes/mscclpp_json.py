@@ -27,7 +27,7 @@ from blinksim.collective import COLLECTIVES
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats import programs
 from blinksim.formats.moves import SCRATCH, Move, Moves, Place, moves
-from blinksim.formats.programs import BlockId, Contents, Effort, Machine, Program, ProgramStep, V, WrongStepError
+from blinksim.formats.programs import BlockId, Effort, Held, Machine, Program, ProgramStep, WrongStepError
 from blinksim.formats.registry import Format
 from blinksim.graphs.connectivity import UnionFind
 from blinksim.schedule.candidate import Candidate
@@ -83,7 +83,7 @@ def check(document: object, path: str | Path, *, root: int = 0) -> Plan:
     what waits forever, and what does not end as promised, and `InfeasibleError` for a plan too large to follow.
     """
     plan, effort = read(document, path), Effort(path)
-    programs.check(path, lambda contents: Memory(plan, contents, effort, root=root))
+    programs.check(path, lambda: Memory(plan, effort, root=root))
     return plan
 
 
@@ -93,7 +93,7 @@ def read_schedule(document: object, path: str | Path, topology: Topology, root: 
     Raises as `check` and `programs.to_schedule`.
     """
     plan = check(document, path, root=root)
-    return programs.to_schedule(path, plan, lambda trace: Memory(plan, trace, Effort(path), root=root), topology, root)
+    return programs.to_schedule(path, Memory(plan, Effort(path), root=root), topology, root)
 
 
 # --- reading ------------------------------------------------------------------------------------------------------
@@ -213,11 +213,11 @@ def _operation(
 # --- carrying out -------------------------------------------------------------------------------------------------
 
 
-class Memory(Machine[V, Operation]):
+class Memory(Machine[Operation]):
     """The memory of all GPUs, signals that were sent and not yet awaited, and who waits at which barrier."""
 
-    def __init__(self, plan: Plan, contents: Contents[V], effort: Effort, *, root: int = 0) -> None:
-        super().__init__(plan, contents, effort, root, [sizes["i"] for sizes in plan.sizes])
+    def __init__(self, plan: Plan, effort: Effort, *, root: int = 0) -> None:
+        super().__init__(plan, effort, root, [sizes["i"] for sizes in plan.sizes])
         self.plan = plan
         self.signals: Counter[tuple[int, int]] = Counter()
         # The kind of the operation before, since all threads of a block last met.
@@ -255,19 +255,18 @@ class Memory(Machine[V, Operation]):
         if moves and before == "wait":
             raise WrongStepError(f"{op.kind} right after wait: other threads have not waited; a nop belongs between")
         if moves:
-            values: list[V] = []
+            values: list[Held] = []
             for source, buffer, start, size in op.sources:
                 part = self.read(source, buffer, start, size, f" of rank {source}")
-                values = [self.contents.added(*pair) for pair in zip(values, part, strict=True)] if values else part
-                self.effort.spend(self.contents.effort(values))
+                values = [self.trace.added(*pair) for pair in zip(values, part, strict=True)] if values else part
+                self.carry(values)
             target, buffer, start, _ = op.targets[0]
             if target != rank:
                 # What the block puts before it signals next over the same connection is one message.
                 after = self.steps[block][position + 1 :]
                 following = next((other.kind for other in after if other.kind in ("put", "signal")), "")
-                values = self.contents.sent(
-                    rank, target, self.plan.nth(rank, op.channel), values, more=following == "put"
-                )
+                nth = self.plan.nth(rank, op.channel)
+                values = self.trace.sent(rank, target, nth, values, more=following == "put")
             self.write(target, buffer, start, values)
         elif op.kind == "signal":
             self.signals[self.plan.twin[rank, op.channel]] += 1
