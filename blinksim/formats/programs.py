@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import islice, pairwise, product
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from blinksim.collective import EVERY, OWN, ROOT, Collective
 from blinksim.errors import FileError, InfeasibleError, InputError
@@ -66,8 +66,7 @@ Needed = dict[tuple[int, Unit], Parts]
 """What ranks must have in the end, by rank and unit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """What a rank holds of a unit."""
 
     value: Value
@@ -75,8 +74,7 @@ class Held:
     parts: Parts
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """A unit that came over a connection. message: of the units that went together. parts: what the sender read."""
 
     message: int
