@@ -198,27 +198,24 @@ class Machine(ABC, Generic[S]):
         seed: decides which block goes first where several can; None for their order in the file. Raises
         `InfeasibleError` if the effort is used up.
         """
-        steps = self.steps
-        lengths = {block: len(own) for block, own in steps.items()}
-        at = dict.fromkeys(lengths, 0)
-        order, blocks = random.Random(seed), list(lengths)
-        moving = True
-        while moving:
-            moving = False
+        steps, order = self.steps, random.Random(seed)
+        at, blocks = dict.fromkeys(steps, 0), [block for block, own in steps.items() if own]
+        while blocks:
             if seed is not None:
                 order.shuffle(blocks)
             self.effort.spend(len(blocks))
+            before = sum(at.values())
             for block in blocks:
-                while at[block] < lengths[block] and self.ready(block, at[block]):
+                while at[block] < len(steps[block]) and self.ready(block, at[block]):
                     try:
                         self.carry_out(block, at[block])
                     except WrongStepError as wrong:
                         return f"{steps[block][at[block]].where}: {wrong}"
                     at[block] += 1
-                    moving = True
-        for block in sorted(blocks):
-            if at[block] < lengths[block]:
-                return f"{steps[block][at[block]].where}: {self.waits_forever(block)}"
+            if sum(at.values()) == before:
+                first = min(blocks)
+                return f"{steps[first][at[first]].where}: {self.waits_forever(first)}"
+            blocks = [block for block in blocks if at[block] < len(steps[block])]
         return ""
 
     def read(self, rank: int, buffer: str, start: int, count: int, whose: str = "") -> list[Held]:
@@ -248,7 +245,7 @@ def outcome(machine: Machine[Any], seed: int | None) -> str:
     if wrong:
         return wrong
     for rank, unit, contents in promised(machine.collective, machine.program.ranks, machine.program.units):
-        expected = Counter(dict.fromkeys(contents, 1))
+        expected = dict.fromkeys(contents, 1)
         machine.effort.spend(len(expected))
         held = machine.memory.get(machine.place(rank, "o", unit))
         actual = Counter() if held is None else held.value
@@ -256,7 +253,7 @@ def outcome(machine: Machine[Any], seed: int | None) -> str:
             # The first contributions, each as often as it is there.
             missing, extra = (
                 list(islice((place for place, times in sorted(some.items()) for _ in range(min(times, 4))), 3))
-                for some in (expected - actual, actual - expected)
+                for some in (Counter(expected) - actual, actual - Counter(expected))
             )
             what = f"lacks {missing}" if missing else f"has {extra} too much"
             return f"GPU {rank} ends with the wrong o[{unit}]: it {what} (rank, chunk)"

@@ -266,7 +266,8 @@ class Buffers(Machine[Step]):
     """
 
     def __init__(self, algorithm: Algorithm, effort: Effort, *, root: int = 0, in_place: bool = False) -> None:
-        self.connections, self.in_place = algorithm.connections, in_place
+        self.connections = {block: algorithm.connections(block) for block in algorithm.steps}
+        self.in_place = in_place
         self.done: Counter[BlockId] = Counter()
         self.queues: defaultdict[Connection, deque[list[Held]]] = defaultdict(deque)
         usual = Collective(algorithm.collective, root).buffers(algorithm.units, algorithm.ranks)
@@ -282,7 +283,7 @@ class Buffers(Machine[Step]):
 
     def ready(self, block: BlockId, position: int) -> bool:
         step = self.steps[block][position]
-        empty = step.kind in _RECEIVES and not self.queues[self.connections(block)[1]]
+        empty = step.kind in _RECEIVES and not self.queues[self.connections[block][1]]
         return not (empty or step.waits(block[0], self.done))
 
     def place(self, rank: int, buffer: str, unit: int) -> tuple[int, str, int]:
@@ -301,7 +302,7 @@ class Buffers(Machine[Step]):
 
     def carry_out(self, block: BlockId, position: int) -> None:
         self.done[block] = position + 1
-        rank, (out, into) = block[0], self.connections(block)
+        rank, (out, into) = block[0], self.connections[block]
         step, added = self.steps[block][position], self.trace.added
         if step.kind == "nop":
             return
