@@ -94,7 +94,7 @@ def one_hop(hops: Hops, search: TreeSearch) -> Mix | None:
 
     Equal parts; None if some pair of members is not joined.
     """
-    members = search.members
+    members = hops.vertices
     if any(len(hops.both[a]) < len(members) - 1 for a in members):
         return None
     n = len(members)

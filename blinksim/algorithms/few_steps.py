@@ -20,8 +20,9 @@ from blinksim.algorithms.registry import Algorithm
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.graphs.connectivity import distances
 from blinksim.packing.columns import Hops, find_hops
-from blinksim.packing.expansion import Answer, Question, distances, move, reversed_hops, spread
+from blinksim.packing.expansion import Answer, Question, move, reversed_hops, spread
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
@@ -139,11 +140,8 @@ def fewest_steps(hops: Hops, collective: Collective) -> int:
     if collective.collects:
         hops = reversed_hops(hops)
     starts = [members[collective.root]] if collective.rooted else members
-    farthest = 0
-    for start in starts:
-        reach = distances(hops, start)
-        farthest = max(farthest, *(reach.get(member, len(hops.vertices)) for member in members))
-    return farthest
+    reached = [distances(start, hops.next_to.__getitem__) for start in starts]
+    return max(far.get(member, len(hops.vertices)) for far in reached for member in members)
 
 
 def _check_numbers(

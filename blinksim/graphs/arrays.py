@@ -115,6 +115,21 @@ def among(values: npt.NDArray[Whole], others: npt.NDArray[Whole]) -> Bools:
     return found
 
 
+def partners(tail: Ints, head: Ints, *alike: Ints) -> Ints | None:
+    """For every arc one that goes back, each taken once, equal in the columns `alike`; None if one has none.
+
+    >>> partners(np.array([0, 1, 1]), np.array([1, 2, 0])) is None
+    True
+    """
+    ahead, back = np.lexsort((*alike, head, tail)), np.lexsort((*alike, tail, head))
+    sides = ((tail, head), (head, tail), *zip(alike, alike, strict=True))
+    if not all(np.array_equal(one[ahead], other[back]) for one, other in sides):
+        return None
+    partner = np.empty_like(ahead)
+    partner[ahead] = back
+    return partner
+
+
 def round_robin(count: int) -> tuple[Ints, Ints]:
     """Every number below `count` with every other, in rounds in which each is once on the left and once on the right.
 

@@ -98,6 +98,14 @@ def breadth_first(start: Item, near: Callable[[Item], Iterable[Item]]) -> dict[I
     return came
 
 
+def distances(start: Item, near: Callable[[Item], Iterable[Item]]) -> dict[Item, int]:
+    """The least number of edges from `start` to all that it reaches, in the order of `breadth_first`."""
+    far = dict[Item, int]()
+    for vertex, before in breadth_first(start, near).items():
+        far[vertex] = far[before] + 1 if far else 0
+    return far
+
+
 def path_to(came: Mapping[Item, Item], end: Item) -> list[Item]:
     """The vertices from `end` back to where a search of `breadth_first` started."""
     path = [end]

@@ -55,9 +55,6 @@ class Digraph:
         """How many trees all roots together still need."""
         return sum(self.roots.values())
 
-    def copy(self) -> Digraph:
-        return Digraph(self.out, self.roots, self.members)
-
     def arrays(self) -> tuple[Ints, Ints, Ints]:
         """(tail, head, capacity) of all arcs."""
         rows = self.out

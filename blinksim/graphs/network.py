@@ -15,7 +15,7 @@ from math import gcd, lcm
 import numpy as np
 
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import Bools, Ints
+from blinksim.graphs.arrays import Bools, Ints, partners
 from blinksim.topology.graph import Topology
 
 
@@ -60,20 +60,7 @@ class Network:
     @cached_property
     def partner(self) -> Ints | None:
         """The partner of every arc: one of equal capacity the other way, each taken once; None if some arc has none."""
-        if self.limits:
-            return None
-        ahead = np.lexsort((self.capacity, self.head, self.tail))
-        back = np.lexsort((self.capacity, self.tail, self.head))
-        same = (
-            np.array_equal(self.tail[ahead], self.head[back])
-            and np.array_equal(self.head[ahead], self.tail[back])
-            and np.array_equal(self.capacity[ahead], self.capacity[back])
-        )
-        if not same:
-            return None
-        partner = np.empty_like(ahead)
-        partner[ahead] = back
-        return partner
+        return None if self.limits else partners(self.tail, self.head, self.capacity)
 
     @cached_property
     def forwarders(self) -> Ints:
@@ -213,11 +200,9 @@ def network_orbits(topology: Topology, net: Network) -> NetworkOrbits:
         keys[net.links + number] = (direction, int(place[topology.index[name]]))
     seen: dict[tuple[object, ...], int] = {}
     arc = np.array([seen.setdefault(key, len(seen)) for key in keys], dtype=np.int64)
-    member: list[int] = []
-    numbers: dict[int, int] = {}
-    for vertex in net.members.tolist():
-        member.append(numbers.setdefault(int(place[vertex]), len(numbers)))
-    first = [0] * len(numbers)
-    for vertex, number in reversed(list(zip(net.members.tolist(), member, strict=True))):
-        first[number] = vertex
-    return NetworkOrbits(arc, tuple(first), tuple(np.bincount(member).tolist()), tuple(member))
+    held = place[net.members].tolist()
+    first = dict(reversed(list(zip(held, net.members.tolist(), strict=True))))
+    numbers = {orbit: number for number, orbit in enumerate(dict.fromkeys(held))}
+    member = tuple(numbers[orbit] for orbit in held)
+    size = tuple(np.bincount(member).tolist())
+    return NetworkOrbits(arc, tuple(first[orbit] for orbit in numbers), size, member)

@@ -411,12 +411,17 @@ def solve_trees(
     rows = capacity_rows(program, shared, orbits, load, scale)
     point, whole = _converged(program, objective, forests)
     duals = capacity_duals(program, rows)
+    if partner is not None:
+        # A link and its partner have the same row, and the solver prices only one.
+        holder = {arc: number for number, capacity in enumerate(shared) for arc, _ in capacity.uses}
+        mates = [holder[partner[capacity.uses[0][0]]] for capacity in shared]
+        duals = [(dual + duals[mate]) / 2 for dual, mate in zip(duals, mates, strict=True)]
     return TreeSolution(
         program.value * scale,
         whole,
-        [float(point[rate]) * scale for rate in rates],
-        [[float(point[variable]) * scale for variable in forest.used] for forest in forests],
-        duals if partner is None else _levelled(duals, shared, partner),
+        (point[list(rates)] * scale).tolist(),
+        [(point[list(forest.used)] * scale).tolist() for forest in forests],
+        duals,
     )
 
 
@@ -447,13 +452,6 @@ def _converged(program: Program, goal: Sequence[tuple[int, float]], forests: Seq
         if not sum(forest.add(side) for forest in forests for side in forest.broken(point)):
             return point, True
     return point, False
-
-
-def _levelled(duals: Sequence[float], shared: Sequence[SharedCapacity], partner: Sequence[int]) -> list[float]:
-    """The duals of a symmetric network: a link and its partner have the same row, and the solver prices only one."""
-    holder = {arc: number for number, capacity in enumerate(shared) for arc, _ in capacity.uses}
-    mates = [holder[partner[capacity.uses[0][0]]] for capacity in shared]
-    return [(duals[number] + duals[mate]) / 2 for number, mate in enumerate(mates)]
 
 
 class _Forest:

@@ -22,7 +22,7 @@ import numpy as np
 
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Bools
-from blinksim.graphs.connectivity import breadth_first, path_to
+from blinksim.graphs.connectivity import distances
 from blinksim.graphs.digraph import CutPool, Digraph
 from blinksim.graphs.rooted_trees import RootedTree, from_parents
 
@@ -56,10 +56,7 @@ def pack(graph: Digraph, pool: CutPool, progress: Callable[[int, int], None] | N
     wanted = graph.trees
     grown: list[RootedTree] = []
     # The most arcs that a shortest path from each root takes: no tree is lower.
-    low = {}
-    for root in graph.roots:
-        came = breadth_first(root, graph.out.__getitem__)
-        low[root] = len(path_to(came, next(reversed(came)))) - 1
+    low = {root: max(distances(root, graph.out.__getitem__).values()) for root in graph.roots}
     batch, sure = wanted, 0
     pool.measure(graph)
     while True:
@@ -175,7 +172,7 @@ def _short(graph: Digraph, growth: _Growth | None) -> list[Bools]:
     """
     if growth is None:
         return graph.short_sets()
-    rest = graph.copy()
+    rest = Digraph(graph.out, graph.roots, graph.members)
     for a, b in growth.edges:
         rest.take(a, b, 1)
     rest.roots[growth.root] -= 1

@@ -17,8 +17,7 @@ from typing import Any
 from ortools.sat.python import cp_model
 
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.connectivity import breadth_first
-from blinksim.graphs.rooted_trees import depths
+from blinksim.graphs.connectivity import distances
 from blinksim.packing.choose import Limits
 from blinksim.packing.columns import Arc, Hops
 
@@ -69,12 +68,6 @@ def reversed_hops(hops: Hops) -> Hops:
     )
 
 
-def distances(hops: Hops, start: int) -> dict[int, int]:
-    """Least hops from `start` to every vertex that it reaches."""
-    _, *reached = breadth_first(start, hops.next_to.__getitem__).items()
-    return depths(start, ((before, vertex) for vertex, before in reached))
-
-
 class _Expansion:
     """The program of one question: rounds per step, and what every resource may carry in them."""
 
@@ -123,7 +116,7 @@ def spread(question: Question, origins: Sequence[int]) -> Answer:
     expansion, hops, steps = _Expansion(question, len(origins)), question.hops, question.steps
     model = expansion.model
     sends_of: list[dict[tuple[int, int, int], Any]] = []
-    reach = {origin: distances(hops, origin) for origin in set(origins)}
+    reach = {origin: distances(origin, hops.next_to.__getitem__) for origin in set(origins)}
     for origin in origins:
         sends: dict[tuple[int, int, int], Any] = {}
         arrivals: dict[int, list[tuple[int, Any]]] = {vertex: [] for vertex in hops.vertices}

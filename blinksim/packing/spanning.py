@@ -21,7 +21,7 @@ import numpy as np
 
 from blinksim.bounds.cuts import strength, undirected
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import Ints
+from blinksim.graphs.arrays import Ints, partners
 from blinksim.graphs.network import Network, guard
 from blinksim.graphs.rooted_trees import RootedTree, centre, height, hung_from
 from blinksim.packing.splitting import Routes
@@ -32,67 +32,77 @@ from blinksim.topology.graph import Topology
 _SMALL, _ORDERS = 16, 8
 
 
-class _State:
-    """What is left: capacity of every edge, weight still to be packed, partitions with their slack."""
+class _Rest:
+    """What is left: the capacity of every edge, and the weight still to be packed.
+
+    crossed: the edges that cross each known partition. needed: how many of them a tree uses at least.
+    """
 
     def __init__(self, count: int, a: Ints, b: Ints, capacity: Ints, rate: Fraction) -> None:
         self.count, self.a, self.b = count, a, b
         self.ends = list(zip(a.tolist(), b.tolist(), strict=True))
-        self.capacity: list[int] = (capacity * rate.denominator).tolist()
-        self.left = rate.numerator
-        self.scale = rate.denominator
-        self.parts: list[Ints] = []
-        self.slack: list[int] = []
-        self.crossed: list[list[int]] = []
+        self.capacity, self.left, self.scale = capacity * rate.denominator, rate.numerator, rate.denominator
+        self.crossed, self.needed = np.zeros((0, len(a)), dtype=bool), np.zeros(0, dtype=np.int64)
 
     def add(self, part: Ints) -> None:
         """Remember a partition (the part of every vertex)."""
-        crossed = np.flatnonzero(part[self.a] != part[self.b]).tolist()
-        needed = int(part.max())
-        self.parts.append(part)
-        self.crossed.append(crossed)
-        self.slack.append(sum(self.capacity[edge] for edge in crossed) - self.left * needed)
+        self.crossed = np.vstack([self.crossed, part[self.a] != part[self.b]])
+        self.needed = np.append(self.needed, part.max())
 
-    def multiply(self, factor: int) -> None:
-        """Finer units, where a tree's weight would not be whole."""
-        self.capacity = [value * factor for value in self.capacity]
-        self.slack = [value * factor for value in self.slack]
-        self.left *= factor
-        self.scale *= factor
-        guard(4 * sum(self.capacity) * self.count)
+    @property
+    def slack(self) -> Ints:
+        """By how much more crosses each partition than the trees still to be packed need."""
+        return np.asarray(self.crossed @ self.capacity - self.left * self.needed)
 
-    def tree(self) -> list[int] | None:
+    def tree(self) -> list[int]:
         """The edges of a spanning tree that crosses tight partitions least, low and over wide edges where free."""
-        price = [0] * len(self.ends)
-        for slack, crossed in zip(self.slack, self.crossed, strict=True):
-            if slack == 0:
-                for edge in crossed:
-                    price[edge] += 1
-        around: list[list[int]] = [[] for _ in range(self.count)]
+        price, capacity = self.crossed[self.slack == 0].sum(axis=0).tolist(), self.capacity.tolist()
+        around: list[list[tuple[int, int]]] = [[] for _ in range(self.count)]
         for edge, (x, y) in enumerate(self.ends):
-            if self.capacity[edge]:
-                around[x].append(edge)
-                around[y].append(edge)
-        root = max(range(self.count), key=lambda v: (sum(self.capacity[e] for e in around[v]), len(around[v])))
-        depth = {root: 0}
+            if capacity[edge]:
+                around[x].append((edge, y))
+                around[y].append((edge, x))
+        root = max(range(self.count), key=lambda v: (sum(capacity[e] for e, _ in around[v]), len(around[v])))
+        depth: dict[int, int] = {}
         chosen: list[int] = []
-        queue: list[tuple[int, int, int, int, int]] = []
-
-        def reach(vertex: int) -> None:
-            for edge in around[vertex]:
-                x, y = self.ends[edge]
-                other = y if x == vertex else x
-                if other not in depth:
-                    heappush(queue, (price[edge], depth[vertex], -self.capacity[edge], edge, other))
-
-        reach(root)
+        queue = [(0, -1, 0, -1, root)]
         while queue:
             _, above, _, edge, vertex = heappop(queue)
-            if vertex not in depth:
-                depth[vertex] = above + 1
-                chosen.append(edge)
-                reach(vertex)
-        return chosen if len(chosen) == self.count - 1 else None
+            if vertex in depth:
+                continue
+            depth[vertex] = above + 1
+            chosen.append(edge)
+            for edge, other in around[vertex]:
+                if other not in depth:
+                    heappush(queue, (price[edge], depth[vertex], -capacity[edge], edge, other))
+        if len(depth) < self.count:
+            raise InfeasibleError("the links do not hold the trees that their strength promises")
+        return chosen[1:]
+
+    def most(self, chosen: list[int]) -> int:
+        """How much of the tree can be used so that the rest stays packable; 0 if a tight partition forbids it.
+
+        Discrete Newton: each partition that would be broken joins the known ones, and lowers the amount.
+        """
+        while True:
+            extra = self.crossed[:, chosen].sum(axis=1) - self.needed
+            allowed = (Fraction(s, t) for s, t in zip(self.slack.tolist(), extra.tolist(), strict=True) if t)
+            limit = min([Fraction(min(self.left, *self.capacity[chosen].tolist())), *allowed])
+            factor, amount = limit.denominator, limit.numerator
+            if factor > 1:
+                # Edmonds' and Tutte's theorems allow whole weights, but maybe not for this tree: finer units.
+                guard(4 * factor * int(self.capacity.sum()) * self.count)
+                self.capacity = self.capacity * factor
+                self.left, self.scale = self.left * factor, self.scale * factor
+            rest, left = self.capacity.copy(), self.left - amount
+            rest[chosen] -= amount
+            if not amount or not left:
+                return amount
+            common = gcd(left, *rest.tolist())
+            ratio, part = strength(self.count, self.a, self.b, rest // common)
+            if ratio * common >= left:
+                return amount
+            self.add(part)
 
 
 def pack_spanning(
@@ -107,32 +117,25 @@ def pack_spanning(
     rate, part = strength(count, a, b, capacity)
     if not rate:
         raise InfeasibleError("the links do not reach every member")
-    state = _State(count, a, b, capacity, rate)
-    state.add(part)
+    rest = _Rest(count, a, b, capacity, rate)
+    rest.add(part)
     packed: list[tuple[list[int], Fraction]] = []
-    while state.left:
-        chosen = state.tree()
-        if chosen is None:
-            raise InfeasibleError("the links do not hold the trees that their strength promises")
-        amount = _most(state, chosen)
-        if amount is None:
+    while rest.left:
+        chosen = rest.tree()
+        amount = rest.most(chosen)
+        if not amount:
             continue
-        for edge in chosen:
-            state.capacity[edge] -= amount
-        inside = set(chosen)
-        for number, crossed in enumerate(state.crossed):
-            extra = sum(edge in inside for edge in crossed) - int(state.parts[number].max())
-            state.slack[number] -= amount * extra
-        state.left -= amount
-        packed.append((chosen, Fraction(amount, state.scale)))
+        rest.capacity[chosen] -= amount
+        rest.left -= amount
+        packed.append((chosen, Fraction(amount, rest.scale)))
         if progress:
-            done = rate * state.scale - state.left
-            progress(int(done / rate / state.scale * 1000), 1000)
+            done = rate * rest.scale - rest.left
+            progress(int(done / rate / rest.scale * 1000), 1000)
     trees = []
     for chosen, weight in packed:
-        edges = [state.ends[edge] for edge in chosen]
+        edges = [rest.ends[edge] for edge in chosen]
         root = centre(edges, start=0)
-        trees.append(RootedTree(root, int(weight * state.scale), hung_from(root, edges)))
+        trees.append(RootedTree(root, int(weight * rest.scale), hung_from(root, edges)))
     return rate, trees
 
 
@@ -171,61 +174,14 @@ def pack_low(
     return rate, best
 
 
-def _most(state: _State, chosen: list[int]) -> int | None:
-    """How much of the tree can be used so that the rest stays packable; None if a tight partition was found instead.
-
-    Discrete Newton: each partition that would be broken lowers the amount to what it allows.
-    """
-    inside = set(chosen)
-    amount = min(state.left, *(state.capacity[edge] for edge in chosen))
-
-    def allowed(number: int) -> Fraction | None:
-        extra = sum(edge in inside for edge in state.crossed[number]) - int(state.parts[number].max())
-        return Fraction(state.slack[number], extra) if extra else None
-
-    limit = Fraction(amount)
-    for number in range(len(state.parts)):
-        most = allowed(number)
-        if most is not None:
-            limit = min(limit, most)
-    while True:
-        if not limit:
-            return None
-        if limit.denominator > 1:
-            # Edmonds' and Tutte's theorems allow whole weights, but maybe not for this tree.
-            state.multiply(limit.denominator)
-            limit = Fraction(limit.numerator)
-        amount = limit.numerator
-        rest = np.array(state.capacity, dtype=np.int64)
-        rest[chosen] -= amount
-        left = state.left - amount
-        if not left:
-            return amount
-        common = gcd(left, *rest.tolist())
-        ratio, part = strength(state.count, state.a, state.b, rest // common)
-        if ratio * common >= left:
-            return amount
-        state.add(part)
-        most = allowed(len(state.parts) - 1)
-        assert most is not None
-        limit = min(limit, most)
-
-
 def pairs_of_links(topology: Topology) -> list[int] | None:
     """The reverse of every link, of the same class; None unless all come in equal pairs, alone on their bus."""
-    columns, count = topology.link_columns, len(topology.devices)
-    kinds = len(columns.classes)
-    key, back = ((a * count + b) * kinds + columns.kind for a, b in (topology.ends, topology.ends[::-1]))
-    if not len(key):
-        return []
-    order = np.argsort(key)
-    place = np.minimum(np.searchsorted(key[order], back), len(key) - 1)
-    pairs = order[place]
+    columns = topology.link_columns
     number = {rate: row for row, rate in enumerate(columns.bandwidths)}
     rate = np.array([number[rate] for rate in columns.bandwidths], dtype=np.int64)[columns.figure]
-    equal = (key[pairs] == back) & (columns.bus[pairs] == columns.bus) & (rate[pairs] == rate)
-    alone = bool((np.bincount(columns.bus[columns.bus >= 0]) == 2).all())
-    return pairs.tolist() if bool(equal.all()) and alone else None
+    pairs = partners(*topology.ends, columns.kind, columns.bus, rate)
+    alone = (np.bincount(columns.bus[columns.bus >= 0]) == 2).all()
+    return pairs.tolist() if pairs is not None and alone else None
 
 
 def undirected_trees(

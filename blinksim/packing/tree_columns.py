@@ -19,10 +19,11 @@ from fractions import Fraction
 from heapq import heapify, heappop, heappush
 from itertools import combinations, islice, product
 from random import Random
+from typing import Any
 
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.connectivity import breadth_first, path_to
+from blinksim.graphs.connectivity import breadth_first, distances
 from blinksim.graphs.rooted_trees import height, longest_path
 from blinksim.packing.choose import MOST_MEMBERS, Limits, fewest, search_trees
 from blinksim.packing.columns import Arc, Column, Hops, Mix, best_mix, shortened
@@ -47,9 +48,9 @@ def low_trees(hops: Hops, root: int, height: int) -> Iterator[tuple[Arc, ...]]:
                 if new := [vertex for _, vertex in more]:
                     yield from extend(new, inside.union(new), arcs + more, left - 1)
 
-    came = breadth_first(root, lambda vertex: (other for other in hops.next_to[vertex] if other in members))
+    far = distances(root, lambda vertex: (other for other in hops.next_to[vertex] if other in members))
     # Where a member is farther away no choice ends in a tree, and there are too many to try.
-    if len(came) == len(members) and len(path_to(came, [*came][-1])) <= height + 1:
+    if len(far) == len(members) and max(far.values()) <= height:
         yield from extend([root], frozenset([root]), (), height)
 
 
@@ -109,21 +110,18 @@ def _spanning(price: Prices, root: int, targets: Sequence[int], directed: bool) 
     import networkx as nx
 
     inside = {root, *targets}
-    arcs = [(a, b, price[a, b] + _HOP) for a, b in price if a in inside and b in inside and b != root]
-    if directed:
-        graph: nx.DiGraph[int] = nx.DiGraph()
-        graph.add_nodes_from(inside)
-        graph.add_weighted_edges_from(arcs)
-        try:
-            tree = nx.minimum_spanning_arborescence(graph)
-        except nx.NetworkXException:
-            return None
-        return _away(tree.edges, root, targets)
-    plain: nx.Graph[int] = nx.Graph()
-    plain.add_nodes_from(inside)
-    plain.add_weighted_edges_from((a, b, c) for a, b, c in arcs if (b, a) in price)
-    edges = list(nx.minimum_spanning_edges(plain, data=False))
-    return _away([*edges, *((b, a) for a, b in edges)], root, targets)
+    graph: Any = nx.DiGraph() if directed else nx.Graph()
+    graph.add_nodes_from(inside)
+    within = (arc for arc in price if inside.issuperset(arc) and arc[1] != root)
+    arcs = (arc for arc in within if directed or arc[::-1] in price)
+    graph.add_weighted_edges_from((*arc, price[arc] + _HOP) for arc in arcs)
+    if not directed:
+        edges = list(nx.minimum_spanning_edges(graph, data=False))
+        return _away([*edges, *((b, a) for a, b in edges)], root, targets)
+    try:
+        return _away(nx.minimum_spanning_arborescence(graph).edges, root, targets)
+    except nx.NetworkXException:
+        return None
 
 
 def _away(arcs: Iterable[Arc], root: int, targets: Sequence[int]) -> tuple[Arc, ...] | None:
@@ -212,14 +210,6 @@ class TreeSearch:
     use: str
     hops_first: bool = False
 
-    @property
-    def members(self) -> tuple[int, ...]:
-        return self.hops.vertices[: self.hops.members]
-
-    @property
-    def helpers(self) -> tuple[int, ...]:
-        return self.hops.vertices[self.hops.members :]
-
     def used(self, arcs: Sequence[Arc]) -> tuple[Arc, ...]:
         """The hops that these arcs of a tree load."""
         reverse = tuple((b, a) for a, b in arcs)
@@ -243,9 +233,9 @@ class TreeSearch:
         return {(a, b): value + cost[b, a] for (a, b), value in cost.items() if (b, a) in cost}
 
     def cheapest(self, cost: Mapping[Arc, float], group: int) -> Column | None:
-        arcs = cheapest_tree(
-            self.prices(cost), self.roots[group], self.members, self.helpers, directed=self.use != BOTH
-        )
+        vertices, ranked = self.hops.vertices, self.hops.members
+        members, helpers, directed = vertices[:ranked], vertices[ranked:], self.use != BOTH
+        arcs = cheapest_tree(self.prices(cost), self.roots[group], members, helpers, directed=directed)
         return None if arcs is None else self.column(arcs, group)
 
     def best(self) -> Mix:
@@ -288,7 +278,7 @@ class TreeSearch:
         cheapest: the least sum of rate times cost comes first.
         """
         rate, hops = mix.rate * (1 - loss), self.hops
-        small = len(self.roots) == 1 and not self.helpers and hops.members <= MOST_MEMBERS
+        small = len(self.roots) == 1 and len(hops.vertices) == hops.members <= MOST_MEMBERS
         used = {arc: self.used((arc,)) for arc in hops.routes}
         loads = {arc: hops.load(uses) for arc, uses in used.items() if all(use in hops.routes for use in uses)}
         short = replace(limits, effort=limits.effort / 4)

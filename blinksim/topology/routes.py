@@ -25,7 +25,7 @@ import numpy as np
 
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints, distinct
-from blinksim.graphs.connectivity import breadth_first, joined_labels
+from blinksim.graphs.connectivity import distances, joined_labels
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
@@ -164,10 +164,7 @@ class Neighbourhood:
 
     def _hops_from(self, switch: int) -> dict[int, int]:
         if switch not in self._hops:
-            (_, *reached), hops = breadth_first(switch, self._inner.__getitem__).items(), {switch: 0}
-            for other, before in reached:
-                hops[other] = hops[before] + 1
-            self._hops[switch] = hops
+            self._hops[switch] = distances(switch, self._inner.__getitem__)
         return self._hops[switch]
 
 
