@@ -8,18 +8,19 @@ source may use, and within that part each source's flow is again a greatest flow
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 
 from blinksim.bounds.cuts import tightest
-from blinksim.errors import BlinksimError, InfeasibleError
+from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints
 from blinksim.graphs.maxflow import Flow
 from blinksim.graphs.network import Network, guard, whole
 from blinksim.graphs.programs import MOST_FLOWS, Commodity, SharedCapacity, flow_variables, solve_flows
-from blinksim.packing.forest import fitting
+from blinksim.packing.forest import best_fractions
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,33 +40,31 @@ def route_flows(
 
     best: a bound of that rate (in units of the network) at which the search for exact fractions stops.
     """
+    found: tuple[Fraction, Sequence[list[Fraction]]] | None = None
+
+    def held(_: object, parts: Sequence[list[Fraction]]) -> tuple[Fraction, Sequence[list[Fraction]]]:
+        """The least rate per unit of weight, each by a tightest cut as its source sees it, and the capacities."""
+        rates = []
+        for row, commodity in zip(parts, commodities, strict=True):
+            numbers, unit = whole([(value, 1) for value in row])
+            guard(sum(numbers))
+            reverse = replace(net, capacity=np.array(numbers, dtype=np.int64)).reversed()
+            weight = np.zeros(net.vertices, dtype=np.int64)
+            weight[list(commodity.weights)] = list(commodity.weights.values())
+            ratio, _ = tightest(reverse, weight, np.array([commodity.source], dtype=np.int64))
+            rates.append(ratio * unit)
+        return min(rates), parts
+
     if len(commodities) == 1 and all(len(resource.uses) == 1 for resource in shared):
-        capacity = [[Fraction(value) for value in net.capacity.tolist()]]
-        rate = _rate(net, capacity[0], commodities[0])
-        return rate, _decomposed(net, capacity[0], commodities[0], rate)
-    if flow_variables(net, len(commodities)) > MOST_FLOWS:
+        found = held(None, [[Fraction(value) for value in net.capacity.tolist()]])
+    elif flow_variables(net, len(commodities)) <= MOST_FLOWS:
+        with suppress(InfeasibleError):
+            found = best_fractions(net, shared, solve_flows(net, shared, commodities).flows, best, held)
+    if found is None:
         return None
-    try:
-        flows = solve_flows(net, shared, commodities).flows
-    except InfeasibleError:
-        return None
-    reached: tuple[Fraction, Sequence[list[Fraction]]] | None = None
-    for _, parts in fitting(net, shared, flows, best):
-        try:
-            rate = min(_rate(net, row, commodity) for row, commodity in zip(parts, commodities, strict=True))
-        except BlinksimError:
-            continue
-        if reached is None or rate > reached[0]:
-            reached = rate, parts
-        if rate >= best:
-            break
-    if reached is None:
-        return None
-    rate, parts = reached
-    paths = []
-    for row, commodity in zip(parts, commodities, strict=True):
-        paths += _decomposed(net, row, commodity, rate)
-    return rate, paths
+    rate, parts = found
+    pairs = zip(parts, commodities, strict=True)
+    return rate, [path for row, commodity in pairs for path in _decomposed(net, row, commodity, rate)]
 
 
 def flow_images(net: Network, best: Fraction, group: Ints) -> tuple[Fraction, list[PathShare]] | None:
@@ -103,18 +102,6 @@ def flow_images(net: Network, best: Fraction, group: Ints) -> tuple[Fraction, li
     return routed[0], paths
 
 
-def _rate(net: Network, capacity: Sequence[Fraction], commodity: Commodity) -> Fraction:
-    """The greatest rate per unit of weight in these capacities: a tightest cut, seen from the source."""
-    numbers, unit = whole([(value, 1) for value in capacity])
-    guard(sum(numbers))
-    reverse = replace(net, capacity=np.array(numbers, dtype=np.int64)).reversed()
-    weight = np.zeros(net.vertices, dtype=np.int64)
-    for vertex, value in commodity.weights.items():
-        weight[vertex] = value
-    ratio, _ = tightest(reverse, weight, np.array([commodity.source], dtype=np.int64))
-    return ratio * unit
-
-
 def _decomposed(net: Network, capacity: Sequence[Fraction], commodity: Commodity, rate: Fraction) -> list[PathShare]:
     """A flow of `rate` per unit of weight, cut into paths: at most one per arc and sink."""
     sinks = [vertex for vertex, weight in commodity.weights.items() if weight]
@@ -138,25 +125,16 @@ def _decomposed(net: Network, capacity: Sequence[Fraction], commodity: Commodity
     paths = []
     for place, sink in enumerate(sinks, start=len(tail)):
         while left[place]:
-            # Backwards from the sink; cycles of flow met on the way are removed.
-            arcs: list[int] = []
-            seen = {sink: 0}
-            vertex, amount = sink, left[place]
-            while vertex != commodity.source:
-                arc = next(arc for arc in entering[vertex] if left[arc])
-                arcs.append(arc)
-                vertex = tail[arc]
-                if vertex in seen:
-                    circle = arcs[seen[vertex] :]
-                    least = min(left[arc] for arc in circle)
-                    for arc in circle:
-                        left[arc] -= least
-                    arcs, seen, vertex = [], {sink: 0}, sink
-                    continue
+            # Backwards from the sink to the source, or around a cycle of flow, which is left out.
+            arcs, seen, vertex = [place], dict[int, int](), sink
+            while vertex != commodity.source and vertex not in seen:
                 seen[vertex] = len(arcs)
-            amount = min([amount, *(left[arc] for arc in arcs)])
-            for arc in arcs:
+                arcs.append(next(arc for arc in entering[vertex] if left[arc]))
+                vertex = tail[arcs[-1]]
+            walk = arcs[seen.get(vertex, 0) :]
+            amount = min(left[arc] for arc in walk)
+            for arc in walk:
                 left[arc] -= amount
-            left[place] -= amount
-            paths.append(PathShare(commodity.source, sink, tuple(reversed(arcs)), amount * unit))
+            if vertex == commodity.source:
+                paths.append(PathShare(commodity.source, sink, tuple(arcs[:0:-1]), amount * unit))
     return paths

@@ -23,18 +23,22 @@ Entered from nearer vertices only, it is a tree of least height.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from math import lcm
 from random import Random
+from typing import TypeVar
 
 import numpy as np
 
 from blinksim.bounds.cuts import tightest
 from blinksim.errors import BlinksimError, InfeasibleError
 from blinksim.graphs.arrays import Ints, distinct
+from blinksim.graphs.connectivity import distances
 from blinksim.graphs.digraph import CutPool, Digraph
 from blinksim.graphs.maxflow import Flow
 from blinksim.graphs.network import Network, whole
@@ -134,17 +138,10 @@ def fixed(arcs: Arcs, shares: Mapping[int, Fraction]) -> tuple[Digraph, Fraction
     candidates = sorted({j / value for value in distinct for j in map(Fraction, range(1, total + 1))})
 
     def graph_at(scale: Fraction) -> Digraph:
-        return whole_graph(arcs, {vertex: trees / scale for vertex, trees in shares.items()}, scale)
+        return trimmed(whole_graph(arcs, {vertex: trees / scale for vertex, trees in shares.items()}, scale))
 
-    low, high = 0, len(candidates) - 1
-    while low < high:
-        middle = (low + high) // 2
-        graph = trimmed(graph_at(candidates[middle]))
-        if graph.short_sets(most=1):
-            low = middle + 1
-        else:
-            high = middle
-    return trimmed(graph_at(candidates[low])), candidates[low]
+    place = bisect_left(candidates[:-1], True, key=lambda scale: not graph_at(scale).short_sets(most=1))
+    return graph_at(candidates[place]), candidates[place]
 
 
 def _entering(graph: Digraph) -> list[int]:
@@ -181,6 +178,8 @@ _MOST_EXCESS = Fraction(21, 20)
 # Parts into which the roots' rates may divide their sum; a schedule's shares and the flows' sums take no more.
 MOST_PARTS = 2**36
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Split:
@@ -215,34 +214,31 @@ def best_split(
         solution = solve_trees(net, shared, None, both=both)
     members = net.members.tolist()
     partner = net.partner.tolist() if both and net.partner is not None else None
-    split: Split | None = None
-    for to_fractions, capacities in fitting(net, shared, solution.used, best, partner):
-        if weights is None:
-            roots = to_fractions([max(0.0, value) for value in solution.roots])
-        ratio: Mapping[int, Fraction | int] = weights or dict(zip(members, roots, strict=True))
-        try:
-            candidate = _held(net, capacities, ratio)
-        except BlinksimError:
-            continue
-        if candidate is not None and (split is None or candidate.rate > split.rate):
-            split = candidate
-            if split.rate >= best:
-                break
-    return split
+
+    def held(to_fractions: Rounding, capacities: Sequence[list[Fraction]]) -> tuple[Fraction, Split] | None:
+        roots = [] if weights else to_fractions([max(0.0, value) for value in solution.roots])
+        split = _held(net, capacities, weights or dict(zip(members, roots, strict=True)))
+        return None if split is None else (split.rate, split)
+
+    found = best_fractions(net, shared, solution.used, best, held, partner)
+    return found and found[1]
 
 
-def fitting(
+def best_fractions(
     net: Network,
     shared: Sequence[SharedCapacity],
     rows: Sequence[Sequence[float]],
     best: Fraction,
+    held: Callable[[Rounding, Sequence[list[Fraction]]], tuple[Fraction, T] | None],
     partner: Sequence[int] | None = None,
-) -> Iterator[tuple[Rounding, Sequence[list[Fraction]]]]:
-    """What a program's trees or flows use of every arc, in fractions that fit: one answer for each of `roundings`.
+) -> tuple[Fraction, T] | None:
+    """What a program's trees or flows use of every arc, in fractions that fit: the best of `roundings`.
 
     Loads a little above a shared capacity are scaled down; roundings that are far above one are left out.
+    best: a bound of the rate at which the search ends. held: the rate that fractions hold, and an answer.
     partner: the arc that reversed out-trees use in the place of each arc.
     """
+    found: tuple[Fraction, T] | None = None
     for to_fractions in roundings(best):
         parts = [to_fractions([max(0.0, value) for value in row]) for row in rows]
         totals = [sum(values, start=Fraction(0)) for values in zip(*parts, strict=True)]
@@ -250,8 +246,17 @@ def fitting(
             totals = [total + totals[partner[arc]] for arc, total in enumerate(totals)]
         # On a bus, arcs share the time: a slower direction takes more of it for the same data.
         over = max(sum((totals[arc] / int(net.capacity[arc]) for arc, _ in cap.uses), Fraction(0)) for cap in shared)
-        if 0 < over <= _MOST_EXCESS:
-            yield to_fractions, [[value / over for value in row] for row in parts] if over > 1 else parts
+        if not 0 < over <= _MOST_EXCESS:
+            continue
+        if over > 1:
+            parts = [[value / over for value in row] for row in parts]
+        with suppress(BlinksimError):
+            answer = held(to_fractions, parts)
+            if answer is not None and (found is None or answer[0] > found[0]):
+                found = answer
+        if found is not None and found[0] >= best:
+            break
+    return found
 
 
 def _held(net: Network, sides: Sequence[list[Fraction]], ratio: Mapping[int, Fraction | int]) -> Split | None:
@@ -264,32 +269,28 @@ def _held(net: Network, sides: Sequence[list[Fraction]], ratio: Mapping[int, Fra
     weight = np.zeros(net.vertices, dtype=np.int64)
     for vertex, value in ratio.items():
         weight[vertex] = int(value * common)
-    held = [_rate(net if number == 0 else net.reversed(), values, weight) for number, values in enumerate(sides)]
-    rate = min(best for best, _ in held)
+    roots = dict.fromkeys(np.flatnonzero(weight).tolist(), 1)
+    sinks = net.members[weight[net.members] < weight.sum()]
+    factors, capacities = list[Fraction](), list[tuple[Fraction, ...]]()
+    for side, capacity in zip((net, net.reversed()), sides, strict=False):
+        known: dict[Fraction, Fraction] = {}
+        values, unit = whole([(known.setdefault(value, value), 1) for value in capacity])
+        graph = trimmed(Digraph.of(net.vertices, side.tail, side.head, values, roots, net.members.tolist()))
+        parts = []
+        for a, b, value in zip(side.tail.tolist(), side.head.tolist(), values, strict=True):
+            part = min(value, graph.out[a].get(b, 0))
+            if part:
+                graph.take(a, b, part)
+            parts.append(part)
+        # The greatest factor by which the weights of all roots fit.
+        factor, _ = tightest(replace(side, capacity=np.array(parts, dtype=np.int64)), weight, sinks)
+        factors.append(factor * unit)
+        capacities.append(tuple(part * unit for part in parts))
+    rate = min(factors)
     if not rate:
         return None
-    capacities = [tuple(capacity) for _, capacity in held]
     rates = {vertex: rate * int(weight[vertex]) for vertex in ratio if weight[vertex]}
     return Split(rates, capacities[0], capacities[1] if len(capacities) > 1 else None)
-
-
-def _rate(net: Network, capacity: list[Fraction], weight: Ints) -> tuple[Fraction, list[Fraction]]:
-    """The greatest factor x such that x weight[v] fits at every root v, and the capacities after trimming."""
-    known: dict[Fraction, Fraction] = {}
-    values, unit = whole([(known.setdefault(value, value), 1) for value in capacity])
-    tail, head = net.tail.tolist(), net.head.tolist()
-    roots = dict.fromkeys(np.flatnonzero(weight).tolist(), 1)
-    graph = trimmed(Digraph.of(net.vertices, net.tail, net.head, values, roots, net.members.tolist()))
-    trimmed_values = []
-    for a, b, value in zip(tail, head, values, strict=True):
-        part = min(value, graph.out[a].get(b, 0))
-        if part:
-            graph.take(a, b, part)
-        trimmed_values.append(part)
-    lowered = replace(net, capacity=np.array(trimmed_values, dtype=np.int64))
-    sinks = net.members[weight[net.members] < weight.sum()]
-    ratio, _ = tightest(lowered, weight, sinks)
-    return ratio * unit, [value * unit for value in trimmed_values]
 
 
 def even_split(net: Network, shared: Sequence[SharedCapacity], weights: Mapping[int, int], *, both: bool) -> Split:
@@ -339,7 +340,8 @@ def trees_of_first(heads: Ints, capacity: Sequence[Fraction], rate: Fraction) ->
     for units in sorted({*range(1, min(most, _MORE_TREES) + 1), most}):
         parts = entries.parts(units, [int(value * units) for value in wanted])
         if parts is not None:
-            return [(*entries.tree(chosen), amount) for chosen, amount in parts], units
+            order = entries.order
+            return [(entries.tails[order, chosen[order]], order, amount) for chosen, amount in parts], units
     return None
 
 
@@ -355,17 +357,11 @@ class _Entries:
         self.tails = np.empty((self.count, self.classes), dtype=np.int64)
         for number, ends in enumerate(heads.T):
             self.tails[ends, number] = np.arange(self.count)
-        level, near, distance = np.full(self.count, -1), np.array([0]), 0
-        while len(near):
-            level[near] = distance
-            ends = distinct(heads[near])
-            near, distance = ends[level[ends] < 0], distance + 1
+        level = np.full(self.count, -1)
+        for vertex, far in distances(0, heads.tolist().__getitem__).items():
+            level[vertex] = far
         self.order = np.argsort(level, kind="stable")[1:]
         self.vertex, self.number = np.nonzero((level[self.tails] < level[:, None]) & (level[self.tails] >= 0))
-
-    def tree(self, chosen: Ints) -> tuple[Ints, Ints]:
-        """(parents, children) if every vertex is entered by its class in `chosen`."""
-        return self.tails[self.order, chosen[self.order]], self.order
 
     def parts(self, units: int, room: Sequence[int]) -> list[tuple[Ints, int]] | None:
         """Classes of all vertices with amounts that add up to `units`; None if there is too little room.
