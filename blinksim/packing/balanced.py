@@ -170,32 +170,25 @@ def search(weights: Weights, root: int) -> list[int] | None:
         # There is no room for repeats, so the root exchanges in every round, each time with another vertex.
         return None
     linked = [[b for b in range(count) if weights[a, b]] for a in range(count)]
-    leaves, unused, tries = [root], set(range(count)) - {root}, 0
+    tries = 0
 
-    def extend() -> bool:
+    def extended(leaves: list[int], unused: frozenset[int]) -> list[int] | None:
         nonlocal tries
         place = len(leaves)
         if place == length:
-            return True
+            return leaves
         tries += 1
         above = leaves[place & (place - 1)]
-        options = [b for b in linked[above] if b in unused]
-        if len(unused) < length - place:
-            options.append(above)
-        for leaf in options:
+        repeats = [above] if len(unused) < length - place else []
+        for leaf in (*(b for b in linked[above] if b in unused), *repeats):
             if tries > _TRIES:
-                return False
-            fresh = leaf in unused
-            leaves.append(leaf)
-            unused.discard(leaf)
-            if extend():
-                return True
-            leaves.pop()
-            if fresh:
-                unused.add(leaf)
-        return False
+                break
+            found = extended([*leaves, leaf], unused - {leaf})
+            if found is not None:
+                return found
+        return None
 
-    return leaves if extend() else None
+    return extended([root], frozenset(range(count)) - {root})
 
 
 def _best(weights: Weights, root: int) -> list[int] | None:

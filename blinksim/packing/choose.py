@@ -22,9 +22,12 @@ from itertools import pairwise
 from math import ceil, lcm
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from blinksim.budget import seconds_left
+from blinksim.graphs.connectivity import joined_labels
 from blinksim.graphs.rooted_trees import hung_from
-from blinksim.packing.columns import Arc, Column, Load, Mix, column_orbits
+from blinksim.packing.columns import Arc, Column, Load, Mix
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -153,7 +156,8 @@ class Choice:
 
         The columns of an orbit share the variables of its first. There is no objective yet.
         """
-        orbit, total = column_orbits(image), int(self.rate * self.parts)
+        orbit = joined_labels(len(image), np.arange(len(image)), np.array(image, dtype=np.int64)).tolist()
+        total = int(self.rate * self.parts)
         model = new_model()
         amounts, used = list[Any](), list[Any]()
         groups = defaultdict[int, list[Any]](list)

@@ -327,22 +327,7 @@ def images(
         return frozenset(frozenset(arc) if both else arc for arc in arcs)
 
     place = {(shape(column.arcs), column.group): number for number, column in enumerate(columns)}
-    numbers = []
-    for column in columns:
-        arcs = shape((symmetry[a], symmetry[b]) for a, b in column.arcs)
-        number = place.get((arcs, column.group if both else group.get(symmetry[roots[column.group]], -1)))
-        if number is None:
-            return None
-        numbers.append(number)
-    return numbers
-
-
-def column_orbits(image: Sequence[int]) -> list[int]:
-    """For each column the least number in the cycle of `image` that it lies in."""
-    orbit = [-1] * len(image)
-    for start in range(len(image)):
-        place = start
-        while orbit[place] < 0:
-            orbit[place] = start
-            place = image[place]
-    return orbit
+    moved = (shape((symmetry[a], symmetry[b]) for a, b in column.arcs) for column in columns)
+    groups = (column.group if both else group.get(symmetry[roots[column.group]], -1) for column in columns)
+    numbers = [place.get(key, -1) for key in zip(moved, groups, strict=True)]
+    return None if -1 in numbers else numbers

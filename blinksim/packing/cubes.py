@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from itertools import islice, permutations
 
 import numpy as np
@@ -80,27 +80,24 @@ def cube(wires: Wires, numbers: list[int]) -> Cube | None:
     for number, (a, b) in enumerate(zip(wires.src.tolist(), wires.dst.tolist(), strict=True)):
         wire_of.setdefault((numbers[a], numbers[b]), number)
     shared = UnionFind(range(1 + max(use.link for uses in wires.uses for use in uses)))
-    chosen = [[wire_of.get((rank, rank ^ 1 << bit)) for rank in range(ranks)] for bit in range(bits)]
+    chosen = [[wire_of.get((rank, rank ^ 1 << bit), -1) for rank in range(ranks)] for bit in range(bits)]
+    slowest: list[list[Use]] = []
     for along in chosen:
-        if None in along:
+        used = [wires.uses[wire] for wire in along]
+        if -1 in along or len(set(map(len, used))) > 1:
             return None
-        used = [[use.link for use in wires.uses[wire]] for wire in along if wire is not None]
-        if len({len(links) for links in used}) > 1:
-            return None
-        for place in zip(*used, strict=True):
-            if len({*place}) < ranks:
+        slowest.append([])
+        for at_place in zip(*used, strict=True):
+            links, *most = zip(*map(astuple, at_place), strict=True)
+            if len({*links}) < ranks:
                 return None
-            for link in place[1:]:
-                shared.join(link, place[0])
-    uses, groups = [], defaultdict[int, list[int]](list)
-    for bit, along in enumerate(chosen):
-        every = [[astuple(use) for use in wires.uses[wire]] for wire in along if wire is not None]
-        slowest = []
-        for at_place in zip(*every, strict=True):
-            (link, *_), (_, *most) = at_place[0], map(max, zip(*at_place, strict=True))
-            slowest.append(Use(shared.find(link), *most))
-        uses.append(tuple(slowest))
-        groups[slowest[0].link].append(bit)
+            for link in links[1:]:
+                shared.join(link, links[0])
+            slowest[-1].append(Use(links[0], *map(max, most)))
+    uses = [tuple(replace(use, link=shared.find(use.link)) for use in along) for along in slowest]
+    groups = defaultdict[int, list[int]](list)
+    for bit, along_bit in enumerate(uses):
+        groups[along_bit[0].link].append(bit)
     wire = np.array(chosen, dtype=np.int64)
     zeros = np.zeros(bits, dtype=np.int64)
     quotient = Wires(

@@ -8,9 +8,14 @@ Aubert and Schneider 1982 proved that they always can).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import permutations
 from random import Random
+
+import numpy as np
+
+from blinksim.graphs.connectivity import joined_labels
 
 Order = tuple[int, ...]
 
@@ -53,11 +58,8 @@ def disjoint_cycles(edges: Sequence[tuple[int, int]], count: int) -> list[Order]
 
     edges: each once, as (a, b) in any order; parallel ones are allowed. The answer is the same everywhere.
     """
-    degree = [0] * count
-    for edge in edges:
-        for vertex in edge:
-            degree[vertex] += 1
-    if count < 3 or len(set(degree)) > 1 or degree[0] % 2 or not degree[0]:
+    degree = Counter(vertex for edge in edges for vertex in edge)
+    if count < 3 or len(degree) < count or len({*degree.values()}) > 1 or degree[0] % 2:
         return []
     return _Merging(_two_factors(edges, count), count).cycles()
 
@@ -92,7 +94,7 @@ def _two_factors(edges: Sequence[tuple[int, int]], count: int) -> list[_Factor]:
 
 
 class _Merging:
-    """Two-factors on their way to single cycles. label: for every factor the number of each vertex's cycle."""
+    """Two-factors on their way to single cycles. label: by factor and vertex the first of its cycle."""
 
     def __init__(self, factors: list[_Factor], count: int) -> None:
         self.factors, self.count = factors, count
@@ -101,7 +103,7 @@ class _Merging:
 
     @property
     def total(self) -> int:
-        return sum(max(label) + 1 for label in self.label)
+        return sum(map(len, map(set, self.label)))
 
     def cycles(self) -> list[Order]:
         patience = _PATIENCE
@@ -110,12 +112,20 @@ class _Merging:
                 patience -= 1
                 if patience < 0 or not self._moved():
                     return []
-        return [tuple(self._around(factor, 0)) for factor in self.factors]
+        orders = []
+        for factor in self.factors:
+            # Along the cycle from vertex 0, after one of its neighbours.
+            order = [factor[0][1], 0]
+            while len(order) <= self.count:
+                ahead, behind = factor[order[-1]]
+                order.append(ahead if behind == order[-2] else behind)
+            orders.append(tuple(order[1:]))
+        return orders
 
     def _joined(self) -> bool:
         """Exchanges the first square that leaves fewer cycles, if there is one."""
         for first, second in permutations(range(len(self.factors)), 2):
-            if max(self.label[first]) == 0:
+            if not any(self.label[first]):
                 continue
             for square in self._squares(first, second, range(self.count)):
                 a, _, _, d = square
@@ -164,21 +174,6 @@ class _Merging:
                 taker[here].append(there)
 
     def _labels(self, factor: _Factor) -> list[int]:
-        label, cycles = [-1] * self.count, 0
-        for start in range(self.count):
-            if label[start] < 0:
-                for vertex in self._around(factor, start):
-                    label[vertex] = cycles
-                cycles += 1
+        joined = np.arange(self.count).repeat(2), np.ravel(factor)
+        label: list[int] = joined_labels(self.count, *joined).tolist()
         return label
-
-    @staticmethod
-    def _around(factor: _Factor, start: int) -> Iterator[int]:
-        """The vertices of one cycle."""
-        before, place = factor[start][1], start
-        while True:
-            yield place
-            ahead, behind = factor[place]
-            before, place = place, ahead if behind == before else behind
-            if place == start:
-                return

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, permutations
 from math import gcd, lcm
 
 import numpy as np
@@ -106,15 +106,15 @@ def _completed(topology: Topology, plain: Parts, owner: Ints, full: int, lacking
     all_devices, all_links = _by_name(topology, plain, owner, full)
     for host in lacking:
         own, wires = _by_name(topology, plain, owner, host)
-        lost = [name for name in all_devices if name not in own]
-        surplus = own.keys() - all_devices.keys() or wires.keys() - all_links.keys()
-        if surplus or any(plain.ranked[all_devices[name]] for name in lost):
+        if own.keys() - all_devices.keys() or wires.keys() - all_links.keys():
             return plain
-        for name in lost:
-            own[name] = len(slot)
-            slot.append(0)
-            added.append(host)
-        for place, name in enumerate(all_devices):
+        for place, (name, like) in enumerate(all_devices.items()):
+            if name not in own:
+                if plain.ranked[like]:
+                    return plain
+                own[name] = len(slot)
+                slot.append(0)
+                added.append(host)
             slot[own[name]] = place
         there = {switch[all_links[key]]: switch[link] for key, link in wires.items()}
         for key in (key for key in all_links if key not in wires):
@@ -198,16 +198,11 @@ class FabricRoutes:
         """
         # In whole units of the widths, which add up quickly.
         units, unit = whole([(width, 1) for width in widths])
-        flows: Counter[tuple[int, int]] = Counter()
-        for leaf in self.leaves:
-            for other in self.leaves:
-                if leaf is not other:
-                    for start, end, width in zip(self.ends[leaf[0]], self.ends[other[0]], units, strict=True):
-                        flows[start, end] += len(leaf) * len(other) * width
         load: Counter[int] = Counter()
-        for (start, end), amount in flows.items():
-            for link in self.route(start, end) or ():
-                load[link] += amount
+        for leaf, other in permutations(self.leaves, 2):
+            for start, end, width in zip(self.ends[leaf[0]], self.ends[other[0]], units, strict=True):
+                for link in self.route(start, end) or ():
+                    load[link] += len(leaf) * len(other) * width
         most = (len(self.ends) - 1) / unit
         return any(load[link] > most * bandwidth for link, bandwidth in self._inner.values())
 

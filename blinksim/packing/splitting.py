@@ -14,14 +14,13 @@ out the circle between: no route passes a device twice.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import Bools, side_by_side
+from blinksim.graphs.arrays import Bools, occurrences, side_by_side
 from blinksim.graphs.digraph import CutPool, Digraph
 from blinksim.graphs.rooted_trees import RootedTree
 
@@ -68,11 +67,9 @@ def split_off(
     order = [vertex for vertex in range(graph.count) if vertex not in members]
     order.sort(key=lambda vertex: (neighbours[vertex] > 2, host[vertex] < 0, vertex))
     # The host of every member, and its position among the members there.
-    counts = Counter[int]()
-    place = dict[int, tuple[int, int]]()
-    for vertex in graph.members:
-        place[vertex] = host[vertex], counts[host[vertex]]
-        counts[host[vertex]] += 1
+    hosts = [host[vertex] for vertex in graph.members]
+    spots = zip(hosts, occurrences(np.array(hosts)).tolist(), strict=True)
+    place = dict(zip(graph.members, spots, strict=True))
     log: list[Split] = []
     at, batch, last = 0, len(order), -1
     pool.measure(graph)
@@ -246,7 +243,6 @@ class Routes:
 
     def __init__(self, tail: Sequence[int], head: Sequence[int], capacity: Sequence[int], log: Iterable[Split]) -> None:
         self._pieces: dict[tuple[int, int], Pieces] = {}
-        self._tail, self._head = tail, head
         for arc, (a, b, amount) in enumerate(zip(tail, head, capacity, strict=True)):
             if amount:
                 self._pieces.setdefault((a, b), []).append(((arc,), amount))
@@ -256,36 +252,24 @@ class Routes:
             if split.start != split.end:
                 into = self._pieces.setdefault((split.start, split.end), [])
                 for (one, two), amount in side_by_side((first, second)):
-                    path = self._without_circles(one + two)
-                    if into and into[-1][0] == path:
+                    # The same ends, and no vertex twice.
+                    path: list[int] = []
+                    for arc in one + two:
+                        path.append(arc)
+                        starts = [tail[passed] for passed in path]
+                        if head[arc] in starts:
+                            del path[starts.index(head[arc]) :]
+                    if into and into[-1][0] == tuple(path):
                         amount += into.pop()[1]
-                    into.append((path, amount))
-
-    def _without_circles(self, walk: Path) -> Path:
-        """The same ends, and no vertex twice."""
-        path: list[int] = []
-        met = {self._tail[walk[0]]: 0}
-        for arc in walk:
-            vertex = self._head[arc]
-            if vertex in met:
-                for circling in path[met[vertex] :]:
-                    del met[self._head[circling]]
-                del path[met[vertex] :]
-            else:
-                path.append(arc)
-                met[vertex] = len(path)
-        return tuple(path)
+                    into.append((tuple(path), amount))
 
     def _take(self, arc: tuple[int, int], amount: int) -> Pieces:
         """Remove `amount` from an arc's pieces; first the smallest piece that alone is enough, else the largest."""
         pieces = self._pieces[arc]
         taken: Pieces = []
         while amount:
-            enough = [number for number, (_, size) in enumerate(pieces) if size >= amount]
-            if enough:
-                number = min(enough, key=lambda i: pieces[i][1])
-            else:
-                number = max(range(len(pieces)), key=lambda i: pieces[i][1])
+            order = [(size < amount, abs(size - amount)) for _, size in pieces]
+            number = order.index(min(order))
             path, size = pieces[number]
             part = min(size, amount)
             taken.append((path, part))

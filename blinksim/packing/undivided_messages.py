@@ -47,27 +47,20 @@ def far_first(wires: Wires, pairs: list[Pair]) -> list[tuple[Pair, tuple[int, ..
     # The quickest wire of every pair, the first of equal ones.
     at = {ends[wire]: wire for wire in sorted(range(len(ends)), key=lambda wire: (-whole[wire], -wire))}
     model = cp_model.CpModel()
-    starting: dict[int, list[cp_model.IntVar | int]] = defaultdict(list)
-    passing: dict[int, list[cp_model.IntVar | int]] = defaultdict(list)
+    starting = defaultdict[int, list[cp_model.IntVar]](list)
+    passing = defaultdict[int, list[cp_model.IntVar]](list)
     chosen: dict[Pair, list[tuple[cp_model.IntVar, tuple[int, ...]]]] = {}
-    for source, sink in pairs:
-        if (source, sink) in at:
-            starting[at[source, sink]].append(1)
-            passing[at[source, sink]].append(1)
-            continue
-        options: list[tuple[cp_model.IntVar, tuple[int, ...]]] = [
-            (model.new_bool_var(""), (at[source, middle], at[middle, sink]))
-            for middle in range(wires.ranks)
-            if (source, middle) in at and (middle, sink) in at
-        ]
-        if not options:
+    for a, b in pairs:
+        over = (middle for middle in range(wires.ranks) if (a, middle) in at and (middle, b) in at)
+        routes = [(at[a, b],)] if (a, b) in at else [(at[a, middle], at[middle, b]) for middle in over]
+        if not routes:
             return None
-        model.add_exactly_one(option for option, _ in options)
-        chosen[source, sink] = options
-        for option, route in options:
-            starting[route[0]].append(option)
+        chosen[a, b] = [(model.new_bool_var(""), route) for route in routes]
+        model.add_exactly_one(taken for taken, _ in chosen[a, b])
+        for taken, route in chosen[a, b]:
+            starting[route[0]].append(taken)
             for wire in route:
-                passing[wire].append(option)
+                passing[wire].append(taken)
     most, through = (model.new_int_var(0, len(pairs), "") for _ in range(2))
     for many, limit in ((starting, most), (passing, through)):
         for entries in many.values():
@@ -76,8 +69,8 @@ def far_first(wires: Wires, pairs: list[Pair]) -> list[tuple[Pair, tuple[int, ..
     solver = Limits(time_limit=_SECONDS, seed=1).solved(model)
     if solver is None:
         return None
-    far = [(pair, next(route for taken, route in some if solver.value(taken))) for pair, some in chosen.items()]
-    return [*far, *((pair, (at[pair],)) for pair in pairs if pair in at)]
+    found = [(pair, next(route for use, route in some if solver.value(use))) for pair, some in chosen.items()]
+    return sorted(found, key=lambda entry: -len(entry[1]))
 
 
 # A step, and a wire.
