@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, pairwise, product, repeat
@@ -210,15 +211,10 @@ class Rails:
 def read_rails(topology: Topology) -> Rails | None:
     """The cluster as rails; None for one node, for nodes whose members have other names, and without a fabric."""
     groups = nodes_of(topology, topology.members)
-    if len(groups) < 2:
-        return None
-    translate = _Translation(topology, groups)
-    if not translate.alike:
-        return None
-    try:
-        return translate.rails()
-    except InfeasibleError:
-        return None
+    with suppress(InfeasibleError):
+        if len(groups) > 1:
+            return _Translation(topology, groups).rails()
+    return None
 
 
 _OUT, _IN = "fabric (out)", "fabric (in)"
@@ -251,14 +247,12 @@ class _Translation:
         # The places are those of the fullest node; others may lack some.
         fullest = max(range(len(names)), key=lambda number: len(names[number]))
         place = {name: number for number, name in enumerate(names[fullest])}
-        self.alike = all(name in place for row in names for name in row)
+        if not all(name in place for row in names for name in row):
+            raise InfeasibleError("the nodes have members of other names")
         self.ranks = np.full((len(groups), len(place)), -1, dtype=np.int64)
-        self.device = self.ranks.copy()
         for row, (group, there) in enumerate(zip(groups, names, strict=True)):
-            for rank, name in zip(group, there, strict=True):
-                if name in place:
-                    self.ranks[row, place[name]] = rank
-                    self.device[row, place[name]] = topology.index[topology.members[rank]]
+            self.ranks[row, [place[name] for name in there]] = group
+        self.device = np.where(self.ranks < 0, -1, topology.member_places[self.ranks])
         self.key_of: dict[int, _Key] = {}
         self.link_at: list[dict[_Key, int]] = [{} for _ in groups]
         row_of = {number: row for row, number in enumerate(numbers)}
