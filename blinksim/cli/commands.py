@@ -47,14 +47,14 @@ TRAFFIC: str | None = option(
 
 
 class TextOptions(Options):
-    """The form of an answer that is text or JSON."""
+    """A command whose answer is text or JSON."""
 
     json: bool = JSON
     quiet: bool = QUIET
 
 
 class TableOptions(Options):
-    """The form of an answer that is a table, too.
+    """A command whose answer is a table, too.
 
     Options:
       csv: Print the rows as CSV.
@@ -186,16 +186,14 @@ class Topo(Options, run=""):
     """
 
 
-class TopoList(Options, run="blinksim.cli.topo:list_machines"):
+class TopoList(TextOptions, run="blinksim.cli.topo:list_machines"):
     """The machines and shapes that blinksim knows.
 
     The machines that come with blinksim, and the shapes that can be generated.
     """
 
-    form: TextOptions = group(TextOptions)
 
-
-class TopoShow(Options, run="blinksim.cli.topo:show"):
+class TopoShow(TextOptions, run="blinksim.cli.topo:show"):
     """Devices, links, rates, and the bandwidth between GPUs.
 
     What MACHINE is made of: devices, links, rates, and the bandwidth between its GPUs.
@@ -215,10 +213,9 @@ class TopoShow(Options, run="blinksim.cli.topo:show"):
     plot: str | None = FILE
     bottleneck: str | None = option(metavar="COLLECTIVE")
     force: bool = FORCE
-    form: TextOptions = group(TextOptions)
 
 
-class TopoCheck(Options, run="blinksim.cli.topo:check"):
+class TopoCheck(TextOptions, run="blinksim.cli.topo:check"):
     """Check a machine against the rules.
 
     Check a machine against the rules; exit status 1 if one of them finds an error. One that was read from
@@ -233,7 +230,6 @@ class TopoCheck(Options, run="blinksim.cli.topo:check"):
 
     machine: str | None = argument()
     rules: bool = option()
-    form: TextOptions = group(TextOptions)
 
 
 class TopoImport(Options, run="blinksim.cli.topo:import_machine"):
@@ -286,7 +282,7 @@ class TopoExport(Options, run="blinksim.cli.topo:export"):
     quiet: bool = QUIET
 
 
-class Project(Options, run="blinksim.cli.project:project"):
+class Project(TableOptions, run="blinksim.cli.project:project"):
     """How long will a collective take, and what takes the time?
 
     How long will COLLECTIVE of SIZE bytes take on MACHINE, and what takes the time?
@@ -331,10 +327,9 @@ class Project(Options, run="blinksim.cli.project:project"):
     what_if: bool = option(rare=True)
     before: bool = BEFORE
     timing: ModelOptions = group(ModelOptions)
-    form: TableOptions = group(TableOptions)
 
 
-class Compare(Options, run="blinksim.cli.project:compare"):
+class Compare(TableOptions, run="blinksim.cli.project:compare"):
     """Which algorithm is best at which size?
 
     Which algorithm of COLLECTIVE is best on MACHINE at which size?
@@ -378,10 +373,9 @@ class Compare(Options, run="blinksim.cli.project:compare"):
     plot: str | None = FILE
     plot_y: PlotY = PLOT_Y
     force: bool = FORCE
-    form: TableOptions = group(TableOptions)
 
 
-class Bound(Options, run="blinksim.cli.bound:bound"):
+class Bound(TableOptions, run="blinksim.cli.bound:bound"):
     """How fast can a collective be at best, and why?
 
     How fast can COLLECTIVE be on MACHINE at best, whatever the algorithm?
@@ -417,10 +411,9 @@ class Bound(Options, run="blinksim.cli.bound:bound"):
     levels: bool = option()
     size: str | None = option(metavar="SIZE")
     before: bool = BEFORE
-    form: TableOptions = group(TableOptions)
 
 
-class Schedules(Options, run="blinksim.cli.schedules:schedules"):
+class Schedules(TextOptions, run="blinksim.cli.schedules:schedules"):
     """List the schedules that come with blinksim.
 
     List the schedules that come with blinksim; verify, simulate, run and export take their names.
@@ -430,10 +423,8 @@ class Schedules(Options, run="blinksim.cli.schedules:schedules"):
       blinksim verify dgx1-v100-8-allreduce
     """
 
-    form: TextOptions = group(TextOptions)
 
-
-class Synth(Options, run="blinksim.cli.synth:synth"):
+class Synth(TextOptions, run="blinksim.cli.synth:synth"):
     """Build a schedule, prove it, and say how far it is from the best.
 
     Build a schedule of COLLECTIVE on MACHINE, verify it, and write it to a file.
@@ -493,10 +484,9 @@ class Synth(Options, run="blinksim.cli.synth:synth"):
     output: str | None = OUTPUT
     plot: str | None = FILE
     force: bool = FORCE
-    form: TextOptions = group(TextOptions)
 
 
-class Verify(Options, run="blinksim.cli.schedules:verify"):
+class Verify(TextOptions, run="blinksim.cli.schedules:verify"):
     """Is this schedule, or this bound, right?
 
     Is FILE right? It is a schedule, what `bound --json` printed, or a file for a runtime.
@@ -529,10 +519,9 @@ class Verify(Options, run="blinksim.cli.schedules:verify"):
     in_place: bool = option(rare=True)
     slots: int | None = option(kind=Whole(1), rare=True)
     release: str = option("2.28.3", flags="--nccl", metavar="X.Y.Z", rare=True)
-    form: TextOptions = group(TextOptions)
 
 
-class Export(Options, run="blinksim.cli.schedules:export"):
+class Export(TextOptions, run="blinksim.cli.schedules:export"):
     """Write a schedule so that NCCL, RCCL or MSCCL++ runs it.
 
     Write SCHEDULE so that a communication library runs it: NCCL, RCCL, MSCCL or MSCCL++.
@@ -562,7 +551,6 @@ class Export(Options, run="blinksim.cli.schedules:export"):
     machine: str | None = option(metavar="MACHINE")
     job: RulesOptions = group(RulesOptions)
     force: bool = FORCE
-    form: TextOptions = group(TextOptions)
 
 
 class SimulateOptions(Options):
@@ -587,7 +575,7 @@ class SimulateOptions(Options):
     messages: MessagesName = choice("joined single", "joined", rare=True)
 
 
-class Simulate(Options, run="blinksim.cli.schedules:simulate"):
+class Simulate(TextOptions, run="blinksim.cli.schedules:simulate"):
     """How long will a schedule take, and which links are busy?
 
     How long does SCHEDULE take for SIZE bytes when its pieces share the links of its machine?
@@ -618,7 +606,6 @@ class Simulate(Options, run="blinksim.cli.schedules:simulate"):
     trace: str | None = FILE
     plot: str | None = FILE
     force: bool = FORCE_ALL
-    form: TextOptions = group(TextOptions)
 
 
 class RunOptions(Options):
@@ -650,7 +637,7 @@ class RunOptions(Options):
     lane_blocks: int | None = option(kind=Whole(1), metavar="N", rare=True)
 
 
-class Run(Options, run="blinksim.cli.schedules:run"):
+class Run(TextOptions, run="blinksim.cli.schedules:run"):
     """Run a schedule for real, on the CPU or on GPUs, and check the data.
 
     Run SCHEDULE with vectors of SIZE bytes; exit status 1 if the data are wrong.
@@ -674,10 +661,9 @@ class Run(Options, run="blinksim.cli.schedules:run"):
     where: ScheduleMachineOptions = group(ScheduleMachineOptions)
     how: RunOptions = group(RunOptions)
     pairs: bool = option()
-    form: TextOptions = group(TextOptions)
 
 
-class Advise(Options, run="blinksim.cli.advise:advise"):
+class Advise(TextOptions, run="blinksim.cli.advise:advise"):
     """What should I load, and what does it bring?
 
     What to load on MACHINE, or the one this runs on, and what it brings: how long COLLECTIVE takes with the library,
@@ -716,7 +702,6 @@ class Advise(Options, run="blinksim.cli.advise:advise"):
     before: bool = BEFORE
     output: str | None = OUTPUT
     force: bool = FORCE
-    form: TextOptions = group(TextOptions)
 
     def __init__(self, values: Mapping[str, object]) -> None:
         super().__init__(values)
@@ -726,7 +711,7 @@ class Advise(Options, run="blinksim.cli.advise:advise"):
             setattr(self, name, getattr(self, name) or given)
 
 
-class Diagnose(Options, run="blinksim.cli.logs:diagnose"):
+class Diagnose(TableOptions, run="blinksim.cli.logs:diagnose"):
     """Is my bandwidth normal? Compare a log of nccl-tests, or one figure, with what is expected, and the bound.
 
     Compare what nccl-tests measured with what the library takes on MACHINE (as `project` says), and with what
@@ -771,10 +756,9 @@ class Diagnose(Options, run="blinksim.cli.logs:diagnose"):
     no_nvls: bool = NO_NVLS
     why: bool = option()
     nccl_version: str | None = option(metavar="VERSION", rare=True)
-    form: TableOptions = group(TableOptions)
 
 
-class Calibrate(Options, run="blinksim.cli.logs:calibrate"):
+class Calibrate(TextOptions, run="blinksim.cli.logs:calibrate"):
     """What do my links really carry? Fit rates to a log of nccl-tests.
 
     Fit alpha and bandwidth of MACHINE's link classes to what nccl-tests measured.
@@ -806,10 +790,9 @@ class Calibrate(Options, run="blinksim.cli.logs:calibrate"):
     output: str | None = option(flags="-o --output", metavar="RATES")
     force: bool = option()
     no_nvls: bool = NO_NVLS
-    form: TextOptions = group(TextOptions)
 
 
-class Tune(Options, run="blinksim.cli.schedules:tune"):
+class Tune(TextOptions, run="blinksim.cli.schedules:tune"):
     """Make stock NCCL quicker: time its choices, write a file for its tuner.
 
     Find where another of NCCL's own choices is quicker, and write a file of rules for a tuner plugin.
@@ -840,10 +823,9 @@ class Tune(Options, run="blinksim.cli.schedules:tune"):
     times_to: str | None = FILE
     plugin: str | None = FILE
     force: bool = FORCE_ALL
-    form: TextOptions = group(TextOptions)
 
 
-class Measured(Options, run="blinksim.cli.logs:measured"):
+class Measured(TableOptions, run="blinksim.cli.logs:measured"):
     """What was measured and published, beside what the model says?
 
     What was measured on MACHINE and published, beside NCCL's prediction and the bound.
@@ -869,10 +851,9 @@ class Measured(Options, run="blinksim.cli.logs:measured"):
     plot_collective: str = option("", metavar="NAME")
     plot_y: PlotY = PLOT_Y
     force: bool = FORCE
-    form: TableOptions = group(TableOptions)
 
 
-class Reproduce(Options, run="blinksim.cli.logs:reproduce"):
+class Reproduce(TableOptions, run="blinksim.cli.logs:reproduce"):
     """What do the papers behind it say, and what comes out here?
 
     The tables of DOCUMENT beside what blinksim computes, and the difference.
@@ -886,10 +867,9 @@ class Reproduce(Options, run="blinksim.cli.logs:reproduce"):
     """
 
     document: str = argument(kind=click.Choice(["blink", "blinkplus", "cubedo", "mxnet", "aurora"]))
-    form: TableOptions = group(TableOptions)
 
 
-class Traffic(Options, run="blinksim.cli.bound:traffic"):
+class Traffic(TextOptions, run="blinksim.cli.bound:traffic"):
     """What do experts send to whom? Make, show and draw traffic for alltoallv.
 
     What does every rank send to every other? Make the traffic of experts, or show the matrix in FILE.
@@ -928,10 +908,9 @@ class Traffic(Options, run="blinksim.cli.bound:traffic"):
     output: str | None = OUTPUT
     plot: str | None = FILE
     force: bool = FORCE_ALL
-    form: TextOptions = group(TextOptions)
 
 
-class Place(Options, run="blinksim.cli.bound:place"):
+class Place(TableOptions, run="blinksim.cli.bound:place"):
     """Which GPUs should I ask for?
 
     Rank all choices of COUNT GPUs of MACHINE by the best rate that a collective can have on them; of a large
@@ -959,10 +938,9 @@ class Place(Options, run="blinksim.cli.bound:place"):
     size: str | None = option(metavar="SIZE")
     top: int = option(3, kind=Whole(1))
     work: WhereOptions = group(WhereOptions)
-    form: TableOptions = group(TableOptions)
 
 
-class Sweep(Options, run="blinksim.cli.project:sweep"):
+class Sweep(TableOptions, run="blinksim.cli.project:sweep"):
     """What if? The time at every combination of edits, nodes, sizes and algorithms.
 
     How does the time of COLLECTIVE on MACHINE change with what-ifs, nodes, sizes and algorithms?
@@ -1008,7 +986,6 @@ class Sweep(Options, run="blinksim.cli.project:sweep"):
     plot: str | None = FILE
     plot_y: Literal["algbw", "busbw", "time", "terms"] = choice("algbw busbw time terms", "algbw", rare=True)
     force: bool = FORCE_ALL
-    form: TableOptions = group(TableOptions)
 
 
 class Help(Options, run="blinksim.cli.options:explain"):

@@ -98,7 +98,7 @@ def diagnose(options: Diagnose) -> None:
     """Whether the bandwidth of a log is normal."""
     question = _question(options)
     whole = question.whole()
-    if options.form.json and len(options.logs) > 1:
+    if options.json and len(options.logs) > 1:
         raise InputError("--json takes one log; --csv has a column for the log")
     by_log = _diagnoses(options, question, whole)
     # How many per cent of the bound or the model the largest sizes reach.

@@ -1,8 +1,8 @@
 """Options of commands, each declared once (name, type, default, help), for Click and for completion.
 
 The options of a command are the attributes of a class, in the order of its help: `option` and `argument`
-declare one, `group` includes those of another class. The command is a function of such an object; its
-docstring is the help.
+declare one, `group` includes those of another class, and a base class adds its own at the end. The command is
+a function of such an object; its docstring is the help.
 
 In completion a shell waits for every key, so nothing of it imports more than names, and only the models are
 read from files.
@@ -278,7 +278,7 @@ class Options:
             COMMANDS[" ".join(re.findall("[A-Z][a-z]*", cls.__name__)).lower()] = cls
 
     def __init__(self, values: Mapping[str, object]) -> None:
-        for name, declared in vars(type(self)).items():
+        for name, declared in [entry for kind in type(self).__mro__ for entry in vars(kind).items()]:
             if isinstance(declared, _Group):
                 setattr(self, name, declared.kind(values))
             elif isinstance(declared, _Declared):
@@ -301,7 +301,7 @@ class Options:
 
     @classmethod
     def parameters(cls, command: str, rates: str = "") -> Iterator[click.Parameter]:
-        """The parameters for click, in the order of the attributes."""
+        """The parameters for click, in the order of the attributes; inherited ones come last."""
         listed = cls.part("Options").replace("{rates}", rates)
         described = re.findall(r"^  (\w+): (.*(?:\n {4,}.*)*)", listed, re.MULTILINE)
         texts = {name: " ".join(text.split()).replace(" [default:", "  [default:") for name, text in described}
@@ -310,6 +310,9 @@ class Options:
                 yield from declared.kind.parameters(command, declared.rates)
             elif isinstance(declared, _Declared):
                 yield declared.parameter(name, cls.__annotations__[name], command, texts.get(name), rates)
+        for base in cls.__bases__:
+            if issubclass(base, Options):
+                yield from base.parameters(command, rates)
 
     @classmethod
     def part(cls, heading: str) -> str:

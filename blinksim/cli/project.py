@@ -356,7 +356,7 @@ _EVERY_S = 30
 
 def sweep(options: Sweep) -> None:
     """Every combination of what-ifs, nodes, sizes and algorithms as one table."""
-    question, machine, form = question_of(options.machine, options.where), options.machine, options.form
+    question, machine = question_of(options.machine, options.where), options.machine
     options.work.check(machine)
     wanted = collective_of(options.collective, options.root, options.traffic)
     options.check_files()
@@ -409,7 +409,7 @@ def sweep(options: Sweep) -> None:
         said |= {"edits": list(question.edits), "vary": list(options.vary), "rows": rows}
         answer("sweep", lambda: said, lambda: _show(swept, output), lambda: rows)
     drawn(options.plot, options.force, "sweep", swept, options.plot_y)
-    if not (options.plot or form.csv or form.json) and 1 <= len(swept.varying()) <= 3:
+    if not (options.plot or options.csv or options.json) and 1 <= len(swept.varying()) <= 3:
         again = command_line(question, options.collective, options.root, options.traffic)
         again += typed_options(options, "sizes", "algorithms", "model", "vary", "bounds")
         click.echo(f"next: blinksim sweep {again} --plot sweep.png")

@@ -318,7 +318,7 @@ def tune(options: Tune) -> None:
         if plugin is None:
             raise InputError("name a machine and its measured times, or --gpus to take them (or --plugin FILE alone)")
         place = tuner_files.build(plugin, force=force)
-        if options.form.json:
+        if options.json:
             print_json({"command": "tune", "plugin": str(place), "source": str(tuner_files.SOURCE)})
         else:
             click.echo(f"{place}: the plugin, for NCCL 2.21 and later and RCCL")

@@ -36,7 +36,7 @@ def list_machines(options: TopoList) -> None:
     """The machines that come with blinksim by maker and year, and the shapes that can be generated."""
     heads = {name: machine_names.outline(name) for name in machine_names.names()}
     also = {name: machine_names.also_called(name) for name in heads}
-    if options.form.json:
+    if options.json:
         rows = [
             {"name": name, "title": head.title, "maker": head.maker, "year": head.year, "aliases": also[name]}
             for name, head in heads.items()
