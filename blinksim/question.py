@@ -16,6 +16,7 @@ from blinksim import machines
 from blinksim.collective import Collective
 from blinksim.errors import InputError, MissingError
 from blinksim.machines import MachineLike, RatesName
+from blinksim.results import keyed
 from blinksim.topology.cluster import place
 from blinksim.topology.graph import Link, Topology
 from blinksim.topology.selection import IDLE, NONE, Names, class_names, listed, names_text, relay_names
@@ -194,18 +195,11 @@ class Question:
 
     def described(self, topology: Topology) -> dict[str, Any]:
         """The machine as an answer in JSON describes it, so that it can be checked again."""
-        return {
-            "machine": topology.name,
-            "source": self.machine.name if isinstance(self.machine, Topology) else os.fspath(self.machine),
-            "nodes": self.nodes,
-            "edits": list(self.edits),
-            "members": list(topology.members),
-            "relays": list(topology.relays),
-            **({"relays_reduce": True} if self.relays_reduce else {}),
-            "links": list(topology.default_links()),
-            "rates": topology.rates,
-            "rates_source": self.table,
-        }
+        source = self.machine.name if isinstance(self.machine, Topology) else os.fspath(self.machine)
+        part = {"machine": topology.name, "members": topology.members, "relays": topology.relays}
+        part |= {"links": topology.default_links(), "rates": topology.rates, "source": source}
+        keys = "machine source nodes edits members relays relays_reduce? links rates rates_source=table"
+        return keyed(self, keys, **part)
 
     def _numbered(self, whole: Topology) -> list[str]:
         """The GPUs that numbers count: those of the machine before any edit."""

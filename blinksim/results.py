@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
+from functools import cache, reduce
 from html import escape
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from blinksim.units import exact_GBps, in_GBps
@@ -28,17 +27,27 @@ _UNITS: dict[str, Callable[[Any], Any]] = {"GBps": in_GBps, "exact": exact_GBps}
 
 
 @cache
-def _getters(keys: str) -> list[tuple[str, Callable[[Any], Any], Callable[[Any], Any] | None]]:
-    """Keys of `keyed` with what reads their attribute, and what brings it into the unit that the key ends in."""
-    words = [word.partition("=") for word in keys.split()]
-    return [(key, attrgetter(path or key), _UNITS.get(key.rpartition("_")[2])) for key, _, path in words]
+def _paths(keys: str) -> list[tuple[str, list[str], Callable[[Any], Any] | None, bool]]:
+    """Keys of `keyed`, the way to each value, what brings it into the key's unit, and if it may be left out."""
+    found = []
+    for word in keys.split():
+        said, _, path = word.partition("=")
+        key = said.removesuffix("?")
+        found.append((key, (path or key).split("."), _UNITS.get(key.rpartition("_")[2]), key != said))
+    return found
+
+
+def entry(of: Any, name: str) -> Any:
+    """The attribute, or of a mapping the entry, of this name; None of None."""
+    return None if of is None else of.get(name) if isinstance(of, Mapping) else getattr(of, name)
 
 
 def keyed(of: object, keys: str, **values: Any) -> dict[str, Any]:
     """Attributes of an object as a row of a table or as JSON, under keys that carry their units.
 
     keys: words such as ``size_bytes=size``, or ``size`` where key and attribute have one name; dots reach
-    further. Rates in bytes/s become GB/s under ``…_GBps`` and text of an exact fraction under ``…_exact``; tuples
+    further, into mappings too, and nothing has nothing in it. ``size?`` is left out if it is None, false or empty
+    text. Rates in bytes/s become GB/s under ``…_GBps`` and text of an exact fraction under ``…_exact``; tuples
     become lists. values: the entries, by key, that are no attributes.
 
     >>> from blinksim.collective import Collective
@@ -46,11 +55,12 @@ def keyed(of: object, keys: str, **values: Any) -> dict[str, Any]:
     {'collective': 'broadcast', 'root': 3, 'rate_GBps': 2.5}
     """
     found = dict[str, Any]()
-    for key, get, in_unit in _getters(keys):
-        value = values[key] if key in values else get(of)
+    for key, path, in_unit, optional in _paths(keys):
+        value = values[key] if key in values else reduce(entry, path, of)
         if in_unit is not None and value is not None and key not in values:
             value = in_unit(value)
-        found[key] = list(value) if isinstance(value, tuple) else value
+        if not (optional and (value is None or value is False or value == "")):
+            found[key] = list(value) if isinstance(value, tuple) else value
     return found
 
 

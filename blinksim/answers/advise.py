@@ -158,11 +158,8 @@ class NvlsGain:
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
-
-        def shown(one: Projection) -> dict[str, Any]:
-            return keyed(one, "choice time_s algbw_GBps=algbw", choice=one.details["choice"])
-
-        on, off = shown(self.on), shown(self.off)
+        keys = "choice time_s algbw_GBps=algbw"
+        on, off = (keyed(one, keys, choice=one.details["choice"]) for one in (self.on, self.off))
         return keyed(self, "enabled taken on off ratio at_most from_bytes=least", on=on, off=off)
 
 
@@ -294,20 +291,20 @@ class Advice(Result):
 
         found, proof = self.answer, self.bound.certificate
         timed = found.could.best if found.could else found
-        nccl = keyed(found, "model choice time_s", choice=found.details["choice"] or found.algorithm)
-        nccl |= {"measured_on": found.details["origin"]} if found.known else {}
+        choice, origin = found.details["choice"] or found.algorithm, found.details["origin"] if found.known else None
+        keys = "model choice time_s measured_on? algbw_GBps=algbw busbw_GBps=busbw"
         return {
             **keyed(found, "collective=collective.name size_bytes=size model", model=timed.model),
-            **{key: timed.details[key] for key in OF_RUNS if key in timed.details},
+            **keyed(timed.details, OF_RUNS),
             **keyed(self, "bound_exact=bound.rate bound_scope=bound.scope"),
             "bound_words": proof.words(self.part),
             "certificate": proof.to_dict(),
             **keyed(found, "least_time_s=least.time_s"),
             "library": found.library.lower(),
             "takes": found.to_dict(),
-            "nccl": nccl | keyed(found, "algbw_GBps=algbw busbw_GBps=busbw"),
+            "nccl": keyed(found, keys, choice=choice, measured_on=origin),
             "nvls": self.nvls.to_dict() if self.nvls else None,
-            **({"weakest": found.weakest} if found.weakest else {}),
+            **keyed(found, "weakest?"),
             **{key: shown(getattr(self, key)) for key in ("best", "load", "alternative")},
         }
 

@@ -18,7 +18,6 @@ from typing import Any
 
 from blinksim.algorithms.registry import REGISTRY, AlgorithmName
 from blinksim.answers.project import Answer, answer, contest, gpus_of, held_at, schedules
-from blinksim.answers.quickest import by_simulation, made_for
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import MachineLike, as_topology
@@ -152,14 +151,11 @@ class Comparison(Result):
         found, answers = [], {one.size: one for one in self.answers}
         for projections in self.projections:
             best = projections[0]
-            row: dict[str, Any] = {"size_bytes": best.size, "algorithm": best.algorithm, "time_s": best.time_s}
-            least, made = _least(projections), self.made.get(best.size)
+            row, least = keyed(best, "size_bytes=size algorithm time_s"), _least(projections)
             row |= {} if least is None else {"time_bound_s": least, "share": least / best.time_s}
-            row |= {} if made is None else {"made_algorithm": made.algorithm, "made_s": made.time_s}
-            if best.size in answers:
-                row |= keyed(answers[best.size], "takes_s=time_s takes_low_s=low_s takes_high_s=high_s")
-                row |= keyed(answers[best.size], "could_take_s=could.best.time_s time_bound_s=least.time_s")
-            found.append(row)
+            row |= keyed(self.made.get(best.size), "made_algorithm?=algorithm made_s?=time_s")
+            keys = "takes_s?=time_s takes_low_s?=low_s takes_high_s?=high_s could_take_s?=could.best.time_s"
+            found.append(row | keyed(answers.get(best.size), f"{keys} time_bound_s?=least.time_s"))
         return found
 
     def to_dict(self) -> dict[str, Any]:
@@ -346,6 +342,8 @@ def compare(
     rivals.others |= others or {}
     if search is None:
         return compared(rivals, ordered, report)
+    from blinksim.answers.synthesize import by_simulation, made_for
+
     rivals.check_on_links("search=")
     made = made_for(rivals, ordered, search, report)
     found = compared(by_simulation(rivals) if made else rivals, ordered, report)

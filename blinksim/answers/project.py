@@ -167,10 +167,10 @@ class Ranking(Result):
             answer["left_out"] = dict(self.left_out)
         if self.library is not None:
             keys = "measured_time_s=time_s measured_algbw_GBps=algbw measured_busbw_GBps=busbw measured_terms"
+            keys += " measured_on=details.origin measured_low_s=details.interval_low_s"
+            keys += " measured_high_s=details.interval_high_s measured_share=details.interval_share"
             terms = [keyed(term, "name time_s limit") for term in self.library.terms]
             answer |= keyed(self.library, keys, measured_terms=terms)
-            ends = {f"measured_{end}": self.library.details[f"interval_{end}"] for end in ("low_s", "high_s", "share")}
-            answer |= {"measured_on": self.library.details["origin"], **ends}
         return answer
 
     def sentence(self) -> str:
@@ -383,25 +383,17 @@ class Answer(Projection):
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints: those of the library's time, and the best schedule under ``could_take``."""
-        found = super().to_dict()
-        found |= {} if self.least is None else {"cannot_take_less_s": self.least.time_s}
-        if self.could is not None:
-            best = self.could.best
-            found |= {"could_take_s": best.time_s, "could_take_algorithm": best.algorithm}
-            found["could_take"] = self.could.to_dict()
-        found |= {"weakest": self.weakest} if self.weakest else {}
-        if self.projected is not None:
-            found |= {"projected_s": self.projected.time_s, "projected_by": self.projected.model}
-        return found
+        keys = "cannot_take_less_s?=least.time_s could_take_s?=could.best.time_s"
+        keys += " could_take_algorithm?=could.best.algorithm could_take? weakest?"
+        keys += " projected_s?=projected.time_s projected_by?=projected.model"
+        return super().to_dict() | keyed(self, keys, could_take=self.could and self.could.to_dict())
 
     def row(self) -> dict[str, Any]:
         """The three figures as a row of a table."""
-        found = super().row() | {key: self.details[key] for key in ("interval_low_s", "interval_high_s")}
-        found["could_take_s"] = None if self.could is None else self.could.best.time_s
-        found["cannot_take_less_s"] = None if self.least is None else self.least.time_s
-        found["could_take_rates"] = None if self.could is None else self.could.best.rates
-        found["cannot_take_less_rates"] = self.details["bound_rates"]
-        return found | {key: self.details[key] for key in ("library", "basis")}
+        keys = "interval_low_s=low_s interval_high_s=high_s could_take_s=could.best.time_s"
+        keys += " cannot_take_less_s=least.time_s could_take_rates=could.best.rates"
+        keys += " cannot_take_less_rates=details.bound_rates library basis=details.basis"
+        return super().row() | keyed(self, keys)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row: the three figures."""

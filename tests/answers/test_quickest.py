@@ -13,9 +13,8 @@ import pytest
 
 import blinksim as bs
 from blinksim.algorithms.registry import REGISTRY
-from blinksim.answers import quickest
-from blinksim.answers.quickest import candidates, of_the_quickest
-from blinksim.answers.synthesize import Synthesis
+from blinksim.answers import synthesize
+from blinksim.answers.synthesize import Synthesis, candidates, of_the_quickest
 from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
@@ -149,8 +148,8 @@ def test_a_simulation_says_what_sums_say_where_that_is_more(capsys: pytest.Captu
 
 def test_what_is_quicker_and_too_long_to_write_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     part = bs.load("dgx1-v100").selected()
-    monkeypatch.setattr(quickest, "_MOST_WRITTEN", 50)
-    rivals = quickest.candidates(part, Collective("allreduce"), 2**26)
+    monkeypatch.setattr(synthesize, "_MOST_WRITTEN", 50)
+    rivals = synthesize.candidates(part, Collective("allreduce"), 2**26)
     own, schedule = rivals.quickest()
     found = rivals.timed(schedule, bs.bound(part, "allreduce").headline, own)
     assert schedule.sends <= 50

@@ -382,9 +382,9 @@ class Calibration(Result):
             for one, sample, error in self.wild
         ]
         kept = [{"class": kind, "quantity": quantity} for kind, quantity in self.kept]
-        keys = "name=table.name measurements rows median_error largest_error spread wild kept"
-        said = keyed(self, keys, measurements=len(self.residuals), rows=self.rows(), wild=wild, kept=kept)
-        return said | ({"nccl": self.nccl.to_dict()} if self.nccl is not None else {})
+        keys = "name=table.name measurements rows median_error largest_error spread wild kept nccl?"
+        values = {"measurements": len(self.residuals), "rows": self.rows(), "wild": wild, "kept": kept}
+        return keyed(self, keys, **values, nccl=self.nccl and self.nccl.to_dict())
 
     def __repr__(self) -> str:
         figures = ", ".join(

@@ -290,11 +290,12 @@ class Diagnosis(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
-        first, lane, line = self.first_behind, self.lane, self.largest
+        lane, line = self.lane, self.largest
         published = {"source": line.expected.origin, "compared_size_bytes": line.size}
         published["percent_of_published"] = 100 * line.of_model
         keys = "collective=collective.name ranks=part.ranks model=expectation.name bound_exact=bound.rate"
-        keys += " bound_scope=bound.scope bound_words busbw_factor_exact rows normal first_behind_size_bytes"
+        keys += " bound_scope=bound.scope bound_words busbw_factor_exact rows normal"
+        keys += " first_behind_size_bytes=first_behind.size"
         keys += " link_class=expectation.rings.limit link_classes=expectation.rings.limits lane_GBps"
         return keyed(
             self,
@@ -304,7 +305,6 @@ class Diagnosis(Result):
             busbw_factor_exact=str(self.factor),
             rows=self.rows(),
             normal=self.as_expected and line in self.judged and not self.wrong,
-            first_behind_size_bytes=None if first is None else first.size,
             lane_GBps=None if lane is None else in_GBps(lane[0]),
             model_lane_GBps=None if lane is None else in_GBps(lane[1]),
             odd_size_bytes=[line.size for line in self.odd],

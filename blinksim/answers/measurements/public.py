@@ -341,12 +341,9 @@ class PublicMeasurements(Result):
         of_set = "set=cell.set.name quality=cell.set.quality library=cell.set.library version=cell.set.version"
         of_cell = "collective=cell.collective nodes=cell.nodes gpus=cell.gpus dtype=cell.dtype size_bytes=cell.size"
         of_cell += " time_s=cell.time_s busbw_GBps=cell.busbw predicted_s choice error_pct expected_s"
-        keys = f"{of_set} {of_cell} expected_error_pct expected_by fitted bound_GBps of_bound_pct"
-        rows = []
-        for found in self.cells:
-            by, bound = found.expected and found.expected.origin, found.bound and found.bound.rate_GBps
-            rows.append(keyed(found, keys, expected_by=by or "", bound_GBps=bound))
-        return rows
+        keys = f"{of_set} {of_cell} expected_error_pct expected_by fitted bound_GBps=bound.rate of_bound_pct"
+        by = (found.expected.origin if found.expected else "" for found in self.cells)
+        return [keyed(found, keys, expected_by=origin) for found, origin in zip(self.cells, by, strict=True)]
 
     def summary(self) -> list[dict[str, Any]]:
         """By set, collective, GPUs and band of sizes: the number of cells and the error of the prediction."""
