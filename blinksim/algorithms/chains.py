@@ -66,42 +66,38 @@ def build(
     if plan.n == 1:
         return plan.finish()
     known = bound or find_bound(topology, collective)
-    chains = pack_chains(topology, find_hops(topology), known.rate, channels, Limits(time_limit, seed))
-    add_chains(plan, chains)
-    return with_gap(plan.finish(), known)
-
-
-def pack_chains(topology: Topology, hops: Hops, bound: Fraction, channels: int, limits: Limits) -> list[Order]:
-    """The chains (orders of ranks) of at most `channels` equal channels with the best rate found.
-
-    bound: bytes/s that nothing exceeds. On at most `MOST_LISTED` paths the best mix is exact.
-    """
-    target = bound / hops.unit
+    hops, limits = find_hops(topology), Limits(time_limit, seed)
+    target = known.rate / hops.unit
+    # On at most `MOST_LISTED` paths the best mix is exact.
     pool = listed(hops, closed=False, both=True, most_ranks=_LIST_RANKS)
-    if pool is None:
-        template = _template(topology, hops, target, channels)
-        if template is not None and template[0] >= target:
-            return template[1]
-        start = [_column(hops, order) for order in dict.fromkeys(template[1] if template else ())]
+    rate, chains = _template(topology, hops, target, channels) if pool is None else (Fraction(0), [])
+    if pool is None and rate < target:
+        start = [_column(hops, order) for order in dict.fromkeys(chains)]
         start, mixed = priced(hops, start, hops.capacity, closed=False, both=True, limits=limits)
         pool = list(dict.fromkeys((*mixed, *start)))
-    if not pool:
+    if pool == []:
         raise InfeasibleError(
             f"{topology.name}: no chain visits all {hops.members} members from one to the next over "
             f"{', '.join(topology.link_classes)}; take blink, whose trees may branch"
         )
-    return sorted(even_orders(hops, pool, channels, limits, closed=False, most=target))
+    if pool is not None:
+        chains = sorted(even_orders(hops, pool, channels, limits, closed=False, most=target))
+    add_chains(plan, chains)
+    return with_gap(plan.finish(), known)
 
 
 def _column(hops: Hops, order: Order) -> Column:
     return column(hops, order, closed=False, both=True)
 
 
-def _template(topology: Topology, hops: Hops, target: Fraction, channels: int) -> tuple[Fraction, list[Order]] | None:
-    """The best of some ready-made sets of chains, with its rate in units: zigzags, or node by node on rails."""
+def _template(topology: Topology, hops: Hops, target: Fraction, channels: int) -> tuple[Fraction, list[Order]]:
+    """The best of some ready-made sets of chains, with its rate in units: zigzags, or node by node on rails.
+
+    None at rate 0 if the links hold none of them.
+    """
     n = hops.members
     starts = [chain_order(topology, first) for first in range(min(n, channels, _TEMPLATES))]
-    best: tuple[Fraction, list[Order]] | None = None
+    best = Fraction(0), list[Order]()
     # Chains on rails, over the nodes in one order, and over zigzags of nodes, where every node is an end alike.
     nodes = nodes_of(topology, topology.members)
     plain = by_rail(nodes, closed=False)
@@ -119,7 +115,7 @@ def _template(topology: Topology, hops: Hops, target: Fraction, channels: int) -
         if not 0 < len(chains) <= channels or not all({(a, b), (b, a)} <= hops.routes.keys() for a, b in steps):
             continue
         rate = even_rate(hops, [_column(hops, order) for order in chains]) * len(chains)
-        if best is None or rate > best[0]:
+        if rate > best[0]:
             best = rate, chains
         if rate >= target:
             break

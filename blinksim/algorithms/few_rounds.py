@@ -92,7 +92,7 @@ def patterns(topology: Topology, collective: Collective, name: str) -> Iterator[
             plan = Plan(topology, collective, name, "steps")
             _add(plan, events, Fraction(1), ranks)
             yield plan.finish()
-    if collective.name == "allgather" and inside < n:
+    if collective.name == "allgather" and 1 < inside < n:
         plan = Plan(topology, collective, name, "steps")
         _two_at_once(plan, inside)
         yield plan.finish()

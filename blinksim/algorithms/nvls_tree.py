@@ -8,14 +8,12 @@ nodes add these up along one tree, half of the shard along the other, and each s
 from __future__ import annotations
 
 from fractions import Fraction
-
-import numpy as np
+from itertools import product
 
 from blinksim.algorithms.building.plan import Moves, SwitchPlan
 from blinksim.algorithms.double_binary import two_trees
 from blinksim.algorithms.registry import Algorithm
 from blinksim.collective import Collective
-from blinksim.graphs.arrays import places
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
@@ -35,29 +33,17 @@ def build(topology: Topology, collective: Collective) -> Schedule:
     local = min(map(len, plan.groups))
     switches = [sorted(plan.reading_switches(group)) if len(group) > 1 else [] for group in plan.groups]
     planes = max(1, *map(len, switches))
-    # The sends of the first place in the nodes, and of the first switch; those of others are their images.
-    trees = []
-    for parents, root in two_trees(len(plan.groups)):
-        moves, heads = Moves(plan), [group[0] for group in plan.groups]
+    for place, (parents, root), plane in product(range(local), two_trees(len(plan.groups)), range(planes)):
+        moves, heads = Moves(plan), [group[place] for group in plan.groups]
         reading = [
-            (found[0], head, others) for found, (head, *others) in zip(switches, plan.groups, strict=True) if found
+            (found[plane % len(found)], head, [gpu for gpu in group if gpu != head])
+            for found, head, group in zip(switches, heads, plan.groups, strict=True)
+            if found
         ]
         for switch, head, others in reading:
             moves.read(switch, head, {switch: others})
         moves.tree({heads[child]: heads[parent] for child, parent in parents.items()}, heads[root], up=True, down=True)
         for switch, head, others in reading:
             moves.store(switch, head, {switch: others})
-        trees.append(moves)
-    gpus = np.concatenate(plan.groups)
-    own = places(np.array([len(group) for group in plan.groups]))
-    image = np.arange(len(topology.devices))
-    for place in range(local):
-        # The GPU at this place comes first, then the others of its node.
-        image[gpus] = gpus[np.arange(len(gpus)) - own + np.where(own == 0, place, own - (own <= place))]
-        for moves in trees:
-            for plane in range(planes):
-                image[[found[0] for found in switches if found]] = [
-                    found[plane % len(found)] for found in switches if found
-                ]
-                moves.finish(plan.add_chunk(Fraction(1, 2 * local * planes)), image)
+        moves.finish(plan.add_chunk(Fraction(1, 2 * local * planes)))
     return plan.finish(rounded=True)

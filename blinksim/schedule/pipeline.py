@@ -174,10 +174,8 @@ def stays(schedule: Schedule) -> tuple[Ints, Ints, Ints, Ints]:
         return place, place, place, place
     order = np.lexsort((is_write, when, place))
     place, when, is_write, is_copy = place[order], when[order], is_write[order], is_copy[order]
-    start = np.ones(len(place), dtype=np.bool_)
-    start[1:] = place[1:] != place[:-1]
-    begins = start.copy()
-    begins |= is_copy
+    start = np.diff(place, prepend=-1) != 0
+    begins = start | is_copy
     # The first write after reads of the rank's own input begins a stay too: none came before it at its place.
     earlier = np.cumsum(is_write) - is_write
     before = earlier[np.maximum.accumulate(np.where(start, np.arange(len(start)), 0))]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import groupby
 from math import lcm
 from typing import Any
 
@@ -79,7 +80,7 @@ class Round:
 class StepLoads:
     """Load per step and resource: enough to time S steps on K resources of which nothing else is known.
 
-    collective, sends: of the schedule. names, kinds, rates (K): of the resources, bytes/s. load (S, K): the
+    collective, sends: of the schedule. shared (K): the resources. load (S, K): the
     share of the size that passes. alpha (S, K): seconds of the slowest message across it. each, longest (S,
     K): seconds of overhead of all messages that start there, and of the longest of these. limit: algbw in
     bytes/s that the loads allow, where it is known exactly. times, channels (S): how many times in a row a
@@ -90,9 +91,7 @@ class StepLoads:
 
     collective: Collective
     sends: int
-    names: Sequence[str]
-    kinds: Sequence[str]
-    rates: Floats
+    shared: Resources
     load: Floats
     alpha: Floats
     each: Floats
@@ -111,7 +110,7 @@ class StepLoads:
     @property
     def rate(self) -> Fraction | None:
         """algbw in bytes/s that the loads allow, in machine precision where it is not known exactly."""
-        return self.limit or 1 / Fraction(float((self.load.sum(axis=0) / self.rates).max()))
+        return self.limit or 1 / Fraction(float((self.load.sum(axis=0) / self.shared.rates).max()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,44 +188,32 @@ class Outline:
         shared, overhead = self.shared, self.topology.link_columns.overhead
         resource, count = shared.of_link, len(shared.names)
         parts = lcm(*(use.parts for use in self.uses))
-        loads, alphas, every, longest = (list[Floats]() for _ in range(4))
-        times, channels, reduced = list[int](), list[int](), list[tuple[int, float, int]]()
-        last: tuple[Exchange, Fraction] | None = None
-        for one, use in zip(self.rounds, self.uses, strict=True):
-            key = one.exchange, one.message
-            if key == last:
-                # A ring that gathers what it has reduced goes on with the same step.
-                times[-1] += one.times
-            else:
-                # A chunk is divided into as many parts as its most divided route needs. Chunks of an alltoall
-                # take one route only, all others every sort of route.
-                messages = use.started if self.collective.name == "alltoall" else use.pieces * (parts // use.parts)
-                alpha, most, started = np.zeros(count), np.zeros(count), np.flatnonzero(messages)
-                np.maximum.at(alpha, shared.members, np.repeat(use.alpha, np.diff(shared.starts)))
-                np.maximum.at(most, resource[started], overhead[started])
-                load = shared.of_links(use.units) * (float(one.message) / use.parts)
-                loads.append(np.asarray(load, dtype=np.float64))
-                alphas.append(alpha)
-                every.append(np.asarray(np.bincount(resource, overhead * messages, count), dtype=np.float64))
-                longest.append(most)
-                times.append(one.times)
-                channels.append(one.channels)
-            last = key
+        rows, times, channels = list[tuple[Floats, ...]](), list[int](), list[int]()
+        # A ring that gathers what it has reduced goes on with the same step.
+        pairs = groupby(zip(self.rounds, self.uses, strict=True), lambda pair: (pair[0].exchange, pair[0].message))
+        for (one, use), *more in (list(alike) for _, alike in pairs):
+            # A chunk is divided into as many parts as its most divided route needs. Chunks of an alltoall
+            # take one route only, all others every sort of route.
+            messages = use.started if self.collective.name == "alltoall" else use.pieces * (parts // use.parts)
+            alpha, most, started = np.zeros(count), np.zeros(count), np.flatnonzero(messages)
+            np.maximum.at(alpha, shared.members, np.repeat(use.alpha, np.diff(shared.starts)))
+            np.maximum.at(most, resource[started], overhead[started])
+            load = shared.of_links(use.units) * (float(one.message) / use.parts)
+            rows.append((load, alpha, np.bincount(resource, overhead * messages, count), most))
+            times.append(one.times + sum(other.times for other, _ in more))
+            channels.append(one.channels)
+        reduced = list[tuple[int, float, int]]()
+        for one in self.rounds:
             if one.op == REDUCE:
                 into = one.exchange.dst
                 most_into = self.topology.ranks - 1 if into is None else int(np.bincount(into.ravel()).max(initial=0))
                 reduced.append((one.times, float(one.message), most_into))
-        total, whole = self.loads(self.uses)
+        (total, whole), arrays = self.loads(self.uses), [np.stack(column) for column in zip(*rows, strict=True)]
         return StepLoads(
             self.collective,
             self.sends,
-            shared.names,
-            shared.kinds,
-            shared.rates,
-            np.stack(loads),
-            np.stack(alphas),
-            np.stack(every),
-            np.stack(longest),
+            shared,
+            *arrays,
             limit=self.rate,
             times=tuple(times),
             channels=tuple(channels),

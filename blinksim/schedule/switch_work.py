@@ -104,9 +104,7 @@ class _Events:
         owner = schedule.chunk[send] * np.int64(count) + switch
         order = np.argsort((owner * (schedule.steps + 1) + schedule.step[send]) * 2 + ~away, kind="stable")
         send, away, owner, switch = send[order], away[order], owner[order], switch[order]
-        begins = np.ones(len(send), dtype=np.bool_)
-        begins[1:] = (owner[1:] != owner[:-1]) | (away[1:] != away[:-1])
-        first = np.flatnonzero(begins)
+        first = np.flatnonzero(np.diff(2 * owner + away, prepend=-1))
         return cls(send, np.append(first, len(send)), away[first], owner[first], switch[first])
 
     def answered(self) -> Bools:

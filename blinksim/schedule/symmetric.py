@@ -287,9 +287,7 @@ class SymmetricSchedule:
         return StepLoads(
             self.collective,
             self.sends,
-            pool.shared.names,
-            pool.shared.kinds,
-            pool.shared.rates,
+            pool.shared,
             load.reshape(shape),
             alpha.reshape(shape),
             each.reshape(shape) / pool.size,

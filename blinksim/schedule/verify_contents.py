@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -166,10 +167,6 @@ def wrong_blocks(schedule: Schedule, blocks: Blocks, share_num: Ints) -> Iterato
         yield f"rank {a} has {found} of its size for rank {b}, not {schedule.collective.share(a, b, n)}"
 
 
-# Sends that are processed together: Python's integers take about 250 bytes per send while they are.
-_BLOCK = 100_000
-
-
 def describe(schedule: Schedule, send: int) -> str:
     """``send 7 (step 2, chunk 3 from gpu0 to gpu4)``"""
     devices = schedule.topology.devices
@@ -191,7 +188,7 @@ def wrong_sums(schedule: Schedule) -> Iterator[str]:
     order = np.argsort(schedule.chunk, kind="stable")
     # The same copy for a further reader adds nothing.
     order = order[~repeated_reads(schedule)[order]]
-    bounds = np.searchsorted(schedule.chunk[order], np.arange(schedule.chunks + 1))
+    bounds = np.searchsorted(schedule.chunk[order], np.arange(schedule.chunks + 1)).tolist()
     start = {int(device): 1 << rank for rank, device in enumerate(schedule.device_of)}
     devices = schedule.topology.devices
     reduces = [bool({"reduce", "reduce_into_reader"} & device.can) for device in devices]
@@ -202,64 +199,50 @@ def wrong_sums(schedule: Schedule) -> Iterator[str]:
         ends = [members] * schedule.chunks
     else:
         ends = [[members[rank]] if rank >= 0 else [] for rank in end_rank(schedule)]
-    first = 0
-    while first < schedule.chunks:
-        # Whole chunks, as many as fit in a block, and at least one.
-        last = max(first + 1, int(np.searchsorted(bounds, bounds[first] + _BLOCK, side="right")) - 1)
-        rows = order[bounds[first] : bounds[last]]
-        columns = [a[rows].tolist() for a in (schedule.src, schedule.dst, schedule.op, schedule.step)]
-        for chunk in range(first, last):
-            mine = range(int(bounds[chunk] - bounds[first]), int(bounds[chunk + 1] - bounds[first]))
-            fault = _follow(schedule, chunk, mine, rows, columns, start.copy(), (reduces, forgets), ends[chunk])
-            if fault:
-                yield fault
-        first = last
+    for chunk, sends in enumerate(pairwise(bounds)):
+        fault = _follow(schedule, chunk, order[slice(*sends)], start.copy(), (reduces, forgets), ends[chunk])
+        if fault:
+            yield fault
 
 
 def _follow(
     schedule: Schedule,
     chunk: int,
-    mine: range,
-    rows: Ints,
-    columns: Sequence[list[int]],
+    sends: Ints,
     state: dict[int, int],
     able: tuple[Sequence[bool], set[int]],
     ends: Sequence[int],
 ) -> str | None:
-    """Carries out the sends of one chunk (positions `mine` in the columns) on `state`; the first fault."""
-    src, dst, op, step = columns
+    """Carries out the sends of one chunk on `state`; the first fault."""
+    src, dst, op, step = (a[sends].tolist() for a in (schedule.src, schedule.dst, schedule.op, schedule.step))
     reduces, forgets = able
-    i = mine.start
-    while i < mine.stop:
-        now, j = step[i], i + 1
-        while j < mine.stop and step[j] == now:
-            j += 1
-        read = [state.get(src[k], 0) for k in range(i, j)]
-        for device in forgets.intersection(src[i:j]) if forgets else ():
+    for now, of_step in groupby(range(len(sends)), step.__getitem__):
+        together = [*of_step]
+        read = [state.get(src[k], 0) for k in together]
+        for device in forgets.intersection([src[k] for k in together]) if forgets else ():
             state.pop(device, None)
         written: dict[int, int] = {}
-        for k, value in zip(range(i, j), read, strict=True):
+        for k, value in zip(together, read, strict=True):
             to = dst[k]
             if not value:
                 return (
-                    f"{describe(schedule, rows[k])} sends what is not there: "
+                    f"{describe(schedule, sends[k])} sends what is not there: "
                     f"{place(schedule, src[k])} has nothing of chunk {chunk} before step {now}"
                 )
             if to in written and not (op[k] == REDUCE and op[written[to]] == REDUCE):
-                return _race(schedule, rows[written[to]], rows[k])
+                return _race(schedule, sends[written[to]], sends[k])
             written[to] = k
             if op[k] == REDUCE:
                 old = state.get(to, 0)
                 if old & value:
                     return (
-                        f"{describe(schedule, rows[k])} reduces {_ranks(old & value)} into chunk {chunk} at "
+                        f"{describe(schedule, sends[k])} reduces {_ranks(old & value)} into chunk {chunk} at "
                         f"{place(schedule, to)} a second time"
                     )
                 if old and not reduces[to]:
-                    return f"{describe(schedule, rows[k])} reduces at {place(schedule, to)}, which can only copy"
+                    return f"{describe(schedule, sends[k])} reduces at {place(schedule, to)}, which can only copy"
                 value |= old
             state[to] = value
-        i = j
     full = (1 << schedule.topology.ranks) - 1
     for device in ends:
         if state[device] != full:
@@ -297,8 +280,7 @@ def wrong_arrivals(schedule: Schedule) -> Iterator[str]:
     into = schedule.chunk.astype(np.int64) * devices + schedule.dst
     order = np.argsort(into, kind="stable")
     into = into[order]
-    fresh = np.ones(len(into), dtype=np.bool_)
-    fresh[1:] = into[1:] != into[:-1]
+    fresh = np.diff(into, prepend=-1) != 0
     step = schedule.step[order]
     # A chunk has one content, so a second arrival does no harm, except that two at once have no order.
     twice = np.flatnonzero(~fresh[1:] & (step[1:] == step[:-1]))
@@ -307,12 +289,8 @@ def wrong_arrivals(schedule: Schedule) -> Iterator[str]:
     arrived, when = into[fresh], step[fresh]
 
     out = schedule.chunk.astype(np.int64) * devices + schedule.src
-    at = np.searchsorted(arrived, out)
-    found = np.zeros(len(out), dtype=np.bool_)
-    inside = at < len(arrived)
-    found[inside] = arrived[at[inside]] == out[inside]
-    ready = starts_with(schedule, schedule.src, schedule.chunk)
-    ready[found] |= when[at[found]] < schedule.step[found]
+    ready, found = starts_with(schedule, schedule.src, schedule.chunk), among(out, arrived)
+    ready[found] |= when[np.searchsorted(arrived, out[found])] < schedule.step[found]
     late = np.flatnonzero(~ready)
     _, first_of_chunk = np.unique(schedule.chunk[late], return_index=True)
     for send in np.sort(late[first_of_chunk]):

@@ -282,7 +282,6 @@ class _Steps:
         arrays, runs = list[tuple[Floats, ...]](), list[tuple[int, int, int]]()
         if isinstance(timed, Schedule):
             spread, shared = spread or single_routes(timed), resources(timed.topology)
-            known: Resources | StepLoads = shared
             occupied, starts = RouteUses.of(spread, shared), Starts.of(timed, spread, shared)
             carried, whole = whole_loads(timed, spread, shared, occupied)
             self.total, alphas = np.array([value / whole for value in carried]), route_alphas(timed, spread)
@@ -303,14 +302,15 @@ class _Steps:
             np.maximum.at(most, found // devices, np.bincount(where, _shares(timed)[reduces], len(found)))
             self.reduced = float(most.sum())
         else:
-            known = loads = timed if isinstance(timed, StepLoads) else timed.step_loads
+            loads = timed if isinstance(timed, StepLoads) else timed.step_loads
+            shared = loads.shared
             self.total = loads.load.sum(axis=0) if loads.total is None else loads.total
             arrays += zip(loads.load, loads.alpha, loads.each, loads.longest, strict=True)
             ones = (1,) * len(arrays)
             listed = zip(range(len(arrays)), loads.channels or ones, loads.times or ones, strict=True)
             runs += [run for run in listed if loads.load[run[0]].any()]
             self.reduced = sum(many * share * into for many, share, into in loads.reduced)
-        self.rates, self.names, self.kinds = known.rates, known.names, known.kinds
+        self.rates, self.names, self.kinds = shared.rates, shared.names, shared.kinds
         self.steps, self.runs = timed.steps, list[tuple[Step, int]]()
         for number, channels, many in runs:
             crossing = np.flatnonzero(arrays[number][0])

@@ -194,6 +194,15 @@ def test_two_nodes_keep_their_promises(collective: str) -> None:
             assert verify(build(part, Collective(collective), size=size, time_limit=0.2)).ok
 
 
+def test_nodes_of_one_gpu_have_nothing_to_pass_on_inside() -> None:
+    part = bs.load("dgx-spark", nodes=4).select()
+    schedule = build(part, Collective("allgather"), size=2**20, time_limit=1)
+    assert verify(schedule).ok
+    # Every rank takes in three quarters of the data through its own port, after at least one latency.
+    (rate,) = {link.bandwidth for link in part.links if link.src == "fabric"}
+    assert quickest(schedule, 2**20) >= 3 / 4 * 2**20 / float(rate)
+
+
 def test_what_it_refuses() -> None:
     rounds = REGISTRY["few_rounds"]
     with pytest.raises(InfeasibleError, match="at most 8"):

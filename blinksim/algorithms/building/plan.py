@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Sized
 from fractions import Fraction
-from functools import cached_property, reduce
+from functools import reduce
 from itertools import pairwise, repeat
 from math import lcm
 from operator import or_
@@ -193,20 +193,15 @@ class Plan(Builder):
                 for _ in range(parts):
                     self.add_chunk(share, *self.collective.labels(rank, rank))
 
-    def add_shards(self) -> None:
-        """A chunk for every rank: its own, or the one that ends with it."""
-        for rank in range(self.n):
-            self.add_chunk(Fraction(1, self.n), *self.collective.labels(rank, rank))
-
     def add_rounds(self, rounds: Sequence[Round]) -> None:
         """The sends of steps one after another.
 
-        Of a plan without chunks these are the whole vector if the steps send that, and else those of `add_shards`.
+        Of a plan without chunks these are the whole vector if the steps send that, and else a chunk for every rank:
+        its own, or the one that ends with it.
         """
-        if not self._shares and rounds and rounds[0].share == 1:
-            self.add_chunk(1, *self.collective.labels(0, 0))
-        elif not self._shares:
-            self.add_shards()
+        whole = bool(rounds) and rounds[0].share == 1
+        for rank in range(1 if whole else self.n) if not self._shares else ():
+            self.add_chunk(1 if whole else Fraction(1, self.n), *self.collective.labels(rank, rank))
         number = 0
         for one in rounds:
             src, dst = one.exchange.ends(self.n)
@@ -415,23 +410,15 @@ class Moves:
                 self._spread(end, step + 1, below)
         self._ready[switch] = step + 1
 
-    @cached_property
-    def _columns(self) -> Ints:
-        """By rows source, destination, operation, step and number of every send, in the order of the steps."""
-        columns = (
-            np.array([(*send, number) for number, send in enumerate(self._sends)], dtype=np.int64).reshape(-1, 5).T
-        )
-        return columns[:, np.argsort(columns[3], kind="stable")]
-
-    def finish(self, chunk: int, image: Ints | None = None) -> None:
-        """Adds the sends to the plan, as those of this chunk. image: what takes the place of every device."""
-        plan, (src, dst, op, step, number) = self._plan, self._columns
-        if not len(src):
+    def finish(self, chunk: int) -> None:
+        """Adds the sends to the plan, as those of this chunk, in the order of the steps."""
+        plan, columns = self._plan, np.array(self._sends, dtype=np.int64).reshape(-1, 4).T
+        order = np.argsort(columns[3], kind="stable")
+        src, dst, op, step = columns[:, order]
+        if not len(order):
             return
-        if image is not None:
-            src, dst = image[src], image[dst]
         if self._links:
-            sends = zip(number.tolist(), src.tolist(), dst.tolist(), strict=True)
+            sends = zip(order.tolist(), src.tolist(), dst.tolist(), strict=True)
             route = np.array(plan.add_routes(self._links.get(at) or plan.router.route(a, b) for at, a, b in sends))
             channel = plan.channel((src * len(plan.topology.devices) + dst).tolist())
         else:

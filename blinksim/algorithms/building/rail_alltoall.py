@@ -129,9 +129,7 @@ def step_loads(rails: Rails, sums: Sums, collective: Collective, size: int) -> S
     highest(alpha[1], rails.up_uses, whole.max(axis=1).ravel())
     highest(alpha[1], rails.down_uses, whole.max(axis=0).ravel())
     alpha[1] = np.where((load[1] > 0) & (alpha[1] == 0), whole.max(), alpha[1])
-    shared = rails.resources
-    names, kinds = shared.names, shared.kinds
-    return StepLoads(collective, sums.sends, names, kinds, rails.rate, load / size, alpha, each, longest)
+    return StepLoads(collective, sums.sends, rails.resources, load / size, alpha, each, longest)
 
 
 class _Delays:
