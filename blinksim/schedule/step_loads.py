@@ -188,7 +188,7 @@ class Outline:
         shared, overhead = self.shared, self.topology.link_columns.overhead
         resource, count = shared.of_link, len(shared.names)
         parts = lcm(*(use.parts for use in self.uses))
-        rows, times, channels = list[tuple[Floats, ...]](), list[int](), list[int]()
+        rows, times, channels = list[tuple[Amounts, ...]](), list[int](), list[int]()
         # A ring that gathers what it has reduced goes on with the same step.
         pairs = groupby(zip(self.rounds, self.uses, strict=True), lambda pair: (pair[0].exchange, pair[0].message))
         for (one, use), *more in (list(alike) for _, alike in pairs):
@@ -208,12 +208,16 @@ class Outline:
                 into = one.exchange.dst
                 most_into = self.topology.ranks - 1 if into is None else int(np.bincount(into.ravel()).max(initial=0))
                 reduced.append((one.times, float(one.message), most_into))
-        (total, whole), arrays = self.loads(self.uses), [np.stack(column) for column in zip(*rows, strict=True)]
+        total, whole = self.loads(self.uses)
+        load, alpha, each, longest = (np.stack(column) for column in zip(*rows, strict=True))
         return StepLoads(
             self.collective,
             self.sends,
             shared,
-            *arrays,
+            load,
+            alpha,
+            each,
+            longest,
             limit=self.rate,
             times=tuple(times),
             channels=tuple(channels),

@@ -468,17 +468,32 @@ _SECTION = "execution"
 @rule("plausible-constants", "warning", "mind us against ms and GB/s against Gb/s, or calibrate again")
 def _plausible_constants(topology: Topology) -> Iterator[Breach]:
     """Measured constants of programs and of NCCL are such as hardware has, and fit the links."""
+    # Bytes/s from the first member to switches, 0 if no link leads to one.
+    part = used(topology)
+    switches = {device.name for device in part.devices if device.kind == "switch"}
+    out = (link.bandwidth for link in part.links if link.src in part.members[:1] and link.dst in switches)
+    leaving = float(sum(out))
     for constants, keys in ((topology.execution, (_SECTION,)), (topology.nccl_rates, (_SECTION, "nccl"))):
-        if constants is not None:
-            yield from _odd(constants, keys)
-            # Bytes/s from the first member to switches, None if no link leads to one.
-            part = used(topology)
-            switches = {device.name for device in part.devices if device.kind == "switch"}
-            rates = [link.bandwidth for link in part.links if link.src == part.members[0] and link.dst in switches]
-            yield from _against_links(constants, keys, float(sum(rates)) if rates else None)
-            if constants.error is not None and constants.error.median > constants.error.p90:
-                place = (*keys, "error")
-                yield Breach(f"{'.'.join(place)}: the median is above p90, which is above half of the errors", place)
+        if constants is None:
+            continue
+        yield from _odd(constants, keys)
+        if not leaving:
+            yield Breach(f"{'.'.join(keys)} is of GPUs around a switch, and no link leads from a GPU to one", keys)
+        if hasattr(constants, "ports"):
+            rates = {
+                ("ports", "out"): (constants.ports.out, _LEAST_OF_LINKS, _MOST_OUT),
+                ("ports", "into"): (constants.ports.into, _LEAST_OF_LINKS, _MOST_IN),
+            }
+        else:
+            every = ("ll", "ll128", "simple")
+            rates = {(name, "rate"): (getattr(constants, name).rate, 0.0, _MOST_OUT) for name in every}
+        for end, (rate, least, most) in rates.items():
+            if leaving and not least * leaving <= rate <= most * leaving:
+                said = f"{'.'.join(keys + end)} is {format_rate(rate)}"
+                yield Breach(f"{said}; the links to the switch carry {format_rate(leaving)}", keys + end)
+        if constants.error is not None and constants.error.median > constants.error.p90:
+            place = (*keys, "error")
+            yield Breach(f"{'.'.join(place)}: the median is above p90, which is above half of the errors", place)
 
 
 def _odd(constants: Any, keys: tuple[str, ...]) -> Iterator[Breach]:
@@ -502,26 +517,6 @@ def _text(name: str, value: float) -> str:
     if name.endswith("_s"):
         return format_time(value)
     return format_size(int(value)) if name.endswith("_bytes") else f"{value:.4g}"
-
-
-def _against_links(constants: Any, keys: tuple[str, ...], leaving: float | None) -> Iterator[Breach]:
-    """What constants say of a port that its links do not allow, or that is far below them."""
-    if leaving is None:
-        yield Breach(f"{'.'.join(keys)} is of GPUs around a switch, and no link leads from a GPU to one", keys)
-        return
-    if hasattr(constants, "ports"):
-        rates = {
-            ("ports", "out"): (constants.ports.out, _LEAST_OF_LINKS, _MOST_OUT),
-            ("ports", "into"): (constants.ports.into, _LEAST_OF_LINKS, _MOST_IN),
-        }
-    else:
-        rates = {(name, "rate"): (getattr(constants, name).rate, 0.0, _MOST_OUT) for name in ("ll", "ll128", "simple")}
-    for end, (rate, least, most) in rates.items():
-        if not least * leaving <= rate <= most * leaving:
-            place = keys + end
-            yield Breach(
-                f"{'.'.join(place)} is {format_rate(rate)}; the links to the switch carry {format_rate(leaving)}", place
-            )
 
 
 __all__ = ["RULES", "Finding", "Rule", "check"]
