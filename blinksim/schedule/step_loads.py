@@ -188,7 +188,7 @@ class Outline:
         shared, overhead = self.shared, self.topology.link_columns.overhead
         resource, count = shared.of_link, len(shared.names)
         parts = lcm(*(use.parts for use in self.uses))
-        rows, times, channels = list[tuple[Amounts, ...]](), list[int](), list[int]()
+        rows, times, channels = list[tuple[Floats, ...]](), list[int](), list[int]()
         # A ring that gathers what it has reduced goes on with the same step.
         pairs = groupby(zip(self.rounds, self.uses, strict=True), lambda pair: (pair[0].exchange, pair[0].message))
         for (one, use), *more in (list(alike) for _, alike in pairs):
@@ -198,8 +198,9 @@ class Outline:
             alpha, most, started = np.zeros(count), np.zeros(count), np.flatnonzero(messages)
             np.maximum.at(alpha, shared.members, np.repeat(use.alpha, np.diff(shared.starts)))
             np.maximum.at(most, resource[started], overhead[started])
-            load = shared.of_links(use.units) * (float(one.message) / use.parts)
-            rows.append((load, alpha, np.bincount(resource, overhead * messages, count), most))
+            load = np.asarray(shared.of_links(use.units) * (float(one.message) / use.parts), dtype=np.float64)
+            each = np.asarray(np.bincount(resource, overhead * messages, count), dtype=np.float64)
+            rows.append((load, alpha, each, most))
             times.append(one.times + sum(other.times for other, _ in more))
             channels.append(one.channels)
         reduced = list[tuple[int, float, int]]()
