@@ -54,8 +54,12 @@ if TYPE_CHECKING:
     from blinksim.answers.sweep import Sweep as Sweep, sweep as sweep
     from blinksim.answers.synthesize import Synthesis as Synthesis, synthesize as synthesize
     from blinksim.answers.tune import ChoiceTime as ChoiceTime, Tuning as Tuning, tune as tune
-    from blinksim.answers.verify import read_schedule as read_schedule, verify as verify
-    from blinksim.answers.verify_file import FileVerdict as FileVerdict, verify_file as verify_file
+    from blinksim.answers.verify import (
+        FileVerdict as FileVerdict,
+        read_schedule as read_schedule,
+        verify as verify,
+        verify_file as verify_file,
+    )
     from blinksim.bounds.bound_result import Bound as Bound, BoundResult as BoundResult
     from blinksim.bounds.sensitivity import Change as Change
     from blinksim.bounds.time.time_bound import TimeBound as TimeBound
@@ -106,8 +110,7 @@ else:
         "answers.sweep": "Sweep sweep",
         "answers.synthesize": "Synthesis synthesize",
         "answers.tune": "ChoiceTime Tuning tune",
-        "answers.verify": "read_schedule verify",
-        "answers.verify_file": "FileVerdict verify_file",
+        "answers.verify": "FileVerdict read_schedule verify verify_file",
         "bounds.bound_result": "Bound BoundResult",
         "bounds.sensitivity": "Change",
         "bounds.time.time_bound": "TimeBound",

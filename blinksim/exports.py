@@ -69,9 +69,8 @@ def _reason(error: InfeasibleError) -> str:
 def find(name: str) -> Format:
     """The format called `name` (``-`` and ``_`` alike); raises `InputError` with the nearest names."""
     key = name.lower().replace("_", "-")
-    runtime = _RUNTIMES.get(key)
-    if runtime is not None:
-        raise InputError(f"unknown format {name!r}: {runtime}")
+    if key in _RUNTIMES:
+        raise InputError(f"unknown format {name!r}: {_RUNTIMES[key]}")
     if key not in FORMATS:
         raise unknown("format", name, (*FORMATS, TUNER), hint="(machines: `blinksim topo export`)")
     return FORMATS[key]

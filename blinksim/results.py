@@ -15,13 +15,6 @@ from blinksim.units import exact_GBps, in_GBps
 if TYPE_CHECKING:
     import pandas as pd
 
-_MOST_ROWS = 40
-
-
-def paragraph(text: str) -> str:
-    """`text` as HTML; names in it come from files of others."""
-    return f"<p>{escape(text)}</p>"
-
 
 _UNITS: dict[str, Callable[[Any], Any]] = {"GBps": in_GBps, "exact": exact_GBps}
 
@@ -83,7 +76,9 @@ class Tabular:
         return pd.DataFrame(self.rows())
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(repr(self))}</pre>{self.to_frame().to_html(index=False, max_rows=_MOST_ROWS)}"
+        html = self.to_frame().to_html(index=False, max_rows=40, float_format="{:.4g}".format)
+        # Names in the text come from files of others.
+        return f"<pre>{escape(repr(self))}</pre>{html}"
 
 
 class Result(Tabular):

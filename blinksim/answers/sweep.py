@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from hashlib import sha256
-from itertools import chain, product
+from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import Any, Literal
@@ -36,7 +36,7 @@ from blinksim.formats.schedule_json import MOST_BYTES
 from blinksim.formats.shipped.ready_schedules import located
 from blinksim.machines import MachineLike
 from blinksim.question import Question, preferring
-from blinksim.results import Result, paragraph
+from blinksim.results import Result
 from blinksim.textio.text_files import read_bytes
 from blinksim.textio.text_table import count
 from blinksim.timing import model_registry as models
@@ -210,12 +210,9 @@ def expand(base: Question, along: Sequence[Axis]) -> list[Case]:
     number = prod(len(axis.values) for axis in along)
     if number > MOST_CASES:
         raise InputError(f"{number:,} cases are too many for one sweep (at most {MOST_CASES:,})")
-    cases = []
-    for values in product(*(axis.values for axis in along)):
-        case = Case(base)
-        for axis, value in zip(along, values, strict=True):
-            case = axis.apply(case, value)
-        cases.append(case)
+    cases = [Case(base)]
+    for axis in along:
+        cases = [axis.apply(case, value) for case in cases for value in axis.values]
     return cases
 
 
@@ -355,10 +352,6 @@ class Sweep(Result):
         lost = f", {len(self.failed)} without an answer" if self.failed else ""
         along = ", ".join(self.varying()) or "nothing"
         return f"<Sweep of {self.collective} on {self.machine} over {along}: {count(len(self.points), 'row')}{lost}>"
-
-    def _repr_html_(self) -> str:
-        table: str = self.to_frame().to_html(index=False, max_rows=20, float_format="{:.4g}".format)
-        return f"{paragraph(f'{self.collective} on {self.machine}')}{table}"
 
 
 def sweep(

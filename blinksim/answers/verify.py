@@ -1,27 +1,51 @@
-"""Verification of schedules and their bounds, and schedules from files, on their own machine or another."""
+"""Verification of schedules, bounds and files; schedules from files, on their own machine or another.
+
+Files are schedules, the output of `bound --json`, and files for a runtime. Of bounds, everything is derived
+anew from the machine and the certificates' witnesses.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import replace
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cache, partial
 from math import lcm
+from typing import Any
 
-from blinksim.bounds import Bound
+from blinksim import budget
+from blinksim.bounds import Bound, BoundResult, Phases
 from blinksim.bounds.bound_result import NO_CODING, NOTHING, ONLY_TREES, TREES_BRANCH, grants_in
-from blinksim.bounds.claims import bound_here, judge_schedule
+from blinksim.bounds.certificates import check_shares, shown
+from blinksim.bounds.claims import bound_here, compare, judge, judge_schedule, unknown_bound
+from blinksim.bounds.compute import by_sums_alone, packed_phases
+from blinksim.bounds.time.certificates import in_words
+from blinksim.bounds.time.delays import SECOND
+from blinksim.bounds.time.time_bound import stated, time_certificate_from_dict
 from blinksim.collective import Collective
-from blinksim.errors import BlinksimError, InfeasibleError, InputError
+from blinksim.errors import BlinksimError, FileError, InfeasibleError, InputError
 from blinksim.formats import schedule_files
+from blinksim.formats.error_locations import blamed_on
+from blinksim.formats.schedule_json import FORMAT, MOST_BYTES, compact_from_document
+from blinksim.formats.shipped.ready_schedules import located
+from blinksim.formats.traffic_files import from_lines
 from blinksim.machines import MachineLike
+from blinksim.nccl.families import PATH_TYPES, PATH_WORDS
 from blinksim.question import Question
+from blinksim.results import Result, keyed
 from blinksim.schedule.loads import moves_along_trees, rate
-from blinksim.schedule.model import Schedule, ScheduleLike, rebase
+from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule, rebase
 from blinksim.schedule.switch_work import abilities_used, own_copies
 from blinksim.schedule.symmetric import SymmetricSchedule, as_compact
 from blinksim.schedule.verify import Verdict, verify as verify_schedule
+from blinksim.textio.safe_xml import file_text, outermost
+from blinksim.textio.strict_json import parse, unpack
+from blinksim.textio.text_files import STDIN, read_bytes
+from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
+from blinksim.units import exact_GBps, format_rate
 
 
 def read_schedule(
@@ -197,3 +221,432 @@ def attained_in_network(topology: Topology, collective: Collective, bound: Bound
             if rate(schedule) == bound.rate and keeps(schedule, bound.assumes) and verify_schedule(schedule).ok:
                 return True
     return False
+
+
+# --- files -------------------------------------------------------------------------------------------------
+
+# Seconds that a schedule may take which shows that a bound is attained.
+_PATIENCE = 20.0
+_NAMES = ("members", "relays", "links", "edits")
+
+
+@dataclass(frozen=True)
+class FileVerdict(Result):
+    """The result of checking a file.
+
+    Parameters
+    ----------
+    ok : bool
+        Nothing in the file is wrong.
+    summary : str
+        The verdict in a line.
+    reasons : tuple of str
+        What is wrong.
+    facts : tuple of str
+        What else was found.
+    unproved : tuple of str
+        What the file claims without proof; it may be true.
+    about : mapping
+        Machine, collective and members, where the file names them.
+    details : mapping
+        Exact rates and the like, as ``--json`` prints them.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bs.FileVerdict(False, "wrong: 1 bound", ("cut: the sum is 7, not 8",))
+    <FileVerdict wrong: 1 bound
+      cut: the sum is 7, not 8>
+    """
+
+    ok: bool
+    summary: str
+    reasons: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
+    about: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
+    unproved: tuple[str, ...] = ()
+
+    @property
+    def proved(self) -> bool:
+        """True if nothing is wrong and every claim of the file is proved."""
+        return self.ok and not self.unproved
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The faults, or the facts of a correct file."""
+        return [{"reason": text} for text in self.reasons] or [{"fact": text} for text in self.facts]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys that ``--json`` prints."""
+        return {**self.about, **keyed(self, "ok summary reasons unproved facts"), **self.details}
+
+    def text(self) -> str:
+        """The verdict, the reasons, what is not proved, and the facts, a line each."""
+        return "\n".join([self.summary, *(f"  {line}" for line in (*self.reasons, *self.unproved, *self.facts))])
+
+    def __repr__(self) -> str:
+        return f"<FileVerdict {self.text()}>"
+
+
+def verify_file(
+    path: str | os.PathLike[str],
+    question: Question | None = None,
+    *,
+    in_place: bool = False,
+    slots: int | None = None,
+    root: int = 0,
+    release: str = "2.28.3",
+) -> FileVerdict:
+    """Check a file without trusting anything in it.
+
+    Parameters
+    ----------
+    path : str or path
+        A schedule, what ``blinksim bound --json`` printed, a graph file of NCCL, an algorithm of MSCCL (.xml)
+        or an execution plan of MSCCL++ (.json); or the name of a schedule that comes with blinksim.
+    question : Question, optional
+        The machine to check against, its rates and edits; members and nodes for a graph file. Without a
+        machine, the one in the file counts.
+    in_place, slots
+        For a schedule, as `blinksim.verify` takes them, 1 slot by default; `slots` also for an algorithm of
+        MSCCL, by default those of its protocol.
+    root : int
+        For the file of a runtime: the root's rank.
+    release : str
+        For a graph file: the release of NCCL.
+
+    Returns
+    -------
+    FileVerdict
+        ``ok``, a summary, the reasons if it is wrong, and the facts if it is right. ``unproved`` lists what
+        the file claims and does not prove.
+
+    Raises
+    ------
+    FileError
+        If the file is none of these kinds.
+    InputError
+        If the question does not fit the kind of file.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bs.write(bs.synthesize("dgx1-v100", "allgather", "ring").schedule, "ring.json")
+    >>> bs.verify_file("ring.json").ok
+    True
+    """
+    file, asked = os.fspath(located(path)), question or Question()
+    if schedule_files.is_xml(file):
+        text = file_text(file)
+        kind = outermost(text)
+        if kind == "system":
+            what = "is a topology file, no graph; check it with"
+            raise FileError(file, f"{what} `blinksim topo check {shlex.quote(file)}`")
+        if kind != "algo":
+            return _graph(file, text, asked, release)
+
+        def algorithm() -> list[str]:
+            from blinksim.formats.runtimes.msccl_xml import RCCL_STEPS, check_text
+
+            counted = check_text(text, file, root=root, slots=slots)
+            blocks, channels = count(counted.most_blocks, "thread block"), count(counted.channels, "channel")
+            more = [f"needs {count(counted.buffers, 'buffer')} a connection"]
+            more += [f"more steps than RCCL takes ({RCCL_STEPS})"] if counted.most_steps > RCCL_STEPS else []
+            more += [f"RCCL wants {', '.join(counted.lacks)} too"] if counted.lacks else []
+            return [f"up to {blocks} a GPU, {count(counted.most_steps, 'step')} each, {channels}", *more]
+
+        return _of_runtime(file, "an MSCCL algorithm", algorithm, asked, root)
+    document = parse(file, unpack(file, read_bytes(file, MOST_BYTES), MOST_BYTES))
+    if isinstance(document, dict) and document.get("format") != FORMAT:
+        from blinksim.formats.runtimes.mscclpp_json import check, is_plan
+
+        def plan() -> list[str]:
+            counted = check(document, file, root=root)
+            return [f"up to {counted.most_blocks} thread blocks a GPU, {counted.most_steps} operations each"]
+
+        if is_plan(document):
+            return _of_runtime(file, "an MSCCL++ plan", plan, asked, root)
+    if asked.members is not None or asked.nodes != 1:
+        raise InputError("members= and nodes= are for files of runtimes; a schedule names its own members")
+    if isinstance(document, dict) and document.get("format") == FORMAT:
+        return _judged(compact_from_document(file, document), asked, in_place, slots or 1)
+    if isinstance(document, dict) and "bounds" in document and "collective" in document:
+        return _bounds(file, document, asked)
+    raise FileError(file, "is neither a schedule file nor a bound in JSON")
+
+
+def about_part(topology: Topology, collective: Collective) -> dict[str, Any]:
+    """The part of a machine and the collective that a file is about, as JSON has them."""
+    keys, links = "machine=name collective members relays links rates", topology.default_links()
+    return keyed(topology, keys, collective=collective.name, links=links)
+
+
+def _judged(schedule: Schedule | SymmetricSchedule, question: Question, in_place: bool, slots: int) -> FileVerdict:
+    """The answer for a schedule, on its own machine or on that of the question."""
+    about = about_part(schedule.topology, schedule.collective)
+    if question.machine or question.edits:
+        moved = moved_to(as_schedule(schedule), question)
+        if isinstance(moved, tuple):
+            return FileVerdict(False, "does not run on this machine", moved, (), about)
+        schedule = moved
+    verdict = verify(schedule, slots=slots, in_place=in_place)
+    part, facts, lines = schedule.topology, verdict.facts, list[str]()
+    if facts.rate is not None:
+        alike = facts.busiest_count
+        busy = f"{facts.busiest} carries" if alike == 1 else f"{alike:,} links, such as {facts.busiest}, each carry"
+        load = "all of the data" if facts.busiest_load == 1 else f"{facts.busiest_load} of the data"
+        lines.append(f"loads allow {exact_GBps(facts.rate)} GB/s algbw ({format_rate(facts.rate)}): {busy} {load}")
+    if facts.bound is not None:
+        lines.append(f"bound {exact_GBps(facts.bound)} GB/s, gap {facts.gap}")
+    elif verdict.ok:
+        lines.append(unknown_bound(facts.rate))
+    if facts.scratch:
+        most = max(facts.scratch, key=lambda name: facts.scratch[name].share)
+        among = f", the most of {len(facts.scratch)} devices" if len(facts.scratch) > 1 else ""
+        lines.append(f"{most} needs scratch for {facts.scratch[most].share} of the size{among}")
+    lines += [f"in place: {'possible' if facts.in_place else 'not possible'}", f"all at {part.rates} rates"]
+    lines += [f"edited {edit}" for edit in question.edits]
+    promise = f"{schedule.algorithm} {schedule.collective} on {part.name}, {part.ranks} ranks"
+    summary, about = f"{'right' if verdict.ok else 'wrong'}: {promise}", about_part(part, schedule.collective)
+    gap = None if facts.gap is None else str(facts.gap)
+    details = keyed(facts, "rate_exact=rate bound_exact=bound gap_exact", gap_exact=gap)
+    return FileVerdict(verdict.ok, summary, verdict.reasons, tuple(lines), about, details, verdict.unproved)
+
+
+# --- bounds -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Findings:
+    """Errors, unproved claims, and other findings, as lines of the answer."""
+
+    wrong: list[str] = field(default_factory=list)
+    unproved: list[str] = field(default_factory=list)
+    facts: list[str] = field(default_factory=list)
+
+    def add(self, name: str, wrong: Iterable[str], unproved: Iterable[str] = (), fact: str = "") -> None:
+        """Adds what was found of a bound, by its name."""
+        self.wrong += [f"{name}: {text}" for text in wrong]
+        self.unproved += [f"{name}: {text}" for text in unproved]
+        self.facts += [f"{name}: {fact}"] if fact else []
+
+
+def _bounds(file: str, document: dict[str, Any], question: Question) -> FileVerdict:
+    """The answer for what `bound --json` printed; raises `FileError` for what cannot be such an answer."""
+    topology, wanted, shares = _problem(file, document, question)
+    entries = document["bounds"]
+    if not isinstance(entries, list) or not entries:
+        raise FileError(file, "bounds is not a list of bounds")
+    findings, bounds = _Findings(), list[Bound]()
+    attained, takes = _attained(topology, wanted), budget.of_trees(topology, topology.ranks)
+    long = f"building one for these {topology.ranks:,} ranks would take about {budget.words(takes)}"
+    why = long if takes > _PATIENCE else "none was found that does"
+    for entry in entries:
+        if not isinstance(entry, dict) or not {"scope", "rate_exact", "certificate"} <= set(entry):
+            raise FileError(file, "an entry of bounds lacks scope, rate_exact or certificate")
+        found = judge(entry, topology, wanted, shares)
+        if found.bound is None:
+            findings.add(shown(entry["scope"]).strip("'"), found.wrong, found.unproved)
+            continue
+        bounds.append(found.bound)
+        rate, reached, open_claims = exact_GBps(found.bound.rate), "", list(found.unproved)
+        if found.bound.exact and not found.wrong:
+            if not shares and attained(found.bound):
+                reached = ", attained"
+            else:
+                open_claims.append(f"not proved: that some schedule attains {rate} GB/s ({why})")
+        words = f"{rate} GB/s{reached}; {found.bound.certificate.words(topology)}"
+        findings.add(found.bound.scope, found.wrong, open_claims, words)
+    times = _judge_times(file, document, topology, wanted, findings)
+    if len(bounds) == len(entries):
+        # That no search was made claims less than that one was, and always may be.
+        sums_alone = by_sums_alone(topology, wanted, document.get("shares", ()))
+        searched = document.get("searched") is not False and (bounds[0].exact or not sums_alone)
+        result = BoundResult(topology, wanted, tuple(bounds), shares, searched=searched)
+        own = {"trees_per_root": result.trees_per_root, **result.to_dict(), **times}
+        # What the document must say of itself and of its machine; what only puts the question is as it stands
+        # there.
+        own |= {"schema_version": 1, "command": "bound", "machine": topology.name, "rates": topology.rates}
+        asked = ["source", "nodes", "rates_source", "relays_reduce", *["machine", "rates"] * bool(question.machine)]
+        own |= {key: document[key] for key in asked if key in document}
+        claimed = {key: value for key, value in document.items() if key not in ("bounds", "time_bounds", *_NAMES)}
+        wrong, unproved = compare(claimed, {key: value for key, value in own.items() if key != "bounds"})
+        findings.wrong += wrong
+        findings.unproved += unproved
+    ok, about = not findings.wrong, about_part(topology, wanted)
+    summary = f"{'right' if ok else 'wrong'}: {count(len(entries), 'bound')} of {wanted} on {topology.name}"
+    facts = tuple(findings.facts) if ok else ()
+    details = {"rate_exact": exact_GBps(bounds[0].rate) if bounds and ok else None}
+    return FileVerdict(ok, summary, tuple(findings.wrong), facts, about, details, tuple(findings.unproved))
+
+
+def _problem(file: str, document: dict[str, Any], question: Question) -> tuple[Topology, Collective, tuple[int, ...]]:
+    """The part of the machine, loaded anew, collective and shares that the bounds are about."""
+    root, nodes, reduce = document.get("root"), document.get("nodes", 1), document.get("relays_reduce", False)
+    rates = question.table if question.machine else document.get("rates_source", "nominal")
+    for key, right, what in (
+        ("collective", isinstance(document["collective"], str), "a name"),
+        ("root", root is None or type(root) is int, "the number of a rank"),
+        ("nodes", type(nodes) is int and 1 <= nodes <= 100_000, "a number of nodes"),
+        ("relays_reduce", type(reduce) is bool, "true or false"),
+        ("rates_source", isinstance(rates, str), "the name of a table of rates"),
+    ):
+        if not right:
+            raise FileError(file, f"{key} is not {what}")
+    lists: dict[str, list[Any]] = {}
+    for key, item, what in (
+        ("shares", int, "whole numbers"),
+        ("traffic", str, "lines"),
+        *((key, str, "names") for key in _NAMES),
+    ):
+        lists[key] = document.get(key, [])
+        if not isinstance(lists[key], list) or not all(type(value) is item for value in lists[key]):
+            raise FileError(file, f"{key} is not a list of {what}")
+    traffic = from_lines(f"{file} (traffic)", lists["traffic"]) if "traffic" in document else None
+    with blamed_on(partial(FileError, file)):
+        wanted = Collective.parse(document["collective"], root, traffic)
+    source = question.machine or document.get("source", document.get("machine"))
+    if source == STDIN and not question.machine:
+        raise FileError(file, "is of a machine that came through standard input; say which one with machine=")
+    if not isinstance(source, str):
+        raise FileError(file, "names no machine; give one with machine=")
+    asked = Question(source, nodes=nodes, rates=rates, edits=(*lists["edits"], *question.edits))
+    whole = asked.whole() if question.machine else _named(file, asked)
+    members, relays, links = lists["members"], lists["relays"], lists["links"] or None
+    with blamed_on(partial(FileError, file)):
+        topology = whole.select(members, relays, links, relays_reduce=reduce, collective=wanted)
+        wanted.check_ranks(topology.ranks)
+        return topology, wanted, check_shares(wanted, topology.ranks, lists["shares"])
+
+
+def _named(file: str, asked: Question) -> Topology:
+    """The machine that a file names. It is a stranger's: no pipe is opened, and no error quotes what it points to."""
+    places = [place for place in (str(asked.machine), asked.table) if os.path.lexists(place)]
+    if odd := [place for place in places if not os.path.isfile(place)]:
+        raise FileError(file, f"names {odd[0]!r}, which is no ordinary file; say which machine with machine=")
+    try:
+        return asked.whole()
+    except InputError as error:
+        if not places:
+            raise FileError(file, str(error)) from None
+        why = f"names {' and '.join(map(repr, places))}, which cannot be used"
+        raise FileError(file, f"{why}; say which machine with machine=") from None
+
+
+def _attained(topology: Topology, collective: Collective) -> Callable[[Bound], bool]:
+    """A test whether some schedule attains a bound and keeps what it assumes: one is built, and interpreted.
+
+    Where that takes long, a theorem on the trees of an allreduce's two phases says so without the trees.
+    """
+    long = budget.of_trees(topology, topology.ranks) > _PATIENCE
+    phases = packed_phases(topology) if long and collective.name == "allreduce" else None
+
+    @cache
+    def best(name: str) -> tuple[Schedule, Fraction] | None:
+        if long:
+            return None
+        from blinksim.answers.synthesize import synthesize
+
+        phase = collective if name == collective.name else Collective(name, collective.root)
+        try:
+            made = synthesize(topology, phase, "packed", time_limit=_PATIENCE)
+        except BlinksimError:
+            return None
+        return (made.schedule, made.rate) if made.verdict.ok else None
+
+    def attains(bound: Bound) -> bool:
+        if phases is not None and not bound.grants and bound.rate == phases.rate:
+            return True
+        if isinstance(bound.certificate, Phases):
+            return all((found := best(name)) and found[1] == cut.rate for name, cut in bound.certificate.phases)
+        if bound.grants:
+            return attained_in_network(topology, collective, bound)
+        found = best(collective.name)
+        return found is not None and found[1] == bound.rate and keeps(found[0], bound.assumes)
+
+    return attains
+
+
+def _judge_times(
+    file: str, document: dict[str, Any], topology: Topology, collective: Collective, findings: _Findings
+) -> dict[str, Any]:
+    """What the document must say of its times; adds what their certificates show.
+
+    Raises `FileError` for what `bound --size` cannot have printed.
+    """
+    if "time_bounds" not in document:
+        return {}
+    entries, size, latest = document["time_bounds"], document.get("size_bytes"), 0
+    if not isinstance(entries, list) or not entries:
+        raise FileError(file, "time_bounds is not a list of bounds")
+    if type(size) is not int or not 0 < size < 2**60:
+        raise FileError(file, "time_bounds without size_bytes, a whole number of bytes")
+    for entry in entries:
+        if not isinstance(entry, dict) or "certificate" not in entry:
+            raise FileError(file, "an entry of time_bounds has no certificate")
+        kind = entry["certificate"].get("kind") if isinstance(entry["certificate"], dict) else None
+        name = shown(kind).strip("'")
+        try:
+            found = time_certificate_from_dict(entry["certificate"], topology, collective, size)
+        except InputError as error:
+            findings.add(name, [str(error)])
+            continue
+        words = f"at least {in_words(found.time)} on the links alone; {found.words(topology)}"
+        findings.add(name, *compare(entry, stated(found, topology, collective)), words)
+        latest = latest or found.time
+    return {"size_bytes": size, "time_bound_s": latest / SECOND}
+
+
+# --- files of runtimes ------------------------------------------------------------------------------------------------
+
+
+def _of_runtime(
+    file: str, what: str, carried_out: Callable[[], list[str]], question: Question, root: int
+) -> FileVerdict:
+    """The answer for a program of a runtime. carried_out: facts of it, where it raises no `FileError`."""
+    try:
+        facts = carried_out()
+    except FileError as error:
+        return FileVerdict(False, f"wrong: {what}", (str(error),))
+    if question.machine:
+        # What its loads allow on the links of the machine; raises if it cannot run there.
+        part = question.part()
+        allowed = rate(schedule_files.read(file, part, root).schedule)
+        facts += [] if allowed is None else [f"on {part.name} its loads allow {format_rate(allowed)} algbw"]
+    return FileVerdict(True, f"right: {what}, carried out in several orders", (), tuple(facts))
+
+
+def _graph(file: str, text: str, question: Question, release: str) -> FileVerdict:
+    """NCCL's use of a graph file, in words."""
+    from blinksim.nccl.export.graph_export import communicator
+    from blinksim.nccl.files.graph_rules import Release, judge
+
+    if not question.machine:
+        raise InputError(f"{file}: a graph file only makes sense for a machine; name it with machine=")
+    rules = Release.parse(release)
+    # All links: a graph file may be for GPUs without NVLinks between them.
+    topology = replace(question, links="all").part()
+    judged = communicator(topology)
+    if judged.nodes != topology.nodes:
+        there = f"{count(judged.nodes, 'node')} of {topology.nodes}"
+        cure = f"name the GPUs of each node, such as n[0-{topology.nodes - 1}].gpu0, or leave nodes= out"
+        raise InputError(f"members={question.members} are on {there}: {cure}")
+    found = judge(text, judged, rules)
+    # The channels of every family that is in force, and what the names of their paths mean.
+    facts, kinds = list[str](), set[str]()
+    for name, graph in found.graphs.items():
+        if graph.in_force:
+            shown = " ".join("-".join(map(str, channel)) for channel in graph.channels[:8])
+            more = " …" if len(graph.channels) > 8 else ""
+            # Paths to the network count where there is one.
+            types = graph.types if judged.nodes > 1 else graph.types[:1]
+            facts.append(f"{name}: {shown}{more} at {graph.speeds[0]:g} GB/s a channel, over {'/'.join(types)} paths")
+            kinds.update(types)
+    if kinds:
+        facts.append("; ".join(f"{kind}: {PATH_WORDS[kind]}" for kind in sorted(kinds, key=PATH_TYPES.index)))
+    if found.channels is not None:
+        facts.append(f"the communicator has {count(found.channels, 'channel')}, unless NCCL_MAX_NCHANNELS says less")
+    reasons = () if found.ok else (found.reason, *(f"not as written: {text}" for text in found.accidents))
+    summary = f"{found.verdict} by NCCL {release} on {topology.ranks} GPUs of {topology.name}"
+    said, details = tuple(facts) if found.verdict == "used" else (), keyed(found, "verdict log")
+    return FileVerdict(found.ok, summary, reasons, said, details=details)

@@ -93,14 +93,6 @@ def _swapped(words: Sequence[str]) -> str:
     return f"{first} is a collective; the machine comes before it: {meant}"
 
 
-def _edit_meant(error: click.NoSuchOption, words: Sequence[str]) -> str:
-    """The option --edit with the value that was given to an option that stands for one of its edits."""
-    verb, at = error.option_name.lstrip("-"), list(words).index(error.option_name) + 1
-    if verb not in ("without", "degrade") or at >= len(words) or words[at].startswith("-"):
-        return "'--edit'"
-    return f"--edit {shlex.quote(f'{verb} {words[at]}')}"
-
-
 def _without_value(error: click.ClickException, words: Sequence[str]) -> str:
     """What to say where an option stands without its value; empty if none does."""
     context = click.Context(cli)
@@ -130,7 +122,11 @@ def _words(error: click.ClickException, words: Sequence[str]) -> str:
         return f"{error.message.rstrip('.')}: sizes go after --sizes" if sizes else error.format_message()
     meant = next((option for option in _ELSEWHERE.get(error.option_name, ()) if option in known), None)
     if meant is not None:
-        shown = _edit_meant(error, words) if meant == "--edit" and error.option_name in words else f"'{meant}'"
+        verb, shown = error.option_name.lstrip("-"), f"'{meant}'"
+        if verb in ("without", "degrade") and error.option_name in words:
+            # The value that was given to an option that stands for one of the edits.
+            value = [*words, "-"][list(words).index(error.option_name) + 1]
+            shown = shown if value.startswith("-") else f"{meant} {shlex.quote(f'{verb} {value}')}"
         return f"{error.message} Did you mean {shown}?"
     if error.option_name in _NEEDLESS:
         hint = "only bytes count for the time; blinksim run takes --dtype and --op"
@@ -151,15 +147,12 @@ def run(arguments: list[str] | None = None) -> int:
         except Exception as error:  # The last catch: whatever comes here was foreseen by nobody.
             if _DEBUG in given:
                 traceback.print_exc()
-            print(f"blinksim: {_bug(error)}", file=sys.stderr)
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            what = f"{type(error).__name__}: {' '.join(str(error).split()):.200}".rstrip(": ")
+            bug = f"this is a bug in blinksim ({what}, {os.path.basename(where.filename)}:{where.lineno})"
+            advice = f"please report it where you got blinksim, with this command and what it prints with {_DEBUG}"
+            print(f"blinksim: {bug}; {advice}", file=sys.stderr)
             return BUG
-
-
-def _bug(error: Exception) -> str:
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    what = f"{type(error).__name__}: {' '.join(str(error).split()):.200}".rstrip(": ")
-    advice = f"please report it where you got blinksim, with this command and what it prints with {_DEBUG}"
-    return f"this is a bug in blinksim ({what}, {os.path.basename(where.filename)}:{where.lineno}); {advice}"
 
 
 def _run(arguments: list[str]) -> int:

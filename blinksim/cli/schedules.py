@@ -57,7 +57,7 @@ def schedules(options: Schedules) -> None:
 
 def verify(options: Verify) -> None:
     """Whether a schedule, what `bound` printed, or a file for a runtime is right."""
-    from blinksim.answers.verify_file import verify_file
+    from blinksim.answers.verify import verify_file
 
     asked = {name: getattr(options, name) for name in ("in_place", "slots", "release")}
     verdict = verify_file(options.file, schedule_question(options.where), root=options.where.root, **asked)

@@ -10,7 +10,7 @@ from typing import Any
 
 from blinksim.bounds.bound_result import BY_SUMS
 from blinksim.collective import Collective, busbw_factor
-from blinksim.results import Rates, Result, Term, keyed, paragraph
+from blinksim.results import Rates, Result, Term, keyed
 from blinksim.textio.text_table import count, names, table
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, format_rate, format_size, format_size_about, format_time, in_GBps
@@ -296,10 +296,6 @@ class Projection(Rates, Result):
 
     def __repr__(self) -> str:
         return f"<Projection {self.sentence()}\n  bottleneck: {self.bottleneck}; rates: {self.rates}>"
-
-    def _repr_html_(self) -> str:
-        words = f"{self.sentence()}; bottleneck: {self.bottleneck}"
-        return f"{paragraph(words)}{self.to_frame().to_html(index=False)}"
 
 
 def rates_words(projections: Iterable[Projection]) -> str:

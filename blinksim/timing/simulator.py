@@ -22,7 +22,7 @@ from blinksim.budget import most_events
 from blinksim.collective import busbw_factor
 from blinksim.errors import BlinksimError, InputError
 from blinksim.graphs.arrays import distinct
-from blinksim.results import Rates, Result, Term, keyed, paragraph
+from blinksim.results import Rates, Result, Term, keyed
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
 from blinksim.schedule.pipeline import MOST_PIECES, climbed
@@ -410,7 +410,7 @@ class Timeline(Rates, Result):
 
     def _repr_html_(self) -> str:
         path = "".join(f"<li>{escape(leg.words())}</li>" for leg in self.critical_path[:12])
-        return f"{paragraph(f'{self.sentence()}; {self.discipline}')}<ol>{path}</ol>"
+        return f"<p>{escape(f'{self.sentence()}; {self.discipline}')}</p><ol>{path}</ol>"
 
 
 def _sampled(start: Ticks, real: Whole, most: int | None) -> Iterator[tuple[int, int]]:

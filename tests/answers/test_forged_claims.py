@@ -23,8 +23,8 @@ from hypothesis import given, strategies as st
 from strategies import topologies
 
 import blinksim as bs
-from blinksim.answers import verify_file
-from blinksim.answers.verify_file import FileVerdict
+from blinksim.answers import verify as verification
+from blinksim.answers.verify import FileVerdict
 from blinksim.bounds import Cut, Lengths, Partition
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import BlinksimError, InputError
@@ -342,7 +342,7 @@ def test_a_bound_of_many_ranks_is_shown_to_be_attained(tmp_path: Path, monkeypat
     assert found.ok
     assert found.unproved == ()
     # Where it would take too long, the answer says about how long.
-    monkeypatch.setattr(verify_file, "_PATIENCE", 0.01)
+    monkeypatch.setattr(verification, "_PATIENCE", 0.01)
     found = judged(document, tmp_path / "bound.json")
     assert found is not None
     assert "building one for these 66 ranks would take about" in found.unproved[0]

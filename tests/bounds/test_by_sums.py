@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from strategies import topologies
 
 from blinksim import budget
-from blinksim.answers.verify_file import verify_file
+from blinksim.answers.verify import verify_file
 from blinksim.bounds import bound
 from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import NVLS_GRANTS, with_reduction

@@ -15,7 +15,7 @@ from small_schedules import full, ring_allreduce, steps, whole
 import blinksim as bs
 from blinksim import machines
 from blinksim.algorithms.registry import REGISTRY, algorithm
-from blinksim.answers.verify_file import verify_file
+from blinksim.answers.verify import verify_file
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import FileError, InfeasibleError
 from blinksim.formats.moves import moves

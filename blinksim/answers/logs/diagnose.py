@@ -26,7 +26,7 @@ from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.nccl.logs import tests_log
 from blinksim.nccl.logs.tests_log import Row, Run
-from blinksim.results import Rates, Result, keyed, paragraph
+from blinksim.results import Rates, Result, keyed
 from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_size, format_time, in_GBps, parse_rate, parse_time, size_of
 
@@ -309,9 +309,6 @@ class Diagnosis(Result):
             model_lane_GBps=None if lane is None else in_GBps(lane[1]),
             odd_size_bytes=[line.size for line in self.odd],
         )
-
-    def _repr_html_(self) -> str:
-        return f"{paragraph(self.sentence())}{self.to_frame().to_html(index=False, float_format='{:.4g}'.format)}"
 
 
 def diagnose(
