@@ -19,8 +19,10 @@ from blinksim.nccl import families
 from blinksim.nccl.families import PATH_TYPES, Pattern
 from blinksim.nccl.files import graph_file, topo_read
 from blinksim.nccl.files.graph_file import Graph
+from blinksim.nccl.search import search_passes
 from blinksim.nccl.search.paths import Paths
 from blinksim.nccl.search.system import GRAIN, systems_of
+from blinksim.nccl.tuner import prediction
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.topology.graph import Device, Link, Topology
 
@@ -250,6 +252,19 @@ def test_many_gpus_and_channels_are_no_trouble() -> None:
     found = predict(Topology("wide", (*gpus, Device("nvswitch", "switch")), links))
     assert (found.ring.nchannels, found.ring.bw_intra) == (32, 40 * 10**9)
     assert all(sorted(channel) == list(range(48)) for channel in found.ring.channels)
+
+
+@pytest.mark.parametrize("name", ["dgx1-v100", "dgx1-p100", "dgx-a100", "p4d.24xlarge", "hgx-h100", "a3-highgpu-8g"])
+def test_attempts_that_are_left_out_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where an attempt is taken to be able to improve whatever it is asked, all are made."""
+    drawn, whole = random.Random(name), machines.load(name, rates="nccl")
+    parts = [sorted(drawn.sample(whole.members, count)) for count in (3, 5, len(whole.members))]
+    asked = [(part, nodes) for part in parts for nodes in (1, 2)]
+    brief = [predict(whole, part, nodes=nodes) for part, nodes in asked]
+    monkeypatch.setattr(search_passes._Search, "may_improve", lambda _: True)
+    for known in (prediction._predicted, prediction.channels_of):
+        known.cache_clear()
+    assert brief == [predict(whole, part, nodes=nodes) for part, nodes in asked]
 
 
 def test_more_gpus_on_a_node_than_nccl_plans_for_are_refused() -> None:

@@ -3,9 +3,7 @@
 A channel is a walk over all GPUs of the node that takes its bandwidth from every link on the way; a ring
 closes, and on several nodes a channel enters and leaves by a network port. Channel after channel is placed
 until nothing is left. The search does not look for all solutions: it tries a listed order first, then
-neighbours by preference, and gives up after a number of visits (NCCL 2.28.3, graph/search.cc). What was
-explored without finding a channel is remembered with the visits that it took, so that the budget runs out at
-the same point of the search as NCCL's, in less time.
+neighbours by preference, and gives up after a number of visits (NCCL 2.28.3, graph/search.cc).
 
 Neighbours are tried by bandwidth, then by nearness; behind NVSwitches only the GPUs next to each other in
 index order are. Through an Intel root complex peer-to-peer traffic takes 6/5 of its bandwidth, and what a GPU
@@ -15,7 +13,7 @@ older than sm80 receives costs it an eighth in the other direction.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -99,9 +97,10 @@ class Reach:
         self.latency = [vertices[port].latency for port in self.ports]
         cards = [vertices[port].card for port in self.ports]
         self.same_card = [[b for b, card in enumerate(cards) if card == mine] for mine in cards]
-        self.starts = cache(self._starts)
-        self._orders: dict[tuple[int, int], tuple[int, ...]] = {}
-        self._following: dict[tuple[int, int, int, int], Sequence[int]] = {}
+        # The GPUs that a channel may begin with behind a port: the one that it serves, then the others near it.
+        first = [[own, *paths.nearest(port, self.gpus)] for own, port in zip(nearest, self.ports, strict=True)]
+        self.starts = [[self.gpus.index(gpu) for gpu in dict.fromkeys(those) if gpu is not None] for those in first]
+        self.following, self.order = cache(self._following), cache(self._order)
 
     def between(self, gpu: int, port: int, entering: bool, bandwidth: int) -> Demand | None:
         """What a channel takes between a GPU and a port; None if the port is too far."""
@@ -115,61 +114,39 @@ class Reach:
 
     # --- GPUs -----------------------------------------------------------------------------------------------------
 
-    def following(self, gpu: int, used: int, towards: int, entry: int) -> Sequence[int]:
+    def _following(self, gpu: int, used: int, towards: int, entry: int) -> Sequence[int]:
         """The GPUs to try after `gpu`, best first, without those in the bit set `used`.
 
         towards: 1 if the next GPU leads to a port, -1 if a later one does, 0 on a single node. entry: the port by
         which the channel entered, -1 for none.
         """
         if self.paths.switches:
-            return [there for there in self._neighbours(gpu) if not used >> there & 1]
-        key = (gpu, used, towards, entry)
-        if key not in self._following:
-            if (gpu, entry) not in self._orders:
-                # All other GPUs: by bandwidth to the port `entry`, then by bandwidth, nearness and index from `gpu`.
-                scores = []
-                for distance in range(1, self.count):
-                    there = (gpu + distance) % self.count
-                    path = self.paths[self.gpus[gpu], self.gpus[there]]
-                    if not path.wires:
-                        continue
-                    outside = (0, 0, 0)
-                    if entry >= 0:
-                        port = self.paths[self.ports[entry], self.gpus[there]]
-                        outside = (-(port.bandwidth // GB), -(self._pcie(there) // GB), port.hops)
-                    scores.append(((*outside, -(path.bandwidth // GB), path.hops, distance), there))
-                self._orders[gpu, entry] = tuple(there for _, there in sorted(scores))
-            left = [there for there in self._orders[gpu, entry] if not used >> there & 1]
-            paths = [self.paths[self.gpus[gpu], self.gpus[there]] for there in left] if towards == -1 else []
-            if towards == -1 and len({(path.bandwidth // GB, path.hops) for path in paths}) <= 1:
-                left.reverse()
-            self._following[key] = left
-        return self._following[key]
+            after, before = (gpu + 1) % self.count, (gpu - 1) % self.count
+            trees = dict.fromkeys((Pattern.SPLIT_TREE, Pattern.BALANCED_TREE), (after, before))
+            wanted = {Pattern.RING: (before, after), **trees}.get(Pattern(self.target.pattern), (after,))
+            return [there for there in dict.fromkeys(wanted) if not used >> there & 1]
+        left = [there for there in self.order(gpu, entry) if not used >> there & 1]
+        paths = [self.paths[self.gpus[gpu], self.gpus[there]] for there in left] if towards == -1 else []
+        if towards == -1 and len({(path.bandwidth // GB, path.hops) for path in paths}) <= 1:
+            left.reverse()
+        return left
 
-    def _pcie(self, gpu: int) -> int:
-        system = self.paths.system
-        for i in system.out[self.gpus[gpu]]:
-            if system.wires[i].kind == PIX:
-                return min(system.wires[i].bandwidth, system.wires[system.back[i]].bandwidth)
-        return -GB
-
-    def _neighbours(self, gpu: int) -> Sequence[int]:
-        after, before = (gpu + 1) % self.count, (gpu - 1) % self.count
-        if self.target.pattern == Pattern.RING:
-            wanted = [before, after]
-        elif self.target.pattern in (Pattern.SPLIT_TREE, Pattern.BALANCED_TREE):
-            wanted = [after, before]
-        else:
-            wanted = [after]
-        return [*dict.fromkeys(wanted)]
-
-    # --- network ports --------------------------------------------------------------------------------------------
-
-    def _starts(self, port: int) -> list[int]:
-        """The GPUs that a channel may begin with behind a port: the one that it serves, then the others near it."""
-        own = self.local[port]
-        near = [self.gpus.index(gpu) for gpu in self.paths.nearest(self.ports[port], self.gpus)]
-        return list(dict.fromkeys([*([] if own is None else [own]), *near]))
+    def _order(self, gpu: int, entry: int) -> tuple[int, ...]:
+        """All other GPUs: by bandwidth to the port `entry`, then by bandwidth, nearness and index from `gpu`."""
+        system, scores = self.paths.system, []
+        for distance in range(1, self.count):
+            there = (gpu + distance) % self.count
+            path = self.paths[self.gpus[gpu], self.gpus[there]]
+            if not path.wires:
+                continue
+            outside = (0, 0, 0)
+            if entry >= 0:
+                port = self.paths[self.ports[entry], self.gpus[there]]
+                wires = ((i, system.back[i]) for i in system.out[self.gpus[there]] if system.wires[i].kind == PIX)
+                pcie = next((min(system.wires[i].bandwidth for i in both) for both in wires), -GB)
+                outside = (-(port.bandwidth // GB), -(pcie // GB), port.hops)
+            scores.append(((*outside, -(path.bandwidth // GB), path.hops, distance), there))
+        return tuple(there for _, there in sorted(scores))
 
 
 VISITS = 1 << 14
@@ -199,7 +176,6 @@ class Attempt:
         self.hops = target.hops
         self.heads = target.pattern == Pattern.NVLS
         self.latency = 0.0
-        self._failed: dict[object, int] = {}
 
     def run(self) -> Found | None:
         # A frame for every GPU of every channel, and some for the turn from one channel to the next.
@@ -225,20 +201,6 @@ class Attempt:
         for i, amount in demand:
             self.free[i] += amount
 
-    def _once(self, key: object, explore: Callable[[], None]) -> None:
-        """Explores, or only spends the visits if the same state found nothing before: better ones only get rarer."""
-        known = self._failed.get(key)
-        if known is not None:
-            if self.visits > 0:
-                self.visits = max(0, self.visits - known)
-            return
-        before, improved = self.visits, self.improved
-        self.improved = False
-        explore()
-        if not self.improved and self.visits > 0:
-            self._failed[key] = before - self.visits
-        self.improved |= improved
-
     # --- channels -------------------------------------------------------------------------------------------------
 
     def _next_channel(self) -> None:
@@ -247,12 +209,7 @@ class Attempt:
             back = (
                 self.count - 1 if target.pattern == Pattern.RING else 1 if target.pattern == Pattern.SPLIT_TREE else 0
             )
-            if not laid or self.heads:
-                self._from_ports(back)
-                return
-            last = tuple(self.channels[-1]) if target.same else ()
-            key = (laid, self.hops, last, tuple(self.nets[-1]), *self.port_free, *self.free)
-            self._once(key, lambda: self._from_ports(back))
+            self._from_ports(back)
             return
         close = self.count - 1 if target.pattern == Pattern.RING else -1
         if self.heads:
@@ -260,13 +217,8 @@ class Attempt:
             return
         last = tuple(self.channels[-1]) if laid else tuple(range(self.count))
         self._begin(last[0], -1, close, last)
-
-        def from_any() -> None:
-            for gpu in range(self.count):
-                self._begin(gpu, -1, close, None)
-
-        if not (target.same and laid):
-            self._once((laid, self.hops, *self.free), from_any)
+        for gpu in () if target.same and laid else range(self.count):
+            self._begin(gpu, -1, close, None)
 
     def _begin(self, gpu: int, back: int, close: int, order: tuple[int, ...] | None) -> None:
         if self.visits <= 0:
@@ -395,7 +347,7 @@ class Attempt:
                     visits, self.visits = self.visits, VISITS_LISTED_ORDER
                     self._enter(port, 0, back, tuple(range(self.count)))
                     self.visits = -1 if self.visits == -1 else visits
-                for gpu in self.reach.starts(port):
+                for gpu in reach.starts[port]:
                     self._enter(port, gpu, back, None)
             for other in reach.same_card[port]:
                 self.port_free[other] += needed

@@ -9,6 +9,7 @@ GPUs that may not read each other's memory go through a CPU, a port is reached t
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import takewhile
@@ -78,6 +79,10 @@ class Paths:
         """The largest bandwidth of a path that a channel needs: between GPUs, or to a port if there are ports."""
         paths = self.to_ports() if self.ports else self.between_gpus()
         return max((path.bandwidth for path in paths), default=LOCAL_BANDWIDTH)
+
+    def room(self, vertices: Sequence[int], bandwidth: int) -> int:
+        """How many channels of `bandwidth` the links out of some vertices hold."""
+        return sum(self.system.wires[i].bandwidth // bandwidth for a in vertices for i in self.system.out[a])
 
     def total(self) -> int:
         """The most that one GPU can send: over all its NVLinks, or over PCIe."""

@@ -71,13 +71,19 @@ class _Search:
         self.visits = 0
         self.left = ALL_VISITS
         self.kinds = set(between)
-        self.port_kinds = {paths[ends].kind for a in paths.gpus for b in paths.ports for ends in ((a, b), (b, a))}
+        ends = [(gpu, port) for gpu in paths.gpus for port in paths.ports]
+        self.outside = [paths[way] for a, b in ends for way in ((a, b), (b, a))]
+        self.port_kinds = {path.kind for path in self.outside}
         self._failed: dict[object, int] = {}
+
+    @property
+    def budget(self) -> int:
+        """The visits that an attempt gets."""
+        return VISITS_SAME_CHANNELS if self.now.same else VISITS
 
     def attempt(self) -> None:
         """Searches for what is wanted now; `visits` is what is left of its budget, -1 if no more can be found."""
-        budget = VISITS_SAME_CHANNELS if self.now.same else VISITS
-        self.left -= budget
+        self.left -= self.budget
         # Attempts of the same signature can use the same paths, so one that failed need not be repeated.
         intra = max((kind for kind in self.kinds if kind <= self.now.type_intra), default=0)
         inter = max((kind for kind in self.port_kinds if kind <= self.now.type_inter), default=0)
@@ -85,13 +91,28 @@ class _Search:
         if key in self._failed:
             self.visits = self._failed[key]
             return
-        attempt = Attempt(self.paths, self.now, self.best, budget)
+        attempt = Attempt(self.paths, self.now, self.best, self.budget)
         channels = attempt.run()
         self.visits = attempt.visits
         if channels is None:
             self._failed[key] = attempt.visits
         else:
             self.best = channels
+
+    def may_improve(self) -> bool:
+        """False if no channels that meet what is wanted now can be worth more than the best.
+
+        A channel leaves all GPUs but one, and a ring on a single node all of them. On several nodes it enters
+        by a port, and leaves by one, balanced trees by two.
+        """
+        now, paths, inter = self.now, self.paths, self.inter
+        steps = self.gpus - 1 + (now.pattern == Pattern.RING and not inter)
+        most = paths.room(paths.gpus, now.bw_intra) // max(1, steps)
+        most = min(now.most, most, paths.room(paths.ports, now.bw_inter) if inter else most)
+        hops = steps * min((path.hops for path in paths.between_gpus() if path.wires), default=0)
+        outside = min((path.hops for path in self.outside if path.wires), default=0)
+        hops += (2 + (now.pattern == Pattern.BALANCED_TREE)) * outside
+        return self.best.beaten_by(now, most, most * hops, self.gpus)
 
     # --- first pass -----------------------------------------------------------------------------------------------
 
@@ -102,14 +123,26 @@ class _Search:
         most = min(self.widest, self.total * top // (least * parts)) if least else self.widest
         return next((i for i, rate in enumerate(self.rates) if rate <= most), len(self.rates) - 1)
 
-    def first_pass(self) -> None:
+    def first_pass(self, exact: bool) -> bool:
+        """Relaxes what is wanted step by step.
+
+        exact: False to leave out attempts that find nothing better, as if they used up their budget; returns
+        False if the channels depend on what those leave of it.
+        """
+        skipped = late = False
         index = self.start(self.now.least)
         preset = self.now
         self.now = replace(self.now, bw_intra=self.rates[index], bw_inter=self.rates[index])
         while True:
-            self.attempt()
+            if exact or self.may_improve():
+                if late:
+                    return False
+                self.attempt()
+            else:
+                self.visits, skipped = 0, True
+                self.left -= self.budget
             if self.visits == -1 or self.best.nchannels * self.best.target.bw_inter >= self.total:
-                return
+                return True
             now, best, count = self.now, self.best.target, self.best.nchannels
             if now.same and not (self.amd and now.type_intra == SYS):
                 self.now = replace(now, same=False)
@@ -117,7 +150,9 @@ class _Search:
             now = replace(now, same=self.same)
             self.left = self.left + self.visits if self.visits != -1 else ALL_VISITS
             if self.left < 0 and count:
-                return
+                if not skipped:
+                    return True
+                late = True
             if self.sm >= 90 and now.pattern == Pattern.BALANCED_TREE:
                 self.now = replace(now, pattern=Pattern.TREE)
                 continue
@@ -138,7 +173,7 @@ class _Search:
                 continue
             now = replace(now, cross=0)
             if index + 1 == len(self.rates) or (count and self.rates[index + 1] * 100 <= best.bw_inter * 49):
-                return
+                return True
             index += 1
             self.now = replace(now, bw_intra=self.rates[index], bw_inter=self.rates[index])
 
@@ -212,8 +247,10 @@ def search(paths: Paths, rules: Rules, pattern: int, least: int = 1, most: int =
 
     None for NVLS where none is found; for others one channel in listed order at `NO_SOLUTION`.
     """
-    state = _Search(paths, rules, pattern, least, most)
-    state.first_pass()
+    for exact in (False, True):
+        state = _Search(paths, rules, pattern, least, most)
+        if state.first_pass(exact):
+            break
     state.double()
     state.second_pass()
     return state.graph()
