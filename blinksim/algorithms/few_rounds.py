@@ -255,7 +255,14 @@ def build(
     candidates = [] if divided is None else [divided]
     if not joined_directly(topology):
         candidates += [(step_seconds(steps, size), steps) for steps in patterns(topology, collective, _NAME)]
-        candidates += _through_switches(topology, collective, size, search)
+    if not joined_directly(topology) and topology.ranks <= MOST_RANKS:
+        # Every rank sends to another one in every round; which data, is up to the program. What is for one rank only
+        # may go there by itself, which takes a round for every distance.
+        job = _Job(Wires.of(topology, size), collective)
+        for every in (False, True) if OWN in (collective.starts, collective.ends) else (False,):
+            with suppress(InfeasibleError):
+                solved, rounds = job.best(partial(round_robin, job.wires, every), _MOST_ROTATIONS, search)
+                candidates.append((solved.microseconds / 1e6, job.written(topology, solved, rounds)))
     if candidates:
         return min(candidates, key=lambda timed: timed[0])[1]
     if joined_directly(topology):
@@ -279,19 +286,6 @@ def _on_links(topology: Topology, collective: Collective, size: int, search: Sea
         best = at_once
     better = relayed.in_parts(best[0] * 1e6, search, replace(limits, time_limit=now + given - monotonic()))
     return best[1] if better is None else relayed.written(topology, *better)
-
-
-def _through_switches(topology: Topology, collective: Collective, size: int, search: Search) -> Iterator[Timed]:
-    """Every rank sends to another one in every round; which data, is up to the program."""
-    if topology.ranks > MOST_RANKS:
-        return
-    wires = Wires.of(topology, size)
-    job = _Job(wires, collective)
-    # What is for one rank only may go there by itself, which takes a round for every distance.
-    for every in (False, True) if OWN in (collective.starts, collective.ends) else (False,):
-        with suppress(InfeasibleError):
-            solved, rounds = job.best(partial(round_robin, wires, every), _MOST_ROTATIONS, search)
-            yield solved.microseconds / 1e6, job.written(topology, solved, rounds)
 
 
 def _in_one_step(topology: Topology, collective: Collective, wires: Wires, most: float) -> Timed | None:

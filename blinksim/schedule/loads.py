@@ -73,18 +73,9 @@ class Resources:
         np.maximum.at(most, number, amounts)
         return max((amount / rate for amount, rate in zip(most.tolist(), rates, strict=True)), default=Fraction(0))
 
-    @cached_property
-    def plain(self) -> bool:
-        """True if every link is a resource of its own, the first of which are the links."""
-        count = len(self.starts) - 1
-        return len(self.members) == count and np.array_equal(self.members, np.arange(count))
-
     def of_links(self, amounts: Ints) -> Ints:
         """What passes every resource, from what passes every link."""
         passing = np.zeros(len(self.names), dtype=np.int64)
-        if self.plain:
-            passing[: len(amounts)] = amounts
-            return passing
         np.add.at(passing, self.members, np.repeat(amounts, np.diff(self.starts)))
         return passing
 
@@ -261,12 +252,9 @@ def distinct_routes(start: Ints, links: Ints) -> tuple[Ints, Ints]:
     lengths = np.diff(start)
     leader = np.arange(len(lengths))
     for length in distinct(lengths).tolist():
-        alike = np.flatnonzero(lengths == length)
-        if not length:
-            leader[alike] = alike[0]
-            continue
         # Links one after the other, numbered anew in between: sorting whole rows takes far longer.
-        number, width = np.zeros(len(alike), dtype=np.int64), int(links.max()) + 1
+        alike, width = np.flatnonzero(lengths == length), int(links.max(initial=0)) + 1
+        one, number = np.zeros(1, dtype=np.int64), np.zeros(len(alike), dtype=np.int64)
         for place in range(length):
             _, one, number = np.unique(
                 number * width + links[start[alike] + place], return_index=True, return_inverse=True
@@ -341,9 +329,12 @@ def whole_loads(
     return total.tolist(), schedule.share_den * parts
 
 
-def rate(schedule: Schedule, spread: Spread | None = None) -> Fraction | None:
-    """algbw in bytes/s that the loads allow: the least rate / load of any resource; None if nothing is sent."""
-    shared = resources(schedule.topology)
+def rate(schedule: Schedule, spread: Spread | None = None, shared: Resources | None = None) -> Fraction | None:
+    """algbw in bytes/s that the loads allow: the least rate / load of any resource; None if nothing is sent.
+
+    shared: by default all that sends on the topology of the schedule share.
+    """
+    shared = shared or resources(schedule.topology)
     totals, whole = whole_loads(schedule, spread or single_routes(schedule), shared)
     longest = shared.longest(np.array(totals, dtype=np.int64))
     return whole / longest if longest else None

@@ -24,7 +24,7 @@ import numpy as np
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import Bools, Ints, Ints32, expand, occurrences, places
-from blinksim.schedule.loads import MOST_SENDS, Resources, alike_routes, distinct_routes, resource_loads, resources
+from blinksim.schedule import loads
 from blinksim.schedule.model import COPY, REDUCE, Schedule, ScheduleLike, as_schedule
 from blinksim.schedule.step_loads import StepLoads
 from blinksim.textio.text_table import count
@@ -176,11 +176,11 @@ class SymmetricSchedule:
 
         Raises `InfeasibleError` if that are too many sends.
         """
-        if self.sends > MOST_SENDS:
+        if self.sends > loads.MOST_SENDS:
             raise InfeasibleError(
                 f"{self.algorithm} on {self.topology.ranks:,} ranks has {self.sends:,} sends once every tree is "
-                f"written out, more than {MOST_SENDS:,}. Its file can be verified as it is; to simulate, draw, run or "
-                "export one, take fewer ranks"
+                f"written out, more than {loads.MOST_SENDS:,}. Its file can be verified as it is; to simulate, draw, "
+                "run or export one, take fewer ranks"
             )
         # Every image of every chunk: those of an exchange sort after sort, others rank after rank and then again.
         parts, group, times = self.base, self.group, self.times
@@ -209,7 +209,7 @@ class SymmetricSchedule:
         table, which = parts.route_links.astype(np.int64), parts.route[send].astype(np.int64)
         route_start, links = group.route_images(elements, start, table, which)
         src, dst = (group.along(elements, ends[send].astype(np.int64)) for ends in (parts.src, parts.dst))
-        used, route = distinct_routes(route_start, links)
+        used, route = loads.distinct_routes(route_start, links)
         lengths = np.diff(route_start)[used]
         route_start, links = np.concatenate([[0], np.cumsum(lengths)]), expand(route_start, links, used)[1]
         channel = parts.channel[send].astype(np.int64)
@@ -250,9 +250,7 @@ class SymmetricSchedule:
     @cached_property
     def rate(self) -> Fraction | None:
         """algbw in bytes/s that the loads allow: the least rate / load of any resource; None if nothing is sent."""
-        shared = self.pooled.shared
-        pairs = zip(shared.rate, resource_loads(self.weighted, shared), strict=True)
-        return min((rate / load for rate, load in pairs if load), default=None)
+        return loads.rate(self.weighted, shared=self.pooled.shared)
 
     @cached_property
     def step_loads(self) -> StepLoads:
@@ -262,7 +260,7 @@ class SymmetricSchedule:
         """
         base, group, pool, columns = self.base, self.group, self.pooled, self.topology.link_columns
         start, table = base.route_start.astype(np.int64), base.route_links.astype(np.int64)
-        _, first, which, _ = alike_routes(group, start, table)
+        _, first, which, _ = loads.alike_routes(group, start, table)
         channels = int(base.channel.max(initial=0)) + 1
         key = (base.step.astype(np.int64) * channels + base.channel) * len(first) + which[base.route]
         keys, where = np.unique(key, return_inverse=True)
@@ -296,13 +294,13 @@ class SymmetricSchedule:
         )
 
 
-def carried(schedule: Schedule | SymmetricSchedule) -> tuple[Resources, list[Fraction], list[int]]:
+def carried(schedule: Schedule | SymmetricSchedule) -> tuple[loads.Resources, list[Fraction], list[int]]:
     """What carries data, its loads, and for how many links or devices each stands."""
     if isinstance(schedule, SymmetricSchedule):
         pool = schedule.pooled
-        return pool.shared, resource_loads(schedule.weighted, pool.shared), pool.size.tolist()
-    shared = resources(schedule.topology)
-    return shared, resource_loads(schedule, shared), [1] * len(shared.rate)
+        return pool.shared, loads.resource_loads(schedule.weighted, pool.shared), pool.size.tolist()
+    shared = loads.resources(schedule.topology)
+    return shared, loads.resource_loads(schedule, shared), [1] * len(shared.rate)
 
 
 def as_compact(thing: ScheduleLike) -> Schedule | SymmetricSchedule:
@@ -319,14 +317,14 @@ class Pool:
     orbit: of every resource of the machine.
     """
 
-    shared: Resources
+    shared: loads.Resources
     size: Ints
     orbit: Ints
 
     @classmethod
     def of(cls, group: CommutingGroup) -> Pool:
         """From what links the generators take to each other."""
-        own = resources(group.topology)
+        own = loads.resources(group.topology)
         images = []
         for generator, links in zip(group.generators, group.links, strict=True):
             goes = np.arange(len(own.names))
@@ -339,7 +337,7 @@ class Pool:
         _, first = np.unique(label, return_index=True)
         size = np.bincount(label)
         chosen, sizes = first.tolist(), size.tolist()
-        shared = Resources(
+        shared = loads.Resources(
             tuple(own.names[place] for place in chosen),
             tuple(own.kinds[place] for place in chosen),
             tuple(own.rate[place] * times for place, times in zip(chosen, sizes, strict=True)),

@@ -24,7 +24,7 @@ import numpy as np
 
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import fixed
-from blinksim.topology.elements import Device, Link, put_together
+from blinksim.topology.elements import Device, Link, regarded
 from blinksim.topology.fabric import Fabric, Switch, join, switches
 from blinksim.topology.link_columns import LinkColumns
 from blinksim.topology.symmetry import block_generators
@@ -104,7 +104,7 @@ def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topol
     table = node.link_columns.repeated(nodes, count).beside(LinkColumns.of(more_links, index))
     hosts = np.concatenate([np.repeat(np.arange(nodes), count), [device.node for device in more_devices]])
     known = {"index": index, "link_columns": table, "device_nodes": fixed(hosts, len(hosts))}
-    return put_together(node, known, **parts)
+    return regarded(node, known, **parts)
 
 
 @lru_cache(maxsize=8)

@@ -305,12 +305,7 @@ def check_devices(topology: Topology) -> None:
 
 def check_links(topology: Topology) -> None:
     """Raises `InputError` for a link of an unknown device, and for one that is given twice."""
-    known = topology.index.keys()
-    ends = {link.src for link in topology.links} | {link.dst for link in topology.links}
-    keys = {(link.src, link.dst, link.kind) for link in topology.links}
-    if ends <= known and len(keys) == len(topology.links):
-        return
-    seen: set[tuple[str, str, str]] = set()
+    known, seen = topology.index, set[tuple[str, str, str]]()
     for link in topology.links:
         for end in (link.src, link.dst):
             if end not in known:
@@ -339,29 +334,15 @@ def check_roles(topology: Topology) -> None:
             raise InputError(f"{', '.join(doubled)} named more than once; each device {role}")
 
 
-def regarded(topology: Topology, **changes: Any) -> Topology:
-    """`dataclasses.replace` where devices and links stay: these are neither checked nor read again.
+def regarded(topology: Topology, known: Mapping[str, Any] | None = None, **changes: Any) -> Topology:
+    """`dataclasses.replace` where devices and links are right by how they were made; only roles are checked.
 
-    Raises `InputError` for members and relays as `check_roles` does.
+    known: cached properties of the result. Default: those of `topology`, whose devices and links stay. Raises
+    `InputError` for members and relays as `check_roles` does.
     """
-    known = {name: topology.__dict__[name] for name in _OF_DEVICES_AND_LINKS if name in topology.__dict__}
-    made = _with(topology, known, changes)
-    if made.members is not topology.members or made.relays != topology.relays:
-        check_roles(made)
-    return made
-
-
-def put_together(topology: Topology, known: Mapping[str, Any], **changes: Any) -> Topology:
-    """`dataclasses.replace` with devices and links that are right by how they were made; only roles are checked.
-
-    known: cached properties of the result.
-    """
-    made = _with(topology, known, changes)
-    check_roles(made)
-    return made
-
-
-def _with(topology: Topology, known: Mapping[str, Any], changes: Mapping[str, Any]) -> Topology:
+    if known is None:
+        known = {name: topology.__dict__[name] for name in _OF_DEVICES_AND_LINKS if name in topology.__dict__}
     made: Topology = object.__new__(type(topology))
     made.__dict__.update({field.name: getattr(topology, field.name) for field in fields(topology)}, **known, **changes)
+    check_roles(made)
     return made

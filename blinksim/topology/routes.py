@@ -13,7 +13,7 @@ matter that lie on a shortest route between two switches at which one of the nod
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
@@ -127,9 +127,12 @@ class Neighbourhood:
         of = np.array(node, dtype=np.int64)
         outside = of == OUTSIDE
         between = outside[src] & outside[dst]
-        self._inner: dict[int, list[int]] = {place: [] for place in np.flatnonzero(outside).tolist()}
+        # Where links between switches lead, and whichever way they lead.
+        self._inner, self._beside = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
         for a, b in dict.fromkeys(zip(src[between].tolist(), dst[between].tolist(), strict=True)):
             self._inner[a].append(b)
+            self._beside[a].append(b)
+            self._beside[b].append(a)
         # Where a node has a port, whichever way its link leads.
         a, b = np.concatenate([src, dst]), np.concatenate([dst, src])
         at = ~outside[a] & outside[b]
@@ -139,22 +142,20 @@ class Neighbourhood:
         self._attached = {
             number: frozenset(part.tolist()) for number, part in zip(numbers.tolist(), parts, strict=True)
         }
-        self._hops: dict[int, dict[int, int]] = {}
+        self._hops: dict[tuple[int, bool], dict[int, int]] = {}
         self._between: dict[frozenset[Attached], Attached] = {}
 
     def switches(self, a: int, b: int) -> Attached:
-        """The switches of the fabric that routes between the nodes `a` and `b` may pass."""
+        """The switches of the fabric that routes between the nodes `a` and `b` may pass.
+
+        A switch of a shortest route between two ports is no farther from one of them than half the way.
+        """
         key = frozenset(self._attached.get(node, frozenset()) for node in (a, b))
         if key not in self._between:
             ends = frozenset[int]().union(*key)
-            hops = {end: self._hops_from(end) for end in ends}
-            self._between[key] = ends | {
-                switch
-                for a in ends
-                for b in ends & hops[a].keys()
-                for switch, first in hops[a].items()
-                if first + self._hops_from(switch).get(b, len(self.node)) == hops[a][b]
-            }
+            far = max((self._hops_from(a, ahead=True).get(b, 0) for a in ends for b in ends), default=0)
+            near = (self._hops_from(end, ahead=False).items() for end in ends)
+            self._between[key] = frozenset(place for found in near for place, hops in found if 2 * hops <= far)
         return self._between[key]
 
     @property
@@ -162,10 +163,11 @@ class Neighbourhood:
         """How many pairs of switches are linked."""
         return sum(map(len, self._inner.values()))
 
-    def _hops_from(self, switch: int) -> dict[int, int]:
-        if switch not in self._hops:
-            self._hops[switch] = distances(switch, self._inner.__getitem__)
-        return self._hops[switch]
+    def _hops_from(self, switch: int, *, ahead: bool) -> dict[int, int]:
+        if (switch, ahead) not in self._hops:
+            near = self._inner if ahead else self._beside
+            self._hops[switch, ahead] = distances(switch, near.__getitem__)
+        return self._hops[switch, ahead]
 
 
 class Between:

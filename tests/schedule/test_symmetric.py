@@ -19,7 +19,7 @@ from blinksim.collective import Collective
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats import schedule_json
 from blinksim.formats.schedule_json import packed
-from blinksim.schedule import symmetric, verify_contents
+from blinksim.schedule import loads, verify_contents
 from blinksim.schedule.loads import rate, resource_loads, resources
 from blinksim.schedule.model import COPY
 from blinksim.schedule.symmetric import SymmetricSchedule
@@ -168,7 +168,7 @@ def test_the_symmetries_must_be_those_of_the_machine() -> None:
 def test_too_many_sends_are_not_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = made(PARTS["rails"], "allgather")
     assert whole is not None
-    monkeypatch.setattr(symmetric, "MOST_SENDS", 100)
+    monkeypatch.setattr(loads, "MOST_SENDS", 100)
     with pytest.raises(InfeasibleError, match="once every tree is written out, more than 100"):
         _ = whole.schedule
 
