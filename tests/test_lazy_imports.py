@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 SLOW = ("cupy", "matplotlib", "networkx", "ortools", "pandas", "scipy")
 # What best may load where the elementary algorithms leave a gap: what packs trees quickly, but not CP-SAT.
 SOLVERS = (*(name for name in SLOW if name != "ortools"), "ortools.sat", "ortools.math_opt")
-HEAVY = (*SLOW, "numpy", "rich.progress")
+HEAVY = (*SLOW, "numpy")
 REPORT = "import json, sys; print(json.dumps(sorted(sys.modules)), file=sys.__stderr__)"
 
 

@@ -7,12 +7,12 @@ import io
 import json
 import re
 import shlex
+import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import TextIO
 
 import click
@@ -39,9 +39,10 @@ _QUOTED = r"(?<![\w=])(?:'[^'\n]*'|\"[^\"\n]*\")(?!\w)"
 _ARGUMENT = r"(?<![\w-])(?P<name>[a-z][a-z_]*)=(?:(?P<word>True|False)\b|'(?P<quoted>[\w-]+)')?(?=(?P<next>\S)?)"
 _PIECE = re.compile(f"{_QUOTED}|{_ARGUMENT}")
 
-# What is being done, the innermost last, and how many moving lines say so already.
-_doing: list[str] = []
-_moving: list[object] = []
+# What is being done and since when by `time.monotonic`, the innermost last; and the line that says so on a terminal.
+_doing: list[tuple[str, float]] = []
+_moving: list[str] = []
+_drawing = threading.Lock()
 
 
 class EscapedStream:
@@ -51,8 +52,7 @@ class EscapedStream:
     """
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self.rich_proxied_file = stream  # rich draws its bars here, with the control characters that it needs.
+        self.raw = stream
 
     @property
     def encoding(self) -> str:
@@ -61,11 +61,11 @@ class EscapedStream:
 
     def write(self, text: str) -> int:
         """Prints `text`, escaped."""
-        self._stream.write(printable(text, getattr(self._stream, "encoding", None) or "utf-8"))
+        self.raw.write(printable(text, getattr(self.raw, "encoding", None) or "utf-8"))
         return len(text)
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self._stream, name)
+        return getattr(self.raw, name)
 
 
 @contextmanager
@@ -88,7 +88,9 @@ def flagged(name: str) -> bool:
 def note(text: str) -> None:
     """A line for people, on stderr."""
     if not flagged("quiet"):
-        print(text, file=sys.stderr)
+        with _drawing:
+            _draw("")
+            print(text, file=sys.stderr)
 
 
 def print_json(value: Mapping[str, object]) -> None:
@@ -182,78 +184,58 @@ def _option(piece: re.Match[str]) -> str:
     return OPTIONS[name] + (" " if has_value else "")
 
 
-class Working:
-    """A line on a terminal that shows what a command does, after the first second; calling it changes the text.
+def _draw(text: str) -> None:
+    """Puts a line in place of the moving one of a terminal; empty text takes it away."""
+    if text or _moving:
+        raw, columns = getattr(sys.stderr, "raw", sys.stderr), shutil.get_terminal_size().columns
+        raw.write(f"\r\x1b[K{printable(text, raw.encoding or 'utf-8')[: columns - 1]}")
+        raw.flush()
+    _moving[:] = [text] if text else []
 
-    Used as a context: ``with Working("building") as say: … say("building ring, 1 of 9")``. Where stderr is no
-    terminal `still_at_work` prints the text if the work takes long. Leaves nothing behind on a terminal.
+
+class Working:
+    """What a command does, as the lines of `still_at_work` say it; calling it changes the text.
+
+    Used as a context: ``with Working("building") as say: … say("building ring, 1 of 9")``. Leaves nothing behind on a
+    terminal.
     """
 
     def __init__(self, what: str) -> None:
         self.what = what
-        self._done = threading.Event()
-        self._thread: threading.Thread | None = None
-        if not flagged("quiet") and sys.stderr.isatty():
-            self._thread = threading.Thread(target=self._show, daemon=True)
 
     def __call__(self, what: str) -> None:
-        self.what = _doing[-1] = what
-
-    def _show(self) -> None:
-        if self._done.wait(PATIENCE_S):
-            return
-        # Slow to import, and not needed by what is quick.
-        from rich.console import Console
-        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-        columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar, moving():
-            task = bar.add_task(self.what, total=None)
-            while not self._done.wait(0.2):
-                bar.update(task, description=self.what)
+        _doing[-1] = what, _doing[-1][1]
 
     def __enter__(self) -> Working:
-        _doing.append(self.what)
-        if self._thread is not None:
-            self._thread.start()
+        _doing.append((self.what, time.monotonic()))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._done.set()
-        _doing.pop()
-        if self._thread is not None:
-            self._thread.join()
-
-
-@contextmanager
-def moving() -> Iterator[None]:
-    """A moving line is shown meanwhile, so that no other need be."""
-    _moving.append(None)
-    try:
-        yield
-    finally:
-        _moving.pop()
+    def __exit__(self, *_: object) -> None:
+        with _drawing:
+            _doing.pop()
+            _draw("")
 
 
 @contextmanager
 def still_at_work(command: str, *, quiet: bool = False) -> Iterator[None]:
-    """A line on stderr when the work within takes long, and again ever later, unless a moving line shows that.
+    """Says on stderr what takes long: in a moving line on a terminal, else in a line after more and more time.
 
-    Time is what this process computes, so that a busy machine does not count.
+    Between two lines that time is what this process computes, so that a busy machine does not count.
     """
     done, start = threading.Event(), time.process_time()
 
     def watch() -> None:
         due = FIRST_WORD_S
-        while not done.wait(0.5):
+        while not done.wait(0.2):
             used = time.process_time() - start
-            if used >= due:
-                if not _moving:
-                    what = _doing[-1] if _doing else command
+            with _drawing:
+                what, since = _doing[-1] if _doing else (command, 0.0)
+                moves, seconds = bool(_doing) and sys.stderr.isatty(), time.monotonic() - since
+                if moves and seconds > PATIENCE_S:
+                    _draw(f"{what} ({seconds:.0f} s)")
+                if used >= due and not moves:
                     print(f"still at work after {used:.0f} s: {what} (Ctrl-C ends it)", file=sys.stderr, flush=True)
-                due = 3 * used
+                due = 3 * used if used >= due else due
 
     thread = threading.Thread(target=watch, daemon=True)
     if not quiet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
 import sys
@@ -40,9 +41,30 @@ def test_quick_and_quiet_work_says_nothing(capsys: pytest.CaptureFixture[str], m
     monkeypatch.setattr(terminal, "FIRST_WORD_S", 0.0)
     with terminal.still_at_work("blinksim project", quiet=True):
         compute(0.8)
-    with terminal.still_at_work("blinksim project"), terminal.moving():
-        compute(0.8)
     assert capsys.readouterr().err == ""
+
+
+def test_a_line_on_a_terminal_moves_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(terminal, "PATIENCE_S", 0.0)
+    with terminal.still_at_work("blinksim project"):
+        with terminal.Working("reading \x1b[2J.yaml") as say:
+            time.sleep(0.5)
+            say("building ring")
+            time.sleep(0.5)
+            terminal.note("a note")
+        print("after", file=sys.stderr)
+    # What a terminal shows in the end: \r\x1b[K begins the line anew.
+    lines = [line.rpartition("\r\x1b[K")[2] for line in screen.getvalue().split("\n")]
+    assert lines == ["a note", "after", ""]
+    drawn = re.findall(r"\r\x1b\[K([^\r\n]+)", screen.getvalue())
+    assert drawn[0] == "reading \\u001b[2J.yaml (0 s)"
+    assert any(re.fullmatch(r"building ring \([01] s\)", line) for line in drawn)
 
 
 def test_waiting_is_not_work(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
