@@ -43,10 +43,13 @@ FILL = 10
 
 
 class Effort:
-    """What carrying out a file has cost so far; files that cost more than some seconds are refused."""
+    """What carrying out a file has cost so far; files that cost more than some seconds are refused.
 
-    def __init__(self, path: object = "this program") -> None:
-        self.path, self.left = path, _MOST_EFFORT
+    runs: how often it is carried out, for each of which there is one of these.
+    """
+
+    def __init__(self, path: object = "this program", runs: int = 1) -> None:
+        self.path, self.left = path, _MOST_EFFORT // runs
 
     def spend(self, amount: int) -> None:
         """Raises `InfeasibleError` if that was too much."""
@@ -260,14 +263,14 @@ def outcome(machine: Machine[Any], seed: int | None) -> str:
     return ""
 
 
-def check(path: str | Path, machine: Callable[[], Machine[Any]], label: str = "") -> None:
+def check(path: str | Path, machines: Mapping[str, Callable[[Effort], Machine[Any]]]) -> None:
     """Carries a program out with its blocks in several orders; raises `FileError` for what goes wrong.
 
-    machine: makes what carries it out. label: behind the message. Raises `InfeasibleError` for a program too
-    large to follow.
+    machines: makers of what carries it out, by what stands behind the message. Raises `InfeasibleError` for a
+    program too large to follow.
     """
-    for seed in (None, *range(_ORDERS - 1)):
-        wrong = outcome(machine(), seed)
+    for label, seed in product(machines, (None, *range(_ORDERS - 1))):
+        wrong = outcome(machines[label](Effort(path, len(machines) * _ORDERS)), seed)
         if wrong:
             raise FileError(path, f"{wrong}{label}")
 

@@ -99,9 +99,9 @@ def check_text(text: str, path: str | Path, *, root: int = 0, slots: int | None 
     than promised, and `InfeasibleError` for a file too large to follow.
     """
     algorithm, effort = read_text(text, path), Effort(path)
-    for inside in [False] * algorithm.out_of_place + [True] * algorithm.in_place or [False]:
-        buffers = partial(Buffers, algorithm, effort, root=root, in_place=inside)
-        programs.check(path, buffers, f" ({'in' if inside else 'out of'} place)")
+    places = [False] * algorithm.out_of_place + [True] * algorithm.in_place or [False]
+    labels = {f" ({'in' if inside else 'out of'} place)": inside for inside in places}
+    programs.check(path, {at: partial(Buffers, algorithm, root=root, in_place=labels[at]) for at in labels})
     most = max((sum(step.count for step in steps) for steps in algorithm.steps.values()), default=1)
     needed = 1 + bisect_left(range(1, most), True, key=lambda held: not _waiting(algorithm, held, effort))
     held = slots or BUFFERS[algorithm.protocol][0]

@@ -82,8 +82,8 @@ def check(document: object, path: str | Path, *, root: int = 0) -> Plan:
     root: of rooted collectives, since the format does not name it. Raises `FileError` for what the executor refuses,
     what waits forever, and what does not end as promised, and `InfeasibleError` for a plan too large to follow.
     """
-    plan, effort = read(document, path), Effort(path)
-    programs.check(path, lambda: Memory(plan, effort, root=root))
+    plan = read(document, path)
+    programs.check(path, {"": lambda effort: Memory(plan, effort, root=root)})
     return plan
 
 
