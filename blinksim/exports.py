@@ -207,7 +207,7 @@ def _machine(topology: Topology, name: str, bus_ids: Sequence[str] | None) -> Ex
         files={"": found.text},
         summary=f"{topology.name} with {topology.ranks} GPUs, as NCCL sees it",
         environment={"NCCL_TOPO_FILE": "{file}"},
-        proof=("NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH prints the bus ids of this file",),
+        proof=("the bus ids of this file, with NCCL_DEBUG_SUBSYS=GRAPH",),
         notes=found.notes,
         caution="for experiments: every communicator of the process plans for this machine, on whatever GPUs",
     )

@@ -13,8 +13,7 @@ import click
 from blinksim.answers import advise as study
 from blinksim.answers.advise import Advice, Option
 from blinksim.cli.options import collective_of, command_line, left, question_of, unedited
-from blinksim.cli.schedules import proof_lines
-from blinksim.cli.terminal import answer, as_typed, written
+from blinksim.cli.terminal import answer, as_typed, proof_lines, written
 from blinksim.errors import InputError
 from blinksim.machines import this_machine
 from blinksim.question import Question

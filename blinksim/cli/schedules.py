@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from blinksim import exports as formats
 from blinksim.answers.tune import Tuning, choice_words, times_text, tune as find_rules, tune_here
 from blinksim.cli.options import ALL_GPUS, read_schedule, schedule_question
-from blinksim.cli.terminal import Working, answer, as_typed, drawn, exports, note, print_json, typed, written
+from blinksim.cli.terminal import Working, answer, as_typed, drawn, note, show_export, typed, with_name, written
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.formats.chrome_trace import write_trace
 from blinksim.formats.schedule_json import read_schedule as read
@@ -105,28 +105,11 @@ def export(options: Export) -> None:
         exported,
         "summary facts environment proof notes caution files",
         environment=exported.variables(target),
-        proof=[_named(line, target) for line in exported.proof],
+        proof=[with_name(line, target) for line in exported.proof],
         files=dict(exported.files) if output is None else sorted(exported.files),
     )
 
-    def text() -> None:
-        if output is None:
-            click.echo(exported.files[""], nl=False)
-        else:
-            facts = "".join(f"  {fact}\n" for fact in exported.facts)
-            click.echo(f"{output}: {exported.summary}\n{facts}")
-        say = note if output is None else click.echo
-        if exported.environment:
-            say("  set, for one command:")
-            exports(exported.variables(target), say)
-        for line in proof_lines(exported, target):
-            say(line)
-        for line in exported.notes:
-            say(f"  note     {line}")
-        if exported.caution:
-            say(f"  caution  {exported.caution}")
-
-    answer("export", lambda: said, text)
+    answer("export", lambda: said, lambda: show_export(exported, output))
 
 
 def _rules(times: str, options: Export) -> Exported:
@@ -136,31 +119,18 @@ def _rules(times: str, options: Export) -> Exported:
         raise InputError("rules for a tuner are for one machine: name it with --machine")
     if options.channels is not None:
         raise InputError("--channels: for schedules; --least-channels is NCCL_MIN_NCHANNELS of the measured times")
-    exported = tuned(options.machine, times, options.job).export(options.job.dialect)
-    plugin = exported.environment.get("NCCL_TUNER_PLUGIN")
-    if plugin is None:
+    return _with_hints(tuned(options.machine, times, options.job).export(options.job.dialect))
+
+
+def _with_hints(exported: Exported, plugin: str | None = None) -> Exported:
+    """Rules for a tuner with what to do for them. plugin: where the plugin for them is built already."""
+    needed = exported.environment.get("NCCL_TUNER_PLUGIN")
+    if needed is None:
         return exported
-    hints = (
-        f"build the plugin: blinksim tune --plugin {typed(plugin)}",
-        "every rank needs the variables; the log has the line with NCCL_DEBUG_SUBSYS=TUNING",
-    )
-    return replace(exported, notes=(*hints, *exported.notes))
-
-
-def proof_lines(exported: Exported, output: str) -> list[str]:
-    """What shows that a runtime uses the file that went to `output`; nothing where nothing is known to."""
-    if not exported.proof:
-        return []
-    head = "in force if the log (NCCL_DEBUG=INFO) of rank 0 says:" if exported.environment else "try it:"
-    return [f"  {head}", *(f"    {_named(line, output)}" for line in exported.proof)]
-
-
-def _named(line: str, output: str) -> str:
-    """A line of advice with the file's name, quoted for a shell or for Python."""
-    named = {"{python}": repr(output), "{file}": typed(output), "{folder}": typed(os.path.dirname(output) or ".")}
-    for place, words in named.items():
-        line = line.replace(place, words)
-    return line
+    hints = [f"build the plugin: blinksim tune --plugin {typed(needed)}"] if plugin is None else []
+    hints += ["every rank needs the variables; the log has the line with NCCL_DEBUG_SUBSYS=TUNING"]
+    environment = {**exported.environment, "NCCL_TUNER_PLUGIN": plugin or needed}
+    return replace(exported, environment=environment, notes=(*hints, *exported.notes))
 
 
 def simulate(options: Simulate) -> None:
@@ -318,11 +288,10 @@ def tune(options: Tune) -> None:
         if plugin is None:
             raise InputError("name a machine and its measured times, or --gpus to take them (or --plugin FILE alone)")
         place = tuner_files.build(plugin, force=force)
-        if options.json:
-            print_json({"command": "tune", "plugin": str(place), "source": str(tuner_files.SOURCE)})
-        else:
-            click.echo(f"{place}: the plugin, for NCCL 2.21 and later and RCCL")
-            exports({"NCCL_TUNER_PLUGIN": str(place.resolve())})
+        built = Exported({}, "the plugin, for NCCL 2.21 and later and RCCL")
+        built = replace(built, environment={"NCCL_TUNER_PLUGIN": str(place.resolve())})
+        files = {"plugin": str(place), "source": str(tuner_files.SOURCE)}
+        answer("tune", lambda: files, lambda: show_export(built, str(place)))
         return
     if (times is None) == (options.gpus is None):
         raise InputError("give measured times (TIMES) or --gpus to take them here, one of the two")
@@ -343,15 +312,8 @@ def tune(options: Tune) -> None:
         if output is None:
             click.echo("next: the same with -o tuner.csv")
             return
-        click.echo(f"{output}: {exported.summary}; in the environment of every rank:")
-        exports(variables | ({} if plugin is None else {"NCCL_TUNER_PLUGIN": plugin}))
-        click.echo("  with whole paths, where ranks start in other folders")
-        if plugin is None and "NCCL_TUNER_PLUGIN" in variables:
-            click.echo(f"  build the plugin: blinksim tune --plugin {typed(variables['NCCL_TUNER_PLUGIN'])}")
-        proof = exported.proof[0].split(" {")[0]
-        click.echo(f"  in force if the log (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=TUNING) says: {proof}")
-        for line in exported.notes:
-            click.echo(f"  note     {line}")
+        paths = "give whole paths where ranks start in other folders"
+        show_export(_with_hints(replace(exported, facts=(), notes=(paths, *exported.notes)), plugin), output)
 
     answer("tune", lambda: said, text)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import shlex
 import shutil
@@ -13,13 +14,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from blinksim.errors import InputError
 from blinksim.printable import printable
 from blinksim.units import format_size
+
+if TYPE_CHECKING:
+    from blinksim.textio.whole_files import Exported
 
 # Of the keys that ``--json`` prints: one is added without a new version, and removed or renamed with one.
 SCHEMA_VERSION = 1
@@ -151,10 +155,40 @@ def drawn(target: str | None, force: bool, kind: str, *given: object, **more: ob
         click.echo(f"drawn: {file}", err=flagged("csv") or flagged("json"))
 
 
-def exports(variables: Mapping[str, str], say: Callable[[str], object] = click.echo) -> None:
-    """Says the lines that set variables of the environment in a shell."""
-    for name, value in variables.items():
-        say(f"    export {name}={shlex.quote(value)}")
+def show_export(exported: Exported, output: str | None) -> None:
+    """Prints where an export is, how to load it and what to know; or the export, and all that on stderr."""
+    target, say = output or "FILE", note if output is None else click.echo
+    if output is None:
+        click.echo(exported.files[""], nl=False)
+    else:
+        facts = "".join(f"  {fact}\n" for fact in exported.facts)
+        click.echo(f"{output}: {exported.summary}\n{facts}")
+    if exported.environment:
+        say("  set, for one command:")
+        for name, value in exported.variables(target).items():
+            say(f"    export {name}={shlex.quote(value)}")
+    notes = [f"  note     {line}" for line in exported.notes]
+    for line in (*proof_lines(exported, target), *notes):
+        say(line)
+    if exported.caution:
+        say(f"  caution  {exported.caution}")
+
+
+def proof_lines(exported: Exported, output: str) -> list[str]:
+    """What shows that a runtime uses the file that went to `output`; nothing where nothing is known to."""
+    if not exported.proof:
+        return []
+    head = "in force if the log (NCCL_DEBUG=INFO) of rank 0 says:" if exported.environment else "try it:"
+    return [f"  {head}", *(f"    {with_name(line, output)}" for line in exported.proof)]
+
+
+def with_name(line: str, output: str) -> str:
+    """A line of advice with the file's name, quoted for a shell or for Python."""
+    folder = typed(os.path.dirname(output) or ".")
+    named = {"{python}": repr(output), "{file}": typed(output), "{folder}": folder}
+    for place, words in named.items():
+        line = line.replace(place, words)
+    return line
 
 
 def typed(path: str) -> str:

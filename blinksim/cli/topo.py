@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from blinksim.cli.options import command_line, question_of
-from blinksim.cli.terminal import answer, drawn, exports, note, print_json, typed
+from blinksim.cli.terminal import answer, drawn, note, print_json, show_export, typed
 from blinksim.errors import InputError
 from blinksim.formats import machine_yaml
 from blinksim.formats.shipped import machine_names
@@ -234,15 +234,6 @@ def export(options: TopoExport) -> None:
     whole = question.whole()
     topology = whole if question.members is None else whole.subset(question.part(whole).members)
     exported = formats.export(topology, name, bus_ids=options.bus_ids and options.bus_ids.split(","))
-    advice = [*(f"  note     {line}" for line in exported.notes), f"  caution  {exported.caution}"]
-    if output is None:
-        click.echo(exported.files[""], nl=False)
-        for line in advice:
-            note(line)
-        return
-    write_text(output, exported.files[""], force=options.force)
-    click.echo(f"{output}: {exported.summary}\n\n  set, for one command:")
-    exports(exported.variables(output))
-    click.echo(f"  in force if {exported.proof[0]}")
-    for line in advice:
-        click.echo(line)
+    if output is not None:
+        write_text(output, exported.files[""], force=options.force)
+    show_export(exported, output)
