@@ -8,7 +8,7 @@ list, those are ranked that divide the GPUs evenly among nodes, with the best of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
@@ -24,11 +24,12 @@ from blinksim.answers.project import Answer, answer
 from blinksim.bounds.compute import bound
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
+from blinksim.graphs.connectivity import breadth_first
 from blinksim.machines import MachineLike, as_topology
 from blinksim.question import Question
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count as counted, names
-from blinksim.topology.graph import Topology
+from blinksim.topology.graph import Link, Topology
 from blinksim.topology.selection import class_names
 from blinksim.topology.symmetry import orbit_labels, searched
 from blinksim.units import in_GBps, size_of, whole
@@ -339,16 +340,10 @@ def _orbits(every: Iterable[Subset], maps: Sequence[Ranks]) -> Kinds:
     """The orbits of the choices."""
     kinds, seen, moves = Kinds(), set[Subset](), [image.tolist() for image in maps]
     for subset in every:
-        if subset in seen:
-            continue
-        orbit, stack = {subset}, [subset]
-        while stack:
-            at = stack.pop()
-            images = {tuple(sorted(image[i] for i in at)) for image in moves} - orbit
-            orbit |= images
-            stack += images
-        kinds[subset] = orbit, len(orbit)
-        seen |= orbit
+        if subset not in seen:
+            orbit = breadth_first(subset, lambda at: {tuple(sorted(image[i] for i in at)) for image in moves})
+            kinds[subset] = orbit.keys(), len(orbit)
+            seen |= orbit.keys()
     return kinds
 
 
@@ -406,14 +401,14 @@ def _divisions(asked: _Asked, count: int, maps: Sequence[Ranks]) -> Kinds:
 
 def _ways_out(topology: Topology, members: Sequence[str]) -> Fraction:
     """The bandwidth of the links out of a node that lead on from members of it without passing other GPUs."""
-    out, stack = Fraction(0), [topology.index[name] for name in members]
-    seen, node = {*stack}, topology.device(members[0]).node
-    while stack:
-        for link in map(topology.links.__getitem__, topology.out_links[stack.pop()]):
-            place, device = topology.index[link.dst], topology.device(link.dst)
-            if device.node != node:
-                out += link.bandwidth
-            elif place not in seen and not device.holds:
-                seen.add(place)
-                stack.append(place)
-    return out
+    node = topology.device(members[0]).node
+
+    inside = {device.name for device in topology.devices if device.node == node}
+    passed = {name for name in inside if not topology.device(name).holds}
+
+    def links(at: str) -> Iterator[Link]:
+        return (topology.links[number] for number in topology.out_links[topology.index[at]])
+
+    starts = [breadth_first(name, lambda at: passed.intersection(link.dst for link in links(at))) for name in members]
+    leaving = (link for name in set().union(*starts) for link in links(name) if link.dst not in inside)
+    return sum((link.bandwidth for link in leaving), start=Fraction(0))
