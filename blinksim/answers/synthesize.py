@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-from itertools import pairwise
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -31,10 +30,11 @@ from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Rates, Result, keyed
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.loads import rate
-from blinksim.schedule.model import Schedule, as_schedule
+from blinksim.schedule.model import COPY, REDUCE, Schedule, as_schedule
 from blinksim.schedule.switch_work import abilities_used
 from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.schedule.verify import Verdict, verify
+from blinksim.timing.alpha_beta import Paths
 from blinksim.timing.contest import Contest, said_once, with_least_time
 from blinksim.timing.model_registry import schedule_model
 from blinksim.timing.projection_result import OF_RUNS, Projection
@@ -405,7 +405,10 @@ class Synthesis(Rates, Result):
     @property
     def height(self) -> int:
         """The most sends in a row from the start of a chunk (or its completion) to where it is needed."""
-        return max(depth(self.base), default=0)
+        base, none = self.base, np.zeros(self.base.sends)
+        # On the way together (reductions) or apart (copies), whichever is more.
+        alone = ((base.op == op).astype(np.float64) for op in (REDUCE, COPY))
+        return int(max(Paths(base, own, none, none).longest(1)[0] for own in alone)) if base.sends else 0
 
     @property
     def hops(self) -> int:
@@ -429,26 +432,6 @@ class Synthesis(Rates, Result):
     def __repr__(self) -> str:
         known = f"gap {self.gap}, verified {self.verdict.ok}"
         return f"<Synthesis {exact_GBps(self.rate)} GB/s, {known}\n  {self.compact!r}>"
-
-
-def depth(schedule: Schedule) -> list[int]:
-    """For each chunk the most sends in a row, on its way together (reductions) or apart (copies), whichever is more."""
-    devices = len(schedule.topology.devices)
-    deepest = np.zeros(schedule.chunks, dtype=np.int64)
-    for op in (0, 1):
-        chosen = np.flatnonzero(schedule.op == op)
-        keys = schedule.chunk[chosen].astype(np.int64) * devices
-        # A place for every chunk at every device that has it: most chunks are at few devices.
-        ends = np.concatenate([keys + schedule.src[chosen], keys + schedule.dst[chosen]])
-        stops, place = np.unique(ends, return_inverse=True)
-        reached, (src, dst) = np.zeros(len(stops), dtype=np.int64), place.reshape(2, -1)
-        bounds = np.append(np.flatnonzero(np.diff(schedule.step[chosen], prepend=-1)), len(chosen))
-        for first, end in pairwise(bounds):
-            now = slice(int(first), int(end))
-            long = reached[src[now]] + 1
-            np.maximum.at(reached, dst[now], long)
-            np.maximum.at(deepest, schedule.chunk[chosen[now]], long)
-    return [int(value) for value in deepest]
 
 
 # It attains the best rate; without a size nothing else counts.

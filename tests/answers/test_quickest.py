@@ -294,3 +294,16 @@ def test_nothing_is_simulated_once_the_time_for_it_is_over() -> None:
     rivals = bs.contest("ring:4", "allreduce", ["ring", "binary"])
     assert len(of_the_quickest(rivals, rivals.answers(2**20), 10_000)) == 1
     assert of_the_quickest(rivals, rivals.answers(2**20), 10_000, monotonic() - 1) == []
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "double_binary", "two_shot", "packed"])
+def test_the_height_is_the_most_reductions_or_copies_in_a_row(algorithm: str) -> None:
+    found = bs.synthesize("dgx1-v100", "allreduce", algorithm)
+    schedule, rows = found.schedule, 0
+    sends = sorted(zip(schedule.step, schedule.op, schedule.chunk, schedule.src, schedule.dst, strict=True))
+    arrived: dict[tuple[int, int, int], int] = {}
+    for _, op, chunk, src, dst in sends:
+        row = arrived.get((op, chunk, src), 0) + 1
+        arrived[op, chunk, dst] = max(row, arrived.get((op, chunk, dst), 0))
+        rows = max(rows, row)
+    assert found.height == rows >= 1

@@ -12,7 +12,7 @@ from ortools.linear_solver import pywraplp  # type: ignore[attr-defined]
 
 import blinksim as bs
 from blinksim.algorithms.packed import from_hosts
-from blinksim.answers.synthesize import depth
+from blinksim.answers.synthesize import Synthesis
 from blinksim.collective import Collective
 from blinksim.packing import shards
 from blinksim.packing.hosts import read_hosts, stars
@@ -40,7 +40,7 @@ def test_two_sends_attain_the_bound_where_gpus_limit(machine: str, nodes: int, n
     assert made is not None
     assert verify(made).ok
     assert rate(made) == best
-    assert max(depth(made)) == 2
+    assert Synthesis(made, verify(made), bs.bound(part, collective), 0.0).height == 2
 
 
 def test_four_adapters_of_a_gpu_take_turns() -> None:

@@ -35,7 +35,7 @@ from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, nearest
 from blinksim.question import Question, at_rates, preferring
 from blinksim.schedule.loads import Resources, RouteUses, resource_loads, resources, single_routes
 from blinksim.schedule.model import Schedule
-from blinksim.timing.alpha_beta import Counts, Floats, Ints, Starts, crossed, route_alphas, step_kinds
+from blinksim.timing.alpha_beta import Counts, Floats, Ints, Paths, Starts, crossed, route_alphas, step_kinds
 from blinksim.timing.contest import able_of
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured_constants import NVLS
@@ -144,12 +144,9 @@ class RingModel:
                 alpha += count * float(waits[worst])
                 found[shared.kinds[worst]] += count * float(load[worst] * seconds[worst])
             return alpha, dict(found)
-        # A send waits for what its source gets of the same chunk; sends come in the order of their steps.
-        late = defaultdict[tuple[int, int], float](float)
-        ends = (column.tolist() for column in (schedule.chunk, schedule.src, schedule.dst))
-        for chunk, src, dst, own in zip(*ends, routes[schedule.route], strict=True):
-            late[chunk, dst] = max(late[chunk, dst], late[chunk, src] + float(own))
-        busy, alpha = loads * seconds, max(late.values())
+        # A send waits for what its source gets of the same chunk.
+        busy, none = loads * seconds, np.zeros(schedule.sends)
+        alpha, _ = Paths(schedule, routes[schedule.route], none, none).longest(1)
         if self.collective.exchanges:
             # The last of the blocks waits for the overheads of those that leave before it.
             used, times = np.unique(schedule.route, return_counts=True)
