@@ -44,8 +44,6 @@ PENALTY = 0.7
 PCIE, SINGLE, DOUBLE = 1, 2, 3
 """Values of the link matrix: a route over PCIe and CPUs, one NVLink lane, two lanes or more. 0: a GPU and itself."""
 TREES = ("auto", "single", "multi")
-MOST_RANKS = 64
-"""The trees are for the GPUs of one machine; halving more takes long and gains nothing over a fabric."""
 
 Matrix = npt.NDArray[np.float32]
 
@@ -191,8 +189,6 @@ def build(
     allreduce only) or ``auto``: what MXNet takes for `elements`, and without that multi where it exists.
     Raises `InputError` for other words and `InfeasibleError` if no balanced tree spans the ranks.
     """
-    if topology.ranks > MOST_RANKS:
-        raise InfeasibleError(f"mxnet makes trees for {MOST_RANKS} ranks at most, not {topology.ranks}; take packed")
     if trees not in TREES:
         raise unknown("number of trees", trees, TREES)
     if trees == "multi" and collective.rooted:

@@ -26,7 +26,9 @@ from blinksim.topology.symmetry import block_generators, grid_symmetries
 from blinksim.units import format_rate, format_time, parse_rate, parse_time
 
 BANDWIDTH = Fraction(25 * 10**9)
-LATENCY = 1e-6
+Times = tuple[float, float]
+"""Latency and overhead of a link, in seconds."""
+TIMES: Times = (1e-6, 0.0)
 MOST_DEVICES = 100_000
 MOST_LINKS = 1_000_000
 
@@ -75,10 +77,10 @@ Wire = tuple[str, str] | tuple[str, str, int]
 """Two devices that a link joins both ways; and its lanes, if it has several."""
 
 
-def _duplex(wires: Iterable[Wire], kind: str, bandwidth: Fraction, latency: float, overhead: float) -> tuple[Link, ...]:
+def _duplex(wires: Iterable[Wire], kind: str, bandwidth: Fraction, times: Times) -> tuple[Link, ...]:
     """Links both ways between the ends of every wire."""
     return tuple(
-        Link(src, dst, kind, bandwidth, lanes[0] if lanes else 1, latency, overhead)
+        Link(src, dst, kind, bandwidth, lanes[0] if lanes else 1, *times)
         for a, b, *lanes in wires
         for src, dst in ((a, b), (b, a))
     )
@@ -89,11 +91,11 @@ def _machine(
     what: str,
     devices: Iterable[Device],
     wires: Iterable[Wire],
-    figures: tuple[Fraction, float, float],
+    figures: tuple[Fraction, Times],
     symmetries: Iterable[Sequence[int]],
     kind: str = "link",
 ) -> Topology:
-    """The machine called `name`. figures: bandwidth, latency and overhead of all its links."""
+    """The machine called `name`. figures: bandwidth and times of all its links."""
     return Topology(
         name,
         tuple(devices),
@@ -108,16 +110,13 @@ def _gpus(count: int) -> list[Device]:
     return [Device(f"gpu{i}", "gpu") for i in range(count)]
 
 
-def _source(what: str, bandwidth: Fraction, latency: float, overhead: float) -> str:
-    return (
-        f"generated: {what}; {format_rate(bandwidth)} a lane and direction, latency {format_time(latency)}, "
-        f"overhead {format_time(overhead)}"
-    )
+def _source(what: str, bandwidth: Fraction, times: Times) -> str:
+    latency, overhead = map(format_time, times)
+    rate = f"{format_rate(bandwidth)} a lane and direction"
+    return f"generated: {what}; {rate}, latency {latency}, overhead {overhead}"
 
 
-def _grid(
-    name: str, sizes: Sequence[int], wrap: bool, bandwidth: Fraction, latency: float, overhead: float
-) -> Topology:
+def _grid(name: str, sizes: Sequence[int], wrap: bool, bandwidth: Fraction, times: Times) -> Topology:
     sizes = tuple(sizes)
     count = math.prod(sizes)
     steps = [size if wrap and size > 2 else size - 1 for size in sizes]
@@ -132,42 +131,36 @@ def _grid(
             if position[axis] < step:
                 there = here + stride if position[axis] + 1 < size else here - (size - 1) * stride
                 wires.append((f"gpu{here}", f"gpu{there}", lanes))
-    figures, symmetries = (bandwidth, latency, overhead), grid_symmetries(sizes, strides, positions, wrap)
+    figures, symmetries = (bandwidth, times), grid_symmetries(sizes, strides, positions, wrap)
     what, text = f"{name} of {' x '.join(map(str, sizes))} GPUs", f"{name}:{'x'.join(map(str, sizes))}"
     return _machine(text, what, _gpus(count), wires, figures, symmetries)
 
 
-def ring(gpus: int, bandwidth: Fraction = BANDWIDTH, latency: float = LATENCY, overhead: float = 0.0) -> Topology:
+def ring(gpus: int, bandwidth: Fraction = BANDWIDTH, times: Times = TIMES) -> Topology:
     """GPUs in a circle, links both ways round. A ring of two is one link with two lanes."""
-    return _grid("ring", (gpus,), True, bandwidth, latency, overhead)
+    return _grid("ring", (gpus,), True, bandwidth, times)
 
 
-def line(gpus: int, bandwidth: Fraction = BANDWIDTH, latency: float = LATENCY, overhead: float = 0.0) -> Topology:
+def line(gpus: int, bandwidth: Fraction = BANDWIDTH, times: Times = TIMES) -> Topology:
     """GPUs in a row: a ring without its last link."""
-    return _grid("line", (gpus,), False, bandwidth, latency, overhead)
+    return _grid("line", (gpus,), False, bandwidth, times)
 
 
-def mesh(
-    sizes: Sequence[int], bandwidth: Fraction = BANDWIDTH, latency: float = LATENCY, overhead: float = 0.0
-) -> Topology:
+def mesh(sizes: Sequence[int], bandwidth: Fraction = BANDWIDTH, times: Times = TIMES) -> Topology:
     """A grid of any number of dimensions, numbered with the last dimension fastest."""
-    return _grid("mesh", sizes, False, bandwidth, latency, overhead)
+    return _grid("mesh", sizes, False, bandwidth, times)
 
 
-def torus(
-    sizes: Sequence[int], bandwidth: Fraction = BANDWIDTH, latency: float = LATENCY, overhead: float = 0.0
-) -> Topology:
+def torus(sizes: Sequence[int], bandwidth: Fraction = BANDWIDTH, times: Times = TIMES) -> Topology:
     """A grid closed to a ring in every dimension, numbered with the last dimension fastest.
 
     A dimension of 2 gives links with two lanes (both cables lead to the same neighbour), so that every GPU
     has two lanes in every dimension above 1.
     """
-    return _grid("torus", sizes, True, bandwidth, latency, overhead)
+    return _grid("torus", sizes, True, bandwidth, times)
 
 
-def hypercube(
-    dimension: int, bandwidth: Fraction = BANDWIDTH, latency: float = LATENCY, overhead: float = 0.0
-) -> Topology:
+def hypercube(dimension: int, bandwidth: Fraction = BANDWIDTH, times: Times = TIMES) -> Topology:
     """2^dimension GPUs; two are linked if their numbers differ in one bit."""
     if not 0 < dimension < 64:
         raise InputError(f"hypercube:{dimension}: the dimension must be from 1 to 16, as in {FORMS['hypercube'][0]}")
@@ -180,32 +173,28 @@ def hypercube(
         tuple(sum(bits[to] for to, bit in zip(order, bits, strict=True) if i & bit) for i in range(count))
         for order in block_generators(dimension)
     ]
-    what, figures = f"hypercube of dimension {dimension}", (bandwidth, latency, overhead)
+    what, figures = f"hypercube of dimension {dimension}", (bandwidth, times)
     return _machine(f"hypercube:{dimension}", what, _gpus(count), wires, figures, (flip, *orders))
 
 
-def fully_connected(
-    gpus: int, bandwidth: Fraction = BANDWIDTH, latency: float = LATENCY, overhead: float = 0.0
-) -> Topology:
+def fully_connected(gpus: int, bandwidth: Fraction = BANDWIDTH, times: Times = TIMES) -> Topology:
     """A link of its own between every two GPUs."""
     _check("full", (gpus,), gpus, gpus * (gpus - 1))
     wires = [(f"gpu{i}", f"gpu{j}") for i, j in combinations(range(gpus), 2)]
-    what, figures = f"{gpus} GPUs, every two linked", (bandwidth, latency, overhead)
+    what, figures = f"{gpus} GPUs, every two linked", (bandwidth, times)
     return _machine(f"full:{gpus}", what, _gpus(gpus), wires, figures, block_generators(gpus))
 
 
-def one_switch(gpus: int, bandwidth: Fraction = BANDWIDTH, latency: float = LATENCY, overhead: float = 0.0) -> Topology:
-    """GPUs around one switch that only forwards; `latency` is that of each of the two links on a path."""
+def one_switch(gpus: int, bandwidth: Fraction = BANDWIDTH, times: Times = TIMES) -> Topology:
+    """GPUs around one switch that only forwards; `times` are those of each of the two links on a path."""
     _check("switch", (gpus,), gpus + 1 if gpus > 1 else gpus, 2 * gpus)
     wires = [(f"gpu{i}", "switch") for i in range(gpus)]
     what, devices = f"{gpus} GPUs around a switch", [*_gpus(gpus), Device("switch", "switch")]
-    symmetries, figures = [(*order, gpus) for order in block_generators(gpus)], (bandwidth, latency, overhead)
+    symmetries, figures = [(*order, gpus) for order in block_generators(gpus)], (bandwidth, times)
     return _machine(f"switch:{gpus}", what, devices, wires, figures, symmetries, "nvlink")
 
 
-def dragonfly(
-    sizes: Sequence[int], bandwidth: Fraction = BANDWIDTH, latency: float = LATENCY, overhead: float = 0.0
-) -> Topology:
+def dragonfly(sizes: Sequence[int], bandwidth: Fraction = BANDWIDTH, times: Times = TIMES) -> Topology:
     """Groups of routers with GPUs, so many as `sizes` says; every two routers of a group and every two groups linked.
 
     The links of a group to the groups after it, in their order, leave from its first router on, equally many
@@ -236,17 +225,12 @@ def dragonfly(
             orders.append([*range(first), *(first + i for i in order), *range(first + gpus, ends + count)])
     what = f"{groups} groups of {routers} routers, each with {gpus} GPUs"
     devices = [*_gpus(ends), *(Device(f"router{i}", "switch") for i in range(count))]
-    name, figures = f"dragonfly:{groups}x{routers}x{gpus}", (bandwidth, latency, overhead)
+    name, figures = f"dragonfly:{groups}x{routers}x{gpus}", (bandwidth, times)
     return _machine(name, what, devices, pairs, figures, orders)
 
 
 def rail_cluster(
-    nodes: int,
-    gpus: int,
-    bandwidth: Fraction = BANDWIDTH,
-    latency: float = LATENCY,
-    overhead: float = 0.0,
-    nic_bandwidth: Fraction | None = None,
+    nodes: int, gpus: int, bandwidth: Fraction = BANDWIDTH, times: Times = TIMES, nic_bandwidth: Fraction | None = None
 ) -> Topology:
     """Nodes of `gpus` GPUs around a switch with a NIC per GPU; the NICs of equal local index share a rail switch.
 
@@ -255,7 +239,7 @@ def rail_cluster(
     """
     _check_cluster("rails", nodes, gpus, gpus, 0)
     nic = bandwidth if nic_bandwidth is None else nic_bandwidth
-    fabric = Fabric("switch", _nics(gpus), "rail", nic, latency=latency, overhead=overhead, planes=gpus)
+    fabric = Fabric("switch", _nics(gpus), "rail", nic, 1, *times, planes=gpus)
     return _cluster("rails", nodes, gpus, bandwidth, fabric, ", a rail per GPU")
 
 
@@ -263,8 +247,7 @@ def fat_tree(
     nodes: int,
     gpus: int,
     bandwidth: Fraction = BANDWIDTH,
-    latency: float = LATENCY,
-    overhead: float = 0.0,
+    times: Times = TIMES,
     nic_bandwidth: Fraction | None = None,
     leaf_nodes: int | None = None,
     oversubscription: Fraction = Fraction(1),
@@ -278,7 +261,7 @@ def fat_tree(
     leaves = -(-nodes // width)
     _check_cluster("fattree", nodes, gpus, leaves + 1, 2 * leaves)
     nic = bandwidth if nic_bandwidth is None else nic_bandwidth
-    fabric = Fabric("tree", _nics(gpus), "fabric", nic, 1, latency, overhead, 1, width, oversubscription)
+    fabric = Fabric("tree", _nics(gpus), "fabric", nic, 1, *times, 1, width, oversubscription)
     joined = f" under a two-level tree, {width} nodes a leaf, oversubscription {oversubscription}"
     return _cluster("fattree", nodes, gpus, bandwidth, fabric, joined)
 
@@ -289,12 +272,12 @@ def _nics(gpus: int) -> tuple[str, ...]:
 
 def _cluster(form: str, nodes: int, gpus: int, bandwidth: Fraction, fabric: Fabric, joined: str) -> Topology:
     """Copies of `_node` on a fabric whose links are like those of the NICs. joined: how, in words."""
-    nic, latency, overhead = fabric.lane_bandwidth, fabric.latency, fabric.overhead
+    nic, times = fabric.lane_bandwidth, (fabric.latency, fabric.overhead)
     what = f"{nodes} nodes of {gpus} GPUs{joined}, NICs of {format_rate(nic)}"
     # GPUs around a switch, each with a NIC of its own.
-    inside = one_switch(gpus, bandwidth, latency, overhead) if gpus > 1 else None
+    inside = one_switch(gpus, bandwidth, times) if gpus > 1 else None
     devices = inside.devices if inside else (Device("gpu0", "gpu"),)
-    links = _duplex([(f"gpu{i}", f"nic{i}") for i in range(gpus)], "nic", nic, latency, overhead)
+    links = _duplex([(f"gpu{i}", f"nic{i}") for i in range(gpus)], "nic", nic, times)
     first = len(devices)
     orders = [[*order, *([gpus] if inside else []), *(first + i for i in order)] for order in block_generators(gpus)]
     node = Topology(
@@ -306,7 +289,7 @@ def _cluster(form: str, nodes: int, gpus: int, bandwidth: Fraction, fabric: Fabr
         symmetries=tuple(map(tuple, orders)),
     )
     cluster = replicate(node, nodes, fabric)
-    return regarded(cluster, name=f"{form}:{nodes}x{gpus}", source=_source(what, bandwidth, latency, overhead))
+    return regarded(cluster, name=f"{form}:{nodes}x{gpus}", source=_source(what, bandwidth, times))
 
 
 _ONE: dict[str, Callable[..., Topology]] = {
@@ -354,11 +337,11 @@ def from_text(text: str) -> Topology | None:
     return regarded(made, name=text.strip())
 
 
-def _other_than_rates(text: str, name: str, parts: Sequence[str]) -> dict[str, Fraction | float]:
+def _other_than_rates(text: str, name: str, parts: Sequence[str]) -> dict[str, Fraction | Times]:
     """What the last part says if that is no rate: the oversubscription of a fat tree, or the latency of links."""
     last = parts[-1] if parts else ""
     if name not in _CLUSTER:
-        return {"latency": parse_time(last)} if re.fullmatch(r"[^A-Za-z]+[nmu]?s\s*", last) else {}
+        return {"times": (parse_time(last), TIMES[1])} if re.fullmatch(r"[^A-Za-z]+[nmu]?s\s*", last) else {}
     if name != "fattree" or ":" not in last:
         return {}
     found = re.fullmatch(r"\s*([1-9][0-9]{0,3}):([1-9][0-9]{0,3})\s*", last)

@@ -47,12 +47,12 @@ ONE_PORT = Postal(alpha=3e-6, beta=1 / 25e9)
 
 def one_port(ranks: int) -> Topology:
     """Every rank behind one full-duplex port: two hops of 1.5 us make alpha 3 us, with no overhead beside."""
-    return shapes.one_switch(ranks, bandwidth=Fraction(25 * GB), latency=1.5e-6).select()
+    return shapes.one_switch(ranks, bandwidth=Fraction(25 * GB), times=(1.5e-6, 0.0)).select()
 
 
 def busy_port(ranks: int) -> Topology:
     """The same alpha, all of it the sender's overhead: its port sends nothing else meanwhile."""
-    return shapes.one_switch(ranks, bandwidth=Fraction(25 * GB), latency=0.0, overhead=ONE_PORT.alpha).select()
+    return shapes.one_switch(ranks, bandwidth=Fraction(25 * GB), times=(0.0, ONE_PORT.alpha)).select()
 
 
 def full_duplex(pairs: dict[tuple[int, int], int], ranks: int) -> Topology:

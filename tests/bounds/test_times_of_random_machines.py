@@ -194,7 +194,7 @@ def without(certificate: TimeCertificate, part: Topology, collective: Collective
 def test_one_port_for_each_rank(data: st.DataObject) -> None:
     """Behind one switch, where messages wait for each other at the ports: every theorem against every algorithm."""
     ranks, latency, overhead = data.draw(st.integers(3, 8)), data.draw(DELAYS), data.draw(DELAYS)
-    part = shapes.one_switch(ranks, bandwidth=Fraction(10**11), latency=latency, overhead=overhead).selected()
+    part = shapes.one_switch(ranks, bandwidth=Fraction(10**11), times=(latency, overhead)).selected()
     collective, size = data.draw(collectives(part)), data.draw(SIZES)
     check_simulated(part, collective, size, searches=False)
     schedule = REGISTRY["few_rounds"].build(part, collective, size=size)

@@ -118,7 +118,7 @@ BROKEN = [
     ("parallel-classes", replace(more(RING, *pair("gpu0", "gpu1", "pcie")), collective_links=()),
      "link and pcie links join the same devices, such as gpu0 and gpu1"),
     ("private-pcie", more(RING, *pair("gpu0", "gpu3", "PCIe4")), "PCIe4 links join GPUs directly"),
-    ("latency-given", shapes.ring(4, latency=0.0), "no latency and no overhead on link links"),
+    ("latency-given", shapes.ring(4, times=(0.0, 0.0)), "no latency and no overhead on link links"),
     ("in-network", more(RING, *pair("gpu0", "nic0", "pcie"),
      devices=(Device("nic0", "nic", can=frozenset({"reduce"})),)), "nic0, a nic, can reduce"),
     ("in-network", replace(STAR, devices=(*STAR.devices[:-1], Device("switch", "switch",

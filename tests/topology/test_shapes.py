@@ -173,15 +173,15 @@ def test_every_gpu_of_a_torus_has_two_lanes_a_dimension(sizes: list[int]) -> Non
 
 def test_parameters_reach_the_links() -> None:
     for machine in (
-        gen.ring(4, 7 * G, 2e-6, 3e-6),
-        gen.line(4, 7 * G, 2e-6, 3e-6),
-        gen.mesh((2, 2), 7 * G, 2e-6, 3e-6),
-        gen.torus((4, 3), 7 * G, 2e-6, 3e-6),
-        gen.hypercube(3, 7 * G, 2e-6, 3e-6),
-        gen.fully_connected(3, 7 * G, 2e-6, 3e-6),
-        gen.one_switch(3, 7 * G, 2e-6, 3e-6),
-        gen.rail_cluster(2, 2, 7 * G, 2e-6, 3e-6),
-        gen.fat_tree(4, 1, 7 * G, 2e-6, 3e-6, leaf_nodes=1),
+        gen.ring(4, 7 * G, (2e-6, 3e-6)),
+        gen.line(4, 7 * G, (2e-6, 3e-6)),
+        gen.mesh((2, 2), 7 * G, (2e-6, 3e-6)),
+        gen.torus((4, 3), 7 * G, (2e-6, 3e-6)),
+        gen.hypercube(3, 7 * G, (2e-6, 3e-6)),
+        gen.fully_connected(3, 7 * G, (2e-6, 3e-6)),
+        gen.one_switch(3, 7 * G, (2e-6, 3e-6)),
+        gen.rail_cluster(2, 2, 7 * G, (2e-6, 3e-6)),
+        gen.fat_tree(4, 1, 7 * G, (2e-6, 3e-6), leaf_nodes=1),
     ):
         assert {(x.lane_bandwidth, x.latency, x.overhead) for x in machine.links} == {(7 * G, 2e-6, 3e-6)}
 
