@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from blinksim.algorithms import mxnet
-from blinksim.algorithms.registry import algorithm
 from blinksim.algorithms.mxnet import BalancedTree, grow
+from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load
