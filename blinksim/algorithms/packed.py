@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from operator import itemgetter
 from typing import TypeVar
@@ -163,24 +163,23 @@ def from_devices(topology: Topology, collective: Collective, aim: Fraction) -> S
     return plan.finish(rounded=True) if trees else None
 
 
+@dataclass
 class _Builder:
     """One collective on one topology, with what all builders share."""
 
-    def __init__(
-        self,
-        topology: Topology,
-        collective: Collective,
-        bound: BoundResult,
-        trees: int | None,
-        seed: int,
-        progress: Watch,
-    ) -> None:
-        self.topology, self.collective, self.bound, self.trees = topology, collective, bound, trees
-        self.seed, self.progress = seed, progress
+    topology: Topology
+    collective: Collective
+    bound: BoundResult
+    trees: int | None
+    seed: int
+    progress: Watch
+
+    def __post_init__(self) -> None:
+        topology = self.topology
         self.net = network(topology)
         self.shared: list[SharedCapacity] = shared_capacities(topology, self.net)
         self.fixed = all(len(resource.uses) == 1 for resource in self.shared)
-        self.plan = Plan(topology, collective, "packed", "forest")
+        self.plan = Plan(topology, self.collective, "packed", "forest")
         branching, capable = branching_relays(topology), capable_relays(topology)
         # Relays that can do all that a member can may be vertices of the trees; those that do not branch only lose by
         # it, but where all are, no vertex only forwards.

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 from math import lcm
-from typing import Any, TypeVar, overload
+from typing import TypeVar, overload
 
 import numpy as np
 
 from blinksim.graphs.arrays import Floats, Ints, Ints32, distinct, expand, per_topology, places
 from blinksim.graphs.rooted_trees import height
-from blinksim.schedule.model import COPY, Schedule
+from blinksim.schedule.model import COPY, Schedule, of_sends
 from blinksim.schedule.switch_work import sums_at
 from blinksim.topology.elements import Link
 from blinksim.topology.graph import Topology
@@ -357,19 +357,15 @@ def divided(schedule: Schedule, spread: Spread) -> Schedule:
     lengths = (spread.start[1:] - spread.start[:-1])[used]
     _, links = expand(spread.start, spread.links, used.astype(np.int32))
     most = int(parts.max(initial=1))
-    kept: dict[str, Any] = {key: np.repeat(getattr(schedule, key), parts) for key in ("origin", "target")}
-    kept |= {key: getattr(schedule, key)[send] for key in ("src", "dst", "op", "step")}
-    return replace(
-        schedule,
-        share_num=np.repeat(schedule.share_num * (common // parts), parts),
-        share_den=schedule.share_den * common,
-        chunk=(first[schedule.chunk[send]] + part).astype(np.int32),
-        route=route.astype(np.int32),
-        channel=(schedule.channel[send] * most + part).astype(np.int32),
-        route_start=np.concatenate(([0], np.cumsum(lengths))).astype(np.int32),
-        route_links=links,
-        **kept,
-    )
+    src, dst, op, step = (column[send] for column in (schedule.src, schedule.dst, schedule.op, schedule.step))
+    chunk, channel = first[schedule.chunk[send]] + part, schedule.channel[send] * most + part
+    return of_sends(
+        (schedule.topology, schedule.collective, schedule.algorithm, schedule.form),
+        (np.repeat(schedule.share_num * (common // parts), parts), schedule.share_den * common),
+        (np.repeat(schedule.origin, parts), np.repeat(schedule.target, parts)),
+        (chunk, src, dst, op, step, route, channel),
+        (np.concatenate(([0], np.cumsum(lengths))), links),
+    ).with_bound(schedule.bound)
 
 
 def chunk_parts(schedule: Schedule, spread: Spread) -> Ints:

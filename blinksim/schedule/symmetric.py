@@ -25,7 +25,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import Bools, Ints, Ints32, expand, occurrences, places
 from blinksim.schedule import loads
-from blinksim.schedule.model import COPY, REDUCE, Schedule, ScheduleLike, as_schedule
+from blinksim.schedule.model import COPY, REDUCE, Schedule, ScheduleLike, as_schedule, of_sends
 from blinksim.schedule.step_loads import StepLoads
 from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
@@ -216,21 +216,13 @@ class SymmetricSchedule:
         if parts.form == "forest":
             # Images of a chunk have channels of their own, so that none waits behind another; in steps they join.
             channel = channel * int(times.max()) + place[image]
-        return replace(
-            parts,
-            share_num=parts.share_num[chunk],
-            origin=self.labels_of(parts.origin, chunk, exponents),
-            target=self.labels_of(parts.target, chunk, exponents),
-            chunk=image.astype(np.int32),
-            src=src.astype(np.int32),
-            dst=dst.astype(np.int32),
-            op=parts.op[send],
-            step=parts.step[send],
-            route=route.astype(np.int32),
-            channel=channel.astype(np.int32),
-            route_start=route_start.astype(np.int32),
-            route_links=links.astype(np.int32),
-        )
+        return of_sends(
+            (self.topology, self.collective, self.algorithm, self.form),
+            (parts.share_num[chunk], parts.share_den),
+            [self.labels_of(label, chunk, exponents) for label in (parts.origin, parts.target)],
+            (image, src, dst, parts.op[send], parts.step[send], route, channel),
+            (route_start, links),
+        ).with_bound(self.bound)
 
     # --- loads ---------------------------------------------------------------------------------------------------
 

@@ -34,6 +34,8 @@ from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.topology.graph import Topology
 from blinksim.traffic import Traffic
 
+Sends = Sequence[tuple[Ints, ...]]
+
 
 class RailRoutes:
     """Numbers of routes for sends; what takes the same route has the same number."""
@@ -93,6 +95,17 @@ class RailRoutes:
         """All routes as `Schedule` takes them."""
         lengths = np.array([0, *map(len, self.listed)])
         return np.cumsum(lengths).astype(np.int32), np.array([x for path in self.listed for x in path], dtype=np.int32)
+
+    def schedule(
+        self, what: tuple[Collective, str, str], shares: tuple[Ints, int], ranks: tuple[Ints, ...], sends: Sends
+    ) -> Schedule:
+        """The schedule of chunks with these shares, from ranks to ranks. what: collective, algorithm and form.
+
+        sends: (chunk, src, dst, step, route, channel) in arrays, ends as devices; in order within each step.
+        """
+        chunk, src, dst, step, route, channel = (np.concatenate(column) for column in zip(*sends, strict=True))
+        columns = chunk, src, dst, np.full(len(step), COPY), step, route, channel
+        return of_sends((self.rails.topology, *what), shares, ranks, columns, self.flat())
 
 
 def through_others(rails: Rails) -> bool:
@@ -225,27 +238,9 @@ def of_pieces(
     channel = port[over] if joined else np.zeros_like(over)
     sends.append((over, *ends, (first | joined)[over].astype(np.int64), across, channel))
     common = gcd(size, int(np.gcd.reduce(amount)))
-    form, shares = "steps" if joined else "forest", (amount // common, size // common)
+    what = collective, algorithm, "steps" if joined else "forest"
     ranks = rails.ranks[a, i], rails.ranks[b, j]
-    return exchange_schedule(routes, collective, algorithm, form, shares, ranks, sends)
-
-
-def exchange_schedule(
-    routes: RailRoutes,
-    collective: Collective,
-    algorithm: str,
-    form: str,
-    shares: tuple[Ints, int],
-    ranks: tuple[Ints, ...],
-    sends: Sequence[tuple[Ints, ...]],
-) -> Schedule:
-    """The schedule of chunks with these shares, from ranks to ranks.
-
-    sends: (chunk, src, dst, step, route, channel) in arrays, ends as devices; in order within each step.
-    """
-    chunk, src, dst, step, route, channel = (np.concatenate(column) for column in zip(*sends, strict=True))
-    columns = chunk, src, dst, np.full(len(step), COPY), step, route, channel
-    return of_sends((routes.rails.topology, collective, algorithm, form), shares, ranks, columns, routes.flat())
+    return routes.schedule(what, (amount // common, size // common), ranks, sends)
 
 
 # Messages of a member in a round, and from how many on there are several rounds.
@@ -458,7 +453,7 @@ def _schedule(rails: Rails, course: Course, algorithm: str, origins: Ints) -> Sc
         sends.append((part.blocks * ports + which, *ends, part.step, route, channel))
     ranks = (np.repeat(column, ports) for column in (rails.ranks[a, i], rails.ranks[course.plus(a, far), j]))
     shares = np.ones(len(a) * ports, dtype=np.int64), rails.topology.ranks * ports
-    return exchange_schedule(routes, Collective("alltoall"), algorithm, "steps", shares, tuple(ranks), sends)
+    return routes.schedule((Collective("alltoall"), algorithm, "steps"), shares, tuple(ranks), sends)
 
 
 def _routes(rails: Rails, routes: RailRoutes, hop: Hop, there: Ints, port: Ints) -> Ints:
