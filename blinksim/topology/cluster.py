@@ -17,13 +17,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.graphs.arrays import fixed
+from blinksim.graphs.arrays import Ints, fixed
 from blinksim.topology.elements import Device, Link, regarded
 from blinksim.topology.fabric import Fabric, Switch, join, switches
 from blinksim.topology.link_columns import LinkColumns
@@ -181,11 +180,8 @@ def cluster_symmetries(node: Topology, fabric: Fabric, nodes: int, extra: int) -
     (1, 0, 3, 2, 5, 4). With a leaf each, 5 and 6, below the spine 4: (2, 3, 0, 1, 4, 6, 5) exchanges the
     leaves with their nodes.
     """
-    size, wiring = len(node.devices), switches(fabric, nodes)
-    first_switch = nodes * size
-    fixed = range(first_switch, first_switch + extra)
-    rows = [range(number * size, first) for number, first in enumerate(range(size, first_switch + 1, size))]
-
+    devices, wiring = nodes * len(node.devices), switches(fabric, nodes)
+    rows, fixed = np.arange(devices).reshape(nodes, -1), [*range(devices, devices + extra)]
     ports = [node.index[port] for port in fabric.ports]
     # Symmetries of a node that mix ports with other devices are none of the cluster.
     within = [inside for inside in node.symmetries if {inside[port] for port in ports} == {*ports}]
@@ -193,8 +189,8 @@ def cluster_symmetries(node: Topology, fabric: Fabric, nodes: int, extra: int) -
         # Ports wired back to back: two nodes can be exchanged, and both changed inside in the same way. Two
         # nodes of two GPUs: (2, 3, 0, 1) exchanges the nodes, (1, 0, 3, 2) the GPUs of both. Among more than
         # two nodes the port of a wire distinguishes the nodes.
-        both = [_laid(rows[::-1], ()), *(_in_every(rows, inside, ()) for inside in within)] if nodes == 2 else []
-        return tuple(dict.fromkeys(both))
+        both = [rows[::-1], *(rows[:, inside] for inside in within)] if nodes == 2 else []
+        return tuple(dict.fromkeys(_laid(hosts, ()) for hosts in both))
     number = dict(zip(wiring, fixed, strict=False))
     widths = [level.nodes or nodes for level in fabric.tiers()]
     # Exchanges carry what is known of a node to all nodes of full groups; a last group that is not full stays
@@ -202,30 +198,25 @@ def cluster_symmetries(node: Topology, fabric: Fabric, nodes: int, extra: int) -
     firsts = sorted({0, *(nodes - nodes % width for width in widths)} - {nodes})
     found = []
     for order, levels in _node_orders(nodes, widths, firsts):
-        carried = map(number.__getitem__, _carried(wiring, order, widths[:levels]))
-        found.append(_laid(map(rows.__getitem__, order), carried))
+        found.append(_laid(rows[order], map(number.__getitem__, _carried(wiring, order, widths[:levels]))))
     for inside in within:
         goes = _plane_moves(fabric, ports, inside)
         if goes is None:
             continue
         if goes:
             moved = [number[level, goes[level][plane], group] for level, plane, group in wiring]
-            found.append(_in_every(rows, inside, moved))
+            found.append(_laid(rows[:, inside], moved))
             continue
         for first in firsts:
-            permuted = map(rows[first].__getitem__, inside)
-            found.append(_laid((*rows[:first], permuted, *rows[first + 1 :]), fixed))
+            hosts = rows.copy()
+            hosts[first] = rows[first, inside]
+            found.append(_laid(hosts, fixed))
     return tuple(dict.fromkeys(found))
 
 
-def _laid(rows: Iterable[Iterable[int]], switches: Iterable[int]) -> Permutation:
+def _laid(hosts: Ints, switches: Iterable[int]) -> Permutation:
     """The devices of every node go to those of a row, those of the fabric to `switches`."""
-    return (*chain.from_iterable(rows), *switches)
-
-
-def _in_every(rows: Iterable[Sequence[int]], inside: Sequence[int], switches: Sequence[int]) -> Permutation:
-    """The permutation `inside` of a node's devices in every node at once."""
-    return _laid((map(row.__getitem__, inside) for row in rows), switches)
+    return (*hosts.ravel().tolist(), *switches)
 
 
 def _node_orders(nodes: int, widths: Sequence[int], firsts: Sequence[int]) -> Iterator[tuple[list[int], int]]:

@@ -166,32 +166,22 @@ def join(fabric: Fabric, nodes: int) -> tuple[list[Device], list[Link]]:
         return [], _back_to_back(fabric, nodes)
     found = switches(fabric, nodes)
     devices = [fabric.switch(_name(fabric, switch)) for switch in found]
-    width = fabric.tiers()[0].nodes or nodes
-    links: list[Link] = []
-    for plane in range(fabric.tiers()[0].planes):
-        links += [link for switch in found if switch[1] == plane for link in _upwards(fabric, switch)]
+    tiers, links = fabric.tiers(), list[Link]()
+    width = tiers[0].nodes or nodes
+    for plane in range(tiers[0].planes):
+        for level, _, group in (switch for switch in found if switch[1] == plane and switch[0] + 1 < len(tiers)):
+            # The links to the switch above.
+            upper, below = tiers[level + 1], tiers[level].nodes
+            above = (level + 1, plane % upper.planes, group * below // upper.nodes if below and upper.nodes else 0)
+            ends = _name(fabric, (level, plane, group)), _name(fabric, above)
+            links += fabric.pairs([ends], fabric.uplink(level, plane))
         ports = [port for number, port in enumerate(fabric.ports) if fabric.planes_of(number)[0] == plane]
         leaves = [_name(fabric, (0, plane, group)) for group in range(-(-nodes // width))]
         links += fabric.pairs((f"n{i}.{port}", leaves[i // width]) for i in range(nodes) for port in ports)
     if fabric.shape == "dragonfly":
-        rate, lanes = fabric.lane_bandwidth, fabric.group_links
-        links += [
-            Link(src.name, dst.name, fabric.kind, rate, lanes, fabric.latency, fabric.overhead)
-            for a, b in combinations(devices, 2)
-            for src, dst in ((a, b), (b, a))
-        ]
+        between = replace(fabric, lanes=fabric.group_links)
+        links += between.pairs((a.name, b.name) for a, b in combinations(devices, 2))
     return devices, links
-
-
-def _upwards(fabric: Fabric, switch: Switch) -> list[Link]:
-    """The links between a switch and the one above it, if there is one."""
-    level, plane, group = switch
-    tiers = fabric.tiers()
-    if level + 1 == len(tiers):
-        return []
-    upper, width = tiers[level + 1], tiers[level].nodes
-    above = (level + 1, plane % upper.planes, group * width // upper.nodes if width and upper.nodes else 0)
-    return fabric.pairs([(_name(fabric, switch), _name(fabric, above))], fabric.uplink(level, plane))
 
 
 def _name(fabric: Fabric, switch: Switch) -> str:

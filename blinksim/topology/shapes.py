@@ -15,14 +15,17 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from itertools import combinations, product
+from itertools import combinations
+
+import numpy as np
 
 from blinksim.errors import InputError
+from blinksim.graphs.arrays import Ints
 from blinksim.topology.cluster import replicate
 from blinksim.topology.elements import check_machine_name, regarded
 from blinksim.topology.fabric import Fabric
 from blinksim.topology.graph import Device, Link, Topology
-from blinksim.topology.symmetry import block_generators, grid_symmetries
+from blinksim.topology.symmetry import block_generators
 from blinksim.units import format_rate, format_time, parse_rate, parse_time
 
 BANDWIDTH = Fraction(25 * 10**9)
@@ -121,19 +124,20 @@ def _grid(name: str, sizes: Sequence[int], wrap: bool, bandwidth: Fraction, time
     count = math.prod(sizes)
     steps = [size if wrap and size > 2 else size - 1 for size in sizes]
     _check(name, sizes, count, sum(2 * step * (count // size) for step, size in zip(steps, sizes, strict=True) if size))
-    strides = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
-    positions = list(product(*map(range, sizes)))
-    wires: list[Wire] = []
-    for axis, (size, step, stride) in enumerate(zip(sizes, steps, strides, strict=True)):
+    grid, wires, symmetries = np.arange(count).reshape(sizes), list[Wire](), list[Ints]()
+    for axis, (size, step) in enumerate(zip(sizes, steps, strict=True)):
         # Round a torus of two, both ways lead to the same neighbour: two cables, which are lanes of one link.
-        lanes = 2 if wrap and size == 2 else 1
-        for here, position in enumerate(positions):
-            if position[axis] < step:
-                there = here + stride if position[axis] + 1 < size else here - (size - 1) * stride
-                wires.append((f"gpu{here}", f"gpu{there}", lanes))
-    figures, symmetries = (bandwidth, times), grid_symmetries(sizes, strides, positions, wrap)
+        lanes, onward = 2 if wrap and size == 2 else 1, np.roll(grid, -1, axis)
+        ends = (np.take(end, np.arange(step), axis).ravel().tolist() for end in (grid, onward))
+        wires += [(f"gpu{a}", f"gpu{b}", lanes) for a, b in zip(*ends, strict=True)]
+        # Every dimension mirrored and, on a torus, rotated by one; dimensions of equal size exchanged.
+        symmetries += [np.flip(grid, axis)] if size > 1 else []
+        symmetries += [onward] if wrap and size > 2 else []
+        twin = next((other for other in range(axis + 1, len(sizes)) if sizes[other] == size > 1), None)
+        symmetries += [] if twin is None else [np.swapaxes(grid, axis, twin)]
+    images, figures = (image.ravel().tolist() for image in symmetries), (bandwidth, times)
     what, text = f"{name} of {' x '.join(map(str, sizes))} GPUs", f"{name}:{'x'.join(map(str, sizes))}"
-    return _machine(text, what, _gpus(count), wires, figures, symmetries)
+    return _machine(text, what, _gpus(count), wires, figures, images)
 
 
 def ring(gpus: int, bandwidth: Fraction = BANDWIDTH, times: Times = TIMES) -> Topology:

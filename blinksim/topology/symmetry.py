@@ -265,32 +265,6 @@ def block_generators(count: int, first: int = 0, last: int | None = None, width:
     return [rotation, swap] if rotation != swap else [rotation]
 
 
-def grid_symmetries(
-    sizes: Sequence[int], strides: Sequence[int], positions: Sequence[tuple[int, ...]], wrap: bool
-) -> tuple[tuple[int, ...], ...]:
-    """Every dimension mirrored and, on a torus, rotated by one; dimensions of equal size exchanged."""
-    columns = list(zip(*positions, strict=True))
-
-    def numbered(coordinates: Sequence[Sequence[int]]) -> tuple[int, ...]:
-        terms = [[place * stride for place in column] for column, stride in zip(coordinates, strides, strict=True)]
-        return tuple(map(sum, zip(*terms, strict=True)))
-
-    symmetries = []
-    for axis, size in enumerate(sizes):
-        if size == 1:
-            continue
-        before, column, after = columns[:axis], columns[axis], columns[axis + 1 :]
-        symmetries.append(numbered([*before, [size - 1 - place for place in column], *after]))
-        if wrap and size > 2:
-            symmetries.append(numbered([*before, [(place + 1) % size for place in column], *after]))
-        twin = next((other for other in range(axis + 1, len(sizes)) if sizes[other] == size), None)
-        if twin is not None:
-            order = list(columns)
-            order[axis], order[twin] = order[twin], order[axis]
-            symmetries.append(numbered(order))
-    return tuple(symmetries)
-
-
 # Exchanges of two rails that are tried: all of eight rails, and those of more that are alike.
 _MOST_TRIED = 64
 
