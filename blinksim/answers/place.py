@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, groupby
 from math import comb
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
@@ -134,10 +135,8 @@ class Placements(Result, Sequence[Placement]):
 
     def equals(self) -> list[tuple[Placement, str]]:
         """The first of all choices with equal rates, and which ones these are, in words."""
-        equal: dict[tuple[Fraction | None, Fraction | None], list[Placement]] = {}
-        for row in self.ranked:
-            equal.setdefault((row.rate, row.in_network), []).append(row)
-        return [(rows[0], self.words(rows)) for rows in equal.values()]
+        equal = groupby(self.ranked, key=attrgetter("rate", "in_network"))
+        return [(rows[0], self.words(rows)) for rows in (list(alike) for _, alike in equal)]
 
     def words(self, rows: Sequence[Placement]) -> str:
         """Which choices these are, in words."""

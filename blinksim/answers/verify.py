@@ -434,16 +434,12 @@ class _Findings:
 def _bounds(file: str, document: dict[str, Any], question: Question) -> FileVerdict:
     """The answer for what `bound --json` printed; raises `FileError` for what cannot be such an answer."""
     topology, wanted, shares = _problem(file, document, question)
-    entries = document["bounds"]
-    if not isinstance(entries, list) or not entries:
-        raise FileError(file, "bounds is not a list of bounds")
+    entries = _entries(file, document, "bounds", "scope", "rate_exact", "certificate")
     findings, bounds = _Findings(), list[Bound]()
     attained, takes = _attained(topology, wanted), budget.of_trees(topology, topology.ranks)
     long = f"building one for these {topology.ranks:,} ranks would take about {budget.words(takes)}"
     why = long if takes > _PATIENCE else "none was found that does"
     for entry in entries:
-        if not isinstance(entry, dict) or not {"scope", "rate_exact", "certificate"} <= set(entry):
-            raise FileError(file, "an entry of bounds lacks scope, rate_exact or certificate")
         found = judge(entry, topology, wanted, shares)
         if found.bound is None:
             findings.add(shown(entry["scope"]).strip("'"), found.wrong, found.unproved)
@@ -478,6 +474,16 @@ def _bounds(file: str, document: dict[str, Any], question: Question) -> FileVerd
     facts = tuple(findings.facts) if ok else ()
     details = {"rate_exact": exact_GBps(bounds[0].rate) if bounds and ok else None}
     return FileVerdict(ok, summary, tuple(findings.wrong), facts, about, details, tuple(findings.unproved))
+
+
+def _entries(file: str, document: dict[str, Any], key: str, *needed: str) -> list[dict[str, Any]]:
+    """The entries of a list of bounds; raises `FileError` if it is none, or if one lacks something."""
+    entries = document[key]
+    if not isinstance(entries, list) or not entries:
+        raise FileError(file, f"{key} is not a list of bounds")
+    if not all(isinstance(entry, dict) and entry.keys() >= {*needed} for entry in entries):
+        raise FileError(file, f"an entry of {key} lacks {' or '.join(needed)}")
+    return entries
 
 
 def _problem(file: str, document: dict[str, Any], question: Question) -> tuple[Topology, Collective, tuple[int, ...]]:
@@ -576,14 +582,11 @@ def _judge_times(
     """
     if "time_bounds" not in document:
         return {}
-    entries, size, latest = document["time_bounds"], document.get("size_bytes"), 0
-    if not isinstance(entries, list) or not entries:
-        raise FileError(file, "time_bounds is not a list of bounds")
+    entries = _entries(file, document, "time_bounds", "certificate")
+    size, latest = document.get("size_bytes"), 0
     if type(size) is not int or not 0 < size < 2**60:
         raise FileError(file, "time_bounds without size_bytes, a whole number of bytes")
     for entry in entries:
-        if not isinstance(entry, dict) or "certificate" not in entry:
-            raise FileError(file, "an entry of time_bounds has no certificate")
         kind = entry["certificate"].get("kind") if isinstance(entry["certificate"], dict) else None
         name = shown(kind).strip("'")
         try:

@@ -243,14 +243,11 @@ class Expectation:
             return f"{self.library} has no model of {self.collective.name}, which it runs as plain sends"
         return self._asked[1]
 
-    @property
-    def _version(self) -> str:
-        return nearest(self.ran) if self.ran else DEFAULT_VERSION
-
     @cached_property
     def _asked(self) -> tuple[Prediction | None, str]:
+        version = nearest(self.ran) if self.ran else DEFAULT_VERSION
         try:
-            return predict(self.machine, self.part.members, version=self._version, multicast=self.multicast), ""
+            return predict(self.machine, self.part.members, version=version, multicast=self.multicast), ""
         except BlinksimError as error:
             return None, str(error)
 
@@ -269,7 +266,8 @@ class Expectation:
         named = self.rates in (None, *get_args(RatesName))
         # What NCCL assumes of links is no bound: some were measured to carry more.
         question = Question.of_part(self.part, at_rates(self.whole, NOMINAL) if named else self.machine)
-        return Library(version=self._version, multicast=self.multicast).at(question)[0]
+        version = nearest(self.ran) if self.ran else DEFAULT_VERSION
+        return Library(version=version, multicast=self.multicast).at(question)[0]
 
     @cached_property
     def without_nvls(self) -> Expectation:

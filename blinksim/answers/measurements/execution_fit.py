@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
-from itertools import repeat
+from itertools import groupby, repeat
 from multiprocessing import get_context
 from statistics import median
 from typing import Any, Protocol
@@ -419,14 +419,11 @@ def calibrate_gpus(
         begun = at_ports(known.execution, leaving(machine.select()) / leaving(known.select()))
     start = replace(begun, hardware=clock.hardware, measured=origin, blocks=clock.blocks)
     execution = fit_execution([case for case, _ in ours], [time for _, time in ours], start, evaluate)
-    series: dict[tuple[int, str], list[Sample]] = {}
-    for case, time in measured:
-        if case.algorithm == NCCL:
-            series.setdefault((case.gpus, case.collective), []).append(Sample(case.used, time))
-    logs = [
-        Series(machine.select(machine.members[:gpus]), Collective(collective), tuple(samples))
-        for (gpus, collective), samples in series.items()
-    ]
+    logs = []
+    theirs = [(case, time) for case, time in measured if case.algorithm == NCCL]
+    for (gpus, collective), timed in groupby(theirs, key=lambda one: (one[0].gpus, one[0].collective)):
+        samples = tuple(Sample(case.used, time) for case, time in timed)
+        logs.append(Series(machine.select(machine.members[:gpus]), Collective(collective), samples))
     nccl = fit_nccl(logs, version=clock.nccl_version)
     rates = None if nccl is None else replace(nccl.rates, hardware=clock.hardware, measured=origin)
     name = f"measured-{date}" if date else "measured"
