@@ -44,10 +44,9 @@ def schedules(options: Schedules) -> None:
     rows: list[dict[str, object]] = []
     for name in ready_schedules.names():
         schedule = read(name)
-        about = {"name": name, "collective": str(schedule.collective), "algorithm": schedule.algorithm}
-        on = {"machine": schedule.topology.name, "ranks": schedule.topology.ranks}
-        parts = {"chunks": schedule.chunks, "sends": schedule.sends}
-        rows.append({**about, **on, **parts, "bound_exact": schedule.bound.get("rate_exact")})
+        keys = "name collective algorithm machine=topology.name ranks=topology.ranks chunks sends bound_exact"
+        bound = schedule.bound.get("rate_exact")
+        rows.append(keyed(schedule, keys, name=name, collective=str(schedule.collective), bound_exact=bound))
     heading = ("schedule", "collective", "algorithm", "machine", "ranks", "at most GB/s")
     keys = ("name", "collective", "algorithm", "machine", "ranks", "bound_exact")
     cells = [tuple(str(row[key] or "-") for key in keys) for row in rows]

@@ -97,11 +97,6 @@ def note(text: str) -> None:
             print(text, file=sys.stderr)
 
 
-def print_json(value: Mapping[str, object]) -> None:
-    """One JSON object on stdout, as ``docs/answer.schema.json`` describes it."""
-    click.echo(json.dumps({"schema_version": SCHEMA_VERSION, **value}, indent=2, ensure_ascii=False, allow_nan=False))
-
-
 def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
     """The rows as CSV with a heading; the columns are the keys of the first row."""
     buffer = io.StringIO()
@@ -121,7 +116,9 @@ def answer(
     if flagged("csv"):
         click.echo(csv_text(rows()), nl=False)
     elif flagged("json"):
-        print_json({"command": command, **said()})
+        # As ``docs/answer.schema.json`` describes it.
+        one = {"schema_version": SCHEMA_VERSION, "command": command, **said()}
+        click.echo(json.dumps(one, indent=2, ensure_ascii=False, allow_nan=False))
     else:
         text()
 

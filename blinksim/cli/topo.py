@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from blinksim.cli.options import command_line, question_of
-from blinksim.cli.terminal import answer, drawn, note, print_json, show_export, typed
+from blinksim.cli.terminal import answer, drawn, note, show_export, typed
 from blinksim.errors import InputError
 from blinksim.formats import machine_yaml
 from blinksim.formats.shipped import machine_names
@@ -36,36 +36,36 @@ def list_machines(options: TopoList) -> None:
     """The machines that come with blinksim by maker and year, and the shapes that can be generated."""
     heads = {name: machine_names.outline(name) for name in machine_names.names()}
     also = {name: machine_names.also_called(name) for name in heads}
-    if options.json:
-        rows = [
-            {"name": name, "title": head.title, "maker": head.maker, "year": head.year, "aliases": also[name]}
-            for name, head in heads.items()
+    keys = "name title maker year aliases"
+    rows = [keyed(head, keys, name=name, aliases=also[name]) for name, head in heads.items()]
+    forms = {name: example for name, (example, _) in shapes.FORMS.items()}
+
+    def text() -> None:
+        columns = shutil.get_terminal_size(fallback=(_WIDTH, 24)).columns
+        # What the first two columns leave of a line, and how the last two share it.
+        room = columns - _MARGIN - max(map(len, heads))
+        what = min(max(len(head.title) for head in heads.values()), room - 2 - max(16, 3 * room // 10))
+        makers, cells = [""], []
+        by_maker = sorted(heads, key=lambda name: (heads[name].maker.lower(), heads[name].year or 0, name))
+        for name, head in ((name, heads[name]) for name in by_maker):
+            others = wrap(", ".join(also[name]), room - 2 - what, break_on_hyphens=False)
+            folded = _folded([str(head.year or ""), name], [wrap(head.title, what), others])
+            makers += [head.maker] * len(folded)
+            cells += folded
+        first, *lines = table(("year", "machine", "what it is", "also"), cells, left=(0, 1, 2, 3)).splitlines()
+        click.echo(first)
+        for line, maker, last in zip(lines, makers[1:], makers, strict=False):
+            click.echo(line if maker == last else f"\n{maker}\n{line}")
+        room = max(24, columns - _MARGIN - max(len(name) + len(form) for name, (form, _) in shapes.FORMS.items()))
+        described = [
+            row
+            for name, (example, meaning) in shapes.FORMS.items()
+            for row in _folded([name, example], [wrap(meaning, room)])
         ]
-        forms = {name: example for name, (example, _) in shapes.FORMS.items()}
-        print_json({"command": "topo list", "rows": rows, "shapes": forms})
-        return
-    columns = shutil.get_terminal_size(fallback=(_WIDTH, 24)).columns
-    # What the first two columns leave of a line, and how the last two share it.
-    room = columns - _MARGIN - max(map(len, heads))
-    what = min(max(len(head.title) for head in heads.values()), room - 2 - max(16, 3 * room // 10))
-    makers, cells = [""], []
-    for name, head in sorted(heads.items(), key=lambda item: (item[1].maker.lower(), item[1].year or 0, item[0])):
-        others = wrap(", ".join(also[name]), room - 2 - what, break_on_hyphens=False)
-        folded = _folded([str(head.year or ""), name], [wrap(head.title, what), others])
-        makers += [head.maker] * len(folded)
-        cells += folded
-    first, *lines = table(("year", "machine", "what it is", "also"), cells, left=(0, 1, 2, 3)).splitlines()
-    click.echo(first)
-    for line, maker, last in zip(lines, makers[1:], makers, strict=False):
-        click.echo(line if maker == last else f"\n{maker}\n{line}")
-    room = max(24, columns - _MARGIN - max(len(name) + len(form) for name, (form, _) in shapes.FORMS.items()))
-    described = [
-        row
-        for name, (example, meaning) in shapes.FORMS.items()
-        for row in _folded([name, example], [wrap(meaning, room)])
-    ]
-    click.echo("\n" + table(("shape", "for example", "what it is"), described, left=(0, 1, 2)))
-    click.echo("\nnext: blinksim topo show dgx1-v100")
+        click.echo("\n" + table(("shape", "for example", "what it is"), described, left=(0, 1, 2)))
+        click.echo("\nnext: blinksim topo show dgx1-v100")
+
+    answer("topo list", lambda: {"rows": rows, "shapes": forms}, text)
 
 
 def _folded(first: list[str], texts: list[list[str]]) -> list[list[str]]:
@@ -85,8 +85,7 @@ def show(options: TopoShow) -> None:
     topology = _part(question)
     assumed = machines.assumptions(options.machine)
     devices = [
-        keyed(device, "name kind node can", can=sorted(device.can))
-        | ({} if device.capacity is None else keyed(device, "capacity_GBps=capacity"))
+        keyed(device, "name kind node can capacity_GBps?=capacity", can=sorted(device.can))
         for device in topology.devices
     ]
     keys = "machine=name nodes members relays links rates source devices rows assumed"
