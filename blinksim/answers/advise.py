@@ -21,8 +21,9 @@ from blinksim.nccl.files import graph_file
 from blinksim.nccl.tuner.tuner import COLLECTIVES
 from blinksim.question import Question
 from blinksim.results import Result, keyed
-from blinksim.schedule.loads import MOST_SENDS, rate
+from blinksim.schedule.loads import MOST_SENDS
 from blinksim.schedule.verify import verify
+from blinksim.textio.safe_xml import MAX_ELEMENTS
 from blinksim.timing.contest import Contest, ceiling_of
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured.library_time import NCCL
@@ -32,6 +33,7 @@ from blinksim.topology.cluster import nodes_of
 from blinksim.units import exact_GBps, format_size, format_time, in_GBps, size_of
 
 if TYPE_CHECKING:
+    from blinksim.schedule.candidate import Candidate
     from blinksim.schedule.model import Schedule
     from blinksim.textio.whole_files import Exported
     from blinksim.topology.graph import Topology
@@ -42,8 +44,8 @@ SIZE = 256 * 2**20
 WORTH = 1.1
 # Solvers run up to this many ranks; beyond, only algorithms that need none.
 MOST_RANKS = 64
-# MSCCL's chunks are equal: shares in finer parts than this exceed what its runtimes hold.
-MOST_CHUNKS = 2000
+# Sends of which readers of MSCCL's files take the two steps each.
+MOST_LOADED = MAX_ELEMENTS // 2
 # Between nodes NCCL keeps to shapes of its own, which the solvers' schedules do not have.
 _FOR_NCCL, _BETWEEN_NODES = ("ring", "rings", "chains", "chain_tree"), ("ring", "chain_tree")
 
@@ -52,7 +54,7 @@ _FOR_NCCL, _BETWEEN_NODES = ("ring", "rings", "chains", "chain_tree"), ("ring", 
 class Option:
     """A schedule that could run, and its time in seconds. exported: what a runtime would read, if any."""
 
-    schedule: Schedule
+    candidate: Candidate
     time_s: float
     format: str = ""
     exported: Exported | None = None
@@ -63,14 +65,19 @@ class Option:
         built = rivals.at(found.size).candidates
         for timed in found.could.projections if found.could else ():
             candidate = built[timed.algorithm]
-            if candidate.sends <= MOST_SENDS and verify(candidate.schedule).ok:
-                return cls(candidate.schedule, timed.time_s)
+            proved = candidate.whole if candidate.by_symmetry else candidate.schedule
+            if candidate.sends <= MOST_SENDS and verify(proved).ok:
+                return cls(candidate, timed.time_s)
         name = rivals.topology.name
         raise InfeasibleError(f"{name}: every schedule has more than {MOST_SENDS:,} sends; take fewer ranks")
 
     @property
     def algorithm(self) -> str:
-        return self.schedule.algorithm
+        return self.candidate.compact.algorithm
+
+    @property
+    def schedule(self) -> Schedule:
+        return self.candidate.schedule
 
 
 def graph_files(question: Question, library: Library, found: Answer) -> list[Option]:
@@ -88,7 +95,7 @@ def graph_files(question: Question, library: Library, found: Answer) -> list[Opt
             # What cannot pay need not be written out, which takes much longer.
             if (time_s := rivals.projections(size)[0].time_s) * WORTH > stated.time_s:
                 continue
-            option = Option(rivals.at(size).candidates[name].schedule, time_s)
+            option = Option(rivals.at(size).candidates[name], time_s)
             written = exports.find("nccl-graph").export(option.schedule)
             file = graph_file.read_text(written.files[""], "graph.xml")
             kind = "tree" if "tree" in written.environment.get("NCCL_ALGO", "") else "ring"
@@ -278,7 +285,7 @@ class Advice(Result):
         def shown(option: Option | None) -> dict[str, Any] | None:
             if option is None:
                 return None
-            reached, executor = rate(option.schedule), timed.executor if option is self.best else ""
+            reached, executor = option.candidate.rate, timed.executor if option is self.best else ""
             return keyed(
                 option,
                 f"algorithm time_s {executor and 'executor'} algbw_GBps rate_exact format environment",
@@ -389,9 +396,9 @@ def advise(
     files = graph_files(question, library, found) if pays else []
     loadable = min(files, key=lambda option: option.time_s, default=None)
     runs = library.prediction is not None or (library.library == "RCCL" and library.nodes == 1)
-    quicker = large and best.time_s * WORTH <= found.time_s and runs and best.schedule.share_den <= MOST_CHUNKS
+    quicker = large and best.time_s * WORTH <= found.time_s and best.candidate.sends <= MOST_LOADED
     other = None
-    if quicker:
+    if quicker and runs:
         with suppress(BlinksimError):  # what the format cannot hold
             exported = exports.find("msccl-xml").export(best.schedule)
             other = replace(best, format="msccl-xml", exported=exported)
