@@ -44,8 +44,6 @@ SIZE = 256 * 2**20
 WORTH = 1.1
 # Solvers run up to this many ranks; beyond, only algorithms that need none.
 MOST_RANKS = 64
-# Sends of which readers of MSCCL's files take the two steps each.
-MOST_LOADED = MAX_ELEMENTS // 2
 # Between nodes NCCL keeps to shapes of its own, which the solvers' schedules do not have.
 _FOR_NCCL, _BETWEEN_NODES = ("ring", "rings", "chains", "chain_tree"), ("ring", "chain_tree")
 
@@ -81,15 +79,14 @@ class Option:
 
 
 def graph_files(question: Question, library: Library, found: Answer) -> list[Option]:
-    """The schedules that NCCL reads from graph files, and how long it then takes; none where NCCL is not modelled."""
+    """The schedules that NCCL reads from graph files, and what it then takes; none where it is not modelled."""
     collective, size = found.collective, found.size
     stated = library.stated(collective, size)
     if stated is None or found.least is None:
         return []
     part = replace(question.preferring_known("nccl"), collective=collective).part()
-    inside = len(nodes_of(part, part.members)) == 1
     options = []
-    for name in _FOR_NCCL if inside and part.ranks <= MOST_RANKS else _BETWEEN_NODES:
+    for name in _FOR_NCCL if len(nodes_of(part, part.members)) == 1 and part.ranks <= MOST_RANKS else _BETWEEN_NODES:
         try:
             rivals = contest(part, collective, [name], model=LINKS_ONLY, sizes=[size])
             # What cannot pay need not be written out, which takes much longer.
@@ -171,7 +168,7 @@ class NvlsGain:
 
 
 def nvls_gain(library: Library, part: Topology, collective: Collective, size: int) -> NvlsGain | None:
-    """The worth of NVLS for `size` bytes on a part of the library's machine; None where NCCL cannot use it."""
+    """The worth of NVLS for `size` bytes on a part of the library's machine; None where it cannot be used."""
     other = Library(version=library.version, multicast=not library.multicast).at(library.question)[0]
     on, off = (library, other) if library.multicast else (other, library)
     able = on.prediction
@@ -257,7 +254,7 @@ class Advice(Result):
             if option is not None:
                 # On the links alone no launch is counted, as the library's time counts it.
                 launched = option is self.load or (found.could is not None and found.could.best.launches)
-                gain = f"{'' if launched else 'at most '}{self.gain(option):.2g} times as fast"
+                gain = f"{'' if launched else 'at most '}{found.time_s / option.time_s:.2g} times as fast"
                 times = f"{format_time(option.time_s)} in place of {takes}"
                 return f"{what}: load {option.algorithm} into {runtime}: {times}, {gain}"
         what = f"{what}: nothing worth loading; {takes}"
@@ -269,10 +266,6 @@ class Advice(Result):
             return f"{what}, and latency decides at this size"
         runtimes = " or ".join(dict.fromkeys((library, self.runtime)))
         return f"{what}, and no file makes {runtimes} take the {format_time(best.time_s)} of {best.algorithm}"
-
-    def gain(self, option: Option) -> float:
-        """How many times as long the library takes by itself."""
-        return self.answer.time_s / option.time_s
 
     def lines(self, every: bool = False) -> list[tuple[str, str]]:
         """The lines below the sentence, as labels and texts. every: also that NVLS changes nothing."""
@@ -321,8 +314,7 @@ class Advice(Result):
         use: ``nccl``, ``best``, ``load`` or ``alternative``. of_bound: algbw as a share of the bound.
         of_least_time: the least time of any schedule at this size as a share of the time.
         """
-        found = self.answer
-        options = {"best": self.best, "load": self.load, "alternative": self.alternative}
+        found, options = self.answer, {"best": self.best, "load": self.load, "alternative": self.alternative}
         timed = [("nccl", found.details["choice"] or found.algorithm, "", found.time_s)]
         timed += [(use, o.algorithm, o.format, o.time_s) for use, o in options.items() if o is not None]
         rows = []
@@ -394,14 +386,14 @@ def advise(
     # Where latency decides, or the bound is near, no file pays.
     pays = large and (found.least is None or found.least.time_s * WORTH <= found.time_s)
     files = graph_files(question, library, found) if pays else []
-    loadable = min(files, key=lambda option: option.time_s, default=None)
     runs = library.prediction is not None or (library.library == "RCCL" and library.nodes == 1)
-    quicker = large and best.time_s * WORTH <= found.time_s and best.candidate.sends <= MOST_LOADED
+    quicker = large and best.time_s * WORTH <= found.time_s
     other = None
-    if quicker and runs:
+    # In a file for MSCCL a send is two steps.
+    if quicker and runs and 2 * best.candidate.sends <= MAX_ELEMENTS:
         with suppress(BlinksimError):  # what the format cannot hold
-            exported = exports.find("msccl-xml").export(best.schedule)
-            other = replace(best, format="msccl-xml", exported=exported)
+            other = replace(best, format="msccl-xml", exported=exports.find("msccl-xml").export(best.schedule))
     proved = best_known(chosen, wanted, found.grants).headline
     nvls = nvls_gain(library, chosen, wanted, size)
-    return Advice(chosen, found, proved, best, loadable, other, runs, large, nvls)
+    quickest = min(files, key=lambda option: option.time_s, default=None)
+    return Advice(chosen, found, proved, best, quickest, other, runs, large, nvls)
