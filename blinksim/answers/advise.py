@@ -1,6 +1,6 @@
 """Advice on what to load: a schedule that is quicker than what the library does by itself.
 
-What the library takes, what the collective could take and cannot take less are those of `blinksim.project`, and so is
+What the library takes, what the collective could take and cannot take less are as in `blinksim.project`; so is
 what NCCL takes with a graph file (`blinksim.answers.project.with_file`).
 """
 
