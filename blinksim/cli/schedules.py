@@ -48,8 +48,8 @@ def schedules(options: Schedules) -> None:
         bound = schedule.bound.get("rate_exact")
         rows.append(keyed(schedule, keys, name=name, collective=str(schedule.collective), bound_exact=bound))
     heading = ("schedule", "collective", "algorithm", "machine", "ranks", "at most GB/s")
-    keys = ("name", "collective", "algorithm", "machine", "ranks", "bound_exact")
-    cells = [tuple(str(row[key] or "-") for key in keys) for row in rows]
+    columns = ("name", "collective", "algorithm", "machine", "ranks", "bound_exact")
+    cells = [tuple(str(row[column] or "-") for column in columns) for row in rows]
     text = f"{table(heading, cells, left=(0, 1, 2, 3))}\n\nnext: blinksim verify dgx1-v100-8-allreduce"
     answer("schedules", lambda: {"rows": rows}, lambda: click.echo(text))
 
