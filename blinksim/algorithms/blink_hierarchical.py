@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
-from itertools import islice, pairwise, product
+from itertools import chain, islice, pairwise, permutations, product
 from math import prod
 
 from blinksim.algorithms.blink import even_rate
@@ -35,7 +35,7 @@ ENTRY = Algorithm(
 )
 
 
-# Ranks up to which all partitions into the fewest cliques are listed; most partitions; most choices of owners.
+# Ranks up to which all partitions into the fewest cliques are listed; most of these; most choices of owners.
 _EXACT_RANKS = 10
 _MOST_PARTITIONS = 60
 _MOST_OWNERS = 2000
@@ -43,7 +43,7 @@ _MOST_OWNERS = 2000
 Groups = tuple[tuple[int, ...], ...]
 
 
-# The owners of a chunk, one device per group, and the hops that join them, away from the first owner of the tree.
+# The owners of a chunk, one device per group, and the hops that join them, away from the first owner.
 _Chunk = tuple[tuple[int, ...], tuple[Arc, ...]]
 
 
@@ -150,18 +150,13 @@ def _greedy(members: Sequence[int], joined: dict[int, set[int]]) -> Groups:
 
 
 def _given(topology: Topology, hops: Hops, groups: Sequence[Sequence[str]]) -> Groups:
-    index = topology.index
-    for name in (name for group in groups for name in group):
-        topology.device(name)
-    indices = tuple(tuple(index[name] for name in group) for group in groups if group)
+    indices = tuple(tuple(topology.index[topology.device(name).name] for name in group) for group in groups if group)
     if sorted(v for group in indices for v in group) != sorted(hops.vertices):
         raise InfeasibleError(f"{_words(topology, indices)}: the groups must hold every member once")
-    for group in indices:
-        for a in group:
-            for b in group:
-                if a != b and b not in hops.both[a]:
-                    names = topology.devices[a].name, topology.devices[b].name
-                    raise InfeasibleError(f"{names[0]} and {names[1]} are in one group, but no link joins them")
+    for a, b in chain.from_iterable(permutations(group, 2) for group in indices):
+        if b not in hops.both[a]:
+            names = topology.devices[a].name, topology.devices[b].name
+            raise InfeasibleError(f"{names[0]} and {names[1]} are in one group, but no link joins them")
     return indices
 
 

@@ -94,7 +94,7 @@ def build(
 
 
 def idle_helpers(topology: Topology) -> tuple[str, ...]:
-    """GPUs and tiles without a rank that trees may use: those that reduce, and for a pair those that forward too."""
+    """GPUs and tiles without a rank that trees may use: those that reduce, and for a pair those that forward."""
     members = set(topology.members)
     return tuple(
         device.name

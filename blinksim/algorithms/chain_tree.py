@@ -42,7 +42,7 @@ def _heads(groups: list[list[int]]) -> range:
 
 
 def channel_trees(groups: list[list[int]], heads: Iterable[int] | None = None) -> list[tuple[Parents, int]]:
-    """Two trees over all ranks, with their roots, for each of `heads`, by default `_HEADS` local ranks or all."""
+    """Two trees over all ranks, with their roots, for each of `heads`; default: `_HEADS` local ranks or all."""
     trees = []
     for head in _heads(groups) if heads is None else heads:
         chains = [group[head:] + group[:head] for group in groups]

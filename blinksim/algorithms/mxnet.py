@@ -10,7 +10,6 @@ and `penalty`.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -80,15 +79,12 @@ def link_matrix(topology: Topology) -> Matrix:
     """
     index = topology.member_places.tolist()
     matrix = np.zeros((len(index), len(index)), dtype=np.float32)
-    together = Counter[tuple[str, str]]()
-    for link in topology.links:
-        together[link.src, link.dst] += link.lanes
     for a, device in enumerate(index):
         for b, other in enumerate(index):
             if device != other:
                 links = [topology.links[i] for i in topology.router.route(device, other)]
                 passed = {topology.device(link.dst).kind for link in links[:-1]}
-                lanes = min(together[link.src, link.dst] for link in links)
+                lanes = min(sum(one.lanes for one in topology.links_between(link.src, link.dst)) for link in links)
                 matrix[a, b] = PCIE if passed - {"switch"} else SINGLE if lanes == 1 else DOUBLE
     return matrix
 

@@ -472,14 +472,11 @@ def _schedule(
 
     candidates = [built(levels)]
     # One message of a connection after another.
-    last: dict[tuple[int, int, int], Messages] = {}
-    following: Waits = set()
+    lines: dict[tuple[int, int, int], list[Messages]] = defaultdict(list)
     for _, send in sorted(sent.items()):
-        arrival, these = trace.arrivals[send.arrivals[0]], _messages(trace, send)
-        connection = arrival.src, arrival.dst, arrival.channel
-        before = last.get(connection, these)
-        following |= {(before, these, 1)} if before != these else set()
-        last[connection] = these
+        arrival = trace.arrivals[send.arrivals[0]]
+        lines[arrival.src, arrival.dst, arrival.channel].append(_messages(trace, send))
+    following = {(before, after, 1) for line in lines.values() for before, after in pairwise(line) if before != after}
     one_by_one = _levels(trace, sent, waits | following)
     candidates += [] if one_by_one is None else [built(one_by_one)]
     candidates += [replace(candidates[0], form="forest")] if is_forest(candidates[0]) else []

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from math import gcd, isqrt, prod
 
 import numpy as np
@@ -271,10 +272,7 @@ class Course:
     @property
     def crossings(self) -> int:
         """How often a block goes from node to node at most."""
-        count, reach = 1, self.radix
-        while reach < self.nodes:
-            count, reach = count + 1, reach * self.radix
-        return count
+        return next(number for number in count(1) if self.radix**number >= self.nodes)
 
     @property
     def handed(self) -> bool:
