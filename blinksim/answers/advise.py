@@ -89,10 +89,10 @@ def graph_files(question: Question, library: Library, found: Answer) -> list[Opt
     for name in _FOR_NCCL if len(nodes_of(part, part.members)) == 1 and part.ranks <= MOST_RANKS else _BETWEEN_NODES:
         try:
             rivals = contest(part, collective, [name], model=LINKS_ONLY, sizes=[size])
+            option = Option(rivals.at(size).candidates[name], rivals.projections(size)[0].time_s)
             # What cannot pay need not be written out, which takes much longer.
-            if (time_s := rivals.projections(size)[0].time_s) * WORTH > stated.time_s:
+            if option.time_s * WORTH > stated.time_s or option.candidate.sends > MOST_SENDS:
                 continue
-            option = Option(rivals.at(size).candidates[name], time_s)
             written = exports.find("nccl-graph").export(option.schedule)
             file = graph_file.read_text(written.files[""], "graph.xml")
             kind = "tree" if "tree" in written.environment.get("NCCL_ALGO", "") else "ring"
