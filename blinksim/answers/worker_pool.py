@@ -19,6 +19,7 @@ import signal
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from threading import Thread
@@ -70,45 +71,52 @@ def finished(
         return _on_cluster(work, items, cluster)
     if workers == 1 or len(items) < 2:
         return ((item, work(item)) for item in items)
-    return _in_processes(work, items, workers)
+    return _lost_again(partial(_in_processes, work, workers), items)
 
 
-def _in_processes(work: Callable[[T], R], items: Sequence[T], workers: int) -> Iterator[tuple[T, R | None]]:
+def _lost_again(
+    batch: Callable[[Sequence[T]], Iterator[tuple[T, R | None]]], items: Sequence[T]
+) -> Iterator[tuple[T, R | None]]:
+    """As `batch` yields them; what it has lost is tried again, each piece by itself.
+
+    Once a worker has died nobody knows which of the pieces that waited there killed it.
+    """
+    lost = []
+    for item, found in batch(items):
+        if found is None:
+            lost.append(item)
+        else:
+            yield item, found
+    for item in lost:
+        yield from batch([item])
+
+
+def _in_processes(work: Callable[[T], R], workers: int, items: Sequence[T]) -> Iterator[tuple[T, R | None]]:
+    """(item, result) as they are finished; None for all that was left when a process died."""
     from concurrent.futures import ProcessPoolExecutor, as_completed
     from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import get_context
 
     # A forked copy would inherit the threads of a progress bar or a notebook, half alive.
     context = get_context("spawn")
-    left = list(items)
-    while left:
-        # Once a worker has died nobody knows which piece killed it; from then on each is tried by itself.
-        alone = len(left) < len(items) or workers == 1
-        batch = left[:1] if alone else left
-        # Workers end with this end of the pipe: when the work is given up, and when this process is killed.
-        lifeline, held = context.Pipe(duplex=False)
-        with ProcessPoolExecutor(min(workers, len(batch)), context, _end_with, (lifeline,)) as pool:
-            futures = {pool.submit(work, item): place for place, item in enumerate(batch)}
-            done: set[int] = set()
-            try:
-                for future in as_completed(futures):
-                    place = futures[future]
-                    yield batch[place], future.result()
-                    done.add(place)
-            except BrokenProcessPool:
-                if alone:
-                    yield batch[0], None
-                    done.add(0)
-                else:
-                    workers = 1
-            except BaseException:
-                held.close()
-                raise
-            finally:
-                pool.shutdown(cancel_futures=True)
-                held.close()
-                lifeline.close()
-        left = [item for place, item in enumerate(batch) if place not in done] + left[len(batch) :]
+    # Workers end with this end of the pipe: when the work is given up, and when this process is killed.
+    lifeline, held = context.Pipe(duplex=False)
+    with ProcessPoolExecutor(min(workers, len(items)), context, _end_with, (lifeline,)) as pool:
+        left = {pool.submit(work, item): item for item in items}
+        try:
+            for future in as_completed([*left]):
+                found = future.result()
+                yield left.pop(future), found
+        except BrokenProcessPool:
+            pass
+        except BaseException:
+            held.close()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+            held.close()
+            lifeline.close()
+    yield from ((item, None) for item in left.values())
 
 
 def _end_with(lifeline: Connection) -> None:
@@ -153,18 +161,10 @@ def _on_cluster(work: Callable[[T], R], items: Sequence[T], address: str) -> Ite
         if versions != {__version__}:
             there = ", ".join(sorted(versions))
             raise InputError(f"the workers at {address} have blinksim {there}, this is {__version__}; install the same")
-        killed = []
-        for item, found in _submitted(work, items, client, address):
-            if found is None:
-                killed.append(item)
-            else:
-                yield item, found
-        # The scheduler blames all work that waits at a worker for its deaths: alone, each shows what it does.
-        for item in killed:
-            yield from _submitted(work, [item], client, address)
+        yield from _lost_again(partial(_submitted, work, client, address), items)
 
 
-def _submitted(work: Callable[[T], R], items: Sequence[T], client: Any, address: str) -> Iterator[tuple[T, R | None]]:
+def _submitted(work: Callable[[T], R], client: Any, address: str, items: Sequence[T]) -> Iterator[tuple[T, R | None]]:
     """(item, result) as they are finished; None for work whose worker died again and again.
 
     Raises `InputError` once no worker has been there for long. Futures of a scheduler that goes away count as

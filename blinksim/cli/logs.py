@@ -374,7 +374,16 @@ def _show_calibration(found: Calibration, target: str | None, question: Question
 def measured(options: Measured) -> None:
     """Published measurements beside the models."""
     if options.machine is None:
-        _list()
+        # The machines with tables, and how many cells each has.
+        listed: list[dict[str, object]] = []
+        for name in public_tables.machines():
+            cells = public_tables.cells(name)
+            used = {cell.set for cell in cells}
+            letters = "".join(sorted({entry.quality for entry in used}))
+            listed.append({"machine": name, "cells": len(cells), "sets": len(used), "quality": letters})
+        lines = [tuple(str(value) for value in row.values()) for row in listed]
+        words = f"{table(tuple(listed[0]), lines, left=(0, 3))}\n\nnext: blinksim measured hgx-h100"
+        answer("measured", lambda: {"rows": listed}, lambda: click.echo(words), lambda: listed)
         return
     options.check_files()
     public = published(options.machine, options.quality.upper())
@@ -432,20 +441,6 @@ def _show_measured(public: PublicMeasurements | Projected) -> None:
             cells.append(f"{median(errors):.1f} %" if errors else "-")
         lines.append(tuple(cells))
     click.echo(table(("collective", "GPUs", "cells", "sizes", "median error", "NCCL's own"), lines, left=(0, 1)))
-
-
-def _list() -> None:
-    """Prints the machines with tables, and how many cells each has."""
-    rows: list[dict[str, object]] = []
-    for name in public_tables.machines():
-        cells = public_tables.cells(name)
-        used = {cell.set for cell in cells}
-        letters = "".join(sorted({entry.quality for entry in used}))
-        rows.append({"machine": name, "cells": len(cells), "sets": len(used), "quality": letters})
-    lines = [tuple(str(value) for value in row.values()) for row in rows]
-    shown = table(("machine", "cells", "sets", "quality"), lines, left=(0, 3))
-    text = f"{shown}\n\nnext: blinksim measured hgx-h100"
-    answer("measured", lambda: {"rows": rows}, lambda: click.echo(text), lambda: rows)
 
 
 def reproduce(options: Reproduce) -> None:
