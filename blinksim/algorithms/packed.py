@@ -229,22 +229,23 @@ class _Builder:
 
     def _forest(self, net: Network, weights: Mapping[int, int], spanned: Sequence[int]) -> forests.Forest:
         """The best forest whose roots carry rates in the ratio of `weights` and which spans these vertices."""
-        split = self._split(net, weights, spanned)
-        arcs = _arcs(net, split.capacity, spanned)
+        net = _spanning(net, spanned)
+        split = self._split(net, weights)
         if self.trees is not None:
             self.progress.check(self.topology, len(weights))
             shares = {vertex: Fraction(weight * self.trees) for vertex, weight in weights.items()}
-            return forests.pack_forest(arcs, shares, counted=True, seed=self.seed, progress=self.progress)
-        return self._packed(arcs, split.rates)
+            return forests.pack_forest(
+                net, split.capacity, shares, counted=True, seed=self.seed, progress=self.progress
+            )
+        return self._packed(net, split.capacity, split.rates)
 
-    def _packed(self, arcs: forests.Arcs, rates: Mapping[int, Fraction]) -> forests.Forest:
+    def _packed(self, net: Network, capacity: forests.Capacities, rates: Mapping[int, Fraction]) -> forests.Forest:
         self.progress.check(self.topology, sum(rate > 0 for rate in rates.values()))
         if self.seed:
-            return forests.pack_forest(arcs, rates, seed=self.seed, progress=self.progress)
-        return forests.low_forest(arcs, rates, progress=self.progress)
+            return forests.pack_forest(net, capacity, rates, seed=self.seed, progress=self.progress)
+        return forests.low_forest(net, capacity, rates, progress=self.progress)
 
-    def _split(self, net: Network, weights: Mapping[int, int], spanned: Sequence[int]) -> forests.Split:
-        net = _spanning(net, spanned)
+    def _split(self, net: Network, weights: Mapping[int, int]) -> forests.Split:
         if self.fixed and net.passes_on():
             rate = self._cut_rate(net, weights)
             known = {value: Fraction(value) for value in set(net.capacity.tolist())}
@@ -328,12 +329,11 @@ class _Builder:
             split = forests.best_split(net, self.shared, None, both=True, best=self.bound.rate / net.unit)
             weights = dict.fromkeys(self.net.members.tolist(), 1)
             split = split or forests.even_split(net, self.shared, weights, both=True)
-            down = self._packed(_arcs(net, split.capacity, spanned), split.rates)
+            down = self._packed(net, split.capacity, split.rates)
             rate = split.rate * net.unit
             if split.back is None:
                 return rate, self._mirrored(down)
-            back = _arcs(net.reversed(), split.back, spanned)
-            return rate, self._matched(down, self._packed(back, split.rates))
+            return rate, self._matched(down, self._packed(net.reversed(), split.back, split.rates))
 
         return self._spanning_best(packed)
 
@@ -358,10 +358,6 @@ class _Builder:
         if best is None:
             raise failure or InfeasibleError("no trees fit")
         return best
-
-
-def _arcs(net: Network, capacity: tuple[Fraction, ...], spanned: Sequence[int]) -> forests.Arcs:
-    return forests.Arcs(net.tail, net.head, capacity, tuple(spanned), tuple(net.host.tolist()))
 
 
 def _spanning(net: Network, spanned: Sequence[int]) -> Network:

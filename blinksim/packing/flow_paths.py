@@ -73,32 +73,28 @@ def flow_images(net: Network, best: Fraction, group: Ints) -> tuple[Fraction, li
     Then an arc carries what all arcs of its class carry of one flow (see `blinksim.packing.forest`), so one flow is
     enough. group: a `regular_group`. None if arcs are not alike by it.
     """
-    arcs = {arc: number for number, arc in enumerate(zip(net.tail.tolist(), net.head.tolist(), strict=True))}
-    if len(arcs) < len(net.tail):
+    count = net.vertices
+    # The element that takes 0 to the tail of an arc takes the vertex that is the arc's class to its head.
+    kind = np.argsort(group, axis=1)[net.tail, net.head]
+    order = np.lexsort((net.tail, kind))
+    if not {*np.bincount(kind).tolist()} <= {0, count}:
         return None
-    classes: dict[int, list[int]] = {}
-    for first, second in list(arcs):
-        if not first:
-            images = [arcs.get((int(image[first]), int(image[second])), -1) for image in group]
-            if -1 in images or len(set(net.capacity[images].tolist())) > 1:
-                return None
-            classes[second] = images
-    if sum(map(len, classes.values())) < len(arcs):
+    # The arcs of each class, by their tails.
+    rows = order.reshape(-1, count)
+    rows = rows[np.argsort(rows[:, 0])]
+    if (net.tail[rows] != np.arange(count)).any() or (net.capacity[rows] != net.capacity[rows[:, :1]]).any():
         return None
-    shared = [
-        SharedCapacity(tuple((arc, 1.0) for arc in images), int(net.capacity[images[0]])) for images in classes.values()
-    ]
-    routed = route_flows(net, shared, [Commodity(0, dict.fromkeys(range(1, net.vertices), 1))], best)
+    shared = [SharedCapacity(tuple((arc, 1.0) for arc in row), int(net.capacity[row[0]])) for row in rows.tolist()]
+    routed = route_flows(net, shared, [Commodity(0, dict.fromkeys(range(1, count), 1))], best)
     if routed is None:
         return None
-    tail, head = net.tail.tolist(), net.head.tolist()
-    paths = [
-        PathShare(
-            source, image[path.sink], tuple(arcs[image[tail[arc]], image[head[arc]]] for arc in path.arcs), path.rate
-        )
-        for source, image in enumerate(group.tolist())
-        for path in routed[1]
-    ]
+    number, paths = np.empty_like(order), []
+    number[rows] = np.arange(len(rows))[:, None]
+    for source, image in enumerate(group):
+        for path in routed[1]:
+            arcs = list(path.arcs)
+            images = rows[number[arcs], image[net.tail[arcs]]]
+            paths.append(PathShare(source, int(image[path.sink]), tuple(images.tolist()), path.rate))
     return routed[0], paths
 
 

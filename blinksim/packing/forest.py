@@ -24,7 +24,7 @@ Entered from nearer vertices only, it is a tree of least height.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -52,96 +52,67 @@ from blinksim.topology.group import commuting_group
 _FEWER_TREES = 8
 
 
-@dataclass(frozen=True)
-class Arcs:
-    """A graph with exact capacities: arc i goes from tail[i] to head[i] with capacity[i].
-
-    members: vertices that every tree must reach. host: node number by vertex.
-    """
-
-    tail: Ints
-    head: Ints
-    capacity: tuple[Fraction, ...]
-    members: tuple[int, ...]
-    host: tuple[int, ...]
-
-    @property
-    def count(self) -> int:
-        return len(self.host)
+Capacities = Sequence[Fraction]
+"""Exact capacities of the arcs of a network, in its units."""
 
 
-def clipped(arcs: Arcs, roots: Iterable[int] = ()) -> Arcs:
-    """The same trees fit: forwarders between two neighbours pass on no more than the narrower side of each way."""
-    members = {*arcs.members, *roots}
-    tail, head = arcs.tail.tolist(), arcs.head.tolist()
-    capacity = list(arcs.capacity)
-    into: dict[int, list[int]] = {}
-    outof: dict[int, list[int]] = {}
-    for arc, (a, b) in enumerate(zip(tail, head, strict=True)):
-        outof.setdefault(a, []).append(arc)
-        into.setdefault(b, []).append(arc)
-    for vertex in range(arcs.count):
-        entering, leaving = into.get(vertex, []), outof.get(vertex, [])
-        sides = sorted({tail[i] for i in entering} | {head[i] for i in leaving})
-        if vertex in members or len(sides) != 2 or max(len(entering), len(leaving)) > 2:
-            continue
-        for start, end in (sides, sides[::-1]):
-            here = [i for i in entering if tail[i] == start]
-            onward = [i for i in leaving if head[i] == end]
-            if max(len(here), len(onward)) < 2:
-                # Inflow that cannot leave is useless, and so is outflow capacity that nothing can fill.
-                least = min(capacity[here[0]], capacity[onward[0]]) if here and onward else Fraction(0)
-                for i in here + onward:
-                    capacity[i] = least
-    return Arcs(arcs.tail, arcs.head, tuple(capacity), arcs.members, arcs.host)
-
-
-def whole_graph(arcs: Arcs, rates: Mapping[int, Fraction], scale: Fraction) -> Digraph:
+def whole_graph(net: Network, capacity: Capacities, rates: Mapping[int, Fraction], scale: Fraction) -> Digraph:
     """Capacities times `scale`, rounded down, and root rates times `scale`, which must be whole."""
     # Equal capacities are mostly one object, and fractions are slow to multiply and to look up.
-    known = {id(value): value for value in arcs.capacity}
+    known = {id(value): value for value in capacity}
     factors = {number: int(value * scale) for number, value in known.items()}
-    whole = [factors[id(value)] for value in arcs.capacity]
+    whole = [factors[id(value)] for value in capacity]
     roots = {vertex: int(rate * scale) for vertex, rate in rates.items()}
-    return Digraph.of(arcs.count, arcs.tail, arcs.head, whole, roots, arcs.members)
+    return Digraph.of(net.vertices, net.tail, net.head, whole, roots, net.members.tolist())
 
 
-def fewest(arcs: Arcs, rates: Mapping[int, Fraction]) -> tuple[Digraph, Fraction]:
+def fewest(net: Network, capacity: Capacities, rates: Mapping[int, Fraction]) -> tuple[Digraph, Fraction]:
     """The graph in whole trees for out-trees of these rates, and its scale (trees per unit of rate).
 
     The rates must be possible. The number of trees per root is the least that needs no rounding, or a smaller
     one that does with capacities rounded down.
     """
     used = [rate for rate in rates.values() if rate]
-    steps = (whole([(value, 1) for value in values])[1] for values in (used, [*used, *arcs.capacity]))
+    steps = (whole([(value, 1) for value in values])[1] for values in (used, [*used, *capacity]))
     base, most = (1 / step for step in steps)
     times = int(most / base)
     divisors = [n for n in range(1, min(times, 4096)) if times % n == 0][:_FEWER_TREES]
     for number in divisors:
-        graph = whole_graph(arcs, rates, base * number)
+        graph = whole_graph(net, capacity, rates, base * number)
         entering, members = _entering(graph), {*graph.members, *graph.roots}
         # Vertices without data must take in at least what they give out.
         balanced = all(v in members or entering[v] >= sum(row.values()) for v, row in enumerate(graph.out))
         if balanced and not graph.short_sets(most=1):
             return graph, base * number
-    return whole_graph(arcs, rates, most), most
+    return whole_graph(net, capacity, rates, most), most
 
 
-def fixed(arcs: Arcs, shares: Mapping[int, Fraction]) -> tuple[Digraph, Fraction]:
+def fixed(net: Network, capacity: Capacities, shares: Mapping[int, Fraction]) -> tuple[Digraph, Fraction]:
     """The greatest scale at which shares[v] out-trees from every root v fit, and the graph at that scale.
 
     The scale is trees per unit of rate: a root's rate is shares[v] / scale, so the least scale is the best.
     Only values at which a rounded capacity changes matter; bisection finds the least that works.
     """
     total = int(sum(shares.values()))
-    distinct = sorted({value for value in arcs.capacity if value})
+    distinct = sorted({value for value in capacity if value})
     candidates = sorted({j / value for value in distinct for j in map(Fraction, range(1, total + 1))})
 
     def graph_at(scale: Fraction) -> Digraph:
-        return trimmed(whole_graph(arcs, {vertex: trees / scale for vertex, trees in shares.items()}, scale))
+        rates = {vertex: part / scale for vertex, part in shares.items()}
+        return trimmed(whole_graph(net, capacity, rates, scale))
 
     place = bisect_left(candidates[:-1], True, key=lambda scale: not graph_at(scale).short_sets(most=1))
     return graph_at(candidates[place]), candidates[place]
+
+
+def _left_of(graph: Digraph, net: Network, values: Sequence[int]) -> list[int]:
+    """What trimming has left of the capacity of every arc; parallel ones share what `graph` has."""
+    left, parts = [dict(row) for row in graph.out], list[int]()
+    for a, b, value in zip(net.tail.tolist(), net.head.tolist(), values, strict=True):
+        parts.append(min(value, left[a].get(b, 0)))
+        if parts[-1]:
+            left[a][b] -= parts[-1]
+    return parts
 
 
 def _entering(graph: Digraph) -> list[int]:
@@ -276,12 +247,7 @@ def _held(net: Network, sides: Sequence[list[Fraction]], ratio: Mapping[int, Fra
         known: dict[Fraction, Fraction] = {}
         values, unit = whole([(known.setdefault(value, value), 1) for value in capacity])
         graph = trimmed(Digraph.of(net.vertices, side.tail, side.head, values, roots, net.members.tolist()))
-        parts = []
-        for a, b, value in zip(side.tail.tolist(), side.head.tolist(), values, strict=True):
-            part = min(value, graph.out[a].get(b, 0))
-            if part:
-                graph.take(a, b, part)
-            parts.append(part)
+        parts = _left_of(graph, side, values)
         # The greatest factor by which the weights of all roots fit.
         factor, _ = tightest(replace(side, capacity=np.array(parts, dtype=np.int64)), weight, sinks)
         factors.append(factor * unit)
@@ -426,7 +392,8 @@ class Forest:
 
 
 def pack_forest(
-    arcs: Arcs,
+    net: Network,
+    capacity: Capacities,
     rates: Mapping[int, Fraction],
     *,
     counted: bool = False,
@@ -439,31 +406,26 @@ def pack_forest(
     best rate that this number allows. seed: the order of the roots in rotation (0: as given). progress:
     called with trees done and wanted.
     """
-    arcs = clipped(arcs, rates)
-    graph, scale = (fixed if counted else fewest)(arcs, rates)
+    graph, scale = (fixed if counted else fewest)(net, capacity, rates)
     if seed:
         order = list(graph.roots)
         Random(seed).shuffle(order)
         graph.roots = {root: graph.roots[root] for root in order}
-    pool = CutPool(graph)
-    pool.add(usual_sets(graph, arcs.host))
-    # The whole capacity of every arc; parallel ones share what `graph` has, which trimming may have lowered.
-    left, capacity = [dict(row) for row in graph.out], list[int]()
-    for a, b, value in zip(arcs.tail.tolist(), arcs.head.tolist(), arcs.capacity, strict=True):
-        part = min(left[a].get(b, 0), int(value * scale))
-        if part:
-            left[a][b] -= part
-        capacity.append(part)
-    log = split_off(graph, arcs.host, pool, progress)
-    trees = lowered(pack(graph, pool, progress), graph, arcs.host)
-    routes = Routes(arcs.tail.tolist(), arcs.head.tolist(), capacity, log)
-    return Forest(routes.route(trees), scale, longest(trees, arcs.host))
+    pool, host = CutPool(graph), net.host.tolist()
+    pool.add(usual_sets(graph, host))
+    whole = _left_of(graph, net, [int(value * scale) for value in capacity])
+    log = split_off(graph, host, pool, progress)
+    trees = lowered(pack(graph, pool, progress), graph, host)
+    routes = Routes(net.tail.tolist(), net.head.tolist(), whole, log)
+    return Forest(routes.route(trees), scale, longest(trees, host))
 
 
-def low_forest(arcs: Arcs, rates: Mapping[int, Fraction], *, progress: Progress | None = None) -> Forest:
+def low_forest(
+    net: Network, capacity: Capacities, rates: Mapping[int, Fraction], *, progress: Progress | None = None
+) -> Forest:
     """As `pack_forest`; where trees are few, the one of several orders of roots that ends soonest."""
-    best = pack_forest(arcs, rates, progress=progress)
-    if len(rates) == 1 or len(best.trees) * arcs.count > _FEW:
+    best = pack_forest(net, capacity, rates, progress=progress)
+    if len(rates) == 1 or len(best.trees) * net.vertices > _FEW:
         return best
-    others = (pack_forest(arcs, rates, seed=seed, progress=progress) for seed in range(1, _ORDERS))
+    others = (pack_forest(net, capacity, rates, seed=seed, progress=progress) for seed in range(1, _ORDERS))
     return min([best, *others], key=lambda forest: forest.longest)

@@ -30,7 +30,7 @@ from blinksim.graphs.connectivity import breadth_first, path_to
 from blinksim.graphs.network import Network, whole
 from blinksim.graphs.programs import SharedCapacity
 from blinksim.graphs.rooted_trees import depths
-from blinksim.packing.forest import Arcs, Split, best_split, pack_forest
+from blinksim.packing.forest import Split, best_split, pack_forest
 from blinksim.topology.graph import Topology
 
 # Hosts that may lack something; of more, they are looked at as they are.
@@ -479,8 +479,7 @@ def packed_host(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | No
     if split is None:
         return None
     each, (_, present) = split.rates[shape.members[0]], local_network(hosts, host, rate)
-    arcs = Arcs(net.tail, net.head, split.capacity, shape.members, tuple(net.host.tolist()))
-    forest = pack_forest(arcs, split.rates)
+    forest = pack_forest(net, split.capacity, split.rates)
     trees = []
     for tree in forest.trees:
         weight = tree.amount / forest.scale / each

@@ -15,9 +15,10 @@ from hypothesis import given, settings, strategies as st
 from blinksim.bounds.cuts import strength
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.digraph import CutPool, Digraph
+from blinksim.graphs.network import Network
 from blinksim.graphs.rooted_trees import RootedTree
 from blinksim.packing.arborescences import pack
-from blinksim.packing.forest import Arcs, clipped, fewest, pack_forest, trimmed
+from blinksim.packing.forest import fewest, pack_forest, trimmed
 from blinksim.packing.spanning import pack_spanning
 from blinksim.packing.splitting import RoutedTree, Routes, Split, split_off, usual_sets
 
@@ -41,9 +42,12 @@ def digraphs(draw: st.DrawFn) -> tuple[int, list[int], Edges]:
     return count, members, arcs
 
 
-def arcs_of(count: int, members: list[int], edges: Edges) -> Arcs:
-    tail, head = (np.array([edge[i] for edge in edges], dtype=np.int64) for i in (0, 1))
-    return Arcs(tail, head, tuple(Fraction(c) for _, _, c in edges), tuple(members), (0,) * count)
+def network_of(count: int, members: list[int], edges: Edges) -> tuple[Network, list[Fraction]]:
+    """The network, and its capacities as fractions."""
+    tail, head, capacity = (np.array(column, dtype=np.int64) for column in zip(*edges, strict=True))
+    host, same = np.zeros(count, dtype=np.int64), np.arange(count)
+    net = Network(tail, head, capacity, Fraction(1), np.array(members), host, same, same, ())
+    return net, [Fraction(c) for _, _, c in edges]
 
 
 def cut_rate(count: int, members: list[int], edges: Edges, roots: list[int]) -> Fraction:
@@ -60,22 +64,22 @@ def cut_rate(count: int, members: list[int], edges: Edges, roots: list[int]) -> 
     return best
 
 
-def check(arcs: Arcs, trees: list[RoutedTree], scale: Fraction) -> None:
+def check(net: Network, trees: list[RoutedTree], scale: Fraction) -> None:
     """Every tree spans the members over paths that exist, and no arc carries more than its capacity."""
-    load = [Fraction(0)] * len(arcs.tail)
+    load = [Fraction(0)] * len(net.tail)
     for tree in trees:
         reached = {tree.root}
         for parent, child, path in tree.edges:
             assert parent in reached
             assert child not in reached
             reached.add(child)
-            assert arcs.tail[path[0]] == parent
-            assert arcs.head[path[-1]] == child
-            assert all(arcs.head[a] == arcs.tail[b] for a, b in pairwise(path))
+            assert net.tail[path[0]] == parent
+            assert net.head[path[-1]] == child
+            assert all(net.head[a] == net.tail[b] for a, b in pairwise(path))
             for arc in path:
                 load[arc] += tree.amount / scale
-        assert reached == set(arcs.members)
-    assert all(carried <= most for carried, most in zip(load, arcs.capacity, strict=True))
+        assert reached == set(net.members.tolist())
+    assert all(carried <= most for carried, most in zip(load, net.capacity.tolist(), strict=True))
 
 
 @SETTINGS
@@ -84,9 +88,9 @@ def test_forest_attains_the_least_cut(machine: tuple[int, list[int], Edges], one
     count, members, edges = machine
     roots = members[:1] if one_root else members
     best = cut_rate(count, members, edges, roots)
-    arcs = arcs_of(count, members, edges)
-    forest = pack_forest(arcs, dict.fromkeys(roots, best))
-    check(arcs, forest.trees, forest.scale)
+    net, capacity = network_of(count, members, edges)
+    forest = pack_forest(net, capacity, dict.fromkeys(roots, best))
+    check(net, forest.trees, forest.scale)
     assert forest.rate == best * len(roots)
     for root in roots:
         assert sum(tree.amount for tree in forest.trees if tree.root == root) == best * forest.scale
@@ -96,15 +100,14 @@ def test_forest_attains_the_least_cut(machine: tuple[int, list[int], Edges], one
 @given(digraphs(), st.integers(1, 3))
 def test_fixed_number_of_trees(machine: tuple[int, list[int], Edges], number: int) -> None:
     count, members, edges = machine
-    arcs = arcs_of(count, members, edges)
-    forest = pack_forest(arcs, dict.fromkeys(members, Fraction(number)), counted=True)
-    check(arcs, forest.trees, forest.scale)
+    net, capacity = network_of(count, members, edges)
+    forest = pack_forest(net, capacity, dict.fromkeys(members, Fraction(number)), counted=True)
+    check(net, forest.trees, forest.scale)
     best = cut_rate(count, members, edges, members)
     rate = number / forest.scale
     assert rate <= best
-    # The loss that a rounded scale may cost (Zhao et al. 2024, theorem on fixed k), with series arcs clipped first.
-    least = min(value for value in clipped(arcs).capacity if value)
-    assert 1 / rate <= 1 / best + 1 / (number * least)
+    # The loss that a rounded scale may cost (Zhao et al. 2024, theorem on fixed k).
+    assert 1 / rate <= 1 / best + 1 / (number * min(capacity))
 
 
 @SETTINGS
@@ -112,7 +115,7 @@ def test_fixed_number_of_trees(machine: tuple[int, list[int], Edges], number: in
 def test_splitting_keeps_what_members_can_receive(machine: tuple[int, list[int], Edges]) -> None:
     count, members, edges = machine
     best = cut_rate(count, members, edges, members)
-    graph, scale = fewest(arcs_of(count, members, edges), dict.fromkeys(members, best))
+    graph, scale = fewest(*network_of(count, members, edges), dict.fromkeys(members, best))
     pool = CutPool(graph)
     log = split_off(graph, [0] * count, pool)
     assert all(not row for vertex, row in enumerate(graph.out) if vertex not in members)
@@ -169,13 +172,13 @@ STUCK: list[tuple[dict[int, int], Edges]] = [
 @pytest.mark.parametrize(("roots", "edges"), STUCK)
 def test_dead_ends_are_left(roots: dict[int, int], edges: Edges) -> None:
     count = 1 + max(a for a, _, _ in edges)
-    arcs = arcs_of(count, list(range(count)), edges)
-    tail, head, capacity = arcs.tail.tolist(), arcs.head.tolist(), [c for _, _, c in edges]
-    graph = Digraph.of(count, arcs.tail, arcs.head, capacity, roots, range(count))
+    net, capacity = network_of(count, list(range(count)), edges)
+    tail, head, capacity = net.tail.tolist(), net.head.tolist(), net.capacity.tolist()
+    graph = Digraph.of(count, net.tail, net.head, capacity, roots, range(count))
     checks: list[int] = []
     trees = pack(graph, CutPool(graph), lambda done, wanted: checks.append(done))
     assert checks
-    check(arcs, Routes(tail, head, capacity, ()).route(trees), Fraction(1))
+    check(net, Routes(tail, head, capacity, ()).route(trees), Fraction(1))
     assert {root: sum(tree.amount for tree in trees if tree.root == root) for root in roots} == roots
 
 
@@ -185,12 +188,12 @@ def test_from_an_empty_pool() -> None:
     for seed in range(60):
         count, edges = drawn(seed)
         best = cut_rate(count, list(range(count)), edges, list(range(count)))
-        arcs = arcs_of(count, list(range(count)), edges)
-        graph, scale = fewest(arcs, dict.fromkeys(range(count), best))
+        net, capacity = network_of(count, list(range(count)), edges)
+        graph, scale = fewest(net, capacity, dict.fromkeys(range(count), best))
         trees = pack(graph, CutPool(graph), lambda done, wanted: corrections.append(done))
         assert not graph.roots
         whole = [int(c * scale) for _, _, c in edges]
-        check(arcs, Routes(arcs.tail.tolist(), arcs.head.tolist(), whole, ()).route(trees), scale)
+        check(net, Routes(net.tail.tolist(), net.head.tolist(), whole, ()).route(trees), scale)
         for root in range(count):
             assert sum(tree.amount for tree in trees if tree.root == root) == best * scale
     assert len(corrections) > 10
@@ -217,8 +220,7 @@ def test_trimming_balances_forwarders() -> None:
 
 def test_star_switch_becomes_a_complete_graph() -> None:
     edges = [(i, 6, 5) for i in range(6)] + [(6, i, 5) for i in range(6)]
-    arcs = arcs_of(7, list(range(6)), edges)
-    forest = pack_forest(arcs, dict.fromkeys(range(6), Fraction(1)))
+    forest = pack_forest(*network_of(7, list(range(6)), edges), dict.fromkeys(range(6), Fraction(1)))
     assert all(parent == tree.root for tree in forest.trees for parent, _, _ in tree.edges)
     assert len(forest.trees) == 6
 

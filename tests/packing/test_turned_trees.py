@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from fractions import Fraction
+from typing import NamedTuple
 
 import networkx as nx
 import numpy as np
@@ -15,16 +16,25 @@ from blinksim.algorithms.packed import build
 from blinksim.collective import Collective
 from blinksim.graphs.rooted_trees import RootedTree
 from blinksim.machines import load
-from blinksim.packing.forest import Arcs, regular_group, trees_of_first
+from blinksim.packing.forest import regular_group, trees_of_first
 from blinksim.schedule.loads import trees_of
 from blinksim.schedule.verify import verify
+
+
+class Arcs(NamedTuple):
+    """Arc i goes from tail[i] to head[i] with capacity[i]; all vertices are members."""
+
+    tail: npt.NDArray[np.int64]
+    head: npt.NDArray[np.int64]
+    capacity: tuple[Fraction, ...]
+    members: range
 
 
 def circulant(count: int, steps: dict[int, int]) -> Arcs:
     """A circle with an arc from every vertex to those some steps ahead, of the given capacities."""
     arcs = [(a, (a + step) % count, Fraction(c)) for a in range(count) for step, c in steps.items()]
     tail, head = (np.array([arc[i] for arc in arcs], dtype=np.int64) for i in (0, 1))
-    return Arcs(tail, head, tuple(c for _, _, c in arcs), tuple(range(count)), (0,) * count)
+    return Arcs(tail, head, tuple(c for _, _, c in arcs), range(count))
 
 
 def turns(count: int) -> npt.NDArray[np.int64]:
@@ -34,7 +44,7 @@ def turns(count: int) -> npt.NDArray[np.int64]:
 
 def packed_on(arcs: Arcs, rate: Fraction) -> tuple[list[RootedTree], Fraction] | None:
     """The images of the first vertex's trees under all turns, and how many trees there are for a rate of 1."""
-    group, tail, head = turns(arcs.count), arcs.tail.tolist(), arcs.head.tolist()
+    group, tail, head = turns(len(arcs.members)), arcs.tail.tolist(), arcs.head.tolist()
     ends = {b: capacity for a, b, capacity in zip(tail, head, arcs.capacity, strict=True) if a == 0}
     found = trees_of_first(group[:, list(ends)], list(ends.values()), rate)
     if found is None:
@@ -62,7 +72,7 @@ def holds(arcs: Arcs, rate: Fraction) -> bool:
     """True if every vertex can receive `rate` from each (Edmonds 1973), by NetworkX."""
     graph = graph_of(arcs)
     graph.add_edges_from((("source", vertex) for vertex in arcs.members), capacity=rate)
-    return all(nx.maximum_flow_value(graph, "source", vertex) >= rate * arcs.count for vertex in arcs.members)
+    return all(nx.maximum_flow_value(graph, "source", vertex) >= rate * len(arcs.members) for vertex in arcs.members)
 
 
 def test_random_circles() -> None:
