@@ -80,14 +80,8 @@ def tightest(net: Network, weight: Ints, sinks: Ints, orbits: Sequence[Ints] = (
         # A served vertex may send any amount: no cut with it on the far side can be violated any more.
         supply = np.where(served[vertices], leaving[vertices] * q, weight[vertices] * p)
         sources, count = np.flatnonzero(supply), len(vertices)
-        return Flow(
-            count + 1,
-            np.concatenate([np.full(len(sources), count), tail]),
-            np.concatenate([sources, head]),
-            np.concatenate([supply[sources], capacity * q]),
-            count,
-            sink,
-        )
+        tail, head = np.concatenate([np.full(len(sources), count), tail]), np.concatenate([sources, head])
+        return Flow(count + 1, tail, head, np.concatenate([supply[sources], capacity * q]), count, sink)
 
     groups = {int(group[0]): group for group in orbits} or {sink: np.array([sink]) for sink in sinks.tolist()}
     for sink, group in sorted(groups.items(), key=lambda entry: int(net.host[entry[0]])):
@@ -183,23 +177,14 @@ def _attack(count: int, a: Ints, b: Ints, capacity: Ints, ratio: Fraction) -> In
         tail, head, weight = tail[real], head[real], scaled[real]
         reward, fee = np.maximum(taken[:vertex], 0), np.maximum(-taken[:vertex], 0)
         kept, paid = np.flatnonzero(reward), np.flatnonzero(fee)
-        flow = Flow(
-            count + 1,
-            np.concatenate([tail, head, np.full(len(kept), vertex), paid]),
-            np.concatenate([head, tail, kept, np.full(len(paid), sink)]),
-            np.concatenate([weight, weight, reward[kept], fee[paid]]),
-            vertex,
-            sink,
-        )
+        starts = np.concatenate([tail, head, np.full(len(kept), vertex), paid])
+        ends = np.concatenate([head, tail, kept, np.full(len(paid), sink)])
+        room = np.concatenate([weight, weight, reward[kept], fee[paid]])
+        flow = Flow(count + 1, starts, ends, room, vertex, sink)
         taken[vertex] = flow.value - int(reward.sum()) - 2 * p
         tight = set(np.flatnonzero(flow.side()[:count]).tolist())
-        merged, rest = tight, []
-        for other in parts:
-            if other & tight:
-                merged |= other
-            else:
-                rest.append(other)
-        parts = [*rest, merged]
+        met = [other for other in parts if other & tight]
+        parts = [*(other for other in parts if not other & tight), tight.union(*met)]
     label = np.zeros(count, dtype=np.int64)
     for number, group in enumerate(parts):
         label[list(group)] = number

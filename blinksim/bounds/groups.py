@@ -209,14 +209,10 @@ def _tightest_side(
     for inside, crossing in sides:
         within = np.isin(np.arange(ranks), inside)
         source, sink = net.vertices, net.vertices + 1
-        flow = Flow(
-            net.vertices + 2,
-            np.concatenate([net.tail, np.full(len(inside), source), net.members[~within]]),
-            np.concatenate([net.head, net.members[within], np.full(ranks - len(inside), sink)]),
-            np.concatenate([net.capacity, np.full(ranks, total)]),
-            source,
-            sink,
-        )
+        tail = np.concatenate([net.tail, np.full(len(inside), source), net.members[~within]])
+        head = np.concatenate([net.head, net.members[within], np.full(ranks - len(inside), sink)])
+        capacity = np.concatenate([net.capacity, np.full(ranks, total)])
+        flow = Flow(net.vertices + 2, tail, head, capacity, source, sink)
         ratio = Fraction(flow.value, crossing)
         if best is None or ratio < best[0]:
             best = (ratio, flow.side()[: net.vertices])

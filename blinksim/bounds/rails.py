@@ -27,8 +27,6 @@ from blinksim.topology.graph import Topology
 from blinksim.topology.group import CommutingGroup, node_automorphisms
 
 Route = tuple[int, ...]
-Table = tuple[Ints, Ints]
-"""Rows of unequal length: where each starts (and where the last ends), and all of their values."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,11 +114,10 @@ class Rails:
         padded[:-1, :-1] = matrix
         return padded[np.ix_(order, order)].reshape(2 * self.ranks.shape)
 
-    def routes(self, lists: Sequence[Sequence[Route]], places: Ints, rotation: int) -> Table:
-        """The links of one route of each list at these places: of several in round-robin order."""
+    def routes(self, lists: Sequence[Sequence[Route]], places: Ints, rotation: int) -> list[Route]:
+        """One route of each list at these places: of several in round-robin order."""
         several = (lists[place] for place in places.tolist())
-        chosen = [routes[rotation % len(routes)] for routes in several]
-        return np.cumsum([0, *map(len, chosen)]), np.array([link for route in chosen for link in route], np.int64)
+        return [routes[rotation % len(routes)] for routes in several]
 
     @cached_property
     def resources(self) -> Resources:
@@ -357,7 +354,7 @@ class SymmetricRails(Rails):
 
     group: CommutingGroup
 
-    def routes(self, lists: Sequence[Sequence[Route]], places: Ints, rotation: int) -> Table:
+    def routes(self, lists: Sequence[Sequence[Route]], places: Ints, rotation: int) -> list[Route]:
         return lists.routes(places, rotation) if isinstance(lists, Images) else super().routes(lists, places, rotation)
 
     @cached_property
@@ -432,13 +429,12 @@ class Images(Sequence[Sequence[Route]]):
         node, number = divmod(place, len(self._routes))
         return [tuple(links[node].tolist()) for links in self._routes[number]]
 
-    def routes(self, places: Ints, rotation: int) -> Table:
+    def routes(self, places: Ints, rotation: int) -> list[Route]:
         """As `Rails.routes`, for places of the same list in several nodes."""
         node, number = np.divmod(places, len(self._routes))
         routes = self._routes[int(number[0])] if len(number) else [np.zeros((1, 0), dtype=np.int64)]
         assert len(set(number.tolist())) <= 1
-        links = routes[rotation % len(routes)][node]
-        return np.arange(len(links) + 1) * links.shape[1], links.ravel()
+        return list(map(tuple, routes[rotation % len(routes)][node].tolist()))
 
     def all_routes(self) -> Iterator[Ints]:
         """The links of every route in all nodes, (N, length)."""

@@ -40,7 +40,6 @@ class _Growth:
     """
 
     root: int
-    reached: list[int]
     missing: int
     edges: list[Edge] = field(default_factory=list)
     extra: dict[int, int] = field(default_factory=dict)
@@ -124,9 +123,9 @@ def _grow(graph: Digraph, pool: CutPool, root: int, ask: int) -> _Growth:
     """Breadth first from `root` over arcs of `ask` or more, entering no pool set more often than its slack allows."""
     inside, slack, out = pool.inside, pool.slack, graph.out
     missing = len(graph.members) - (root in graph.members)
-    growth = _Growth(root, [root], missing)
+    growth = _Growth(root, missing)
     here = [vertex == root for vertex in range(graph.count)]
-    extra, reached, edges = growth.extra, growth.reached, growth.edges
+    extra, edges = growth.extra, growth.edges
     touched = inside[root]
     # A set without slack for `ask` more entries counts as tight; it is blocked if it was entered already.
     poor = pool.below(ask)
@@ -134,7 +133,7 @@ def _grow(graph: Digraph, pool: CutPool, root: int, ask: int) -> _Growth:
     level = [root]
     # What is blocked stays blocked, so every arc is asked once, when its tail has just been reached.
     while missing:
-        done = len(reached)
+        done = len(edges)
         for tail in level:
             arcs = [(-capacity, head) for head, capacity in out[tail].items() if not here[head] and capacity >= ask]
             outside = ~inside[tail]
@@ -153,10 +152,9 @@ def _grow(graph: Digraph, pool: CutPool, root: int, ask: int) -> _Growth:
                 touched |= enters
                 blocked |= enters & poor
                 here[head] = True
-                reached.append(head)
                 edges.append((tail, head))
                 missing -= 1
-        level = reached[done:]
+        level = [head for _, head in edges[done:]]
         if not level:
             break
         growth.height += 1
@@ -178,7 +176,7 @@ def _short(graph: Digraph, growth: _Growth | None) -> list[Bools]:
     rest.roots[growth.root] -= 1
     rest.roots = {root: trees for root, trees in rest.roots.items() if trees}
     rest.roots[graph.count] = 1
-    rest.out.append(dict.fromkeys(growth.reached, 1))
+    rest.out.append(dict.fromkeys((growth.root, *(head for _, head in growth.edges)), 1))
     return [side[:-1] for side in rest.short_sets()]
 
 

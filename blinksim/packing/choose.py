@@ -296,16 +296,15 @@ def search_trees(
     root: int,
     capacity: Sequence[int],
     rate: Fraction,
-    parts: int,
     trees: int,
     limits: Limits,
 ) -> list[tuple[tuple[Arc, ...], Fraction]] | None:
-    """`trees` out-trees from `root` that span all vertices, with rates in multiples of 1/`parts` that add up to `rate`.
+    """`trees` out-trees from `root` that span all vertices, with rates of the denominator of `rate` that add up to it.
 
     loads: what a tree loads that takes an arc. Low trees are preferred. Returns the trees with their rates
     (arcs away from the root, parents first), none if that is impossible; None if the search does not end.
     """
-    model, total = new_model(), int(rate * parts)
+    model, (total, parts) = new_model(), rate.as_integer_ratio()
     rows = defaultdict[int, list[Any]](list)
     # What each tree carries, the most first; and for each arc that it may take, the variable that selects it.
     amounts = [model.new_int_var(1, total, f"w{t}") for t in range(trees)]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, permutations
 from math import gcd, lcm
 from typing import TypeVar
 
@@ -88,20 +88,17 @@ def find_hops(topology: Topology, helpers: Sequence[str] = (), *, divided: bool 
     # How often a hop uses each resource, and among how many routes it is divided.
     parts: dict[Arc, tuple[Counter[int], int]] = {}
     taken: set[int] = set()
-    for a in vertices:
-        for b in vertices:
-            if a == b:
-                continue
-            try:
-                route = topology.router.route(a, b)
-            except InfeasibleError:
-                continue
-            if any(head[i] in inside for i in route[:-1]):
-                continue
-            equal = topology.router.routes(a, b) if divided else (route,)
-            used = Counter(resource for path in equal for i in path for resource in passed[i])
-            routes[a, b], parts[a, b] = route, (used, len(equal))
-            taken.update(*equal)
+    for a, b in permutations(vertices, 2):
+        try:
+            route = topology.router.route(a, b)
+        except InfeasibleError:
+            continue
+        if any(head[i] in inside for i in route[:-1]):
+            continue
+        equal = topology.router.routes(a, b) if divided else (route,)
+        used = Counter(resource for path in equal for i in path for resource in passed[i])
+        routes[a, b], parts[a, b] = route, (used, len(equal))
+        taken.update(*equal)
     if not routes:
         raise InfeasibleError(f"{topology.name}: no link joins two of the members; add link classes or relays")
     whole_of = [1] * len(shared.rate)
@@ -305,7 +302,7 @@ def loads(chosen: Iterable[tuple[Column, Weight]]) -> dict[int, Weight]:
     total: dict[int, Weight] = {}
     for column, weight in chosen:
         for resource, times in column.load:
-            total[resource] = total[resource] + weight * times if resource in total else weight * times
+            total[resource] = total.get(resource, 0) + weight * times
     return total
 
 

@@ -49,6 +49,19 @@ class CubeColumn(Column):
     events: tuple[Event, ...] = ()
     sizes: tuple[float, ...] = ()
 
+    @classmethod
+    def of(cls, events: tuple[Event, ...], bits: int) -> CubeColumn:
+        """Of these events on a cube of so many bits. sizes: what a rank sends at each, as a part of the size."""
+        sends = tuple((event.now, event.bit, event.kind != DOUBLE) for event in events)
+        if events[0].holders:
+            return cls(0, sends, events, tuple(len(event.holders) / 2**bits for event in events))
+        sizes, left = list[float](), 1.0
+        for event in events:
+            left /= 2 if event.kind == HALVE else 1
+            sizes.append(left)
+            left *= 2 if event.kind == DOUBLE else 1
+        return cls(0, sends, events, tuple(sizes))
+
     @property
     def loads(self) -> tuple[tuple[int, int, float], ...]:
         """What a rank sends of the size, for each event."""
@@ -98,19 +111,10 @@ def cube(wires: Wires, numbers: list[int]) -> Cube | None:
     groups = defaultdict[int, list[int]](list)
     for bit, along_bit in enumerate(uses):
         groups[along_bit[0].link].append(bit)
-    wire = np.array(chosen, dtype=np.int64)
-    zeros = np.zeros(bits, dtype=np.int64)
-    quotient = Wires(
-        1,
-        tuple((bit,) for bit in range(bits)),
-        tuple(uses),
-        zeros,
-        zeros,
-        wires.overhead[wire].max(axis=1),
-        wires.latency[wire].max(axis=1),
-        wires.whole[wire].max(axis=1),
-    )
-    return Cube(quotient, tuple(tuple(group) for group in groups.values()))
+    same = np.zeros(bits, dtype=np.int64)
+    delays = (times[np.array(chosen)].max(axis=1) for times in (wires.overhead, wires.latency, wires.whole))
+    quotient = Wires(1, tuple((bit,) for bit in range(bits)), tuple(uses), same, same, *delays)
+    return Cube(quotient, tuple(map(tuple, groups.values())))
 
 
 def bit_rotation(given: Cube, rounds: int) -> Bools:
@@ -166,8 +170,7 @@ class Cubes(Pricing):
         self._given = True
         sequences = self._doublings() if self.name == "allgather" else self._halvings()
         for events in islice(sequences, _MOST_COLUMNS):
-            sends = tuple((event.now, event.bit, event.kind != DOUBLE) for event in events)
-            yield CubeColumn(0, sends, events, _sizes(events, self.allowed.shape[1]))
+            yield CubeColumn.of(events, self.allowed.shape[1])
 
     def _doublings(self) -> Iterator[tuple[Event, ...]]:
         """One bit after another; and the last one beside others, which both halves then pass on their own."""
@@ -230,15 +233,3 @@ def halved(when: Sequence[int], order: Sequence[int], halvings: int) -> tuple[Ev
     """The bits of `order` in these rounds: data halves so often, doubles at the end as often, and else is exchanged."""
     kinds = [HALVE] * halvings + [EXCHANGE] * (len(order) - 2 * halvings) + [DOUBLE] * halvings
     return tuple(Event(now, bit, kind) for now, bit, kind in zip(when, order, kinds, strict=True))
-
-
-def _sizes(events: tuple[Event, ...], bits: int) -> tuple[float, ...]:
-    """What a rank sends at each event, as a part of the size."""
-    if events[0].holders:
-        return tuple(len(event.holders) / 2**bits for event in events)
-    sizes, left = list[float](), 1.0
-    for event in events:
-        left /= 2 if event.kind == HALVE else 1
-        sizes.append(left)
-        left *= 2 if event.kind == DOUBLE else 1
-    return tuple(sizes)

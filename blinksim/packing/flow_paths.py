@@ -105,14 +105,9 @@ def _decomposed(net: Network, capacity: Sequence[Fraction], commodity: Commodity
     numbers, unit = whole([(value, 1) for value in wanted])
     guard(2 * sum(numbers))
     end = net.vertices
-    flow = Flow(
-        end + 1,
-        np.concatenate([net.tail, np.array(sinks, dtype=np.int64)]),
-        np.concatenate([net.head, np.full(len(sinks), end)]),
-        np.array(numbers, dtype=np.int64),
-        commodity.source,
-        end,
-    )
+    tails = np.concatenate([net.tail, np.array(sinks, dtype=np.int64)])
+    heads = np.concatenate([net.head, np.full(len(sinks), end)])
+    flow = Flow(end + 1, tails, heads, np.array(numbers, dtype=np.int64), commodity.source, end)
     tail, left = net.tail.tolist(), flow.carried().tolist()
     entering: dict[int, list[int]] = {}
     for arc, b in enumerate(net.head.tolist()):

@@ -353,14 +353,10 @@ class _Entries:
         source, sink = self.count + self.classes, self.count + self.classes + 1
         others, numbers = np.arange(1, self.count), np.arange(self.classes)
         allowed = len(self.vertex)
-        flow = Flow(
-            sink + 1,
-            np.concatenate([self.vertex, np.full(len(others), source), self.count + numbers]),
-            np.concatenate([self.count + self.number, others, np.full(self.classes, sink)]),
-            np.concatenate([np.full(allowed + len(others), units), np.array(room, dtype=np.int64)]),
-            source,
-            sink,
-        )
+        tail = np.concatenate([self.vertex, np.full(len(others), source), self.count + numbers])
+        head = np.concatenate([self.count + self.number, others, np.full(self.classes, sink)])
+        capacity = np.concatenate([np.full(allowed + len(others), units), np.array(room, dtype=np.int64)])
+        flow = Flow(sink + 1, tail, head, capacity, source, sink)
         if flow.value < units * len(others):
             return None
         chosen = np.zeros((self.count, self.classes), dtype=np.int64)

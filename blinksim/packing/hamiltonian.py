@@ -75,9 +75,8 @@ def _two_factors(edges: Sequence[tuple[int, int]], count: int) -> list[_Factor]:
     graph.add_nodes_from(range(count))
     if not nx.is_connected(graph):
         return []
-    arcs = list(nx.eulerian_circuit(graph, source=0))
     left: list[list[int]] = [[] for _ in range(count)]
-    for a, b in arcs:
+    for a, b in nx.eulerian_circuit(graph, source=0):
         left[a].append(b)
     factors = []
     for _ in range(len(edges) // count):

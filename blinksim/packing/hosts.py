@@ -11,6 +11,16 @@ Nodes whose ports end at the same switches are a leaf. Copies for every node of 
 links between the switches, while one copy for the leaf, which one of its nodes passes on to the others,
 seldom does. The nodes then forward as much in all as before, because every byte enters every node once either
 way.
+
+The trees that enter a node are dealt out to the members of every other node, as far as possible so that a
+member's data leaves over the port that it feeds itself. A shard is cut wherever one of its trees ends in any
+node, so that each piece has one tree in every node (the common refinement of the partitions).
+
+A shard that enters a node by one port spreads inside from there, so it loads the links inside almost as much
+as the node's own shards do. In two to four nodes of eight GPUs those links are full before the ports are.
+Then a part of every shard enters other nodes by all their ports: each member passes what it got inside its
+own node on over its own port, so that all members of all other nodes have it two sends after its root. The
+loads give the size of that part.
 """
 
 from __future__ import annotations
@@ -19,13 +29,13 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise, permutations
-from math import gcd, lcm
+from math import ceil, gcd, lcm
 
 import numpy as np
 
-from blinksim.graphs.arrays import Bools, Ints, distinct, per_topology
+from blinksim.graphs.arrays import Bools, Ints, distinct, per_topology, side_by_side
 from blinksim.graphs.connectivity import breadth_first, path_to
 from blinksim.graphs.network import Network, whole
 from blinksim.graphs.programs import SharedCapacity
@@ -151,7 +161,7 @@ class FabricRoutes:
         self._out = defaultdict[int, list[int]](list)
         for a, b in inner:
             self._out[a].append(b)
-        self._from: dict[int, dict[int, int]] = {}
+        self._reached_from = cache(lambda switch: breadth_first(switch, lambda here: self._out.get(here, ())))
 
     @cached_property
     def leaves(self) -> tuple[tuple[int, ...], ...]:
@@ -186,9 +196,7 @@ class FabricRoutes:
 
     def route(self, a: int, b: int) -> Path | None:
         """The links from one switch to another, none for the same; None if there is none."""
-        if a not in self._from:
-            self._from[a] = breadth_first(a, lambda switch: self._out.get(switch, ()))
-        came = self._from[a]
+        came = self._reached_from(a)
         return tuple(self._inner[hop][0] for hop in pairwise(path_to(came, b)[::-1])) if b in came else None
 
     def narrow(self, widths: Sequence[Fraction]) -> bool:
@@ -250,6 +258,21 @@ class Hosts:
     @property
     def ranks(self) -> int:
         return self.count * len(self.shape.members)
+
+    @cached_property
+    def kinds(self) -> list[int]:
+        """A number for every host, equal for hosts with equal bandwidths; 0 is the most frequent kind."""
+        # Fractions hash slowly, and most hosts share the very same rates.
+        objects, known = {id(rates): rates for rates in self.rates}, dict[object, int]()
+        first = {key: known.setdefault(rates, key) for key, rates in objects.items()}
+        label = [first[id(rates)] for rates in self.rates]
+        number = {kind: place for place, (kind, _) in enumerate(Counter(label).most_common())}
+        return [number[kind] for kind in label]
+
+    def widths(self, host: int) -> list[Fraction]:
+        """What can leave a host by each port."""
+        links, _, outof = self.rates[host]
+        return [min([outof[port], *(links[i] for i in path)]) for port, (_, path) in enumerate(self.shape.feeds)]
 
     @property
     def lacking(self) -> bool:
@@ -361,7 +384,7 @@ def _feeds(shape: Shape) -> tuple[tuple[int, Path], ...] | None:
     feeds: list[tuple[int, Path]] = []
     used = dict.fromkeys(shape.members, 0)
     for port in shape.ports:
-        paths = {port: ()} if port in used else paths_from(reverse, port)
+        paths = paths_from(reverse, port)
         if not paths:
             return None
         member = min(paths, key=lambda vertex: (len(paths[vertex]), used[vertex], vertex))
@@ -383,18 +406,11 @@ def local_network(hosts: Hosts, host: int, rate: Fraction) -> tuple[Network, lis
     rates = (*links, *into, rate * (hosts.ranks - len(shape.members)))
     present = [number for number, value in enumerate(rates) if value]
     values, unit = whole([(rates[number], 1) for number in present])
-    net = Network(
-        np.array([*shape.tail, *[gate] * len(shape.ports), outside], dtype=np.int64)[present],
-        np.array([*shape.head, *shape.ports, gate], dtype=np.int64)[present],
-        np.array(values, dtype=np.int64),
-        unit,
-        np.array(shape.members, dtype=np.int64),
-        np.zeros(outside + 1, dtype=np.int64),
-        np.arange(outside + 1),
-        np.arange(outside + 1),
-        (),
-    )
-    return net, present
+    ends = (*shape.tail, *[gate] * len(shape.ports), outside), (*shape.head, *shape.ports, gate)
+    tail, head = (np.array(side, dtype=np.int64)[present] for side in ends)
+    capacity, members = (np.array(column, dtype=np.int64) for column in (values, shape.members))
+    one, every = np.zeros(outside + 1, dtype=np.int64), np.arange(outside + 1)
+    return Network(tail, head, capacity, unit, members, one, every, every, ()), present
 
 
 def straight(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | None:
@@ -418,7 +434,7 @@ def stars(hosts: Hosts, host: int) -> list[LocalTree] | None:
     shape = hosts.shape
     links, into, _ = hosts.rates[host]
     paths = {vertex: paths_from(shape, vertex) for vertex in shape.members}
-    if any(len(reach) < len(paths) - 1 for reach in paths.values()):
+    if any(len(reach) < len(paths) for reach in paths.values()):
         return None
     star = {
         vertex: depth_order(vertex, [(vertex, other, reach[other]) for other in shape.members if other != vertex])
@@ -427,7 +443,7 @@ def stars(hosts: Hosts, host: int) -> list[LocalTree] | None:
     trees = [LocalTree(vertex, Fraction(1), star[vertex]) for vertex in shape.members]
     entries = []
     for number, port in enumerate(shape.ports):
-        reach = {port: ()} if port in paths else paths_from(shape, port)
+        reach = paths_from(shape, port)
         if not reach:
             return None
         first = min(reach, key=lambda vertex: (len(reach[vertex]), vertex != shape.feeds[number][0], vertex))
@@ -449,12 +465,12 @@ def depth_order(root: int, edges: Sequence[tuple[int, int, Path]]) -> tuple[tupl
 
 
 def paths_from(shape: Shape, start: int) -> dict[int, Path]:
-    """The links of a shortest route from a local device to every other member, over forwarders alone."""
+    """The links of a shortest route from a local device to every member, over forwarders alone."""
     out = defaultdict[int, dict[int, int]](dict)
     for number, (a, b) in enumerate(zip(shape.tail, shape.head, strict=True)):
         out[a].setdefault(b, number)
     came = breadth_first(start, lambda at: out[at] if at == start or at not in shape.members else ())
-    paths = {vertex: path_to(came, vertex)[::-1] for vertex in came if vertex in shape.members and vertex != start}
+    paths = {vertex: path_to(came, vertex)[::-1] for vertex in came if vertex in shape.members}
     return {vertex: tuple(out[a][b] for a, b in pairwise(path)) for vertex, path in paths.items()}
 
 
@@ -494,3 +510,174 @@ def packed_host(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | No
         rest = depth_order(first, [edge for edge in edges if edge[0] != outside])
         trees.append(LocalTree(first, weight, rest, path[1] - len(shape.tail), path[2:]))
     return trees
+
+
+# (member, weight, tree in the member's own host, {kind of host: trees there})
+Piece = tuple[int, Fraction, LocalTree, dict[int, tuple[LocalTree, ...]]]
+# Rotations of the ports of all members.
+_MOST_ROTATIONS = 16
+
+
+def with_many_ports(hosts: Hosts, pieces: Sequence[Piece], rate: Fraction) -> tuple[Piece, ...] | None:
+    """These pieces and those of the part that enters by all ports, the least that holds `rate` (bytes/s a shard).
+
+    For hosts that are all alike. None if no part does.
+    """
+    wide = by_all(hosts)
+    if wide is None:
+        return None
+    links, into, outof = hosts.rates[0]
+    low, high = Fraction(0), Fraction(1)
+    for before, after, most in zip(loads(hosts, pieces), loads(hosts, wide), (*links, *into, *outof), strict=True):
+        if before == after:
+            if before * rate > most:
+                return None
+            continue
+        limit = (most - before * rate) / ((after - before) * rate)
+        if after > before:
+            high = min(high, limit)
+        else:
+            low = max(low, limit)
+    if low > high:
+        return None
+    both = [*((1 - low, piece) for piece in pieces), *((low, piece) for piece in wide)]
+    return tuple((member, part * weight, own, away) for part, (member, weight, own, away) in both if part)
+
+
+def loads(hosts: Hosts, pieces: Sequence[Piece]) -> list[Fraction]:
+    """Shards over the links of a host, and then into and out of its ports, if those of all hosts are such pieces."""
+    shape, others = hosts.shape, hosts.count - 1
+    links, ports = len(shape.tail), len(shape.ports)
+    total = [Fraction(0)] * (links + 2 * ports)
+    for _, weight, own, away in pieces:
+        routes = [(weight, path) for _, _, path in own.edges]
+        for tree in (tree for trees in away.values() for tree in trees):
+            across = links + tree.port, links + ports + tree.port
+            paths = across, shape.feeds[tree.port][1], tree.entry, *(path for _, _, path in tree.edges)
+            routes += [(weight * others, path) for path in paths]
+        for amount, path in routes:
+            for link in path:
+                total[link] += amount
+    return total
+
+
+def by_all(hosts: Hosts) -> list[Piece] | None:
+    """Every member's shard, passed on by all members with own ports; a piece for every rotation of the ports."""
+    shape, trees = hosts.shape, stars(hosts, 0)
+    if trees is None:
+        return None
+    entries: dict[int, list[LocalTree]] = {}
+    for tree in trees:
+        if tree.port >= 0:
+            entries.setdefault(tree.root, []).append(tree)
+    rotations = lcm(*map(len, entries.values()))
+    if rotations > _MOST_ROTATIONS:
+        return None
+    paths = {member: paths_from(shape, member) for member in entries}
+    pieces: list[Piece] = []
+    for own in (tree for tree in trees if tree.port < 0):
+        for rotation in range(rotations):
+            entered = [entries[member][rotation % len(entries[member])] for member in entries]
+            # Trees from where data enters to members where none does, round-robin from the root's number on.
+            edges: dict[int, list[tuple[int, int, Path]]] = {tree.root: [] for tree in entered}
+            roots = list(edges)
+            rest = [member for member in shape.members if member not in edges]
+            for number, member in enumerate(rest):
+                root = roots[(number + own.root) % len(roots)]
+                edges[root].append((root, member, paths[root][member]))
+            shared = tuple(
+                LocalTree(tree.root, Fraction(1), depth_order(tree.root, edges[tree.root]), tree.port, tree.entry)
+                for tree in entered
+            )
+            pieces.append((own.root, Fraction(1, rotations), own, {0: shared}))
+    return pieces
+
+
+def spread(hosts: Hosts, trees: Sequence[Sequence[LocalTree]], kind: int) -> tuple[Piece, ...]:
+    """The pieces of the shards of hosts of this kind. trees: those of every kind.
+
+    A port that can give out less than the others is used less by the same factor.
+    """
+    shape = hosts.shape
+    host = hosts.kinds.index(kind)
+    wide = hosts.widths(host)
+    others = {other for place, other in enumerate(hosts.kinds) if place != host}
+    rows: dict[int, dict[int, list[tuple[LocalTree, Fraction]]]] = {}
+    for other in others:
+        entering = [tree for tree in trees[other] if tree.port >= 0]
+        parts = [tree.weight * wide[tree.port] for tree in entering]
+        factor = len(shape.members) / sum(parts, start=Fraction(0))
+        rows[other] = _dealt(shape, [(tree, part * factor) for tree, part in zip(entering, parts, strict=True)])
+    pieces: list[Piece] = []
+    for member in shape.members:
+        own = [(tree, tree.weight) for tree in trees[kind] if tree.port < 0 and tree.root == member]
+        for (tree, *entered), part in side_by_side([own, *(rows[other][member] for other in others)]):
+            away = dict[int, tuple[LocalTree, ...]](zip(others, ((there,) for there in entered), strict=True))
+            pieces.append((member, part, tree, away))
+    return tuple(pieces)
+
+
+def all_pieces(hosts: Hosts, rate: Fraction) -> list[tuple[Piece, ...]] | None:
+    """The pieces of the shards of every kind of host; None if some host has no trees. rate: the best of a shard."""
+    kinds, trees = hosts.kinds, list[list[LocalTree]]()
+    for kind in range(max(kinds) + 1):
+        packed = straight(hosts, kinds.index(kind), rate)
+        if packed is None and max(kinds) == 0 and (level := stars(hosts, 0)):
+            wide = with_many_ports(hosts, spread(hosts, [level], 0), rate)
+            if wide is not None:
+                return [wide]
+        packed = packed or packed_host(hosts, kinds.index(kind), rate)
+        if packed is None:
+            return None
+        trees.append(packed)
+    return [spread(hosts, trees, kind) for kind in range(len(trees))]
+
+
+def relayed(hosts: Hosts, kind: int, rate: Fraction) -> Fraction:
+    """The part of its shards that each host of this kind sends to one other host, which forwards it.
+
+    Not 0 where an odd host cannot give out a copy of everything to every other host at `rate` (bytes/s a
+    shard).
+    """
+    if kind == 0 or hosts.count < 4:
+        return Fraction(0)
+    wanted = rate * len(hosts.shape.members) * (hosts.count - 1)
+    missing = wanted - sum(hosts.widths(hosts.kinds.index(kind)))
+    part = missing / (rate * len(hosts.shape.members) * (hosts.count - 2))
+    # Rounded up to keep the shares' denominators short.
+    return min(Fraction(1), Fraction(ceil(part * 1024), 1024)) if missing > 0 else Fraction(0)
+
+
+def root_shares(hosts: Hosts) -> list[Fraction] | None:
+    """The part of an allreduce's data whose root each member of a kind should be; None where an equal part is best.
+
+    A host with the part x of a rate r as root sends it to each of N - 1 others, and its part of what these
+    reduce: in all r + (N - 2) x over ports of bandwidth w. So all ports are full with x = (w - r) / (N - 2).
+    """
+    kinds = hosts.kinds
+    wide = [sum(hosts.widths(kinds.index(kind)), start=Fraction(0)) for kind in range(max(kinds) + 1)]
+    others, many = hosts.count - 2, len(hosts.shape.members)
+    if len(set(wide)) < 2 or hosts.count < 4:
+        return None
+    rate = sum((wide[kind] for kind in kinds), start=Fraction(0)) / (2 * others + 2)
+    # Rounded to keep the denominators short; the most frequent kind has the rest.
+    parts = [Fraction(max(0, int((own - rate) / (others * rate * many) * 2**20)), 2**20) for own in wide]
+    rest = 1 - sum((parts[kind] * many for kind in kinds if kind), start=Fraction(0))
+    parts[0] = rest / (many * kinds.count(0))
+    return parts if parts[0] > 0 else None
+
+
+def _dealt(shape: Shape, entering: Sequence[tuple[LocalTree, Fraction]]) -> dict[int, list[tuple[LocalTree, Fraction]]]:
+    """Trees worth one shard for every member, preferably those whose port the member itself feeds."""
+    left = [weight for _, weight in entering]
+    dealt: dict[int, list[tuple[LocalTree, Fraction]]] = {}
+    need = dict.fromkeys(shape.members, Fraction(1))
+    for own in (True, False):
+        for member in shape.members:
+            for place, (tree, _) in enumerate(entering):
+                part = min(left[place], need[member])
+                if part and (not own or shape.feeds[tree.port][0] == member):
+                    dealt.setdefault(member, []).append((tree, part))
+                    left[place] -= part
+                    need[member] -= part
+    return dealt

@@ -24,7 +24,7 @@ from math import gcd
 import numpy as np
 
 from blinksim.bounds.rail_flows import place_parts
-from blinksim.bounds.rails import Rails, Table, read_rails, symmetric_rails
+from blinksim.bounds.rails import Rails, read_rails, symmetric_rails
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints, transport
 from blinksim.schedule.loads import Tree
@@ -80,7 +80,7 @@ def _chain(
 
     def inside(nodes: Ints, i: int, j: int) -> list[tuple[int, int, Route]]:
         x, y = (j, i) if collects else (i, j)
-        routes = _rows(rails.routes(rails.inside, (nodes * local + x) * local + y, i + j))
+        routes = rails.routes(rails.inside, (nodes * local + x) * local + y, i + j)
         return list(zip(device[nodes, i].tolist(), device[nodes, j].tolist(), routes, strict=True))
 
     others = [j for j in range(local) if j not in (k, root)]
@@ -91,17 +91,12 @@ def _chain(
     a, b = (node, before) if collects else (before, node)
     switches = list(zip(rails.exit[a, k, port].tolist(), rails.entry[b, k, port].tolist(), strict=True))
     trunks = {(x, y): router.routes(x, y)[0] if x != y else () for x, y in dict.fromkeys(switches)}
-    ups = _rows(rails.routes(rails.up, a * local + k, port))
-    downs = _rows(rails.routes(rails.down, b * local + k, port))
+    ups = rails.routes(rails.up, a * local + k, port)
+    downs = rails.routes(rails.down, b * local + k, port)
     paths = [(*up, *trunks[pair], *down) for up, pair, down in zip(ups, switches, downs, strict=True)]
     across = list(zip(device[before, k].tolist(), device[node, k].tolist(), paths, strict=True))
     rest = zip(across, *(inside(node, k, j) for j in range(local) if j != k), strict=True)
     return (*first, *(edge for edges in rest for edge in edges))
-
-
-def _rows(table: Table) -> list[Route]:
-    start, values = (column.tolist() for column in table)
-    return [tuple(values[a:b]) for a, b in pairwise(start)]
 
 
 # How much of what crosses goes where adapters have room; the rest keeps to the receivers' places. Tried in this order:
@@ -128,8 +123,7 @@ def choose_places(rails: Rails, units: Ints, aim: float) -> Pieces:
     units: (N, L, N, L), what member i of node a has for member j of node b. aim: units/s at which the search
     ends. Raises `InfeasibleError` where two nodes have no open place in common.
     """
-    parts: list[Pieces] = []
-    place_sums(rails, units, aim, parts)
+    parts = place_sums(rails, units, aim, keep=True).pieces
     return Pieces(*(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(Pieces)))
 
 
@@ -138,7 +132,8 @@ class Sums:
     """What pieces add up to, in units, and how many sends they have.
 
     before, after, within: (N, L, L), from member to member of a node before crossings, after them, and of
-    what stays in its node. across: (N, N, L), from node to node over each place.
+    what stays in its node. across: (N, N, L), from node to node over each place. pieces: those of each node,
+    where they are kept.
     """
 
     before: Ints
@@ -146,12 +141,13 @@ class Sums:
     after: Ints
     within: Ints
     sends: int
+    pieces: tuple[Pieces, ...] = ()
 
 
-def place_sums(rails: Rails, units: Ints, aim: float, pieces: list[Pieces] | None = None) -> Sums:
+def place_sums(rails: Rails, units: Ints, aim: float, *, keep: bool = False) -> Sums:
     """What `choose_places` has members hand to each other and send across, added up; raises as it does.
 
-    pieces: gets those that are added up, node by node.
+    keep: the pieces that are added up as well.
     """
     nodes, local = rails.ranks.shape
     own = np.arange(nodes)
@@ -174,39 +170,26 @@ def place_sums(rails: Rails, units: Ints, aim: float, pieces: list[Pieces] | Non
         room = np.diff(whole, axis=2, prepend=0)
         if even < 1 and (room[~rails.open[:, None, :] | ~rails.open[None, :, :]] > 0).any():
             continue
-        tried: list[Pieces] | None = None if pieces is None else []
-        sums = _summed(rails, units, room, by_receiver, within, tried)
-        moved = (sums.before + sums.after + within).astype(float)
-        time = float((rails.loads(moved, sums.across.astype(float)) / rails.rate).max())
+        before, after = np.zeros((2, nodes, local, local), dtype=np.int64)
+        across, pieces = np.zeros((nodes, nodes, local), dtype=np.int64), list[Pieces]()
+        sends = int(np.count_nonzero(within))
+        for a in range(nodes):
+            part = _pieces(rails, units, room, by_receiver, a)
+            pieces += [part] if keep else []
+            for moved, node, x, y in ((before, part.a, part.i, part.k), (after, part.b, part.k, part.j)):
+                goes = x != y
+                np.add.at(moved.reshape(-1), ((node * local + x) * local + y)[goes], part.amount[goes])
+                sends += int(np.count_nonzero(goes))
+            np.add.at(across.reshape(-1), (part.a * nodes + part.b) * local + part.k, part.amount)
+            sends += len(part.amount)
+        loads = rails.loads((before + after + within).astype(float), across.astype(float))
+        time = float((loads / rails.rate).max())
         if best is None or time < best[0]:
-            best = time, sums
-            if pieces is not None:
-                pieces[:] = tried or []
+            best = time, Sums(before, across, after, within, sends, tuple(pieces))
         if 1 / time >= aim * (1 - 1e-6):
             break
     assert best is not None
     return best[1]
-
-
-def _summed(
-    rails: Rails, units: Ints, room: Ints, by_receiver: Ints, within: Ints, pieces: list[Pieces] | None
-) -> Sums:
-    nodes, local = rails.ranks.shape
-    before, after = (np.zeros(nodes * local * local, dtype=np.int64) for _ in range(2))
-    across = np.zeros(nodes * nodes * local, dtype=np.int64)
-    sends = int(np.count_nonzero(within))
-    for a in range(nodes):
-        part = _pieces(rails, units, room, by_receiver, a)
-        if pieces is not None:
-            pieces.append(part)
-        for moved, node, x, y in ((before, part.a, part.i, part.k), (after, part.b, part.k, part.j)):
-            goes = x != y
-            np.add.at(moved, ((node * local + x) * local + y)[goes], part.amount[goes])
-            sends += int(np.count_nonzero(goes))
-        np.add.at(across, (part.a * nodes + part.b) * local + part.k, part.amount)
-        sends += len(part.amount)
-    inside = (nodes, local, local)
-    return Sums(before.reshape(inside), across.reshape(nodes, nodes, local), after.reshape(inside), within, sends)
 
 
 def _pieces(rails: Rails, units: Ints, room: Ints, by_receiver: Ints, a: int) -> Pieces:
@@ -221,18 +204,17 @@ def _pieces(rails: Rails, units: Ints, room: Ints, by_receiver: Ints, a: int) ->
     count = rails.exit.shape[2]
     if count > 1:
         # Pieces are cut so that the units of every group are even over its ports.
-        group, rows = b * room.shape[2] + k, list[tuple[Ints, Ints, Ints]]()
+        group = b * room.shape[2] + k
         order = np.argsort(group, kind="stable")
         ends, sizes = np.cumsum(amount[order]), np.bincount(group, amount, room[a].size).astype(np.int64)
         # Where every piece lies within its group.
         first = np.concatenate(([0], np.cumsum(sizes)))[group[order]]
         start, end = ends - amount[order] - first, ends - first
         whole = room[a].ravel()[group[order]]
-        for number in range(count):
-            low, high = whole * number // count, whole * (number + 1) // count
-            there = np.minimum(end, high) - np.maximum(start, low)
-            some = np.flatnonzero(there > 0)
-            rows.append((order[some], np.full(len(some), number), there[some]))
-        piece, port, amount = (np.concatenate(column) for column in zip(*rows, strict=True))
+        numbers = np.arange(count)[:, None]
+        low, high = whole * numbers // count, whole * (numbers + 1) // count
+        there = np.minimum(end, high) - np.maximum(start, low)
+        port, some = np.nonzero(there > 0)
+        piece, amount = order[some], there[port, some]
         b, j, i, k = b[piece], j[piece], i[piece], k[piece]
     return Pieces(np.full(len(amount), a), i, k, port, b, j, amount)

@@ -307,11 +307,9 @@ class Rounds:
     def _price(self, prices: Floats, most: Floats) -> bool:
         """Adds columns that cost less than `most`; False if there are none."""
         pair, which = self.wires.between(np.where(self.used, prices, FAR))
-        known = {*self.columns}
-        cheap = dict.fromkeys(self.pricing.cheapest(pair, which, most))
-        new = [column for column in cheap if column not in known]
-        self.columns += new
-        return bool(new)
+        known = len(self.columns)
+        self.columns = list(dict.fromkeys((*self.columns, *self.pricing.cheapest(pair, which, most))))
+        return len(self.columns) > known
 
     def _master(self) -> tuple[Solved, Floats, Floats, Floats]:
         """Time and shares; loads (K, E); prices (K, E) of a share of the size; what a share of each item is worth."""

@@ -14,6 +14,7 @@ out the circle between: no route passes a device twice.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -206,22 +207,16 @@ def _pairs(
     widest = 1 + max(position for _, position in spots.values())
     order = {vertex: position for position, vertex in enumerate(around)}
     groups: dict[tuple[bool, int], list[tuple[int, int, Pair]]] = {}
-    for start in starts:
-        for end in ends:
-            if start == end:
-                continue
-            (a, i), (b, j) = spots[start], spots[end]
-            same = a == b
-            key = (same, 0 if same else (j - i) % widest)
-            distance = (order[end] - order[start]) % len(around) if same else (number[b] - number[a]) % len(hosts)
-            groups.setdefault(key, []).append((distance, order[start], (start, end)))
+    for start, end in ((start, end) for start in starts for end in ends if start != end):
+        (a, i), (b, j) = spots[start], spots[end]
+        same = a == b
+        key = (same, 0 if same else (j - i) % widest)
+        distance = (order[end] - order[start]) % len(around) if same else (number[b] - number[a]) % len(hosts)
+        groups.setdefault(key, []).append((distance, order[start], (start, end)))
     grouped = []
     for key in sorted(groups):
         pairs = [pair for _, _, pair in sorted(groups[key])]
-        fan: dict[int, int] = {}
-        for start, _ in pairs:
-            fan[start] = fan.get(start, 0) + 1
-        grouped.append((pairs, max(fan.values())))
+        grouped.append((pairs, max(Counter(start for start, _ in pairs).values())))
     return grouped
 
 

@@ -1,4 +1,4 @@
-"""Trees as columns: out-trees of small height, cheapest trees, and the best mix, as in Blink and Blink+.
+"""Trees, chains and rings as columns: listed, or the cheapest by price, and the best mix of trees (Blink, Blink+).
 
 A linear program over all trees, those that can improve it being generated as trees of least price; then an
 integer program over these and further trees, drawn with random prices, for the fewest at the same rate. Its
@@ -9,6 +9,10 @@ Spanning trees and arborescences of least price come from NetworkX (Kruskal 1956
 1967). With helpers that they may branch at (Steiner trees), the exact dynamic program over sets of terminals
 is used (Dreyfus and Wagner, The Steiner problem in graphs, 1971) while there are few terminals, and otherwise
 the best spanning tree over small sets of helpers.
+
+Hamiltonian paths and cycles: all of them on small machines. One of least price is a travelling-salesman tour,
+found by CP-SAT's circuit constraint (Perron and Furnon). Where every pair is joined alike, Walecki's zigzags
+(Lucas, Recreations mathematiques 2, 1892) use every pair and every end equally often.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
-from itertools import combinations, islice, product
+from itertools import combinations, islice, pairwise, product
 from random import Random
 from typing import Any
 
@@ -25,8 +29,9 @@ from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.connectivity import breadth_first, distances
 from blinksim.graphs.rooted_trees import height, longest_path
-from blinksim.packing.choose import MOST_MEMBERS, Limits, fewest, search_trees
+from blinksim.packing.choose import MOST_MEMBERS, Limits, equal_shares, fewest, new_model, search_trees
 from blinksim.packing.columns import Arc, Column, Hops, Mix, best_mix, shortened
+from blinksim.packing.hamiltonian import Order, hamiltonian
 from blinksim.schedule.loads import Tree, pruned
 
 
@@ -112,9 +117,8 @@ def _spanning(price: Prices, root: int, targets: Sequence[int], directed: bool) 
     inside = {root, *targets}
     graph: Any = nx.DiGraph() if directed else nx.Graph()
     graph.add_nodes_from(inside)
-    within = (arc for arc in price if inside.issuperset(arc) and arc[1] != root)
-    arcs = (arc for arc in within if directed or arc[::-1] in price)
-    graph.add_weighted_edges_from((*arc, price[arc] + _HOP) for arc in arcs)
+    arcs = [(a, b) for a, b in price if a in inside and b in inside and b != root]
+    graph.add_weighted_edges_from((a, b, price[a, b] + _HOP) for a, b in arcs if directed or (b, a) in price)
     if not directed:
         edges = list(nx.minimum_spanning_edges(graph, data=False))
         return _away([*edges, *((b, a) for a, b in edges)], root, targets)
@@ -217,12 +221,9 @@ class TreeSearch:
 
     def column(self, arcs: tuple[Arc, ...], group: int = 0) -> Column:
         """The tree's load; its cost is its height, from its centre if it is used both ways."""
-        cost = len(arcs) if self.hops_first else self.height(arcs, group)
+        tall = len(longest_path(arcs)) // 2 if self.use == BOTH else height(self.roots[group], arcs)
+        cost = len(arcs) if self.hops_first else tall
         return Column(arcs, self.hops.load(self.used(arcs)), cost, group)
-
-    def height(self, arcs: Sequence[Arc], group: int = 0) -> int:
-        """The most hops from the root, or from the centre of a tree that is used both ways."""
-        return len(longest_path(arcs)) // 2 if self.use == BOTH else height(self.roots[group], arcs)
 
     def prices(self, cost: Mapping[Arc, float]) -> Prices:
         """What each arc of a tree costs, if each hop costs `cost`."""
@@ -232,24 +233,21 @@ class TreeSearch:
             return {(b, a): value for (a, b), value in cost.items()}
         return {(a, b): value + cost[b, a] for (a, b), value in cost.items() if (b, a) in cost}
 
-    def cheapest(self, cost: Mapping[Arc, float], group: int) -> Column | None:
+    def cheapest(self, cost: Mapping[Arc, float]) -> list[Column]:
+        """The cheapest tree of every root that reaches all members."""
         vertices, ranked = self.hops.vertices, self.hops.members
-        members, helpers, directed = vertices[:ranked], vertices[ranked:], self.use != BOTH
-        arcs = cheapest_tree(self.prices(cost), self.roots[group], members, helpers, directed=directed)
-        return None if arcs is None else self.column(arcs, group)
+        members, helpers, prices = vertices[:ranked], vertices[ranked:], self.prices(cost)
+        trees = [cheapest_tree(prices, root, members, helpers, directed=self.use != BOTH) for root in self.roots]
+        return [self.column(arcs, group) for group, arcs in enumerate(trees) if arcs is not None]
 
     def best(self) -> Mix:
         """The best mix of all trees; raises `InfeasibleError` if some member cannot be reached."""
-
-        def price(cost: Mapping[Arc, float]) -> list[Column]:
-            found = (self.cheapest(cost, group) for group in range(len(self.roots)))
-            return [column for column in found if column is not None]
-
-        first, hops = price(dict.fromkeys(self.hops.routes, 1.0)), self.hops
+        first, hops = self.cheapest(dict.fromkeys(self.hops.routes, 1.0)), self.hops
         if len(first) < len(self.roots):
             raise InfeasibleError("some member cannot be reached by hops that pass no other member")
-        groups = len(first)
-        return best_mix(first, hops.capacity, groups=groups, rounds=300, price=lambda each: price(hops.cost(each)))
+        return best_mix(
+            first, hops.capacity, groups=len(first), rounds=300, price=lambda each: self.cheapest(hops.cost(each))
+        )
 
     def drawn(self, seed: int, number: int = _DRAWN) -> list[Column]:
         """Trees with random prices, over all hops and over the wide ones only: wide trees mean few trees."""
@@ -264,10 +262,7 @@ class TreeSearch:
                 cost = {arc: 1.0 + random.random() for arc in wide}
                 if self.use == BOTH:
                     cost = {(a, b): cost[min(a, b), max(a, b)] for a, b in wide if (b, a) in cost}
-                for group in range(len(self.roots)):
-                    column = self.cheapest(cost, group)
-                    if column is not None:
-                        columns[column] = None
+                columns |= dict.fromkeys(self.cheapest(cost))
         return list(columns)
 
     def few(self, mix: Mix, limits: Limits, *, loss: Fraction = Fraction(0), cheapest: bool = False) -> Mix:
@@ -283,7 +278,7 @@ class TreeSearch:
         loads = {arc: hops.load(uses) for arc, uses in used.items() if all(use in hops.routes for use in uses)}
         short = replace(limits, effort=limits.effort / 4)
         for count in range(1, len(mix.columns) + 1) if small and not cheapest else ():
-            trees = search_trees(loads, self.roots[0], hops.capacity, rate, rate.denominator, count, short)
+            trees = search_trees(loads, self.roots[0], hops.capacity, rate, count, short)
             if trees:
                 columns = tuple(self.column(arcs) for arcs, _ in trees)
                 return replace(mix, columns=columns, rates=tuple(value for _, value in trees))
@@ -292,3 +287,136 @@ class TreeSearch:
         drawn = self.drawn(limits.seed, max(4, _DRAWN // len(self.roots)))
         fewer = fewest(mix, drawn, hops.capacity, rate=rate, limits=limits, cheapest=cheapest)
         return shortened(fewer, hops.capacity)
+
+
+# Most orders that are listed; beyond that, orders are priced, up to this many ranks.
+MOST_LISTED = 3000
+MOST_PRICED = 24
+_PRICE_SCALE = 1_000_000
+_PRICE_EFFORT = 0.2
+
+
+def listed(hops: Hops, *, closed: bool, both: bool, most_ranks: int) -> list[Column] | None:
+    """A column for every order of the members in which each hops to the next, and the last to the first if `closed`.
+
+    both: hops must exist in both directions, and of an order and its reverse only one is given; otherwise
+    orders are directed. None if there are too many, or more ranks than `most_ranks`.
+    """
+    if hops.members > most_ranks:
+        return None
+    members = hops.vertices[: hops.members]
+    rank = {vertex: number for number, vertex in enumerate(members)}
+    joined = hops.both if both else hops.next_to
+    next_to = [[rank[b] for b in joined[a] if b in rank] for a in members]
+    orders = list(islice(hamiltonian(next_to, closed=closed, both=both), MOST_LISTED + 1))
+    return [column(hops, order, closed=closed, both=both) for order in orders] if len(orders) <= MOST_LISTED else None
+
+
+def column(hops: Hops, order: Order, *, closed: bool, both: bool) -> Column:
+    """The load of one order: every hop once, or once in each direction."""
+    places = [hops.vertices[rank] for rank in ((*order, order[0]) if closed and len(order) > 1 else order)]
+    arcs = tuple(pairwise(places))
+    return Column(arcs, hops.load((*arcs, *((b, a) for a, b in arcs)) if both else arcs))
+
+
+def orders_of(hops: Hops, columns: Sequence[Column], counts: Sequence[int], *, closed: bool) -> list[Order]:
+    """The ranks in the order of each column's hops, as often as it counts."""
+    rank, orders = {vertex: number for number, vertex in enumerate(hops.vertices)}, list[Order]()
+    for column, times in zip(columns, counts, strict=True):
+        places = [column.arcs[0][0], *(b for _, b in column.arcs)]
+        orders += [tuple(rank[v] for v in (places[:-1] if closed else places))] * times
+    return orders
+
+
+def even_orders(
+    hops: Hops, pool: Sequence[Column], channels: int, limits: Limits, *, closed: bool, most: Fraction | None = None
+) -> list[Order]:
+    """The orders of at most `channels` equal channels that carry the most together; the fewest of these.
+
+    most: a rate that nothing exceeds.
+    """
+    mix = best_mix(pool, hops.capacity)
+    best = max(mix.rate, Fraction(mix.optimum).limit_denominator(10_000))
+    _, counts = equal_shares(pool, hops.capacity, channels, best if most is None else min(most, best), limits)
+    return orders_of(hops, pool, counts, closed=closed)
+
+
+def zigzags(n: int) -> list[Order]:
+    """Paths through all of 0 … n-1 that use every pair equally often and end at every number equally often.
+
+    n/2 of them for even n, n for odd n (then every pair is used twice).
+    """
+    base = [0]
+    for step in range(1, n // 2 + 1):
+        base += [step, -step]
+    base = base[:n]
+    return [tuple((first + step) % n for step in base) for first in range(n // 2 if n % 2 == 0 else n)]
+
+
+def by_rail(groups: Sequence[Sequence[int]], *, closed: bool) -> list[Order]:
+    """Orders node by node that leave a node where the next one is entered: at the same place, on the same rail.
+
+    groups: the ranks of each node, equally many. One order per place to start from, so that all rails are
+    used alike; none for single nodes or nodes of one rank, or closed orders of an odd number of nodes of two.
+    """
+    count, size = len(groups), len(groups[0])
+    if count < 2 or size < 2 or len(set(map(len, groups))) > 1 or (closed and count % 2 and size < 3):
+        return []
+    orders = []
+    for start in range(size):
+        places = [(start + node % 2) % size for node in range(count)]
+        if closed and count % 2:
+            places[-1] = (start + 2) % size
+        order: list[int] = []
+        for node, (enter, leave) in enumerate(zip(places, [*places[1:], start if closed else -1], strict=True)):
+            if leave < 0:
+                leave = (enter - 1) % size
+            inner = [(enter + step) % size for step in range(1, size)]
+            inner.remove(leave)
+            order += [groups[node][place] for place in (enter, *inner, leave)]
+        orders.append(tuple(order))
+    return orders
+
+
+def priced(
+    hops: Hops, start: Sequence[Column], capacity: Sequence[int], *, closed: bool, both: bool, limits: Limits
+) -> tuple[list[Column], tuple[Column, ...]]:
+    """The columns of `start` (or the cheapest order), and those that a linear program over all orders takes."""
+    if hops.members > MOST_PRICED:
+        return list(start), ()
+    rank = {vertex: number for number, vertex in enumerate(hops.vertices[: hops.members])}
+    arcs = [(a, b) for a, b in hops.routes if a in rank and b in rank and (not both or (b, a) in hops.routes)]
+    ends = [(rank[a], rank[b]) for a, b in arcs]
+
+    def price(prices: Sequence[float]) -> list[Column]:
+        cost = hops.cost(prices)
+        costs = [cost[a, b] + (cost[b, a] if both else 0.0) for a, b in arcs]
+        order = cheapest_order(ends, costs, hops.members, closed=closed, limits=replace(limits, effort=_PRICE_EFFORT))
+        return [] if order is None else [column(hops, order, closed=closed, both=both)]
+
+    pool = list(start) or price([1.0] * len(capacity))
+    # Each answer takes longer on a larger machine.
+    rounds = 60 if hops.members <= 16 else 40
+    return pool, best_mix(pool, capacity, price=price, rounds=rounds).columns if pool else ()
+
+
+def cheapest_order(arcs: Sequence[Arc], cost: Sequence[float], n: int, *, closed: bool, limits: Limits) -> Order | None:
+    """An order of 0 … n-1 along `arcs` with the least sum of costs that the search finds; None if it finds none."""
+    model = new_model()
+    literals = [(a, b, model.new_bool_var("")) for a, b in arcs]
+    circuit = list(literals)
+    if not closed:
+        # A further vertex closes the path: it comes before the first and after the last.
+        circuit += [(n, a, model.new_bool_var("")) for a in range(n)]
+        circuit += [(a, n, model.new_bool_var("")) for a in range(n)]
+    model.add_circuit(circuit)
+    scale = _PRICE_SCALE / (max(cost, default=0.0) or 1.0)
+    model.minimize(sum(round(c * scale) * x for c, (_, _, x) in zip(cost, literals, strict=True)))
+    solver = limits.solved(model)
+    if solver is None:
+        return None
+    follows = {a: b for a, b, x in circuit if solver.value(x)}
+    order = [0 if closed else follows[n]]
+    while len(order) < n:
+        order.append(follows[order[-1]])
+    return tuple(order)

@@ -78,7 +78,6 @@ Place = tuple[int, int]
 # A variable, or a number that is known.
 Entry = cp_model.IntVar | int
 Table = list[list[Entry]]
-Times = dict[int, Entry]
 Chosen = dict[int, cp_model.IntVar]
 # Of an item: which sends there are, and which of them add up what is sent, if any may.
 _Sends = tuple[dict[Place, cp_model.IntVar], dict[Place, cp_model.IntVar]]
@@ -229,7 +228,7 @@ class _Model:
             free, there = later, came
 
     def _message(
-        self, step: int, wire: int, there: Table, came: Table, free: Times, later: Times
+        self, step: int, wire: int, there: Table, came: Table, free: dict[int, Entry], later: dict[int, Entry]
     ) -> cp_model.IntVar | None:
         """Whether a wire sends a message in a step, of any items; None if it may not.
 

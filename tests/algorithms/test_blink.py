@@ -94,7 +94,7 @@ def test_the_fewest_trees_of_a_whole_machine(machine: str, lanes: int, trees: in
     assert verify(schedule).ok
     hops = find_hops(topology)
     for fewer in range(1, trees):
-        assert search_trees(hops.loads, hops.vertices[0], hops.capacity, Fraction(lanes), 1, fewer, Limits()) == []
+        assert search_trees(hops.loads, hops.vertices[0], hops.capacity, Fraction(lanes), fewer, Limits()) == []
 
 
 def test_a_loss_buys_fewer_trees() -> None:

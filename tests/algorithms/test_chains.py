@@ -18,7 +18,7 @@ from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load
-from blinksim.packing.chain_columns import by_rail, zigzags
+from blinksim.packing.tree_columns import by_rail, zigzags
 from blinksim.schedule.loads import rate, trees_of
 from blinksim.schedule.verify import verify
 from blinksim.topology.graph import Device, Link, Topology

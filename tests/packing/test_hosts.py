@@ -14,8 +14,7 @@ from blinksim.algorithms.building.symmetric_trees import add_host_trees
 from blinksim.algorithms.packed import build, from_hosts
 from blinksim.bounds import bound
 from blinksim.collective import Collective
-from blinksim.packing.hosts import packed_host, read_hosts, straight
-from blinksim.packing.shards import kinds_of, spread
+from blinksim.packing.hosts import packed_host, read_hosts, spread, straight
 from blinksim.packing.spanning import pairs_of_links
 from blinksim.schedule.loads import rate, resource_loads, resources
 from blinksim.schedule.verify import verify
@@ -98,12 +97,12 @@ def test_alltoall_uses_all_ports() -> None:
 def test_hosts_are_told_apart_by_bandwidth_only() -> None:
     hosts = read_hosts(cluster(4, "degrade n2.gpu0-n2.nvswitch lanes=6"))
     assert hosts is not None
-    assert kinds_of(hosts) == [0, 0, 1, 0]
+    assert hosts.kinds == [0, 0, 1, 0]
     assert hosts.ranks == 32
     less = read_hosts(cluster(3).without("n0.nic0-fabric0"))
     assert less is not None
     assert less.lacking
-    assert kinds_of(less) == [1, 0, 0]
+    assert less.kinds == [1, 0, 0]
     assert read_hosts(machines.load("dgx-a100").select()) is None
     assert read_hosts(shapes.torus((4, 4)).select()) is None
 
@@ -251,13 +250,13 @@ def test_groups_of_a_dragonfly_are_leaves() -> None:
 def test_pieces_make_whole_shards() -> None:
     hosts = read_hosts(cluster(5, "degrade n2.nic0-fabric0 bandwidth=10GB/s"))
     assert hosts is not None
-    kinds = kinds_of(hosts)
+    kinds = hosts.kinds
     shard = bound(cluster(5), Collective("allgather")).rate / 40 * Fraction(185, 200)
     trees = [straight(hosts, kinds.index(kind), shard) for kind in (0, 1)]
     assert None not in trees
     for kind in (0, 1):
         for member in hosts.shape.members:
-            pieces = [piece for piece in spread(hosts, kinds, trees, kind) if piece[0] == member]  # type: ignore[arg-type]
+            pieces = [piece for piece in spread(hosts, trees, kind) if piece[0] == member]  # type: ignore[arg-type]
             assert sum(weight for _, weight, _, _ in pieces) == 1
     slow = [tree for tree in trees[1] or [] if tree.port >= 0]
     assert sum(tree.weight for tree in slow) == 32

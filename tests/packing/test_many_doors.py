@@ -14,9 +14,8 @@ import blinksim as bs
 from blinksim.algorithms.packed import from_hosts
 from blinksim.answers.synthesize import Synthesis
 from blinksim.collective import Collective
-from blinksim.packing import shards
-from blinksim.packing.hosts import read_hosts, stars
-from blinksim.packing.shards import kinds_of, spread
+from blinksim.packing import hosts as shards
+from blinksim.packing.hosts import read_hosts, spread, stars
 from blinksim.schedule.loads import rate, resource_loads, resources
 from blinksim.schedule.verify import verify
 from blinksim.topology import shapes
@@ -73,7 +72,7 @@ def test_the_part_is_what_a_linear_program_finds(nodes: int, local: int, port: i
     assert hosts is not None
     trees = stars(hosts, 0)
     assert trees is not None
-    narrow, wide = spread(hosts, kinds_of(hosts), [trees], 0), shards.by_all(hosts)
+    narrow, wide = spread(hosts, [trees], 0), shards.by_all(hosts)
     assert wide is not None
     most = [float(value) for side in hosts.rates[0] for value in side]
     solver: Any = pywraplp.Solver.CreateSolver("GLOP")
@@ -99,7 +98,7 @@ def test_loads_are_those_of_the_schedule() -> None:
     assert hosts is not None
     trees = stars(hosts, 0)
     assert trees is not None
-    narrow = spread(hosts, kinds_of(hosts), [trees], 0)
+    narrow = spread(hosts, [trees], 0)
     pieces = shards.with_many_ports(hosts, narrow, best / part.ranks)
     assert pieces is not None
     said = [part.ranks * load for load in resource_loads(made, resources(part))]

@@ -26,9 +26,8 @@ from blinksim.collective import EVERY, Collective
 from blinksim.graphs.arrays import Ints, distinct
 from blinksim.graphs.rooted_trees import depths
 from blinksim.packing.forest import regular_group, trees_of_first
-from blinksim.packing.hosts import Hosts, LocalTree, Path, read_hosts
+from blinksim.packing.hosts import Hosts, LocalTree, Path, Piece, all_pieces, read_hosts, relayed, root_shares
 from blinksim.packing.rails import rail_chains
-from blinksim.packing.shards import Piece, all_pieces, kinds_of, relayed, root_shares, widths
 from blinksim.packing.spanning import pairs_of_links
 from blinksim.schedule.loads import Tree, rate as rate_of
 from blinksim.schedule.model import COPY, MOST_DENOMINATOR, REDUCE, Schedule
@@ -59,17 +58,16 @@ def add_host_trees(
     hosts = hosts or read_hosts(topology)
     if hosts is None or (plan.collective.reduces and pairs is None):
         return False
-    kinds = kinds_of(hosts)
-    pieces = all_pieces(hosts, kinds, rate)
+    kinds, pieces = hosts.kinds, all_pieces(hosts, rate)
     if pieces is None:
         return False
     writer = _Writer(plan, topology, hosts, pairs)
     groups = [np.flatnonzero(np.array(kinds) == kind) for kind in range(len(pieces))]
     divisions = _divisions(hosts, whole=stands is not None, by_leaf=by_leaf)
     # A host that lacks a port cannot pass on by it.
-    odd = {kind for kind in range(len(pieces)) if not all(widths(hosts, kinds.index(kind)))}
-    parts = [relayed(hosts, kinds, kind, rate) if odd <= {kind} else Fraction(0) for kind in range(len(pieces))]
-    shares = root_shares(hosts, kinds) if plan.collective.name == "allreduce" else None
+    odd = {kind for kind in range(len(pieces)) if not all(hosts.widths(kinds.index(kind)))}
+    parts = [relayed(hosts, kind, rate) if odd <= {kind} else Fraction(0) for kind in range(len(pieces))]
+    shares = root_shares(hosts) if plan.collective.name == "allreduce" else None
     if shares is None:
         shares = [Fraction(1, hosts.ranks)] * len(pieces)
     else:
@@ -305,7 +303,7 @@ def host_rotations(hosts: Hosts, devices: int) -> list[Ints]:
 
     devices: how many devices the cluster has. What is no symmetry is for the caller to find.
     """
-    kinds, rotations = kinds_of(hosts), list[Ints]()
+    kinds, rotations = hosts.kinds, list[Ints]()
     leaves: dict[int, list[tuple[int, ...]]] = defaultdict(list)
 
     def rotate(rounds: Iterable[Sequence[Sequence[int]]]) -> None:
