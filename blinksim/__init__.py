@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
     from blinksim.answers.logs.calibrate import Calibration as Calibration, calibrate as calibrate
     from blinksim.answers.logs.diagnose import Diagnosis as Diagnosis, diagnose as diagnose
-    from blinksim.answers.logs.series import Series as Series, read_series as read_series
+    from blinksim.answers.logs.expectation import Series as Series, read_series as read_series
     from blinksim.answers.measurements.public import (
         Measured as Measured,
         PublicMeasurements as PublicMeasurements,
@@ -102,7 +102,7 @@ else:
         "answers.compare": "Buckets Comparison MachineComparison Models across_models buckets compare compare_machines",
         "answers.logs.calibrate": "Calibration calibrate",
         "answers.logs.diagnose": "Diagnosis diagnose",
-        "answers.logs.series": "Series read_series",
+        "answers.logs.expectation": "Series read_series",
         "answers.measurements.public": "Measured PublicMeasurements measured",
         "answers.pareto": "Pareto Tradeoff pareto",
         "answers.place": "Placements place",

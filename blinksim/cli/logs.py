@@ -16,8 +16,8 @@ import click
 from blinksim import machines
 from blinksim.answers.logs.calibrate import Calibration, NcclFit, Parameter, calibrate as calibrated
 from blinksim.answers.logs.diagnose import Diagnosis, Line, diagnose as diagnosed, small_times
+from blinksim.answers.logs.expectation import Series, check_members, members_of, other_gpus
 from blinksim.answers.logs.fit import Fitted
-from blinksim.answers.logs.series import Series, check_members, members_of, other_gpus
 from blinksim.answers.measurements.public import (
     Measured as Projected,
     PublicMeasurements,

@@ -16,8 +16,7 @@ from scaled_rings import scaled
 
 from blinksim.algorithms.registry import algorithm
 from blinksim.answers.logs.calibrate import calibrate
-from blinksim.answers.logs.expectation import RingModel
-from blinksim.answers.logs.series import Sample, Series, members_of
+from blinksim.answers.logs.expectation import RingModel, Sample, Series, members_of
 from blinksim.answers.project import rank
 from blinksim.collective import Collective
 from blinksim.errors import InputError

@@ -15,8 +15,7 @@ from nccl_tests_logs import Point, text
 
 import blinksim as bs
 from blinksim.answers.logs.diagnose import Diagnosis, diagnose, small_times
-from blinksim.answers.logs.expectation import RingModel, ring_schedule
-from blinksim.answers.logs.series import other_gpus
+from blinksim.answers.logs.expectation import RingModel, other_gpus, ring_schedule
 from blinksim.answers.project import Answer, answer
 from blinksim.bounds import bound
 from blinksim.collective import Collective

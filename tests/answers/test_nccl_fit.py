@@ -11,7 +11,7 @@ from nccl_tests_logs import Point, text
 from validated_nccl import H200, Point as Time, points, prediction
 
 from blinksim.answers.logs.calibrate import NcclFit, fit_nccl
-from blinksim.answers.logs.series import Sample, Series
+from blinksim.answers.logs.expectation import Sample, Series
 from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.formats import rate_tables

@@ -9,7 +9,7 @@ from nccl_tests_logs import Point, text
 
 from blinksim.answers.logs.calibrate import calibrate
 from blinksim.answers.logs.diagnose import Diagnosis, diagnose
-from blinksim.answers.logs.series import read_series
+from blinksim.answers.logs.expectation import read_series
 from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.errors import InputError

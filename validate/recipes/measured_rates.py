@@ -16,7 +16,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from blinksim.answers.logs.calibrate import calibrate
-from blinksim.answers.logs.series import Sample, Series
+from blinksim.answers.logs.expectation import Sample, Series
 from blinksim.answers.measurements.public import Jobs, grouped, job_of, question_of, with_places
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError

@@ -21,7 +21,7 @@ from typing import Any
 
 from blinksim import machines
 from blinksim.answers.logs.calibrate import fit_nccl
-from blinksim.answers.logs.series import Sample, Series
+from blinksim.answers.logs.expectation import Sample, Series
 from blinksim.answers.measurements.execution_fit import Case, Map, fit_execution, processes
 from blinksim.collective import Collective
 from blinksim.gpu.program_time.simulate_blocks import run_time

@@ -22,9 +22,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from blinksim import machines
-from blinksim.answers.logs.expectation import Expectation, RingModel
+from blinksim.answers.logs.expectation import Expectation, RingModel, Sample, Series
 from blinksim.answers.logs.fit import Fit, Fitted, Floats, Timed, fit, fit_sums
-from blinksim.answers.logs.series import Sample, Series
 from blinksim.errors import InputError
 from blinksim.formats.rate_tables import ClassRates, RateTable
 from blinksim.machines import NOMINAL, MachineLike, as_topology

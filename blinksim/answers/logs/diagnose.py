@@ -17,8 +17,7 @@ from itertools import pairwise, takewhile
 from statistics import median
 from typing import Any
 
-from blinksim.answers.logs.expectation import Expectation, Expected
-from blinksim.answers.logs.series import check_members, members_of
+from blinksim.answers.logs.expectation import Expectation, Expected, check_members, members_of
 from blinksim.answers.project import gpus_of
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveLike, busbw_factor

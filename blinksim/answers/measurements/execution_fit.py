@@ -27,8 +27,8 @@ import numpy as np
 
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.answers.logs.calibrate import STAND_IN, ConstantsFit, NcclFit, fit_nccl, leaving
+from blinksim.answers.logs.expectation import Sample, Series
 from blinksim.answers.logs.fit import Fitted, Floats, student_quantile
-from blinksim.answers.logs.series import Sample, Series
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.formats.rate_tables import RateTable
