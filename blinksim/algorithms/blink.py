@@ -60,9 +60,6 @@ def build(
     if not 0 <= loss < 1:
         raise InputError(f"loss {loss}: give a fraction from 0 up to, but not including, 1")
     plan = Plan(topology, collective, "blink", "forest")
-    if topology.ranks == 1:
-        plan.add_trees([Tree(topology.index[topology.members[0]], Fraction(1))])
-        return plan.finish(rounded=True)
     known = bound or find_bound(topology, collective)
     if collective.name in ("gather", "scatter"):
         from blinksim.algorithms.building import path_plan

@@ -63,9 +63,6 @@ def build(
     are not fully connected, or without a chain of partners through all of them.
     """
     plan = Plan(topology, collective, "blink_hierarchical", "forest")
-    if topology.ranks == 1:
-        plan.add_chunk(Fraction(1))
-        return plan.finish()
     known = bound or find_bound(topology, collective)
     hops = find_hops(topology)
     if groups is None:

@@ -24,7 +24,7 @@ from blinksim.graphs.rooted_trees import longest_path
 from blinksim.packing.choose import Limits
 from blinksim.packing.columns import Arc, find_hops
 from blinksim.packing.tree_columns import TreeSearch, use_of
-from blinksim.schedule.loads import Edge, Tree, rate
+from blinksim.schedule.loads import Edge, rate
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
@@ -65,9 +65,6 @@ def build(
     helpers = idle_helpers(topology)
     machine = replace(topology, relays=(*topology.relays, *(name for name in helpers if name not in topology.relays)))
     plan = Plan(machine, collective, "blinkplus", "forest")
-    if topology.ranks == 1:
-        plan.add_trees([Tree(topology.index[topology.members[0]], Fraction(1))])
-        return plan.finish(rounded=True)
     known = bound or find_bound(machine, collective)
     hops = find_hops(machine, helpers)
     use = use_of(collective)

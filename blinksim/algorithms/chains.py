@@ -63,8 +63,6 @@ def build(
     if not 1 <= channels <= MOST_CHANNELS:
         raise InputError(f"{channels} channels: give 1 to {MOST_CHANNELS} (NCCL before 2.25 has 32, two per chain)")
     plan = Plan(topology, collective, "chains", "forest")
-    if plan.n == 1:
-        return plan.finish()
     known = bound or find_bound(topology, collective)
     hops, limits = find_hops(topology), Limits(time_limit, seed)
     target = known.rate / hops.unit

@@ -10,10 +10,8 @@ scale-up terms).
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import SHARDED, Algorithm, per_pair
@@ -21,11 +19,9 @@ from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints, round_robin
 from blinksim.schedule.model import COPY, REDUCE
-from blinksim.schedule.step_loads import Exchange, Round
+from blinksim.schedule.step_loads import Exchange, Round, Whole
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
-
-Ranks = npt.NDArray[np.integer[Any]]
 
 ENTRY = Algorithm(
     SHARDED,
@@ -65,7 +61,7 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     return tuple(phase for phase in phases if phase.exchange is not inside or len(a))
 
 
-def _table(topology: Topology) -> tuple[Ranks, bool]:
+def _table(topology: Topology) -> tuple[Whole, bool]:
     """The ranks by node or, of a single one, by card; and whether these are cards."""
     groups = nodes_of(topology, topology.members)
     cards = len(groups) == 1 and all(topology.device(name).kind == "tile" for name in topology.members)
@@ -84,7 +80,7 @@ def _table(topology: Topology) -> tuple[Ranks, bool]:
     return np.array(groups, dtype=np.int32), cards
 
 
-def _inside(ranks: Ranks, exchange: Exchange, op: int) -> Round:
+def _inside(ranks: Whole, exchange: Exchange, op: int) -> Round:
     """Within every node, local rank a sends to (REDUCE) or owns (COPY) the chunks of local rank b or a.
 
     Chunks go in the order in which the rings want them (REDUCE) or have them (COPY).
@@ -93,13 +89,13 @@ def _inside(ranks: Ranks, exchange: Exchange, op: int) -> Round:
     node, late = np.repeat(np.arange(nodes), local * (local - 1)), 1 if op == REDUCE else 0
     owner = np.tile(round_robin(local)[late], nodes)
 
-    def chunk(src: Ranks, dst: Ranks, step: int) -> Ints:
+    def chunk(src: Whole, dst: Whole, step: int) -> Ints:
         return np.asarray(owner * nodes + (node - np.arange(nodes)[:, None] - late) % nodes)
 
     return Round(exchange, Fraction(1, ranks.size), op, chunks=nodes, chunk=chunk)
 
 
-def _direct(ranks: Ranks, op: int) -> Round:
+def _direct(ranks: Whole, op: int) -> Round:
     """Local rank l of every group sends chunk (l, k) to group k (REDUCE), or group k sends it to all (COPY)."""
     groups, local = ranks.shape
     (g, k), l = round_robin(groups), np.arange(local)[:, None]  # noqa: E741
@@ -108,12 +104,12 @@ def _direct(ranks: Ranks, op: int) -> Round:
     return Round(exchange, Fraction(1, ranks.size), op, chunk=lambda src, dst, step: chunk)
 
 
-def _rings(ranks: Ranks, exchange: Exchange, op: int) -> Round:
+def _rings(ranks: Whole, exchange: Exchange, op: int) -> Round:
     """A ring over the nodes for every local rank: chunk k ends its reduction, or starts its route, at node k."""
     nodes, local = ranks.shape
     node, l = np.divmod(np.arange(ranks.size), local)  # noqa: E741
 
-    def chunk(src: Ranks, dst: Ranks, step: int) -> Ints:
+    def chunk(src: Whole, dst: Whole, step: int) -> Ints:
         return np.asarray(l * nodes + (node - step - (op == REDUCE)) % nodes)
 
     return Round(exchange, Fraction(1, ranks.size), op, nodes - 1, chunk=chunk, channel=l)

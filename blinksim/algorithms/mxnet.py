@@ -189,20 +189,17 @@ def build(
         raise unknown("number of trees", trees, TREES)
     if trees == "multi" and collective.rooted:
         raise InputError(f"mxnet: a {collective.name} runs on the tree of its root; trees=multi is for allreduce")
-    if trees == "auto":
-        many = not collective.rooted and (elements is None or sliced(elements, elements, topology.ranks))
-    else:
-        many = trees == "multi"
+    best = not collective.rooted and (elements is None or sliced(elements, elements, topology.ranks))
+    many = best if trees == "auto" else trees == "multi"
     plan = Plan(topology, collective, "mxnet", "forest")
     roots = range(plan.n) if many else [collective.root]
     weights = weighted(link_matrix(topology))
     for channel, tree in enumerate(grow(weights, roots, penalty=penalty, backtrack=backtrack, seed=seed)):
         chunk = plan.add_chunk(Fraction(1, len(roots)))
-        level, src, dst = (list(column) for column in zip(*tree.sends, strict=True)) if tree.sends else ([], [], [])
-        up = tree.depth if collective.reduces else 0
-        if up and level:
+        level, src, dst = np.array(tree.sends, dtype=np.int32).reshape(-1, 3).T
+        if collective.reduces:
             plan.send(src, dst, chunk=chunk, op=REDUCE, step=level, channel=channel)
-        if collective.ends == EVERY and level:
-            down = [up + tree.depth - 1 - round_ for round_ in level]
+        if collective.ends == EVERY:
+            down = tree.depth * (2 if collective.reduces else 1) - 1 - level
             plan.send(dst, src, chunk=chunk, op=COPY, step=down, channel=channel)
     return plan.finish()

@@ -73,8 +73,6 @@ def build(
     """
     if channels is not None and (bidirectional or not 1 <= channels <= MOST_RINGS):
         raise InputError(f"{channels} channels: give 1 to {MOST_RINGS}, without bidirectional")
-    if topology.ranks == 1:
-        return replace(ring.build(topology, collective, [(0,)]), algorithm="rings")
     known = bound or find_bound(topology, collective)
     limits = Limits(time_limit, seed)
     if channels is None:

@@ -32,10 +32,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby, pairwise
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from blinksim.collective import EVERY, OWN, ROOT
 from blinksim.errors import InputError
@@ -183,6 +181,10 @@ def place(schedule: Schedule, device: int) -> str:
 # --- chunks that are reduced: sets of ranks, as the bits of an integer --------------------------------------------
 
 
+# Which devices reduce, and which keep nothing.
+Able = tuple[Sequence[bool], set[int]]
+
+
 def wrong_sums(schedule: Schedule) -> Iterator[str]:
     """One sentence for each chunk that does not end where it must, or is read, merged or written wrongly on the way."""
     order = np.argsort(schedule.chunk, kind="stable")
@@ -206,12 +208,7 @@ def wrong_sums(schedule: Schedule) -> Iterator[str]:
 
 
 def _follow(
-    schedule: Schedule,
-    chunk: int,
-    sends: Ints,
-    state: dict[int, int],
-    able: tuple[Sequence[bool], set[int]],
-    ends: Sequence[int],
+    schedule: Schedule, chunk: int, sends: Ints, state: dict[int, int], able: Able, ends: Sequence[int]
 ) -> str | None:
     """Carries out the sends of one chunk on `state`; the first fault."""
     src, dst, op, step = (a[sends].tolist() for a in (schedule.src, schedule.dst, schedule.op, schedule.step))
@@ -304,17 +301,16 @@ def wrong_arrivals(schedule: Schedule) -> Iterator[str]:
 def _unreached(schedule: Schedule, arrived: Ints) -> Iterator[str]:
     """Chunks that some rank must have and neither starts with nor receives. arrived: chunk * devices + device."""
     devices = len(schedule.topology.devices)
-    short: npt.NDArray[Any]
     if ends_at_every_rank(schedule):
         chunk, device = (arrived // devices).astype(np.int32), (arrived % devices).astype(np.int32)
         new = (schedule.rank_of[device] >= 0) & ~starts_with(schedule, device, chunk)
         reached = np.bincount(chunk[new], minlength=schedule.chunks)
         short = np.flatnonzero(reached < schedule.topology.ranks - 1)
     else:
-        ends_somewhere = np.flatnonzero(end_rank(schedule) >= 0).astype(np.int32)
+        ends_somewhere = np.flatnonzero(end_rank(schedule) >= 0)
         target = schedule.device_of[end_rank(schedule)[ends_somewhere]]
-        there = starts_with(schedule, target, ends_somewhere)
-        there |= among(ends_somewhere.astype(np.int64) * devices + target, arrived)
+        there = starts_with(schedule, target, ends_somewhere.astype(np.int32))
+        there |= among(ends_somewhere * devices + target, arrived)
         short = ends_somewhere[~there]
     for number in short:
         key = np.int64(number) * devices

@@ -174,8 +174,8 @@ def test_what_cannot_be_is_refused() -> None:
         chains.build(star, ALLREDUCE)
     with pytest.raises(InputError, match="0 channels: give 1 to 64"):
         chains.build(part("DGX-1V", "0-1"), ALLREDUCE, channels=0)
-    alone = chains.build(part("DGX-1V", "0"), ALLREDUCE)
-    assert alone.sends == 0
+    with pytest.raises(InputError, match="needs two GPUs or more"):
+        chains.build(part("DGX-1V", "0"), ALLREDUCE)
 
 
 @settings(max_examples=15)

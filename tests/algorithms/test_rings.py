@@ -124,8 +124,9 @@ def test_other_machines(name: str, expected: int) -> None:
         assert schedule.bound["gap_exact"] == "0"
 
 
-def test_one_rank_needs_no_ring() -> None:
-    assert rings.build(part("DGX-1V", "0"), ALLREDUCE).sends == 0
+def test_one_rank_has_no_ring() -> None:
+    with pytest.raises(InputError, match="needs two GPUs or more"):
+        rings.build(part("DGX-1V", "0"), ALLREDUCE)
 
 
 @settings(max_examples=20)

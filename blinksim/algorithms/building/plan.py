@@ -28,14 +28,13 @@ from blinksim.packing.hamiltonian import Order
 from blinksim.plugins import blamed, located, source_of
 from blinksim.schedule.loads import Edge, Route, Tree, pruned
 from blinksim.schedule.model import COPY, MOST_DENOMINATOR, REDUCE, Builder, Schedule
-from blinksim.schedule.step_loads import Round, searched
+from blinksim.schedule.step_loads import Round, Whole, searched
 from blinksim.schedule.verify import verify
 from blinksim.textio.text_table import count
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import Pairs
 
-Devices = npt.NDArray[np.integer[Any]]
 _OPS = {"copy": COPY, "reduce": REDUCE}
 # Sends of one call: more of them would take gigabytes before anything could end the call.
 _MOST_AT_ONCE = 2**26
@@ -121,7 +120,7 @@ class Plan(Builder):
         src, dst = self._devices[a], self._devices[b]
         self.add_sends(chunk=chunks, src=src, dst=dst, op=op, step=steps, route=route, channel=channels)
 
-    def routes(self, src: Devices, dst: Devices) -> Ints:
+    def routes(self, src: Whole, dst: Whole) -> Ints:
         """The numbers of the routes between devices, by the router; new ones are numbered in the order of their use."""
         keys, (known, routes) = src.astype(np.int64) * len(self.topology.devices) + dst, self._known
         place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
