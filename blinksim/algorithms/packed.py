@@ -149,7 +149,7 @@ def from_hosts(topology: Topology, collective: Collective, aim: Fraction, by_lea
     plan = Plan(topology, collective, "packed", "forest")
     shard = aim / topology.ranks * phases
     pairs = pairs_of_links(topology)
-    return plan.finish(rounded=True) if add_host_trees(plan, topology, shard, pairs, by_leaf=by_leaf) else None
+    return plan.finish(rounded=True) if add_host_trees(plan, shard, pairs, by_leaf=by_leaf) else None
 
 
 def from_devices(topology: Topology, collective: Collective, aim: Fraction) -> Schedule | None:

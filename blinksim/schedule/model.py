@@ -341,12 +341,11 @@ class Builder:
         )
 
 
+Arrays = Sequence[npt.NDArray[Any]]
+
+
 def of_sends(
-    what: tuple[Topology, Collective, str, str],
-    shares: tuple[Ints, int],
-    ends: Sequence[npt.NDArray[Any]],
-    sends: Sequence[npt.NDArray[Any]],
-    routes: Sequence[npt.NDArray[Any]],
+    what: tuple[Topology, Collective, str, str], shares: tuple[Ints, int], ends: Arrays, sends: Arrays, routes: Arrays
 ) -> Schedule:
     """The schedule of sends in any order; those of a step keep the order that they have here.
 

@@ -283,7 +283,7 @@ def test_a_host_that_cannot_copy_to_all_is_helped() -> None:
     collective = Collective("allgather")
     best = bound(topology, collective).rate
     plan = Plan(topology, collective, "packed", "forest")
-    assert add_host_trees(plan, topology, best / topology.ranks, pairs_of_links(topology))
+    assert add_host_trees(plan, best / topology.ranks, pairs_of_links(topology))
     schedule = plan.finish()
     assert verify(schedule).ok
     attained = rate(schedule)

@@ -41,7 +41,6 @@ Away = list[tuple[tuple[LocalTree, ...], Ints]]
 
 def add_host_trees(
     plan: Plan,
-    topology: Topology,
     rate: Fraction,
     pairs: list[int] | None,
     hosts: Hosts | None = None,
@@ -55,13 +54,13 @@ def add_host_trees(
     with its own share. Default: all of them. by_leaf: other leaves pass on what they get, also where links
     between switches would carry more.
     """
-    hosts = hosts or read_hosts(topology)
+    hosts = hosts or read_hosts(plan.topology)
     if hosts is None or (plan.collective.reduces and pairs is None):
         return False
     kinds, pieces = hosts.kinds, all_pieces(hosts, rate)
     if pieces is None:
         return False
-    writer = _Writer(plan, topology, hosts, pairs)
+    writer = _Writer(plan, hosts, pairs)
     groups = [np.flatnonzero(np.array(kinds) == kind) for kind in range(len(pieces))]
     divisions = _divisions(hosts, whole=stands is not None, by_leaf=by_leaf)
     # A host that lacks a port cannot pass on by it.
@@ -156,10 +155,10 @@ class Stands:
 class _Writer:
     """Collects one chunk's sends as arrays over hosts."""
 
-    def __init__(self, plan: Plan, topology: Topology, hosts: Hosts, pairs: list[int] | None) -> None:
+    def __init__(self, plan: Plan, hosts: Hosts, pairs: list[int] | None) -> None:
         self.plan, self.hosts, self.collective = plan, hosts, plan.collective
-        self.rank = np.full(len(topology.devices), -1, dtype=np.int64)
-        self.rank[topology.member_places] = np.arange(topology.ranks)
+        self.rank = np.full(len(plan.topology.devices), -1, dtype=np.int64)
+        self.rank[plan.topology.member_places] = np.arange(plan.n)
         self.pairs = np.array(pairs or [], dtype=np.int64)
         self._local: dict[Path, Ints] = {}
         self._across: dict[tuple[int, int, Path, int], Ints] = {}
@@ -391,7 +390,7 @@ def symmetric_host_trees(
         if group is None:
             continue
         plan, stands = Plan(topology, collective, "packed", "forest"), Stands(group)
-        if add_host_trees(plan, topology, shard, pairs_of_links(topology), hosts, stands, by_leaf):
+        if add_host_trees(plan, shard, pairs_of_links(topology), hosts, stands, by_leaf):
             schedule = weighed(plan.finish(rounded=True), group, stands.counts)
             if schedule is not None and (best is None or (schedule.rate or 0) > (best.rate or 0)):
                 best = schedule
