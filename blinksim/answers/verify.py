@@ -21,9 +21,6 @@ from blinksim.bounds.bound_result import NO_CODING, NOTHING, ONLY_TREES, TREES_B
 from blinksim.bounds.certificates import check_shares, shown
 from blinksim.bounds.claims import bound_here, compare, judge, judge_schedule, unknown_bound
 from blinksim.bounds.compute import by_sums_alone, packed_phases
-from blinksim.bounds.time.certificates import in_words
-from blinksim.bounds.time.delays import SECOND
-from blinksim.bounds.time.time_bound import stated, time_certificate_from_dict
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, FileError, InfeasibleError, InputError
 from blinksim.formats import schedule_files
@@ -582,6 +579,10 @@ def _judge_times(
     """
     if "time_bounds" not in document:
         return {}
+    from blinksim.bounds.time.certificates import in_words
+    from blinksim.bounds.time.delays import SECOND
+    from blinksim.bounds.time.time_bound import stated, time_certificate_from_dict
+
     entries = _entries(file, document, "time_bounds", "certificate")
     size, latest = document.get("size_bytes"), 0
     if type(size) is not int or not 0 < size < 2**60:
