@@ -279,10 +279,9 @@ def _tightest(topology: Topology, collective: Collective, sorts: Iterable[Groupi
         sent, received = (
             np.bincount(member, amounts.astype(float), count + 1) for amounts in (traffic.sent, traffic.received)
         )
-        own, order = np.zeros(count + 1), np.argsort(member, kind="stable")
-        starts = np.searchsorted(member[order], np.arange(count + 1))
+        own = np.zeros(count + 1)
         for group in range(count):
-            ranks = order[starts[group] : starts[group + 1]]
+            ranks = np.flatnonzero(member == group)
             own[group] = traffic.matrix[np.ix_(ranks, ranks)].sum()
         ways = zip(crossing_sums(topology, sort.label, widths), (sent - own, received - own), strict=True)
         for outside, (carried, amount) in enumerate(ways):

@@ -395,9 +395,8 @@ def even_words(links: str, times: Fraction, carried: Fraction, *, between: bool 
 def more_than_forwards(topology: Topology) -> list[str]:
     """Relays that can do more than forward: multicast or reduce. Switches do so only where that is granted."""
     members, more = set(topology.members), frozenset(("multicast", "reduce"))
-    return [
-        d.name for d in topology.devices if not more.isdisjoint(d.can) and d.name not in members and not d.in_network
-    ]
+    relays = (device for device in topology.devices if device.name not in members and not device.in_network)
+    return [device.name for device in relays if not more.isdisjoint(device.can)]
 
 
 def checked_grants(topology: Topology, grants: Iterable[str]) -> tuple[str, ...]:

@@ -55,20 +55,19 @@ def best_flows(
     """
     members, traffic, directed = net.members.tolist(), collective.traffic, net
     weights = dict(zip(members, shares or [1] * len(members), strict=True))
+    plain = not collective.rooted and traffic is None
     if collective.rooted:
         # A gather is a scatter in the reversed network.
         directed = net.reversed() if collective.collects else net
-        rows, total = [programs.Commodity(members[collective.root], weights)], sum(weights.values())
-    elif traffic is not None:
-        # It tells ranks apart that the machine does not.
-        rows, total = commodities(net, traffic), traffic.size
-    else:
-        rows, total = [programs.Commodity(source, weights) for source in orbits.first], sum(weights.values())
-    sources = len(orbits.first) if traffic is None else traffic.ranks
-    if not collective.rooted and programs.flow_variables(net, sources) > MOST_FLOWS:
+        rows = [programs.Commodity(members[collective.root], weights)]
+    elif programs.flow_variables(net, len(orbits.first) if traffic is None else traffic.ranks) > MOST_FLOWS:
         return None
-    plain = not collective.rooted and traffic is None
+    else:
+        # Traffic tells ranks apart that the machine does not.
+        alike = [programs.Commodity(source, weights) for source in orbits.first]
+        rows = alike if traffic is None else commodities(net, traffic)
     solution = programs.solve_flows(directed, shared, rows, orbits=orbits if plain else None)
+    total = sum(weights.values()) if traffic is None else traffic.size
     return replace(solution, value=solution.value * total)
 
 

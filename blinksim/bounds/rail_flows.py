@@ -91,19 +91,14 @@ def spread_attains(topology: Topology, collective: Collective, rate: Fraction) -
 
 def star_time(topology: Topology, traffic: Traffic) -> float | None:
     """Seconds of all bytes where every member has links to and from one switch only; None for other machines."""
-    members = {name: rank for rank, name in enumerate(topology.members)}
-    if len(topology.devices) != len(members) + 1 or topology.link_columns.shared:
+    columns, members = topology.link_columns, topology.member_places
+    if len(topology.devices) != len(members) + 1 or columns.shared:
         return None
-    if any(device.capacity is not None for device in topology.devices):
+    inner = np.isin(columns.src, members) & np.isin(columns.dst, members)
+    if inner.any() or any(device.capacity is not None for device in topology.devices):
         return None
-    out, into = np.zeros(len(members)), np.zeros(len(members))
-    for link in topology.links:
-        if link.src in members and link.dst in members:
-            return None
-        if link.src in members:
-            out[members[link.src]] += float(link.bandwidth)
-        else:
-            into[members[link.dst]] += float(link.bandwidth)
+    rates = np.array([float(rate) for rate in columns.bandwidths])[columns.figure]
+    out, into = (np.bincount(ends, rates, len(members) + 1)[members] for ends in (columns.src, columns.dst))
     own = np.diagonal(traffic.matrix)
     return float(max(((traffic.sent - own) / out).max(), ((traffic.received - own) / into).max()))
 

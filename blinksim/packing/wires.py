@@ -90,16 +90,12 @@ class Wires:
         else:
             routes = [topology.router.route(a, b) for a in devices for b in devices if a != b]
         uses = tuple(_uses(topology, route, size) for route in routes)
-        return cls(
-            topology.ranks,
-            tuple(routes),
-            uses,
-            np.array([rank[topology.index[links[route[0]].src]] for route in routes]),
-            np.array([rank[topology.index[links[route[-1]].dst]] for route in routes]),
-            np.array([links[route[0]].overhead * 1e6 for route in routes]),
-            np.array([sum(links[number].latency for number in route) * 1e6 for route in routes]),
-            np.array([max(use.whole for use in one) for one in uses]),
-        )
+        src = np.array([rank[topology.index[links[route[0]].src]] for route in routes])
+        dst = np.array([rank[topology.index[links[route[-1]].dst]] for route in routes])
+        overhead = np.array([links[route[0]].overhead * 1e6 for route in routes])
+        latency = np.array([sum(links[number].latency for number in route) * 1e6 for route in routes])
+        whole = np.array([max(use.whole for use in one) for one in uses])
+        return cls(topology.ranks, tuple(routes), uses, src, dst, overhead, latency, whole)
 
     def reversed(self) -> Wires:
         """The same in reverse: what comes last comes first."""
