@@ -10,10 +10,10 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from threading import Lock
 
 import numpy as np
 
-from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.loads import MOST_SENDS, Spread, chunk_parts, divided, equal_routes, rate
 from blinksim.schedule.model import Schedule
@@ -73,11 +73,6 @@ class Candidate:
         return self._written.parallel
 
     @property
-    def collective(self) -> Collective:
-        """What it is a schedule of."""
-        return self.timed.collective
-
-    @property
     def steps(self) -> int:
         """Dependent sends on the longest path."""
         return self.timed.steps
@@ -131,6 +126,7 @@ class Candidate:
 MOST_CACHED = 4_000_000
 # By the hash of the key, which takes milliseconds for a large topology.
 _cache: OrderedDict[int, tuple[Hashable, Candidate]] = OrderedDict()
+_lock = Lock()
 
 
 def cached(key: Hashable, build: Callable[[], Candidate]) -> Candidate:
@@ -138,13 +134,14 @@ def cached(key: Hashable, build: Callable[[], Candidate]) -> Candidate:
     place = hash(key)
     before, candidate = _cache.get(place, (None, None))
     if candidate is None or before != key:
-        candidate = build()
+        before, candidate = None, build()
         if candidate.held > MOST_CACHED:
             return candidate
+    with _lock:
         _cache[place] = key, candidate
-        while sum(other.held for _, other in _cache.values()) > MOST_CACHED:
+        _cache.move_to_end(place)
+        while before is None and sum(other.held for _, other in _cache.values()) > MOST_CACHED:
             _cache.popitem(last=False)
-    _cache.move_to_end(place)
     return candidate
 
 

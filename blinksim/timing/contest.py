@@ -353,7 +353,7 @@ def other_trees(best: Candidate) -> tuple[Candidate, ...]:
     from blinksim.algorithms.packed import build, from_hosts
     from blinksim.packing.hosts import read_hosts
 
-    part, collective, rate = best.compact.topology, best.collective, best.rate
+    part, collective, rate = best.compact.topology, best.timed.collective, best.rate
     if part.nodes < 2 or not rate:
         return ()
     if collective.personalized:

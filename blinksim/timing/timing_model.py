@@ -191,17 +191,17 @@ class ScheduleModel(TimingModel):
 
     def rank(self, contest: Contest, size: int) -> list[Projection]:
         """The projections of all schedules for `size` bytes, quickest first."""
-        part, found = contest.topology, list[Projection]()
+        part, what, found = contest.topology, contest.collective, list[Projection]()
         for name, candidate in contest.candidates.items():
             cost = self._checked(candidate, size, self.gamma)
             # What switches can do beside forwarding, if the schedule has them do some of it, raises the
             # ceiling.
-            forwards = isinstance(candidate.timed, Outline) or candidate.collective.personalized
+            forwards = isinstance(candidate.timed, Outline) or what.personalized
             grants = () if forwards or not abilities_used(candidate.compact) else able_of(part)
-            bound = ceiling_of(part, candidate.collective, grants) if grants else contest.bound
-            asked = of_part(part, collective=candidate.collective, size=size, model=self.name, algorithm=name)
-            own = {"terms": cost.terms, "bottleneck": cost.bottleneck, "details": cost.details}
-            found.append(self.projection(**asked, **own, bound=bound, grants=grants))
+            bound = ceiling_of(part, what, grants) if grants else contest.bound
+            asked = of_part(part, collective=what, size=size, model=self.name, algorithm=name)
+            asked |= {"terms": cost.terms, "bottleneck": cost.bottleneck, "details": cost.details}
+            found.append(self.projection(**asked, bound=bound, grants=grants))
         return sorted(found, key=lambda projection: projection.time_s)
 
     def rank_best(self, contest: Contest, size: int) -> list[Projection]:

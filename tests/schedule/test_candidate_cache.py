@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from unittest.mock import patch
 
 import pytest
@@ -55,3 +59,23 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             REGISTRY["ring"].parallel(bs.load(machine), ALLREDUCE)
         assert build.call_count == 6
     assert sum(found.sends for _, found in candidate._cache.values()) <= 500
+
+
+def test_threads_share_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks of a group build their schedules at once, each in a thread of its own."""
+    rings = [REGISTRY["ring"].parallel(bs.load(f"full:{ranks}"), ALLREDUCE) for ranks in range(3, 11)]
+    monkeypatch.setattr(candidate, "MOST_CACHED", sum(one.sends for one in rings) // 2)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def ask(thread: int) -> None:
+        drawn = random.Random(thread)
+        for _ in range(3000):
+            number = drawn.randrange(len(rings))
+            assert candidate.cached(("ring", number), partial(rings.__getitem__, number)) is rings[number]
+
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(ask, range(8)))
+    finally:
+        sys.setswitchinterval(before)
