@@ -16,7 +16,7 @@ ENTRY = Algorithm(
 
 
 def heap(ranks: int, root: int) -> Parents:
-    """Parents in the complete binary tree in which position i has children 2i + 1 and 2i + 2, position 0 the root."""
+    """Parents in the complete binary tree: position i has the children 2i + 1 and 2i + 2, and 0 is the root."""
     return {(i + root) % ranks: ((i - 1) // 2 + root) % ranks for i in range(1, ranks)}
 
 

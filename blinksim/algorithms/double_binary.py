@@ -38,7 +38,7 @@ def two_trees(positions: int) -> list[tuple[Parents, int]]:
 
 
 def rooted_trees(ranks: int, root: int) -> list[tuple[Parents, int]]:
-    """Two trees over all ranks with `root` on top of both: it feeds the roots of two trees over the others."""
+    """Two trees over all ranks with `root` on top of both: it feeds the roots of two over the others."""
     if ranks == 1:
         return [({}, root)] * 2
     trees = []

@@ -112,7 +112,7 @@ def _two_at_once(plan: Plan, inside: int) -> None:
 
 
 def step_seconds(schedule: Schedule, size: int) -> float:
-    """Seconds of its steps one after another: in each the link that is busy longest, and the longest latency."""
+    """Seconds of its steps one after another: in each the longest busy link, and the longest latency."""
     links = schedule.topology.links
     messages: dict[tuple[int, int], float] = defaultdict(float)
     shares = schedule.share_num / schedule.share_den

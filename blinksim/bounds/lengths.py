@@ -226,13 +226,13 @@ def price(topology: Topology, lengths: Mapping[str, Fraction]) -> Fraction:
     """Capacity times length, summed over links, buses (their most expensive link), device capacities and adders."""
     total, buses = Fraction(0), dict[str, Fraction]()
     # Thousands of links have the very same length and bandwidth: multiply these once.
-    alike = Counter[tuple[int, int]]()
-    product: dict[tuple[int, int], Fraction] = {}
-    for link, row in zip(topology.links, topology.link_columns.figure.tolist(), strict=True):
+    alike = Counter[tuple[int, int, int]]()
+    product: dict[tuple[int, int, int], Fraction] = {}
+    for link in topology.links:
         length = lengths.get(link.name)
         if not length:
             continue
-        key = id(length), row
+        key = id(length), id(link.lane_bandwidth), link.lanes
         if key not in product:
             product[key] = length * link.bandwidth
         if link.bus is None:

@@ -58,9 +58,25 @@ def read_traffic(path: str | os.PathLike[str]) -> Traffic:
     [[0, 65536], [1000, 0]]
     """
     data = read_bytes(path, _MOST_BYTES, "traffic matrix")
-    if data.startswith(_NPY):
-        return _from_npy(shown(path), data)
-    return from_lines(shown(path), decode(path, data, "traffic matrix").splitlines())
+    name = shown(path)
+    if not data.startswith(_NPY):
+        return from_lines(name, decode(path, data, "traffic matrix").splitlines())
+    file = BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of headers as Python 2 wrote them
+            shape, fortran, dtype = read(file)
+        # A header may promise more than there is, and NumPy would make room for it.
+        if prod(shape) * dtype.itemsize != len(data) - file.tell():
+            raise ValueError("it is cut off, or has more behind its numbers")
+        matrix = np.frombuffer(data, dtype, offset=file.tell())
+        return Traffic(matrix.reshape(shape, order="F" if fortran else "C"))
+    except InputError as error:
+        raise FileError(name, str(error)) from None
+    except (ValueError, EOFError, TypeError, SyntaxError, RecursionError, TokenError) as error:
+        raise FileError(name, f"cannot be read as a file of NumPy: {str(error)[:200]}") from None
 
 
 def from_lines(name: str, lines: Sequence[str]) -> Traffic:
@@ -82,25 +98,6 @@ def from_lines(name: str, lines: Sequence[str]) -> Traffic:
         return Traffic([row for _, row in rows])
     except InputError as error:
         raise FileError(name, str(error)) from None
-
-
-def _from_npy(name: str, data: bytes) -> Traffic:
-    file = BytesIO(data)
-    try:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of headers as Python 2 wrote them
-            shape, fortran, dtype = read(file)
-        # A header may promise more than there is, and NumPy would make room for it.
-        if prod(shape) * dtype.itemsize != len(data) - file.tell():
-            raise ValueError("it is cut off, or has more behind its numbers")
-        matrix = np.frombuffer(data, dtype, offset=file.tell())
-        return Traffic(matrix.reshape(shape, order="F" if fortran else "C"))
-    except InputError as error:
-        raise FileError(name, str(error)) from None
-    except (ValueError, EOFError, TypeError, SyntaxError, RecursionError, TokenError) as error:
-        raise FileError(name, f"cannot be read as a file of NumPy: {str(error)[:200]}") from None
 
 
 def _row(name: str, number: int, text: str) -> list[int]:

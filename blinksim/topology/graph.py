@@ -17,18 +17,19 @@ from typing import TYPE_CHECKING, Any
 
 from blinksim.collective import Collective
 from blinksim.errors import unknown
-from blinksim.graphs.arrays import Ints, fixed
 from blinksim.results import Tabular, keyed
-from blinksim.topology import cluster, edits, routes, rules, selection, views
+from blinksim.topology import edits, rules, selection, views
 from blinksim.topology.elements import ABILITIES, DEVICE_KINDS, Device, Link, check_devices, check_links, check_roles
 from blinksim.topology.fabric import Fabric
-from blinksim.topology.link_columns import LinkColumns
 from blinksim.topology.selection import Names
 
 if TYPE_CHECKING:
     import networkx as nx
 
+    from blinksim.graphs.arrays import Ints
     from blinksim.timing.measured_constants import ExecutionRates, NcclRates
+    from blinksim.topology.link_columns import LinkColumns
+    from blinksim.topology.routes import Router
 
 __all__ = ["ABILITIES", "DEVICE_KINDS", "Device", "Link", "Topology"]
 
@@ -122,6 +123,8 @@ class Topology(Tabular):
     @cached_property
     def link_columns(self) -> LinkColumns:
         """The links as columns of whole numbers; a large cluster is built with them."""
+        from blinksim.topology.link_columns import LinkColumns
+
         return LinkColumns.of(self.links, self.index)
 
     @cached_property
@@ -132,11 +135,15 @@ class Topology(Tabular):
     @cached_property
     def member_places(self) -> Ints:
         """Position in `devices` of each member, in rank order; read-only."""
+        from blinksim.graphs.arrays import fixed
+
         return fixed(map(self.index.__getitem__, self.members), len(self.members))
 
     @cached_property
     def device_nodes(self) -> Ints:
         """The host of each device, -1 for switches of the fabric; read-only."""
+        from blinksim.graphs.arrays import fixed
+
         return fixed((device.node for device in self.devices), len(self.devices))
 
     @cached_property
@@ -148,9 +155,11 @@ class Topology(Tabular):
         return tuple(map(tuple, leaving))
 
     @cached_property
-    def router(self) -> routes.Router:
+    def router(self) -> Router:
         """Routes between devices, found on demand and kept with the topology."""
-        return routes.Router(self)
+        from blinksim.topology.routes import Router
+
+        return Router(self)
 
     @cached_property
     def link_classes(self) -> tuple[str, ...]:
@@ -310,6 +319,8 @@ class Topology(Tabular):
         >>> bs.load("dgx-a100").replicate(4) == bs.load("dgx-a100", nodes=4)
         True
         """
+        from blinksim.topology import cluster
+
         return cluster.replicate(self, nodes, fabric)
 
     def check(self) -> list[rules.Finding]:
@@ -323,6 +334,8 @@ class Topology(Tabular):
         >>> bs.load("dgx1-v100").pair_rates()["gpu0", "gpu3"] / 10**9
         Fraction(50, 1)
         """
+        from blinksim.topology import routes
+
         return routes.pair_rates(self)
 
     def to_networkx(self) -> nx.MultiDiGraph[str]:

@@ -18,6 +18,7 @@ from blinksim.errors import BlinksimError
 from blinksim.graphs.connectivity import breadth_first
 from blinksim.textio.text_table import count
 from blinksim.topology.elements import GPU_KINDS, UNLIMITED, Link
+from blinksim.topology.selection import neighbours
 from blinksim.units import format_rate, format_size, format_time
 
 if TYPE_CHECKING:
@@ -148,20 +149,10 @@ def _exits(topology: Topology) -> dict[str, int]:
     return {link.src: link.lanes for link in topology.links if link.dst in outside and link.src not in outside}
 
 
-def _inside(topology: Topology) -> dict[str, set[str]]:
-    """The devices of the same node that each device is linked to."""
-    near: dict[str, set[str]] = {device.name: set() for device in topology.devices}
-    for link in topology.links:
-        if topology.device(link.src).node == topology.device(link.dst).node:
-            near[link.src].add(link.dst)
-            near[link.dst].add(link.src)
-    return near
-
-
 @rule("way-out", "warning", "link it to a network interface, as the others are, or see which link was forgotten")
 def _way_out(topology: Topology) -> Iterator[str]:
     """Where most GPUs reach the fabric without passing another GPU, all do."""
-    exits, near = _exits(topology), _inside(topology)
+    exits, near = _exits(topology), neighbours(topology, inside=True)
     holders = {device.name for device in topology.devices if device.holds}
     lost = [
         name
@@ -177,7 +168,7 @@ def _way_out(topology: Topology) -> Iterator[str]:
 )
 def _nic_once(topology: Topology) -> Iterator[str]:
     """No network interface is described twice, as a device and as lanes or as a link of the GPU's own."""
-    exits, near = _exits(topology), _inside(topology)
+    exits, near = _exits(topology), neighbours(topology, inside=True)
     kind = {device.name: device.kind for device in topology.devices}
     twice = []
     for name in exits:
@@ -308,15 +299,10 @@ def _isolated(topology: Topology) -> Iterator[str]:
 @rule("dead-end-forwarder", "warning", "add the links that are missing behind it, or leave it out")
 def _dead_end(topology: Topology) -> Iterator[str]:
     """A switch of any sort lies between two devices at least."""
-    neighbours: dict[str, set[str]] = {}
-    for link in topology.links:
-        neighbours.setdefault(link.src, set()).add(link.dst)
-        neighbours.setdefault(link.dst, set()).add(link.src)
+    near = neighbours(topology)
     ports = set(topology.fabric.ports) if topology.fabric else set()
     found = [
-        d.name
-        for d in topology.devices
-        if d.kind in FORWARDERS and len(neighbours.get(d.name, ())) == 1 and d.name not in ports
+        d.name for d in topology.devices if d.kind in FORWARDERS and len(near[d.name]) == 1 and d.name not in ports
     ]
     if found:
         yield f"{listed(found)} linked to one device only"

@@ -12,10 +12,7 @@ from dataclasses import replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from blinksim.errors import InfeasibleError, InputError, nearest_names, unknown
-from blinksim.graphs.arrays import Ints
 from blinksim.graphs.connectivity import joined_labels
 from blinksim.textio.name_ranges import expand, has_range
 from blinksim.topology.elements import regarded
@@ -24,6 +21,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
     from blinksim.collective import Collective
+    from blinksim.graphs.arrays import Ints
     from blinksim.topology.graph import Topology
 
 Names = str | Iterable[int | str]
@@ -186,7 +184,7 @@ def _matrix(topology: Topology) -> csr_array:
     from scipy.sparse import csr_array
 
     count = len(topology.devices)
-    return csr_array((np.ones(len(topology.links), dtype=np.int64), topology.ends), shape=(count, count))
+    return csr_array(([1] * len(topology.links), topology.ends), shape=(count, count))
 
 
 def unserved(topology: Topology, collective: Collective | None = None) -> list[str]:
@@ -200,14 +198,15 @@ def unserved(topology: Topology, collective: Collective | None = None) -> list[s
         collective.check_ranks(topology.ranks)
     if collective is None or not collective.rooted or topology.link_columns.goes_back:
         label = _labels(topology)[places]
-        there = label == label[collective.root if collective is not None and collective.rooted else 0]
+        there = (label == label[collective.root if collective is not None and collective.rooted else 0]).tolist()
     else:
         from scipy.sparse import csgraph
 
         links, root = _matrix(topology), int(places[collective.root])
         order = csgraph.breadth_first_order(links.T if collective.collects else links, root, return_predecessors=False)
-        there = np.isin(places, order)
-    return [name for name, reached in zip(topology.members, there.tolist(), strict=True) if not reached]
+        found = {*order.tolist()}
+        there = [place in found for place in places.tolist()]
+    return [name for name, reached in zip(topology.members, there, strict=True) if not reached]
 
 
 def require_served(topology: Topology, collective: Collective) -> None:
@@ -232,16 +231,23 @@ def capable_relays(topology: Topology) -> list[str]:
     ]
 
 
+def neighbours(topology: Topology, *, inside: bool = False) -> dict[str, set[str]]:
+    """The devices that links join with each device, either way; inside: those of the same node."""
+    near: dict[str, set[str]] = {device.name: set() for device in topology.devices}
+    for link in topology.links:
+        if not inside or topology.device(link.src).node == topology.device(link.dst).node:
+            near[link.src].add(link.dst)
+            near[link.dst].add(link.src)
+    return near
+
+
 def branching_relays(topology: Topology) -> list[str]:
     """Those of the capable relays at which trees can gain by branching, in the order of the devices.
 
     Not where two ways meet or fewer, dead ends aside: a tree that branches there may as well pass, or end
     elsewhere.
     """
-    around: dict[str, set[str]] = {device.name: set() for device in topology.devices}
-    for link in topology.links:
-        around[link.src].add(link.dst)
-        around[link.dst].add(link.src)
+    around = neighbours(topology)
     ends = {*topology.members, *capable_relays(topology)}
     # What only forwards may lead anywhere.
     plain = {name for name in ends.difference(topology.members) if around[name] <= ends}
