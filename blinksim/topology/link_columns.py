@@ -32,7 +32,7 @@ class LinkColumns:
     >>> import blinksim as bs
     >>> table = bs.load("dgx-a100", nodes=4).link_columns
     >>> len(table.src), [figures[2] for figures in table.figures]
-    (320, ['nvlink', 'pcie', 'pcie', 'ib'])
+    (192, ['nvlink', 'nvlink', 'pcie', 'pcie', 'ib'])
     """
 
     src: Ints

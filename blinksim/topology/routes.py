@@ -48,7 +48,7 @@ class Bundles:
     >>> import blinksim as bs
     >>> machine = bs.load("dgx1-v100")
     >>> Bundles(machine)[machine.index["gpu0"]][machine.index["gpu3"]]
-    ((2,), 50000000000.0)
+    ((4,), 50000000000.0)
     """
 
     def __init__(self, topology: Topology) -> None:

@@ -357,7 +357,7 @@ def name_rotations(topology: Topology) -> list[tuple[int, ...]]:
     --------
     >>> import blinksim as bs
     >>> len(name_rotations(bs.load("hgx-h200")))
-    3
+    4
     """
     numbered, held = _numbered(topology), set(topology.member_places.tolist())
     count = max((len(row) for row in numbered if held.issuperset(row.values())), default=1)
