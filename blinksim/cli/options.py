@@ -369,7 +369,7 @@ def explain(options: Help) -> None:
             for row in zip_longest(*columns, fillvalue=""):
                 formatter.write(f"  {'{:26}{:26}{}'.format(*row).rstrip()}\n")
     elif word not in COMMANDS:
-        name = plain.get(re.sub("[ _-]|s$", "", word.lower()))
+        name = word if word in meant else plain.get(re.sub("[ _-]|s$", "", word.lower()))
         if name is None:
             raise unknown("word", word, [*meant, *COMMANDS], hint="(blinksim help lists them)")
         formatter.write_text(" ".join(re.sub(r"\*\*|`", "", meant[name]).split()))
@@ -388,9 +388,9 @@ def option_name(given: object, attribute: str) -> str:
 
 
 def typed_options(given: object, *names: str) -> str:
-    """Options that differ from their defaults in `given`, as they are typed, each after a blank."""
+    """Options (default: all) that are not at their defaults in `given`, as typed, each after a blank."""
     words = []
-    for name in names:
+    for name in names or vars(given):
         declared, value, flag = getattr(type(given), name), getattr(given, name), option_name(given, name)
         default = declared.default if isinstance(declared, _Declared) else declared
         for each in value if isinstance(value, tuple) else (value,):

@@ -113,9 +113,10 @@ def _with_library(options: Project, question: Question, collective: Collective, 
             other = "" if found.details["origin"].startswith(source) else f"; by other data: {source}"
             click.echo(f"  {'before':<17} {left(one.algbw, found.algbw, earlier)}{other}")
         again = command_line(question, collective.name, options.root, options.traffic)
-        if not options.why:
-            click.echo("why: --why; other algorithms: --algorithm all")
-        click.echo(f"next: blinksim compare {again} --plot {collective.name}-by-size.png")
+        held = held_at([found.row()]).get("could take", "")
+        rates = " --rates measured" if "measured" in held and not question.rates else ""
+        more = "" if options.why else f"why: --why; other algorithms: --algorithm all{rates}\n"
+        click.echo(f"{more}next: blinksim compare {again} --plot {collective.name}-by-size.png")
 
     answer("project", said, text, found.rows)
 

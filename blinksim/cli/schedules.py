@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from blinksim import exports as formats
 from blinksim.answers.tune import Tuning, choice_words, times_text, tune as find_rules, tune_here
-from blinksim.cli.options import ALL_GPUS, read_schedule, schedule_question
+from blinksim.cli.options import ALL_GPUS, read_schedule, schedule_question, typed_options
 from blinksim.cli.terminal import Working, answer, as_typed, drawn, note, show_export, typed, with_name, written
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.formats.chrome_trace import write_trace
@@ -151,7 +151,7 @@ def simulate(options: Simulate) -> None:
         def text() -> None:
             _show_timeline(timeline, options.where.edits)
             more = f"written: {there}\n" if there else ""
-            click.echo(f"{more}next: blinksim verify {typed(options.schedule)}")
+            click.echo(f"{more}next: blinksim verify {typed(options.schedule)}{typed_options(options.where)}")
 
         asked = {"schedule": options.schedule, "edits": list(options.where.edits)}
         answer("simulate", lambda: {**asked, **timeline.to_dict()}, text)
@@ -203,15 +203,13 @@ def run(options: Run) -> None:
         idle = [f"--{name}" for name in ("warmup", "iterations") if name in given]
         if idle:
             note(f"{' and '.join(idle)}: no effect without --executor cupy; NumPy runs once and takes no time")
-    execution = execute(read_schedule(options.schedule, options.where), options.size, **vars(options.how))
-    again = f"{typed(options.schedule)} {options.size}"
-    answer("run", lambda: {"schedule": options.schedule, **execution.to_dict()}, lambda: _show_run(execution, again))
-    if not execution.ok:
+    ran = execute(read_schedule(options.schedule, options.where), options.size, **vars(options.how))
+    answer("run", lambda: {"schedule": options.schedule, **ran.to_dict()}, lambda: _show_run(ran, options))
+    if not ran.ok:
         context.exit(1)
 
 
-def _show_run(ran: Execution, again: str) -> None:
-    """again: the schedule and the size as they are typed."""
+def _show_run(ran: Execution, options: Run) -> None:
     what = f"{ran.algorithm} {ran.collective} of {format_size(ran.used_bytes)} on {len(ran.members)} ranks"
     checked = "correct" if ran.ok else f"WRONG: {ran.wrong} elements differ"
     state = "not checked" if ran.wrong is None else checked
@@ -227,7 +225,7 @@ def _show_run(ran: Execution, again: str) -> None:
         cut = f"{ran.slices} slices, pieces of {format_size_about(ran.piece_bytes)}"
         how = f"protocol {ran.protocol}" + (", staged" if ran.staged else "")
         click.echo(f"  on {', '.join(dict.fromkeys(ran.hardware))}; {how}, {cut}")
-    click.echo(f"next: blinksim simulate {again}")
+    click.echo(f"next: blinksim simulate {typed(options.schedule or '')} {options.size}{typed_options(options.where)}")
 
 
 def _pairs(options: Run, given: Sequence[str]) -> None:

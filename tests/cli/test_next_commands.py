@@ -40,6 +40,17 @@ def test_file_names_are_quoted(capsys: pytest.CaptureFixture[str], name: str) ->
     assert run(words) == 0
 
 
+def test_schedules_without_a_machine_go_on_on_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["export", "dgx1-v100-2-allreduce", "--format", "msccl-xml", "-o", "pair.xml"]) == 0
+    capsys.readouterr()
+    where = ["--machine", "dgx1-v100", "--members", "0,3"]
+    words = following(capsys, "run", "pair.xml", "1MiB", *where)
+    assert words == ["simulate", "pair.xml", "1MiB", *where]
+    words = following(capsys, *words, "--edit", "degrade gpu0-gpu3 lanes=1")
+    assert {*words} == {"verify", "pair.xml", *where, "--edit", "degrade gpu0-gpu3 lanes=1"}
+    assert run(words) == 0
+
+
 @pytest.mark.parametrize("name", ["it's.json", 'a"b.json'])
 def test_the_python_of_an_export_can_be_typed(capsys: pytest.CaptureFixture[str], name: str) -> None:
     assert run(["export", "dgx1-v100-2-allreduce", "--format", "mscclpp-json", "-o", name]) == 0
