@@ -359,17 +359,17 @@ def explain(options: Help) -> None:
     for entry in re.findall(r"^- (.*(?:\n  .*)*)", glossary, re.MULTILINE):
         meant |= dict.fromkeys(re.findall(r"\*\*(.+?)\*\*", entry), entry)
     # As in all_reduce, all-reduce and links.
-    plain = {re.sub("[ _-]|s$", "", name.lower()): name for name in meant}
+    plain = {re.sub("[ _-]|s$", "", name.lower()): name for name in meant} | {one.lower(): one for one in meant}
     if word in COMMANDS or not word:
         context = click.Context(built(word), root, word, obj=True) if word else root
         context.command.format_help(context, formatter)
     if not word:
         with formatter.section("Words"):
-            columns = [iter(sorted(plain.values(), key=str.lower))] * 3
+            columns = [iter(sorted({*plain.values()}, key=str.lower))] * 3
             for row in zip_longest(*columns, fillvalue=""):
                 formatter.write(f"  {'{:26}{:26}{}'.format(*row).rstrip()}\n")
     elif word not in COMMANDS:
-        name = word if word in meant else plain.get(re.sub("[ _-]|s$", "", word.lower()))
+        name = plain.get(word.lower(), plain.get(re.sub("[ _-]|s$", "", word.lower())))
         if name is None:
             raise unknown("word", word, [*meant, *COMMANDS], hint="(blinksim help lists them)")
         formatter.write_text(" ".join(re.sub(r"\*\*|`", "", meant[name]).split()))

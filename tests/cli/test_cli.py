@@ -94,6 +94,8 @@ def test_help_of_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("world_size", "their number n"),
         ("nvls", "NVSwitches add what GPUs read"),
         ("rails", "the NICs with the same number"),
+        ("ring", "the last to the first"),
+        ("rings", "the most rings"),
         ("link class", "nvlink"),
         ("all_reduce", "every rank gets the sum"),
         ("reduce-scatter", "only its 1/n of the sum"),
