@@ -359,7 +359,7 @@ def explain(options: Help) -> None:
     for entry in re.findall(r"^- (.*(?:\n  .*)*)", glossary, re.MULTILINE):
         meant |= dict.fromkeys(re.findall(r"\*\*(.+?)\*\*", entry), entry)
     # As in all_reduce, all-reduce and links.
-    plain = {re.sub("[ _-]|s$", "", name.lower()): name for name in meant} | {one.lower(): one for one in meant}
+    plain = {re.sub("[ _-]|s$", "", name.lower()): name for name in meant} | {x.lower(): x for x in meant}
     if word in COMMANDS or not word:
         context = click.Context(built(word), root, word, obj=True) if word else root
         context.command.format_help(context, formatter)
@@ -461,7 +461,7 @@ def question_of(machine: str, where: MachineOptions) -> Question:
 
 
 def unedited(question: Question, before: bool) -> Question | None:
-    """The same question before the edits, None unless it is wanted; raises `InputError` if there are no edits."""
+    """The same question before the edits, None unless wanted; raises `InputError` if there are no edits."""
     if before and not question.edits:
         raise InputError("--before is about the machine before its edits; give one with --edit")
     return replace(question, edits=()) if before else None
