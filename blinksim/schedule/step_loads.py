@@ -152,9 +152,7 @@ class Outline:
             else:
                 uses[ends] = uses_of_messages(self.topology, devices[ends.src], devices[ends.dst])
         every, single = (tuple(uses[one.exchange][place] for one in self.rounds) for place in (0, 1))
-        if every == single or self._busiest(every) <= self._busiest(single):
-            return every
-        return single
+        return every if every == single or self._busiest(every) <= self._busiest(single) else single
 
     def loads(self, uses: Sequence[LinkUse]) -> tuple[Ints, int]:
         """What passes each resource in all rounds together, and what stands for the whole size."""

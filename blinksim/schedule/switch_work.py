@@ -54,9 +54,11 @@ def switches(schedule: Schedule) -> set[int]:
 
 def abilities_used(schedule: Schedule) -> frozenset[str]:
     """What the schedule has switches do, of `blinksim.topology.elements.BRANCHING`."""
-    devices = schedule.topology.devices
+    devices, working = schedule.topology.devices, switches(schedule)
+    if not working:
+        return frozenset()
     sort = np.zeros(len(devices), dtype=np.int8)
-    for device in switches(schedule):
+    for device in working:
         sort[device] = _READS if devices[device].reads else _IN_FLIGHT
     into, out = sort[schedule.dst], sort[schedule.src] == _IN_FLIGHT
     reduces = schedule.op == REDUCE

@@ -189,15 +189,14 @@ class SymmetricSchedule:
         if not self.collective.personalized:
             # The first image of every rank, then all second ones, ranks in order.
             # The rank where every image is first copied from, or else was reduced last; -1 for one without sends.
-            base = self.base
-            home = np.full(base.chunks, -1, dtype=np.int64)
-            reduces, copies = (np.flatnonzero(base.op == op) for op in (REDUCE, COPY))
+            home = np.full(parts.chunks, -1, dtype=np.int64)
+            reduces, copies = (np.flatnonzero(parts.op == op) for op in (REDUCE, COPY))
             # Of several that are written to one place the last one stays.
-            home[base.chunk[reduces]] = base.dst[reduces]
-            home[base.chunk[copies[::-1]]] = base.src[copies[::-1]]
+            home[parts.chunk[reduces]] = parts.dst[reduces]
+            home[parts.chunk[copies[::-1]]] = parts.src[copies[::-1]]
             sent = home[chunk] >= 0
             owner = np.full(len(chunk), -1, dtype=np.int64)
-            owner[sent] = base.rank_of[self.group.along(exponents[sent], home[chunk[sent]])]
+            owner[sent] = parts.rank_of[self.group.along(exponents[sent], home[chunk[sent]])]
             order = np.lexsort((owner, occurrences(owner)))
             chunk, exponents, place = chunk[order], exponents[order], place[order]
         starts = np.concatenate([[0], np.cumsum(np.bincount(parts.chunk, minlength=parts.chunks))])

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property, partial
 from itertools import pairwise
 from math import gcd, inf, lcm, prod
 from typing import TYPE_CHECKING
@@ -181,18 +181,18 @@ class Between:
         self._holds = np.array(holds, dtype=np.bool_)
         # Where links lead, by where they begin; and where they begin, by where they lead.
         orders = np.argsort(src, kind="stable"), np.argsort(dst, kind="stable")
-        self._ahead, self._back = (src[orders[0]], dst[orders[0]]), (dst[orders[1]], src[orders[1]])
+        self._ahead = cache(partial(self._labels, src[orders[0]], dst[orders[0]]))
+        self._back = cache(partial(self._labels, dst[orders[1]], src[orders[1]]))
         free = ~self._holds[src] & ~self._holds[dst]
         self._label = joined_labels(len(holds), src[free], dst[free])
 
     def may_join(self, start: int, end: int) -> bool:
         """False if no route between two devices passes only devices without data."""
-        return not self._labels(*self._ahead, start).isdisjoint(self._labels(*self._back, end))
+        return not self._ahead(start).isdisjoint(self._back(end))
 
     def _labels(self, begin: Ints, ends: Ints, own: int) -> set[int]:
         """Those of a device without data, and of such neighbours."""
-        first, last = np.searchsorted(begin, own), np.searchsorted(begin, own, side="right")
-        near = np.append(ends[first:last], own)
+        near = np.append(ends[slice(*np.searchsorted(begin, (own, own + 1)))], own)
         return set(self._label[near[~self._holds[near]]].tolist())
 
 

@@ -28,12 +28,12 @@ def test_no_order_of_messages_is_quicker(delays: list[int], inside: int) -> None
     """Four ranks, each with one port: every order in which they hear, and whoever tells whom."""
     spacing, near, far, back = delays
     near, far, back = near + spacing, far + spacing, back + spacing
-    ports = [[Port(spacing, near, far)], [Port(spacing, back, near)]]
+    ports = (Port(spacing, near, far),), (Port(spacing, back, near),)
     least = min(max(heard) for order in permutations(range(1, 4)) for heard in ways(order, ports, inside))
-    assert max(map(max, spread(ports, [inside, 4 - inside]))) <= least
+    assert max(map(max, spread(ports, (inside, 4 - inside)))) <= least
 
 
-def ways(order: tuple[int, ...], ports: list[list[Port]], inside: int) -> list[list[int]]:
+def ways(order: tuple[int, ...], ports: tuple[tuple[Port], tuple[Port]], inside: int) -> list[list[int]]:
     """When the ranks hear, for each choice of who tells them, one after another in this order."""
     found = [([0, *[-1] * 3], [0] * 4)]
     for rank in order:

@@ -159,11 +159,12 @@ Pair = tuple[tuple[int, ...], tuple[int, ...]]
 def best_clock(topology: Topology, collective: Collective, size: int) -> Clock | None:
     """The latest time that clocks prove, of all sources and sinks that are tried; None for large machines."""
     flows = _flows(topology, collective)
-    about = {flow: -flow.estimate(size) for flow in {*flows}}
-    promising = sorted(flows, key=about.__getitem__)[:_PAIRS]
-    first = sorted(promising, key=lambda entry: -entry.time(size))
-    second = sorted(first[:_REFINED], key=lambda entry: -entry.refined(size)[0])
-    found = filter(None, (entry.clock(size) for entry in dict.fromkeys(second[:_RAISED])))
+    looks = (_Flow.estimate, _PAIRS), (_Flow.time, _REFINED), (lambda f, size: f.refined(size)[0], _RAISED)
+    for look, most in looks:
+        # Many pairs share a flow.
+        later = {flow: -look(flow, size) for flow in {*flows}}
+        flows = tuple(sorted(flows, key=later.__getitem__)[:most])
+    found = filter(None, (flow.clock(size) for flow in dict.fromkeys(flows)))
     return max(found, key=lambda clock: clock.time, default=None)
 
 
@@ -173,10 +174,10 @@ def _flows(topology: Topology, collective: Collective) -> tuple[_Flow, ...]:
     if len(topology.devices) > _MOST_DEVICES:
         return ()
     facts = delays(topology, collective)
-    pairs = [ends for ends in dict.fromkeys(_pairs(facts)) if collective.between(*ends, topology.ranks)]
+    pairs = [*dict.fromkeys(_pairs(facts))]
     first = facts.alike([[frozenset(facts.ranks[rank] for rank in side) for side in ends] for ends in pairs])
-    flows = {place: _Flow(facts, *pairs[place]) for place in {*first}}
-    return tuple(flows[place] for place in first)
+    flows = {at: _Flow(facts, *pairs[at]) for at in {*first} if collective.between(*pairs[at], topology.ranks)}
+    return tuple(flows[place] for place in first if place in flows)
 
 
 def _pairs(facts: Delays) -> Iterator[Pair]:

@@ -7,9 +7,9 @@ every link. What only passes through a device pays no overhead there.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from heapq import heapify, heappop, heappush
 from math import lcm
 
@@ -86,6 +86,8 @@ class Delays:
         self.idle_for: dict[int, tuple[Certificate, Fraction, tuple[tuple[int, Fraction], ...]]] = {}
         # The least latency from every device to one that must get data.
         self._left = self._reached([(0, device) for device in self.takers], back=True)
+        # The least latency from a device to every one; `FAR` where there is no way.
+        self.onward = cache(lambda device: self._reached([(0, device)]))
 
     @cached_property
     def apart(self) -> list[list[int]]:
@@ -99,20 +101,17 @@ class Delays:
         )
         return [self._reached(first, device) for first, device in zip(firsts, self.ranks, strict=True)]
 
-    def alike(self, things: Sequence[Iterable[frozenset[int]]]) -> list[int]:
+    def alike(self, things: Sequence[Sequence[frozenset[int]]]) -> list[int]:
         """For each of `things`, sets of devices, the place of the first that a symmetry takes to it."""
         number = {tuple(thing): place for place, thing in enumerate(things)}
+        parts = {part for thing in things for part in thing}
         known, images = encoded(self.topology).apart(self._fixed), []
         for perm in candidates(self.topology):
             if known.image(perm) is not None:
-                turned = (tuple(frozenset(perm[place] for place in part) for part in thing) for thing in things)
-                images.append(np.array([number.get(image, i) for i, image in enumerate(turned)]))
+                to = {part: frozenset(perm[place] for place in part) for part in parts}.__getitem__
+                images.append(np.array([number.get((*map(to, thing),), i) for i, thing in enumerate(things)]))
         label = orbit_labels(len(things), images)
         return [int(first) for first in np.unique(label, return_index=True)[1][label]]
-
-    def onward(self, device: int) -> list[int]:
-        """The least latency from a device to every one; `FAR` where there is no way."""
-        return self._reached([(0, device)])
 
     def beyond(self, link: int, within: Collection[int] | None = None, goals: Collection[int] = ()) -> list[int]:
         """The least latency from the end of a link to every device, not back through its start; `FAR` for no way.

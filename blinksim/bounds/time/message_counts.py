@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Container
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from heapq import heappop, heappush
@@ -160,44 +160,8 @@ class CrossingPairs(Theorem):
         names = [device.name for device in facts.topology.devices]
         return [(tuple(name for device, name in enumerate(names) if device in part),) for part in _parts(facts)]
 
-    @cached_property
-    def waits(self) -> tuple[list[int], list[int]]:
-        """Rates, and how long each has nothing to carry: the k-th contribution and the j-th rank with every link."""
-        facts, links = self.facts, _crossing(self.facts, self.part)
-        apart = np.minimum(np.array([[row[b] for b in facts.ranks] for row in facts.apart], dtype=object), _LONG)
-        apart = apart.astype(np.int64)
-        np.fill_diagonal(apart, 0)
-        ends = {facts.dst[link]: facts.onward(facts.dst[link]) for link in links}
-        # start (link, rank): from a rank to the link. end (link, rank): from the link to a rank inside.
-        start = [
-            [
-                facts.overhead[link] if device == facts.src[link] else min(row[facts.src[link]], _LONG)
-                for device, row in zip(facts.ranks, facts.apart, strict=True)
-            ]
-            for link in links
-        ]
-        end = [
-            [min(facts.latency[link] + ends[facts.dst[link]][facts.ranks[rank]], _LONG) for rank in self.takers]
-            for link in links
-        ]
-        messages = spreading(facts, self.part)
-        jumps = [0] if messages is None else messages.jumps(len(self.takers))
-        jumps += [_LONG] * (len(self.takers) - len(jumps))
-        # heard (k, rank): until a rank has heard from k + 1 outside. reached (rank, j): until it has told j
-        # inside.
-        heard = np.sort(apart[self.givers], axis=0)
-        reached = np.maximum(np.sort(apart[np.ix_(self.takers, self.takers)], axis=1), jumps)
-        before = (np.array(start, dtype=np.int64)[:, None, :] + heard).min(axis=2)
-        after = (np.array(end, dtype=np.int64)[:, :, None] + reached).min(axis=1)
-        total = np.minimum((before[:, :, None] + after[:, None, :]).reshape(len(links), -1), _LONG)
-        waits = Counter[int]()
-        for link, row in zip(links, total.tolist(), strict=True):
-            for wait in row:
-                waits[wait] += facts.rate[link] * self.n
-        return [*waits.values()], [*waits]
-
     def there(self, time: int) -> int:
-        return carried(*self.waits, time)
+        return carried(*waits(self.facts, self.part), time)
 
     def needed(self, time: int) -> int:
         return self.all * len(self.givers) * len(self.takers)
@@ -207,6 +171,42 @@ class CrossingPairs(Theorem):
         givers, takers = (listed([names[rank] for rank in side]) for side in (self.givers, self.takers))
         must = f"{takers} must receive {amount(Fraction(self.size))} from {'each of ' * (len(self.givers) > 1)}{givers}"
         return f"{must}; early messages hold few contributions, and late ones reach few ranks"
+
+
+@lru_cache(maxsize=64)
+def waits(facts: Delays, part: frozenset[int]) -> tuple[list[int], list[int]]:
+    """Rates, and how long each has nothing to carry: the k-th contribution and the j-th rank with every link."""
+    links, inside = _crossing(facts, part), np.array([device in part for device in facts.ranks])
+    takers, givers = np.flatnonzero(inside), np.flatnonzero(~inside)
+    apart = np.array([[min(row[b], _LONG) for b in facts.ranks] for row in facts.apart])
+    np.fill_diagonal(apart, 0)
+    # start (link, rank): from a rank to the link. end (link, rank): from the link to a rank inside.
+    start = [
+        [
+            facts.overhead[link] if device == facts.src[link] else min(row[facts.src[link]], _LONG)
+            for device, row in zip(facts.ranks, facts.apart, strict=True)
+        ]
+        for link in links
+    ]
+    end = [
+        [min(facts.latency[link] + facts.onward(facts.dst[link])[facts.ranks[rank]], _LONG) for rank in takers]
+        for link in links
+    ]
+    messages = spreading(facts, part)
+    jumps = [0] if messages is None else messages.jumps(len(takers))
+    jumps = [*jumps, *[_LONG] * (len(takers) - len(jumps))]
+    # heard (k, rank): until a rank has heard from k + 1 outside. reached (rank, j): until it has told j
+    # inside.
+    heard = np.sort(apart[givers], axis=0)
+    reached = np.maximum(np.sort(apart[np.ix_(takers, takers)], axis=1), jumps)
+    before = (np.array(start)[:, None, :] + heard).min(axis=2)
+    after = (np.array(end)[:, :, None] + reached).min(axis=1)
+    total = np.minimum((before[:, :, None] + after[:, None, :]).reshape(len(links), -1), _LONG)
+    found = Counter[int]()
+    for link, row in zip(links, total.tolist(), strict=True):
+        for wait, times in Counter(row).items():
+            found[wait] += times * facts.rate[link] * facts.topology.ranks
+    return [*found.values()], [*found]
 
 
 @lru_cache(maxsize=64)
@@ -367,7 +367,8 @@ class Port(NamedTuple):
     outside: int
 
 
-def spread(ports: Sequence[Sequence[Port]], counts: Sequence[int]) -> tuple[list[int], list[int]]:
+@lru_cache(maxsize=64)
+def spread(ports: tuple[tuple[Port, ...], ...], counts: tuple[int, ...]) -> tuple[list[int], list[int]]:
     """When the 1st, 2nd, … rank of the node and of the others is informed at the earliest; the first one at 0.
 
     Every rank that is informed starts a message on each of its ports, and another one whenever `spacing` is
@@ -410,7 +411,7 @@ class Spreading(NamedTuple):
 
     def jumps(self, count: int) -> list[int]:
         """When the 1st, 2nd, … device is informed at the earliest, up to `count` of them; the first at 0."""
-        return spread(([Port(self.spacing, self.message, FAR)] * self.ports, ()), (count, 0))[0]
+        return spread(((Port(self.spacing, self.message, FAR),) * self.ports, ()), (count, 0))[0]
 
 
 @lru_cache(maxsize=64)
@@ -551,7 +552,7 @@ class NodesInformed(Informed):
         groups = tuple(tuple(one for one in facts.ranks if (one in part) == inside) for inside in (True, False))
         if not all(groups) or facts.owners.isdisjoint(part):
             raise InputError("nodes-informed: the ranks are all on one side, or no rank there has anything to tell")
-        self.jumps = [*spread([_ports(facts, group, groups) for group in groups], [*map(len, groups)])]
+        self.jumps = [*spread(tuple(_ports(facts, group, groups) for group in groups), tuple(map(len, groups)))]
 
     @classmethod
     def applies(cls, facts: Delays) -> bool:
@@ -576,7 +577,7 @@ class NodesInformed(Informed):
 
 
 @lru_cache(maxsize=64)
-def _ports(facts: Delays, group: tuple[int, ...], groups: tuple[tuple[int, ...], ...]) -> list[Port]:
+def _ports(facts: Delays, group: tuple[int, ...], groups: tuple[tuple[int, ...], ...]) -> tuple[Port, ...]:
     """The ports of each rank of a group; where they differ, as many as the most, each with the least of everything."""
     found = set[tuple[Port, ...]]()
     for device in group:
@@ -587,9 +588,9 @@ def _ports(facts: Delays, group: tuple[int, ...], groups: tuple[tuple[int, ...],
             ports.append(Port(facts.overhead[link], *(min(far, FAR) for far in near)))
         found.add(tuple(sorted(ports)))
     if len(found) == 1:
-        return [*found.pop()]
+        return found.pop()
     every = [port for ports in found for port in ports]
-    return [Port(*map(min, zip(*every, strict=True)))] * max(map(len, found))
+    return (Port(*map(min, zip(*every, strict=True))),) * max(map(len, found))
 
 
 class Coverage(Theorem):
