@@ -155,12 +155,9 @@ class Metric:
             for b, length in near.items()
             if a < b and a in best and best[a][1] != best[b][1]
         )
-        joined, total, left = UnionFind(self.ends), 0, len(self.ends) - 1
-        for length, a, b in bridges:
-            if joined.find(a) != joined.find(b):
-                joined.join(a, b)
-                total, left = total + length, left - 1
-        return total if not left else None
+        joined = UnionFind(self.ends)
+        taken = [length for length, a, b in bridges if joined.join(a, b)]
+        return sum(taken) if len(taken) == len(self.ends) - 1 else None
 
 
 def distances(topology: Topology, whole: Sequence[int]) -> tuple[Matrix, list[int]]:

@@ -23,16 +23,17 @@ class UnionFind(Generic[Item]):
 
     def find(self, item: Item) -> Item:
         """The item that stands for the set of `item`."""
-        parent = self._parent
-        above = parent[item]
+        parent, above = self._parent, self._parent[item]
         while above != item:
             parent[item] = above = parent[above]
             item, above = above, parent[above]
         return item
 
-    def join(self, item: Item, other: Item) -> None:
-        """Make one set of two; what stands for the set of `other` stands for both."""
-        self._parent[self.find(item)] = self.find(other)
+    def join(self, item: Item, other: Item) -> bool:
+        """Make one set of two; what stands for the set of `other` stands for both. False if they are one."""
+        here, there = self.find(item), self.find(other)
+        self._parent[here] = there
+        return here != there
 
     def sets(self) -> list[list[Item]]:
         """The sets, and the items of each, in the order of `items`."""
@@ -88,8 +89,7 @@ def breadth_first(start: Item, near: Callable[[Item], Iterable[Item]]) -> dict[I
 
     near: where the edges of a vertex lead.
     """
-    came = {start: start}
-    queue = [start]
+    came, queue = {start: start}, [start]
     for vertex in queue:
         for other in near(vertex):
             if other not in came:

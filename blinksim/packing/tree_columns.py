@@ -5,10 +5,10 @@ integer program over these and further trees, drawn with random prices, for the 
 optimum is the tree-packing bound: the cut for one root (Edmonds 1973), the partition bound for trees used
 both ways (Nash-Williams and Tutte 1961).
 
-Spanning trees and arborescences of least price come from NetworkX (Kruskal 1956; Edmonds, Optimum branchings,
-1967). With helpers that they may branch at (Steiner trees), the exact dynamic program over sets of terminals
-is used (Dreyfus and Wagner, The Steiner problem in graphs, 1971) while there are few terminals, and otherwise
-the best spanning tree over small sets of helpers.
+Spanning trees of least price are Kruskal's (1956), arborescences NetworkX's (Edmonds, Optimum branchings, 1967).
+With helpers that they may branch at (Steiner trees), the exact dynamic program over sets of terminals is used
+(Dreyfus and Wagner, The Steiner problem in graphs, 1971) while there are few terminals, and otherwise the best
+spanning tree over small sets of helpers.
 
 Hamiltonian paths and cycles: all of them on small machines. One of least price is a travelling-salesman tour,
 found by CP-SAT's circuit constraint (Perron and Furnon). Where every pair is joined alike, Walecki's zigzags
@@ -23,11 +23,10 @@ from fractions import Fraction
 from heapq import heapify, heappop, heappush
 from itertools import combinations, islice, pairwise, product
 from random import Random
-from typing import Any
 
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.connectivity import breadth_first, distances
+from blinksim.graphs.connectivity import UnionFind, breadth_first, distances
 from blinksim.graphs.rooted_trees import height, longest_path
 from blinksim.packing.choose import MOST_MEMBERS, Limits, equal_shares, fewest, new_model, search_trees
 from blinksim.packing.columns import Arc, Column, Hops, Mix, best_mix, shortened
@@ -112,16 +111,19 @@ def _spanning(price: Prices, root: int, targets: Sequence[int], directed: bool) 
     if len(targets) == 1:
         arc = root, targets[0]
         return (arc,) if arc in price and (directed or arc[::-1] in price) else None
+    inside = {root, *targets}
+    arcs = [arc for arc in price if inside.issuperset(arc) and arc[1] != root]
+    if not directed:
+        joined, place = UnionFind(inside), {vertex: number for number, vertex in enumerate(inside)}
+        both = [arc for arc in arcs if arc[::-1] in price]
+        both.sort(key=lambda arc: (price[arc] + _HOP, min(place[end] for end in arc)))
+        edges = [arc for arc in both if joined.join(*arc)]
+        return _away([*edges, *((b, a) for a, b in edges)], root, targets)
     import networkx as nx
 
-    inside = {root, *targets}
-    graph: Any = nx.DiGraph() if directed else nx.Graph()
+    graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(inside)
-    arcs = [(a, b) for a, b in price if a in inside and b in inside and b != root]
-    graph.add_weighted_edges_from((a, b, price[a, b] + _HOP) for a, b in arcs if directed or (b, a) in price)
-    if not directed:
-        edges = list(nx.minimum_spanning_edges(graph, data=False))
-        return _away([*edges, *((b, a) for a, b in edges)], root, targets)
+    graph.add_weighted_edges_from((a, b, price[a, b] + _HOP) for a, b in arcs)
     try:
         return _away(nx.minimum_spanning_arborescence(graph).edges, root, targets)
     except nx.NetworkXException:
@@ -252,12 +254,10 @@ class TreeSearch:
     def drawn(self, seed: int, number: int = _DRAWN) -> list[Column]:
         """Trees with random prices, over all hops and over the wide ones only: wide trees mean few trees."""
         random = Random(seed)
-        widths = sorted({min(self.hops.capacity[r] // t for r, t in load) for load in self.hops.loads.values()})
-        columns: dict[Column, None] = {}
-        for width in widths:
-            wide = [
-                arc for arc, load in self.hops.loads.items() if all(self.hops.capacity[r] >= t * width for r, t in load)
-            ]
+        room, columns = self.hops.capacity, dict[Column, None]()
+        widths = {arc: min(room[r] // times for r, times in load) for arc, load in self.hops.loads.items()}
+        for least in sorted({*widths.values()}):
+            wide = [arc for arc, width in widths.items() if width >= least]
             for _ in range(number):
                 cost = {arc: 1.0 + random.random() for arc in wide}
                 if self.use == BOTH:

@@ -11,10 +11,10 @@ from blinksim.graphs.connectivity import UnionFind
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60))
 def test_joined_items_are_one_component(pairs: list[tuple[int, int]]) -> None:
     joined = UnionFind(range(31))
-    for a, b in pairs:
-        joined.join(a, b)
+    parted = sum(joined.join(a, b) for a, b in pairs)
     graph: nx.Graph[int] = nx.Graph(pairs)
     graph.add_nodes_from(range(31))
+    assert 31 - parted == nx.number_connected_components(graph)
     components = [sorted(component) for component in nx.connected_components(graph)]
     assert joined.sets() == sorted(components)
     for component in components:

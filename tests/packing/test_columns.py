@@ -124,3 +124,19 @@ def test_no_time_means_the_mix_as_it_was() -> None:
     graph = network(CONNECTED[0])
     mix = best_mix(paths(graph), capacities(graph))
     assert fewest(mix, paths(graph), capacities(graph), limits=Limits(effort=0.0)) == mix
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_spanning_tree_of_least_price(seed: int) -> None:
+    """Used both ways, against Kruskal's tree by NetworkX; some pairs are not joined, and some prices are equal."""
+    draw, count = random.Random(seed), 3 + seed % 5
+    edges = {(a, b): draw.randint(1, 4) for a in range(count) for b in range(a) if draw.random() < 0.7}
+    graph: nx.Graph[int] = nx.Graph()
+    graph.add_nodes_from(range(count))
+    graph.add_weighted_edges_from((a, b, price) for (a, b), price in edges.items())
+    price = {arc: float(cost) for (a, b), cost in edges.items() for arc in ((a, b), (b, a))}
+    tree = cheapest_tree(price, 0, range(count), directed=False)
+    assert (tree is not None) == nx.is_connected(graph)
+    if tree is not None:
+        assert sum(price[arc] for arc in tree) == nx.minimum_spanning_tree(graph).size(weight="weight")
+        assert nx.is_arborescence(nx.DiGraph(tree))
