@@ -145,9 +145,8 @@ class NvlsGain:
         """Its worth, in words."""
         picked = self.on.details["choice"]
         if not self.taken and self.at_most <= 1:
-            article = "an" if self.collective[0] in "aeiou" else "a"
-            why = f"nothing to gain for {article} {self.collective}, whose busier direction of a port carries as much"
-            return f"{why} with it; NCCL takes {picked}"
+            why = f"nothing to gain for {self.collective}: the busier way of a port carries as much with it"
+            return f"{why}; NCCL takes {picked}"
         if not self.taken:
             first = f"; it takes NVLS from {format_size(self.least)} on" if self.least is not None else ""
             return f"no effect here: NCCL takes {picked} either way{first}"

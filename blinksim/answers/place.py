@@ -7,40 +7,40 @@ list, those are ranked that divide the GPUs evenly among nodes, with the best of
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations, groupby
 from math import comb
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from blinksim import budget
 from blinksim.answers import worker_pool
 from blinksim.answers.project import Answer, answer
+from blinksim.bounds.certificates import listed
 from blinksim.bounds.compute import bound
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
-from blinksim.graphs.connectivity import breadth_first
+from blinksim.graphs.arrays import Bools, Floats, Ints
+from blinksim.graphs.connectivity import breadth_first, joined_labels
 from blinksim.machines import MachineLike, as_topology
 from blinksim.question import Question
 from blinksim.results import Result, keyed
-from blinksim.textio.text_table import count as counted, names
-from blinksim.topology.graph import Link, Topology
+from blinksim.textio.text_table import count as counted
+from blinksim.topology.graph import Topology
 from blinksim.topology.selection import class_names
 from blinksim.topology.symmetry import orbit_labels, searched
 from blinksim.units import in_GBps, size_of, whole
 
 # Subsets up to which all of them are listed.
 LIMIT = 100_000
-Ranks = NDArray[np.int64]
 Subset = tuple[int, ...]
 Kinds = dict[Subset, tuple[Collection[Subset], int]]
 """One choice of each kind; those of the kind that are listed, and how many there are."""
+_Parts = tuple[Ints, Floats, Floats]
 # What rows say of a size.
 _FIGURES = ("time_s", "interval_low_s", "interval_high_s", "could_take_s", "cannot_take_less_s", "library", "basis")
 # Pieces of work that the kinds of choice are divided into, at most.
@@ -141,31 +141,28 @@ class Placements(Result, Sequence[Placement]):
     def words(self, rows: Sequence[Placement]) -> str:
         """Which choices these are, in words."""
         first, chosen = rows[0].members, [{*row.members} for row in rows]
-        if not self.whole:
-            on = Counter(name.rpartition(".")[0] for name in first)
-            return names([f"{size} of {node or 'those that are alike'}" for node, size in on.items()], ", ")
         always, some = set.intersection(*chosen), set.union(*chosen)
         free = len(first) - len(always)
         if len(rows) == comb(len(some) - len(always), free) > 1:
-            out = names([name for name in self.candidates if name not in some])
-            kept = names([name for name in first if name in always])
+            out = listed([name for name in self.candidates if name not in some])
+            kept = listed([name for name in first if name in always])
             others = "other" if free == 1 else f"{free} others"
             either = f"{kept} and any {others}" if kept else f"any {free}"
             every = either if kept else f"all {len(rows):,} choices are alike"
             return f"{either} without {out}" if out else every
-        return names(first) + (f" or {counted(len(rows) - 1, 'other')}" if len(rows) > 1 else "")
+        more = max(len(rows), rows[0].alike) - 1
+        return listed(first) + (f" or {counted(more, 'other')}" if more else "")
 
     def sentence(self) -> str:
         """The answer in one line."""
-        best = self.ranked[0]
-        what = f"{self.collective} on {len(best.members)} GPUs of {self.machine}"
-        choices = f"{len(self)} {'choices' if self.whole else 'even divisions'}"
+        best, choices = self.ranked[0], f"{len(self)} {'choices' if self.whole else 'even divisions'}"
+        what = f"{len(best.members)} of {self.machine}'s {len(self.candidates)} GPUs for {self.collective}"
         if best.rate is None:
             return f"{what}: the links connect none of {choices}"
         connected = sum(placement.connected for placement in self.ranked)
         added = f" ({in_GBps(best.in_network):.4g} where switches add)" if best.in_network is not None else ""
-        rate = f"up to {best.rate_GBps:.4g} GB/s algbw{added}"
-        return f"{what}: {', '.join(best.members)}, {rate}; {connected} of {choices} connected"
+        advice = f"ask for {listed(best.members)}, up to {best.rate_GBps:.4g} GB/s algbw{added}"
+        return f"{what}: {advice}; {connected} of {choices} are connected"
 
 
 def place(
@@ -241,15 +238,14 @@ def place(
     asked = _Asked(topology, candidates, helpers, relays == "idle", wanted, chosen_links)
     # A root, or a traffic matrix, tells the ranks apart, so that symmetric subsets need not be alike with
     # their ranks in file order.
-    places, maps = topology.member_places, list[Ranks]()
+    places, symmetries, maps = topology.member_places, list[Ints](), list[Ints]()
     if not (wanted.rooted or wanted.traffic is not None or helpers):
-        rank = {place: number for number, place in enumerate(places.tolist())}
-        maps = [np.array([rank[to] for to in perm[places].tolist()]) for perm in searched(topology)]
+        symmetries, order = searched(topology), np.argsort(places)
+        maps = [order[np.searchsorted(places[order], perm[places])] for perm in symmetries]
     subsets, every = comb(len(candidates), count), combinations(range(len(candidates)), count)
-    kinds = _orbits(every, maps) if subsets <= LIMIT else _divisions(asked, count, maps)
+    kinds = _orbits(every, maps) if subsets <= LIMIT else _divisions(asked, count, symmetries, maps)
     if not kinds:
-        many = f"{subsets:,} choices are too many to rank (at most {LIMIT:,})"
-        raise InputError(f"{count} of {len(candidates)} GPUs: {many}")
+        raise InputError(f"{count} of {len(candidates)} GPUs: {subsets:,} choices, too many to rank (over {LIMIT:,})")
     if cluster is None:
         # A single bound that takes too long refuses itself, with the size that works.
         each = budget.of_bound(topology, count)
@@ -312,6 +308,32 @@ class _Asked(NamedTuple):
         rest = tuple(name for name in self.topology.members if name not in members) if self.idle else self.helpers
         return members, rest
 
+    def parts(self, group: Ints, size: int, exchanged: Ints, to_rails: Bools) -> _Parts:
+        """All choices of so many GPUs of a node: places in it, bytes/s to every rail, and the rates.
+
+        exchanged: of ranks, equal where a symmetry exchanges two. to_rails: the rail that a link leads to.
+        """
+        # Of GPUs that can be exchanged the first ones will do.
+        group = group[:size] if len({*exchanged[group].tolist()}) == 1 else group
+        topology, members = self.topology, [self.candidates[rank] for rank in group.tolist()]
+        rows: Iterable[Placement] = [Placement((name,), (), None, "", True, "") for name in members]
+        if size > 1:
+            wanted = Collective("allreduce") if self.collective.traffic else replace(self.collective, root=0)
+            relays = "idle" if self.idle else "none"
+            rows = place(topology.subset(members), size, wanted, links=self.links, relays=relays)
+        places = np.array([[members.index(name) for name in row.members] for row in rows])
+        rates = np.array([float(row.rate or 0) for row in rows])
+        # Links out of the node that GPUs reach without passing others.
+        (src, dst), node, table = topology.ends, topology.device_nodes, topology.link_columns
+        own, hold = [topology.index[name] for name in members], np.array([d.holds for d in topology.devices])
+        here, inside = node[src] == node[own[0]], node[src] == node[dst]
+        out, passed = np.flatnonzero(here & ~inside), here & inside & ~hold[dst]
+        hub = joined_labels(len(node), src[passed & ~hold[src]], dst[passed & ~hold[src]])
+        near = [hub[np.append(dst[passed & (src == gpu)], gpu)] for gpu in own]
+        reached = np.array([np.isin(hub[src[out]], hubs) for hubs in near])
+        bandwidths = np.array(table.bandwidths, dtype=float)[table.figure[out]]
+        return places, reached[places].any(axis=1) @ (bandwidths[:, None] * to_rails[out]), rates
+
 
 def _placed(piece: tuple[_Asked, tuple[Subset, ...]]) -> list[Placement] | BlinksimError:
     """The answers to some choices, or what made them impossible."""
@@ -335,7 +357,7 @@ def _placed(piece: tuple[_Asked, tuple[Subset, ...]]) -> list[Placement] | Blink
     return placed
 
 
-def _orbits(every: Iterable[Subset], maps: Sequence[Ranks]) -> Kinds:
+def _orbits(every: Iterable[Subset], maps: Sequence[Ints]) -> Kinds:
     """The orbits of the choices."""
     kinds, seen, moves = Kinds(), set[Subset](), [image.tolist() for image in maps]
     for subset in every:
@@ -346,68 +368,51 @@ def _orbits(every: Iterable[Subset], maps: Sequence[Ranks]) -> Kinds:
     return kinds
 
 
-def _divisions(asked: _Asked, count: int, maps: Sequence[Ranks]) -> Kinds:
-    """Even divisions among the nodes with the most bandwidth out of them, and among their GPUs.
+def _divisions(asked: _Asked, count: int, symmetries: Sequence[Ints], maps: Sequence[Ints]) -> Kinds:
+    """Even divisions among nodes and their GPUs, with the most bandwidth to rails that all of these reach.
 
     On one node, GPUs of which every two can be exchanged. Nothing if there are too many choices all the same.
+    symmetries: of the devices; maps: the same of the ranks.
     """
     topology, ranks = asked.topology, np.arange(len(asked.candidates))
-    sort = orbit_labels(len(ranks), maps)
-    exchanged = orbit_labels(len(ranks), [image for image in maps if (image != ranks).sum() == 2])
-    node = topology.device_nodes[[topology.index[name] for name in asked.candidates]]
-    several, kinds = topology.nodes > 1, Kinds()
-    groups = [np.flatnonzero((node if several else exchanged) == one) for one in range(len(ranks))]
-    wanted = Collective("allreduce") if asked.collective.traffic else replace(asked.collective, root=0)
-    known: dict[tuple[object, ...], tuple[tuple[Fraction, ...], list[Ranks]]] = {}
-
-    def best(group: Ranks, size: int, number: int) -> tuple[tuple[Fraction, ...], list[Ranks]]:
-        """What so many GPUs of a group reach at most, on so many nodes, and the places of those that do."""
-        key = *sort[group].tolist(), size, number == 1
-        if key not in known:
-            # Of GPUs that can be exchanged the first ones will do.
-            own = group[:size] if len({*exchanged[group].tolist()}) == 1 else group
-            members = tuple(asked.candidates[rank] for rank in own.tolist())
-            rows: Iterable[Placement] = [Placement((name,), (), None, "", True, "") for name in members]
-            if size > 1:
-                relays = "idle" if asked.idle else "none"
-                rows = place(topology.subset(members), size, wanted, links=asked.links, relays=relays)
-            found: dict[tuple[Fraction, ...], list[Ranks]] = {}
-            for row in rows:
-                # Inside a node its rate counts first.
-                reached = _ways_out(topology, row.members), row.rate or Fraction(0)
-                at = np.array([members.index(name) for name in row.members])
-                found.setdefault(reached[::-1] if number == 1 else reached, []).append(at)
-            known[key] = max(found.items())
-        return known[key]
-
-    for number in range(1, min(count, topology.nodes if several else 1) + 1):
+    (src, dst), node = topology.ends, topology.device_nodes
+    # Rails are what links between nodes join. Nodes are alike by the symmetries that leave these in place.
+    between = (node[src] < 0) | (node[src] != node[dst])
+    rail, ends = joined_labels(len(node), src[between], dst[between]), src[between]
+    images, perms = (np.array(some, int).reshape(len(maps), -1) for some in (maps, symmetries))
+    alike = orbit_labels(len(ranks), [*images[(rail[perms[:, ends]] == rail[ends]).all(axis=1)]])
+    exchanged = orbit_labels(len(ranks), [*images[(images != ranks).sum(axis=1) == 2]])
+    label = node[[topology.index[name] for name in asked.candidates]] if topology.nodes > 1 else exchanged
+    groups = [np.flatnonzero(label == one) for one in np.unique(label)]
+    sorts = [tuple(alike[group].tolist()) for group in groups]
+    to_rails, kinds = rail[dst, None] == np.unique(rail[ends]), Kinds()
+    for number in range(1, min(count, topology.nodes) + 1):
         size, more = divmod(count, number)
-        able = [group for group in groups if len(group) >= size + (more > 0)]
+        sizes = [size + 1] * more + [size] * (number - more)
+        able = [(sort, group) for sort, group in zip(sorts, groups, strict=True) if len(group) >= sizes[0]]
         if len(able) >= number and not (kinds and more):
-            able.sort(key=lambda group: best(group, size + (more > 0), number)[0], reverse=True)
-            used, ranked = set[int](), list[int]()
-            taken = ((group, size + (at < more)) for at, group in enumerate(able[:number]))
-            given = [(group, best(group, many, number)[1]) for group, many in taken]
-            for group, places in sorted(given, key=lambda one: len(one[1])):
-                # The same places in all nodes, as rails join those.
-                at = max(places, key=lambda one: len(used.intersection(one.tolist())))
-                used |= {*at.tolist()}
-                ranked += group[at].tolist()
-            subset = tuple(sorted(ranked))
-            kinds[subset] = (subset,), 1 if several else comb(len(able[0]), count)
+            known = {(sort, one): group for sort, group in able for one in sizes}
+            parts = {key: asked.parts(group, key[1], exchanged, to_rails) for key, group in known.items()}
+            subset = _division(able, sizes, parts)
+            kinds[subset] = (subset,), comb(len(able[0][1]), count) if topology.nodes == 1 else 1
     return kinds
 
 
-def _ways_out(topology: Topology, members: Sequence[str]) -> Fraction:
-    """The bandwidth of the links out of a node that lead on from members of it without passing other GPUs."""
-    node = topology.device(members[0]).node
-
-    inside = {device.name for device in topology.devices if device.node == node}
-    passed = {name for name in inside if not topology.device(name).holds}
-
-    def links(at: str) -> Iterator[Link]:
-        return (topology.links[number] for number in topology.out_links[topology.index[at]])
-
-    starts = [breadth_first(name, lambda at: passed.intersection(link.dst for link in links(at))) for name in members]
-    leaving = (link for name in set().union(*starts) for link in links(name) if link.dst not in inside)
-    return sum((link.bandwidth for link in leaving), start=Fraction(0))
+def _division(
+    able: Sequence[tuple[Subset, Ints]], sizes: Sequence[int], parts: dict[tuple[Subset, int], _Parts]
+) -> Subset:
+    """The ranks of so many GPUs of each of some nodes. able: nodes by kind; parts: what kinds can give."""
+    divisions = []
+    # The rails of the first GPUs come first.
+    for rails in sorted({tuple(row > 0) for _, ways, _ in parts.values() for row in ways}, reverse=True):
+        lacks = dict[tuple[Subset, int], tuple[tuple[float, float], Ints]]()
+        for key, (places, ways, rates) in parts.items():
+            # On one node its own rate counts first.
+            first, second = (-rates, -(ways @ rails))[:: 1 if len(sizes) == 1 else -1]
+            at = np.lexsort((second, first))[0]
+            lacks[key] = (first[at], second[at]), places[at]
+        chosen = sorted(able, key=lambda one: lacks[one[0], sizes[0]][0])
+        found = [(*lacks[sort, size], group) for (sort, group), size in zip(chosen, sizes, strict=False)]
+        ranked = np.sort(np.concatenate([group[places] for _, places, group in found]))
+        divisions.append((sorted(map(itemgetter(0), found), reverse=True), tuple(ranked.tolist())))
+    return min(divisions, key=itemgetter(0))[1]

@@ -229,14 +229,10 @@ def place(options: Place) -> None:
 
     def text() -> None:
         best, groups = places[0], places.equals()
+        click.echo(places.sentence())
         if best.rate is None:
-            click.echo(f"no {count} GPUs of {whole.name} are connected by the chosen links")
             click.get_current_context().exit(1)
-        among = "choices" if places.whole else "even divisions"
-        connected = f"{sum(one.connected for one in places)} of {len(places)} {among} are connected"
-        advice = f"ask for {names(best.members, ', ')}, up to {best.rate_GBps:.4g} GB/s algbw"
-        what = f"{count} of {whole.name}'s {whole.ranks} GPUs for {options.collective}"
-        click.echo(f"{what}: {advice}; {connected}\n")
+        click.echo()
         adds = any(row.in_network for row in places)
         cells = [
             (

@@ -200,7 +200,7 @@ def _facts(found: Diagnosis, small: str, why: bool) -> list[tuple[str, str]]:
     facts += [("", f"it assumes: {best.assumes}")] if best.assumes != NOTHING else []
     if found.impossible:
         facts.append(("", "no schedule is faster: another machine, or rates that are too low (see --rates)"))
-    facts.append(("expected", found.expected_words))
+    facts.append(("expected", f"{found.largest.expected.origin}; interval: 8 in 10 runs"))
     if why:
         facts.append(("model", expectation.name))
         facts += [("", f"not NCCL's own: {expectation.silence}")] if expectation.silence else []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -71,6 +73,12 @@ def bound_of(machine: Topology, members: Sequence[str]) -> Fraction | None:
     return bound(part, Collective("allgather")).rate if len(part.components()) == 1 else None
 
 
+def gpus(words: str) -> set[str]:
+    """The GPUs that words such as GPUs 0-2, 5 name."""
+    spans = re.findall(r"(\d+)(?:-(\d+))?", words)
+    return {f"gpu{number}" for first, last in spans for number in range(int(first), int(last or first) + 1)}
+
+
 def exact(rows: Placements) -> list[tuple[str, set[tuple[str, ...]]]]:
     """What a row of the text says, as the choices that it stands for."""
     said = []
@@ -80,11 +88,9 @@ def exact(rows: Placements) -> list[tuple[str, set[tuple[str, ...]]]]:
         if words.startswith("all "):
             said.append((words, set(combinations(every, count))))
         elif rest or words.startswith("any "):
-            out = words.partition(" without ")[2].split()
-            mine = kept.split() if rest else []
-            said.append(
-                (words, {one for one in combinations(every, count) if {*mine} <= {*one} and not {*out} & {*one}})
-            )
+            out = gpus(words.partition(" without ")[2])
+            mine = gpus(kept) if rest else set()
+            said.append((words, {one for one in combinations(every, count) if mine <= {*one} and not out & {*one}}))
     return said
 
 
@@ -92,10 +98,10 @@ def exact(rows: Placements) -> list[tuple[str, set[tuple[str, ...]]]]:
     ("machine", "edit", "count", "words"),
     [
         ("hgx-h200", "", 4, ["all 70 choices are alike"]),
-        ("hgx-h200", "degrade gpu5-nvswitch lanes=12", 4, ["any 4 without gpu5", "gpu5 and any 3 others"]),
-        ("hgx-h200", "degrade gpu5-nvswitch lanes=12", 8, ["gpu0 gpu1 gpu2 gpu3 gpu4 gpu5 gpu6 gpu7"]),
-        ("dgx1-v100", "", 4, ["gpu0 gpu1 gpu2 gpu3 or 1 other", "gpu0 gpu3 gpu4 gpu7 or 1 other"]),
-        ("line:4", "", 3, ["gpu1 gpu2 and any other", "gpu0 gpu3 and any other"]),
+        ("hgx-h200", "degrade gpu5-nvswitch lanes=12", 4, ["any 4 without GPU 5", "GPU 5 and any 3 others"]),
+        ("hgx-h200", "degrade gpu5-nvswitch lanes=12", 8, ["GPUs 0-7"]),
+        ("dgx1-v100", "", 4, ["GPUs 0-3 or 1 other", "GPUs 0,3-4,7 or 1 other"]),
+        ("line:4", "", 3, ["GPUs 1-2 and any other", "GPUs 0,3 and any other"]),
     ],
 )
 def test_choices_with_equal_rates_are_one_row(machine: str, edit: str, count: int, words: list[str]) -> None:
@@ -117,6 +123,12 @@ def test_choices_with_equal_rates_are_one_row(machine: str, edit: str, count: in
         ("fattree:4x3", []),
         ("fattree:4x3", ["degrade n1.gpu0-n1.switch bandwidth=5GB/s"]),
         ("fattree:3x4", ["without n2.gpu3"]),
+        # Other nodes take the GPUs on the rails that a damaged node has left.
+        ("rails:4x3", ["without n1.gpu[0-1]"]),
+        ("rails:4x3", ["without n1.gpu0", "without n2.gpu1"]),
+        ("rails:3x4", ["without n1.gpu[0-1]", "without n2.gpu[2-3]"]),
+        ("rails:3x4", ["degrade n0.gpu0-n0.switch bandwidth=5GB/s", "without n1.gpu[0-1]"]),
+        ("rails:3x4", ["without n1.nic[0-1]"]),
     ],
 )
 @pytest.mark.parametrize("count", [4, 6])
@@ -125,7 +137,7 @@ def test_the_best_even_division_is_as_good_as_any_choice(
 ) -> None:
     cluster = load(machine, edits=edits)
     every = place(cluster, count)
-    monkeypatch.setattr("blinksim.answers.place.LIMIT", 100)
+    monkeypatch.setattr("blinksim.answers.place.LIMIT", 25)
     divided = place(cluster, count)
     assert every.whole
     assert not divided.whole
@@ -134,6 +146,12 @@ def test_the_best_even_division_is_as_good_as_any_choice(
     rates = {row.members: row.rate for row in every}
     assert all(rates[row.members] == row.rate for row in divided)
 
+    def sizes(members: Sequence[str]) -> list[int]:
+        return sorted(Counter(name.partition(".")[0] for name in members).values())
+
+    for row in divided:
+        assert row.rate == max(rate or 0 for members, rate in rates.items() if sizes(members) == sizes(row.members))
+
 
 def test_sixteen_of_thirty_two_gpus_are_two_whole_nodes() -> None:
     machine = load("hgx-h200", nodes=4)
@@ -141,8 +159,8 @@ def test_sixteen_of_thirty_two_gpus_are_two_whole_nodes() -> None:
     assert found[0].members == machine.members[:16]
     # Adapters carry 400 GB/s out of a node: half of the data twice, over both nodes.
     assert found[0].rate == Fraction(800, 3) * GB
-    assert found.equals()[0][1] == "8 of n0, 8 of n1"
-    assert "of 2 even divisions connected" in found.sentence()
+    assert found.equals()[0][1] == "GPUs 0-7 of n0-1"
+    assert "of 2 even divisions are connected" in found.sentence()
     traffic = Traffic([[1 - (a == b) for b in range(16)] for a in range(16)])
     assert place(machine, 16, Collective("alltoallv", traffic=traffic))[0].members == found[0].members
     # A node that has lost adapters is left out.
@@ -152,8 +170,9 @@ def test_sixteen_of_thirty_two_gpus_are_two_whole_nodes() -> None:
 
 
 def test_gpus_that_can_be_exchanged_are_chosen_among_millions() -> None:
-    (row,) = place("gb200-nvl72", 4)
+    (row,) = found = place("gb200-nvl72", 4)
     assert row.alike == comb(72, 4)
+    assert found.equals()[0][1] == f"GPUs 0-3 or {comb(72, 4) - 1} others"
     assert row.rate == Fraction(900 * 4, 6) * GB
     worse = place(load("gb200-nvl72", edits=["degrade gpu1-nvswitch lanes=2"]), 4)
     assert worse[0].members == ("gpu0", "gpu2", "gpu3", "gpu4")
@@ -254,5 +273,5 @@ def test_a_size_takes_what_project_says_on_every_choice_that_is_shown(capsys: py
 
 def test_the_three_figures_stand_beside_every_choice(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["place", "torus:2x2", "2", "--size", "1GB"]) == 0
-    rows = [line for line in capsys.readouterr().out.splitlines() if line.lstrip().startswith("gpu0")]
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  GPUs 0")]
     assert [row.count(" ms") for row in rows] == [3, 0]

@@ -153,13 +153,6 @@ class Diagnosis(Result):
         return self.stay_behind[-1] if self.stay_behind else None
 
     @property
-    def expected_words(self) -> str:
-        """Where the expected time comes from; for a single figure with the interval as busbw."""
-        line = self.largest.expected
-        slow, quick = (format_rate(self.largest.size / end * self.factor) for end in (line.high_s, line.low_s))
-        return f"busbw {slow} to {quick}, 8 in 10 runs: {line.origin}" if self.stated else line.origin
-
-    @property
     def bound_line(self) -> str:
         """The bound as busbw, its rates, and what it is where switches only forward."""
         most, alone = (format_rate(one.rate * self.factor) for one in (self.bound, self.expectation.bounds))
@@ -250,8 +243,11 @@ class Diagnosis(Result):
             return f"{what}: WRONG DATA at {sizes}{' and more' if len(self.wrong) > 4 else ''}"
         if line not in self.judged:
             return f"{what}: up to {format_size(line.size)} latency decides, so this log says nothing about bandwidth"
-        shares = f"{100 * line.of_model:.0f} % of expected, {100 * self.of_bound(line):.0f} % of the bound"
+        ends = (line.expected.high_s, line.expected.low_s)
+        usual = " to ".join(f"{in_GBps(line.size / end * self.factor):.3g}" for end in ends)
+        shares = f"{100 * line.of_model:.0f} % of expected ({usual})"
         reached = f"{format_rate(line.algbw * self.factor)} busbw at {format_size(line.size)}, {shares}"
+        reached += f", {100 * self.of_bound(line):.0f} % of the bound"
         source = "figure" if self.stated else "log"
         if self.impossible:
             return f"{what}: faster than this machine can be, so the {source} comes from another one: {reached}"
@@ -380,7 +376,7 @@ def diagnose(
     ... ''')
     >>> import blinksim as bs
     >>> print(bs.diagnose("log.txt", "hgx-h200", multicast=False).sentence())
-    allreduce on 8 GPUs of hgx-h200: normal, 359.5 GB/s busbw at 1 GiB, 103 % of expected, 80 % of the bound
+    allreduce on 8 GPUs of hgx-h200: normal, 359.5 GB/s busbw at 1 GiB, 103 % of expected (332 to 390), 80 % ...
     >>> bs.diagnose(None, "hgx-h200", size="1GiB", busbw=300).first_behind is None
     False
     """
