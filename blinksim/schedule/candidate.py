@@ -86,7 +86,7 @@ class Candidate:
             case SymmetricSchedule():
                 return self.timed.base.sends
             case Outline():
-                return self.timed.messages_held
+                return sum(len(one.exchange.src) for one in self.timed.rounds if one.exchange.src is not None)
         return int(np.count_nonzero(self.timed.load))
 
     @property

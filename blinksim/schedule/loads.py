@@ -12,12 +12,14 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from math import lcm
 from typing import TypeVar, overload
+from weakref import WeakValueDictionary
 
 import numpy as np
+import numpy.typing as npt
 
 from blinksim.graphs.arrays import Floats, Ints, Ints32, distinct, expand, per_topology, places
 from blinksim.graphs.rooted_trees import height
@@ -185,14 +187,14 @@ class Spread:
     @classmethod
     def of(cls, routes: Sequence[Routes]) -> Spread:
         """From the equal routes of every route."""
-        count = [len(alternatives) for alternatives in routes]
         flat = [route for alternatives in routes for route in alternatives]
-        return cls(
-            np.array(count, dtype=np.int32),
-            np.cumsum([0, *count]).astype(np.int32),
-            np.cumsum([0, *map(len, flat)]).astype(np.int32),
-            np.array([link for route in flat for link in route], dtype=np.int32),
-        )
+        return cls.counted([*map(len, routes)], [*map(len, flat)], [link for route in flat for link in route])
+
+    @classmethod
+    def counted(cls, count: npt.ArrayLike, lengths: npt.ArrayLike, links: npt.ArrayLike) -> Spread:
+        """From how many equal routes every route has, their lengths, and their links."""
+        first, start = (np.concatenate([[0], np.cumsum(each)]).astype(np.int32) for each in (count, lengths))
+        return cls(np.asarray(count, dtype=np.int32), first, start, np.asarray(links, dtype=np.int32))
 
 
 def equal_routes(schedule: Schedule) -> Spread | None:
@@ -215,12 +217,7 @@ def equal_routes(schedule: Schedule) -> Spread | None:
     _, images = group.route_images(exponents, routes_start, few.links.astype(np.int64), which)
     count = few.count[which]
     _, sizes = expand(few.first, np.diff(few.start).astype(np.int32), which.astype(np.int32))
-    return Spread(
-        count,
-        np.concatenate([[0], np.cumsum(count)]).astype(np.int32),
-        np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32),
-        images.astype(np.int32),
-    )
+    return Spread.counted(count, sizes, images)
 
 
 def alternatives_of(topology: Topology, start: Ints, links: Ints) -> list[Routes]:
@@ -264,11 +261,16 @@ def distinct_routes(start: Ints, links: Ints) -> tuple[Ints, Ints]:
     return first, which
 
 
+_single = WeakValueDictionary[int, Spread]()
+
+
 def single_routes(schedule: Schedule) -> Spread:
-    """Every route by itself."""
-    routes = len(schedule.route_start) - 1
-    number = np.arange(routes + 1, dtype=np.int32)
-    return Spread(np.ones(routes, np.int32), number, schedule.route_start, schedule.route_links)
+    """Every route by itself; one object for all schedules that share a table of routes."""
+    start, links = schedule.route_start, schedule.route_links
+    if (found := _single.get(id(links))) is None or found.start is not start:
+        number = np.arange(len(start), dtype=np.int32)
+        found = _single[id(links)] = Spread(np.ones(len(start) - 1, np.int32), number, start, links)
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,10 +298,10 @@ class RouteUses:
         return np.arange(len(self.times))
 
     @classmethod
+    @lru_cache(maxsize=8)
     def of(cls, spread: Spread, shared: Resources) -> RouteUses:
         routes, width = len(spread.count), len(shared.names)
-        numbers = np.arange(len(spread.start) - 1, dtype=np.int32)
-        path, link = expand(spread.start, spread.links, numbers)
+        path, link = expand(spread.start, spread.links, np.arange(len(spread.start) - 1))
         position, resource = expand(shared.starts, shared.members, link)
         route_of_path = np.repeat(np.arange(routes), spread.count)
         key, times = np.unique(route_of_path[path[position]] * width + resource, return_counts=True)
@@ -314,11 +316,9 @@ def resource_loads(schedule: Schedule, shared: Resources, spread: Spread | None 
     return [Fraction(value, whole) for value in totals]
 
 
-def whole_loads(
-    schedule: Schedule, spread: Spread, shared: Resources, occupied: RouteUses | None = None
-) -> tuple[list[int], int]:
+def whole_loads(schedule: Schedule, spread: Spread, shared: Resources) -> tuple[list[int], int]:
     """What passes each resource, and what stands for the whole size, as whole numbers."""
-    uses = occupied or RouteUses.of(spread, shared)
+    uses = RouteUses.of(spread, shared)
     parts = lcm(*distinct(spread.count).tolist())
     carried = np.zeros(len(spread.count), dtype=np.int64)
     np.add.at(carried, schedule.route, schedule.share_num[schedule.chunk])

@@ -175,11 +175,6 @@ class Outline:
         busiest = self._busiest(self.uses)
         return 1 / busiest if busiest else None
 
-    @property
-    def messages_held(self) -> int:
-        """How many messages its rounds list."""
-        return sum(len(one.exchange.src) for one in self.rounds if one.exchange.src is not None)
-
     @cached_property
     def step_loads(self) -> StepLoads:
         """Load per step; rounds one after another that send the same are one step that comes again."""

@@ -283,7 +283,7 @@ class _Steps:
         if isinstance(timed, Schedule):
             spread, shared = spread or single_routes(timed), resources(timed.topology)
             occupied, starts = RouteUses.of(spread, shared), Starts.of(timed, spread, shared)
-            carried, whole = whole_loads(timed, spread, shared, occupied)
+            carried, whole = whole_loads(timed, spread, shared)
             self.total, alphas = np.array([value / whole for value in carried]), route_alphas(timed, spread)
             kinds, numbers = step_kinds(timed, spread)
             channels, count = int(timed.channel.max(initial=0)) + 1, len(shared.names)
@@ -408,7 +408,7 @@ class _Forest:
             routes, messages = np.unique(timed.route, return_counts=True)
         spread, seconds, share = spread or single_routes(base), 1 / own.rates, _shares(base)
         occupied = RouteUses.of(spread, own)
-        carried, whole = whole_loads(weighted, spread, shared, occupied if shared is own else None)
+        carried, whole = whole_loads(weighted, spread, shared)
         self.load, self.rates = np.array([value / whole for value in carried]), shared.rates
         each, self.longest = Starts.of(base, spread, shared).overheads(routes, len(shared.names), messages)
         self.each = each / many
