@@ -189,8 +189,7 @@ def _chunks(hops: Hops, groups: Groups) -> Iterator[tuple[Column, _Chunk]]:
 
 def _equal(hops: Hops, chunks: dict[Column, _Chunk], mix: Mix) -> Mix:
     """Equal shares for chunks with disjoint owners, where that is as good as `mix`."""
-    chosen: list[Column] = []
-    busy: set[int] = set()
+    chosen, busy = list[Column](), set[int]()
     for column, chunk in sorted(chunks.items(), key=lambda item: item[0] not in mix.columns):
         if not busy & set(chunk[0]):
             chosen.append(column)

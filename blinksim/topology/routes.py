@@ -223,6 +223,8 @@ class Router:
         self._equal_routes: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = {}
         self._arrivals: dict[_Region, _Arrivals] = {}
         self._rotations: dict[_Region, dict[int, tuple[tuple[int, ...], ...]]] = {}
+        # The members before each device, as far as they are known.
+        self._origins: dict[_Region, dict[int, frozenset[int]]] = {}
         nodes = topology.device_nodes.tolist() if topology.nodes >= many else []
         self._near = Neighbourhood(nodes, *topology.ends) if topology.nodes >= many else None
         position: dict[int, int] = {}
@@ -354,15 +356,14 @@ class Router:
     def _search(self, src: int, dst: int) -> tuple[int, ...]:
         position = self._position[src]
         for past_members in (False, True):
-            arrivals = self._arrivals[self._region(src, dst, past_members)]
+            arrivals = self._arrivals[region := self._region(src, dst, past_members)]
             if dst in arrivals:
-                origins: dict[int, frozenset[int]] = {}
                 path: list[int] = []
                 place = dst
                 while place != src:
                     bundles = arrivals[place]
                     if len(bundles) > 1 and past_members:
-                        bundles = self._by_origin(src, bundles, arrivals, origins)
+                        bundles = self._by_origin(region, bundles)
                     bundle = _level(bundles)
                     path.append(bundle[position % len(bundle)])
                     place = self._tail[path[-1]]
@@ -371,14 +372,12 @@ class Router:
         classes = ", ".join(self.topology.link_classes)
         raise InfeasibleError(f"{self.topology.name}: no route from {a} to {b} over {classes}")
 
-    def _by_origin(
-        self, src: int, bundles: list[Bundle], arrivals: _Arrivals, known: dict[int, frozenset[int]]
-    ) -> list[Bundle]:
+    def _by_origin(self, region: _Region, bundles: list[Bundle]) -> list[Bundle]:
         """Of the bundles that end routes past members, those from one set before; the position says which.
 
-        So a neighbour counts once, however many devices without data lead here from it. known: the members
-        before each device, as far as they are known.
+        So a neighbour counts once, however many devices without data lead here from it.
         """
+        src, arrivals, known = region[0], self._arrivals[region], self._origins.setdefault(region, {})
 
         def before(place: int) -> frozenset[int]:
             if place == src or self._holds[place]:

@@ -277,17 +277,21 @@ Parents = dict[int, int]
 
 def add_rank_trees(plan: Plan, trees: Sequence[tuple[Parents, int]], share: Fraction) -> None:
     """One chunk per tree of ranks (parents, root): up to reduce, down to distribute, up and then down for allreduce."""
-    collective = plan.collective
+    collective, sends = plan.collective, list[tuple[Ints, Ints, int, int, Ints, int]]()
     for channel, (parents, root) in enumerate(trees):
         chunk = plan.add_chunk(share)
         parent, child, depth = by_levels(parents, root)
-        tall = int(depth.max(initial=0))
+        tall = int(depth.max(initial=0)) if collective.reduces else 0
         if collective.reduces:
             up = np.argsort(-depth, kind="stable")
-            plan.send(child[up], parent[up], chunk=chunk, op=REDUCE, step=tall - depth[up], channel=channel)
+            sends.append((child[up], parent[up], chunk, REDUCE, tall - depth[up], channel))
         if collective.ends == EVERY:
-            after = tall if collective.reduces else 0
-            plan.send(parent, child, chunk=chunk, op=COPY, step=after + depth - 1, channel=channel)
+            sends.append((parent, child, chunk, COPY, tall + depth - 1, channel))
+    # All routes at once: of many pairs, one is searched for all that symmetries take it to.
+    hops = [np.unique(np.stack(one[:2]), axis=1) for one in sends]
+    plan.routes(*plan.topology.member_places[np.concatenate(hops, axis=1)])
+    for src, dst, chunk, op, step, channel in sends:
+        plan.send(src, dst, chunk=chunk, op=op, step=step, channel=channel)
 
 
 def add_chains(plan: Plan, orders: Sequence[Order]) -> None:
@@ -298,13 +302,11 @@ def add_chains(plan: Plan, orders: Sequence[Order]) -> None:
     """
     collective, trees = plan.collective, []
     for order in orders:
-        path = order
-        if collective.rooted:
-            place = order.index(collective.root)
-            path = order[place:] + order[:place]
-            if collective.reduces:
-                # Reduced data flows up in the direction of the ring.
-                path = (path[0], *reversed(path[1:]))
+        place = order.index(collective.root) if collective.rooted else 0
+        path = order[place:] + order[:place]
+        if collective.rooted and collective.reduces:
+            # Reduced data flows up in the direction of the ring.
+            path = (path[0], *reversed(path[1:]))
         trees.append(({b: a for a, b in pairwise(path)}, path[0]))
     add_rank_trees(plan, trees, Fraction(1, len(orders)))
 
