@@ -28,6 +28,7 @@ from blinksim.timing.contest import Contest, ceiling_of
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured.library_time import NCCL
 from blinksim.timing.measured_constants import NVLS
+from blinksim.timing.nccl_model import SAME
 from blinksim.timing.projection_result import OF_RUNS, Projection
 from blinksim.topology.cluster import nodes_of
 from blinksim.units import exact_GBps, format_size, format_time, in_GBps, size_of
@@ -76,6 +77,12 @@ class Option:
     @property
     def schedule(self) -> Schedule:
         return self.candidate.schedule
+
+
+def own_time(found: Answer) -> float:
+    """Seconds of the library's algorithm: with the library, or on the links alone if that is less."""
+    picked, timed = str(found.details["choice"]).split()[:1], found.could.projections if found.could else ()
+    return min([found.time_s, *(one.time_s for one in timed if SAME.get(one.algorithm) in picked)])
 
 
 def graph_files(question: Question, library: Library, found: Answer) -> list[Option]:
@@ -263,6 +270,8 @@ class Advice(Result):
             return f"{what}, which reads no schedules"
         if not self.large:
             return f"{what}, and latency decides at this size"
+        if best.time_s * WORTH > own_time(found):
+            return f"{what}, and on the links alone no schedule is a tenth quicker than {library}'s own"
         runtimes = " or ".join(dict.fromkeys((library, self.runtime)))
         return f"{what}, and no file makes {runtimes} take the {format_time(best.time_s)} of {best.algorithm}"
 
@@ -274,9 +283,7 @@ class Advice(Result):
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints; ``takes`` has those of `blinksim.project`."""
 
-        def shown(option: Option | None) -> dict[str, Any] | None:
-            if option is None:
-                return None
+        def shown(option: Option) -> dict[str, Any]:
             reached, executor = option.candidate.rate, timed.executor if option is self.best else ""
             return keyed(
                 option,
@@ -304,7 +311,7 @@ class Advice(Result):
             "nccl": keyed(found, keys, choice=choice, measured_on=origin),
             "nvls": self.nvls.to_dict() if self.nvls else None,
             **keyed(found, "weakest?"),
-            **{key: shown(getattr(self, key)) for key in ("best", "load", "alternative")},
+            **{key: (one := getattr(self, key)) and shown(one) for key in ("best", "load", "alternative")},
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -386,10 +393,9 @@ def advise(
     pays = large and (found.least is None or found.least.time_s * WORTH <= found.time_s)
     files = graph_files(question, library, found) if pays else []
     runs = library.prediction is not None or (library.library == "RCCL" and library.nodes == 1)
-    quicker = large and best.time_s * WORTH <= found.time_s
     other = None
     # In a file for MSCCL a send is two steps.
-    if quicker and runs and 2 * best.candidate.sends <= MAX_ELEMENTS:
+    if large and runs and best.time_s * WORTH <= own_time(found) and 2 * best.candidate.sends <= MAX_ELEMENTS:
         with suppress(BlinksimError):  # what the format cannot hold
             other = replace(best, format="msccl-xml", exported=exports.find("msccl-xml").export(best.schedule))
     proved = best_known(chosen, wanted, found.grants).headline

@@ -28,7 +28,7 @@ from blinksim.timing import model_registry
 from blinksim.timing.contest import CandidateLike, Contest, each
 from blinksim.timing.library_model import SHARE, Library
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName
-from blinksim.timing.projection_result import Projection, left_out_words, rates_words
+from blinksim.timing.projection_result import Projection, labelled, left_out_words, rates_words
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
 from blinksim.topology.graph import Topology
 from blinksim.units import SIZES, Sizes, format_rate, format_size, format_size_about, format_time, size_of, sizes_of
@@ -170,7 +170,14 @@ class Comparison(Result):
         if self.answers:
             last = self.answers[-1]
             where = gpus_of(last.machine, len(last.members), last.details["nodes"])
-            return f"{self.collective} on {where}: {last.in_short()}"
+            takes, *others = last.times()
+            known = [
+                f", {head} {time}"
+                for head, time in zip(("could take", "cannot take less than"), others, strict=True)
+                if time != "-"
+            ]
+            takes = f"{format_size_about(last.size)} takes {takes} with {last.library}{''.join(known)}"
+            return f"{self.collective} on {where}: {takes}"
         best = self.best()
         changes = [f"{x.faster} from {format_size_about(x.size)}" for x in self.crossovers]
         where = f" is quickest at small sizes, {', '.join(changes)}" if changes else " is quickest throughout"
@@ -182,8 +189,8 @@ class Comparison(Result):
         """The sentence, and algbw by size of the algorithms that lead or come close. edits: of the machine."""
         if self.answers:
             origins = dict.fromkeys(str(one.details["origin"]) for one in reversed(self.answers))
-            notes = [f"  from {origin}" for origin in [*origins][:3]]
-            notes.append("  " + ", ".join(map("".join, held_at(map(Answer.row, self.answers)).items())))
+            held = ", ".join(map("".join, held_at(map(Answer.row, self.answers)).items()))
+            notes = [*(f"  from {origin}" for origin in [*origins][:3]), f"  {held}"]
             # A line for every size: what the library takes, and what the links could and must take.
             head = ("size", f"with {self.answers[0].library}", SHARE, "could take", "by", "cannot take less", "busbw")
             rows = []
@@ -511,18 +518,16 @@ def across_models(
         for model in models
     ]
     names = tuple(dict.fromkeys(str(name).strip() for name in each(algorithms)))
-    found: dict[tuple[int, str, str], Projection] = {}
-    refused: dict[str, str] = {}
-    for model in timing:
-        for name in names:
-            if report is not None:
-                report(f"{name} by {model.name}")
-            try:
-                timed = model.times(topology, chosen, ordered, [name], report)
-            except InfeasibleError as error:
-                refused[f"{name}, {model.name}"] = str(error)
-                continue
-            found |= {(projection.size, name, model.name): projection for projection in timed}
+    found, refused = dict[tuple[int, str, str], Projection](), dict[str, str]()
+    for model, name in product(timing, names):
+        if report is not None:
+            report(f"{name} by {model.name}")
+        try:
+            timed = model.times(topology, chosen, ordered, [name], report)
+        except InfeasibleError as error:
+            refused[f"{name}, {model.name}"] = str(error)
+            continue
+        found |= {(projection.size, name, model.name): projection for projection in timed}
     if not found:
         raise InfeasibleError("; ".join(refused.values()))
     shown = tuple(model.name for model in timing)
@@ -606,8 +611,7 @@ class MachineComparison(Result):
                 takes = f"{format_time(one.time_s)} {'*' if name == quickest else ' '}"
                 row = [format_size(one.size), name, str(len(one.members)), takes, ends]
                 row += [format_rate(one.busbw), str(one.details["basis"])]
-                per_price = "-" if worth is None else f"{worth:.4g}"
-                rows.append([*row, *([per_price] if self.prices else [])])
+                rows.append(row + (["-" if worth is None else f"{worth:.4g}"] if self.prices else []))
         head = ["size", "machine", "GPUs", "takes  ", f"{SHARE} runs", "busbw", "from"]
         notes = ["  * takes least at its size"]
         if self.prices:
@@ -737,13 +741,12 @@ class Buckets(Result):
     def text(self) -> str:
         """The sentence, what one call takes, and from which size on buckets are as good."""
         one, whole = self.calls[0][0][1], self.calls[-1][0][1]
-        lines = [self.sentence(), f"  one bucket        {format_time(one.time_s)}, busbw {format_rate(one.busbw)}"]
-        lines.append(f"  all in one call   {format_time(whole.time_s)}")
         good = f"buckets from {format_size(self.best.size)} on cost at most 10 % more than one call"
         if self.best.size == self.bytes:
             good = "none: buckets of every size cost over 10 % more than one call"
-        lines.append(f"  as good           {good}")
-        return "\n".join(lines)
+        took = f"{format_time(one.time_s)}, busbw {format_rate(one.busbw)}"
+        lines = ("one bucket", took), ("all in one call", format_time(whole.time_s)), ("as good", good)
+        return "\n".join((self.sentence(), *labelled(lines, 17)))
 
 
 def buckets(

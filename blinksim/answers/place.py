@@ -146,8 +146,7 @@ class Placements(Result, Sequence[Placement]):
         if len(rows) == comb(len(some) - len(always), free) > 1:
             out = listed([name for name in self.candidates if name not in some])
             kept = listed([name for name in first if name in always])
-            others = "other" if free == 1 else f"{free} others"
-            either = f"{kept} and any {others}" if kept else f"any {free}"
+            either = f"{kept} and any {'other' if free == 1 else f'{free} others'}" if kept else f"any {free}"
             every = either if kept else f"all {len(rows):,} choices are alike"
             return f"{either} without {out}" if out else every
         more = max(len(rows), rows[0].alike) - 1

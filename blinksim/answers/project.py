@@ -410,13 +410,6 @@ class Answer(Projection):
         known = (self, None if self.could is None else self.could.best, self.least)
         return ["-" if one is None else format_time(one.time_s) for one in known]
 
-    def in_short(self) -> str:
-        """The three figures at this size in one line."""
-        takes, could, least = self.times()
-        could = "" if self.could is None else f", could take {could}"
-        least = "" if self.least is None else f", cannot take less than {least}"
-        return f"{format_size_about(self.size)} takes {takes} with {self.library}{could}{least}"
-
     def text(self) -> str:
         """The three figures, where the first comes from, and what limits: at most nine lines."""
         return "\n".join((self.sentence(), *labelled(self.lines(), 17)))

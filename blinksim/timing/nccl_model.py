@@ -46,7 +46,7 @@ MODEL = "nccl-tuner"
 # The name of what NCCL itself would choose.
 CHOICE = "nccl"
 # What NCCL calls the algorithms that the registry has too; its trees are two that mirror each other.
-_SAME = {"ring": "ring", "double_binary": "tree"}
+SAME = {"double_binary": "tree", "chain_tree": "tree", **{name: name for name in ("ring", "nvls", "nvls_tree")}}
 # MAXCHANNELS of NCCL since 2.25.
 MOST_CHANNELS = 64
 # Ranks up to which a bound stands beside every prediction: a larger cluster is not built for it, unless it may be
@@ -205,7 +205,7 @@ class NcclTuner(TimingModel):
         """The projection that a name stands for, among all that NCCL could take at one size."""
         if name == CHOICE:
             return self._finished(choice(found, whole, timed[0].collective, timed[0].size), found, whole)
-        named = _SAME.get(name, name)
+        named = SAME.get(name, name)
         quickest = next((p for p in timed if p.algorithm.partition("/")[0] == named), None)
         if quickest is None:
             raise InfeasibleError(f"NCCL's tuner has no {name} here")

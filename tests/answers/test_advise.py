@@ -135,6 +135,29 @@ def test_other_runtimes_where_nccl_cannot_follow() -> None:
     assert found.alternative.exported.files[""].lstrip().startswith("<algo ")
 
 
+@pytest.mark.parametrize(
+    ("machine", "nodes", "collective", "size", "picked"),
+    [
+        ("l40s-pcie", 1, "allreduce", 2**28, "ring Simple"),
+        ("hgx-h100", 1, "allgather", 2**26, "ring Simple"),
+        ("p4d", 1, "reducescatter", 2**26, "ring Simple"),
+        ("leonardo", 2, "allreduce", 2**30, "tree Simple"),
+    ],
+)
+def test_what_nccl_takes_is_no_advice(machine: str, nodes: int, collective: str, size: int, picked: str) -> None:
+    """A port carries no byte less by another schedule; only the models of a library and of links differ."""
+    question = Question(machine, nodes=nodes)
+    found = advise(question, collective, size)
+    check(found)
+    assert found.answer.details["choice"] == picked
+    assert found.best.time_s * WORTH < found.answer.time_s
+    assert (found.load, found.alternative) == (None, None)
+    assert found.sentence().endswith(" on the links alone no schedule is a tenth quicker than NCCL's own")
+    name = "ring" if picked.startswith("ring") else "chain_tree"
+    own = contest(question.preferring_known("measured").part(), collective, [name], sizes=[size])
+    assert own.projections(size)[0].time_s <= found.best.time_s * WORTH
+
+
 def test_where_nccl_does_not_run() -> None:
     aurora = load("aurora")
     found = advise(aurora.select(aurora.members[:6]), machine=aurora)
