@@ -288,7 +288,7 @@ def add_rank_trees(plan: Plan, trees: Sequence[tuple[Parents, int]], share: Frac
         if collective.ends == EVERY:
             sends.append((parent, child, chunk, COPY, tall + depth - 1, channel))
     # All routes at once: of many pairs, one is searched for all that symmetries take it to.
-    hops = [np.unique(np.stack(one[:2]), axis=1) for one in sends]
+    hops = [np.stack((src, dst))[:, np.lexsort((dst, src))] for src, dst, *_ in sends]
     plan.routes(*plan.topology.member_places[np.concatenate(hops, axis=1)])
     for src, dst, chunk, op, step, channel in sends:
         plan.send(src, dst, chunk=chunk, op=op, step=step, channel=channel)

@@ -87,10 +87,7 @@ class Reach:
         self.gpus, self.ports = paths.gpus, paths.ports
         self.count = len(self.gpus)
         self.both_ways = both = target.pattern in FAMILY_PATTERNS[TREE]
-        self.go = [
-            [paths.demand(a, b, target.bw_intra, target.type_intra, both) if a != b else None for b in self.gpus]
-            for a in self.gpus
-        ]
+        self.go = paths.demands(target.bw_intra, target.type_intra, both)
         vertices = paths.system.vertices
         nearest = [paths.local_gpu[vertex] for vertex in self.ports]
         self.local = {p: None if gpu is None else self.gpus.index(gpu) for p, gpu in enumerate(nearest)}
@@ -100,7 +97,12 @@ class Reach:
         # The GPUs that a channel may begin with behind a port: the one that it serves, then the others near it.
         first = [[own, *paths.nearest(port, self.gpus)] for own, port in zip(nearest, self.ports, strict=True)]
         self.starts = [[self.gpus.index(gpu) for gpu in dict.fromkeys(those) if gpu is not None] for those in first]
-        self.following, self.order = cache(self._following), cache(self._order)
+        # Where switches join the GPUs, those next in number are tried.
+        trees, n = dict.fromkeys((Pattern.SPLIT_TREE, Pattern.BALANCED_TREE), (1, -1)), self.count
+        steps = {Pattern.RING: (-1, 1), **trees}.get(Pattern(target.pattern), (1,))
+        self.beside = [tuple(dict.fromkeys((gpu + step) % n for step in steps)) for gpu in range(n)]
+        self.following = self._following if paths.switches else cache(self._following)
+        self.order = cache(self._order)
 
     def between(self, gpu: int, port: int, entering: bool, bandwidth: int) -> Demand | None:
         """What a channel takes between a GPU and a port; None if the port is too far."""
@@ -121,10 +123,7 @@ class Reach:
         which the channel entered, -1 for none.
         """
         if self.paths.switches:
-            after, before = (gpu + 1) % self.count, (gpu - 1) % self.count
-            trees = dict.fromkeys((Pattern.SPLIT_TREE, Pattern.BALANCED_TREE), (after, before))
-            wanted = {Pattern.RING: (before, after), **trees}.get(Pattern(self.target.pattern), (after,))
-            return [there for there in dict.fromkeys(wanted) if not used >> there & 1]
+            return [there for there in self.beside[gpu] if not used >> there & 1]
         left = [there for there in self.order(gpu, entry) if not used >> there & 1]
         paths = [self.paths[self.gpus[gpu], self.gpus[there]] for there in left] if towards == -1 else []
         if towards == -1 and len({(path.bandwidth // GB, path.hops) for path in paths}) <= 1:

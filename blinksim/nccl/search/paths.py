@@ -63,6 +63,10 @@ class Paths:
         self.local_gpu = {port: self._beside(port) for port in self.ports}
         # Attempts ask for the same again and again.
         self.ports_for, self.demand = cache(self._ports_for), cache(self._demand)
+        # Between all GPUs, as `_demand` of each pair.
+        self.demands = cache(
+            lambda *asked: [[self._demand(a, b, *asked) if a != b else None for b in self.gpus] for a in self.gpus]
+        )
 
     def __getitem__(self, ends: tuple[int, int]) -> Path:
         return self._table.get(ends, NOWHERE)

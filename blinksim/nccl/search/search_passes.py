@@ -56,9 +56,13 @@ class _Search:
             least = least if self.inter else most
         if pattern == Pattern.RING and least == 1 and paths.split_by_nvlink():
             least = 2
-        between = [path.kind for path in paths.between_gpus()]
+        ends = [(gpu, port) for gpu in paths.gpus for port in paths.ports]
+        between, outside = paths.between_gpus(), [paths[way] for a, b in ends for way in ((a, b), (b, a))]
+        self.kinds, self.port_kinds = ({path.kind for path in some} for some in (between, outside))
+        # The fewest links between two GPUs, and between one and a port.
+        self.hops = [min((one.hops for one in some if one.wires), default=0) for some in (between, outside)]
         outward = [path.kind for path in paths.to_ports()]
-        self.first_intra, self.last_intra = (min(between), max(between)) if between else (LOC, SYS)
+        self.first_intra, self.last_intra = (min(self.kinds), max(self.kinds)) if between else (LOC, SYS)
         self.first_inter, self.last_inter = (min(outward), max(outward)) if outward else (PIX, SYS)
         if outward and self.sm < rules.any_port_below:
             self.last_inter = SYS
@@ -70,10 +74,6 @@ class _Search:
         self.best = Found(self.now)
         self.visits = 0
         self.left = ALL_VISITS
-        self.kinds = set(between)
-        ends = [(gpu, port) for gpu in paths.gpus for port in paths.ports]
-        self.outside = [paths[way] for a, b in ends for way in ((a, b), (b, a))]
-        self.port_kinds = {path.kind for path in self.outside}
         self._failed: dict[object, int] = {}
 
     @property
@@ -109,9 +109,7 @@ class _Search:
         steps = self.gpus - 1 + (now.pattern == Pattern.RING and not inter)
         most = paths.room(paths.gpus, now.bw_intra) // max(1, steps)
         most = min(now.most, most, paths.room(paths.ports, now.bw_inter) if inter else most)
-        hops = steps * min((path.hops for path in paths.between_gpus() if path.wires), default=0)
-        outside = min((path.hops for path in self.outside if path.wires), default=0)
-        hops += (2 + (now.pattern == Pattern.BALANCED_TREE)) * outside
+        hops = steps * self.hops[0] + (2 + (now.pattern == Pattern.BALANCED_TREE)) * self.hops[1]
         return self.best.beaten_by(now, most, most * hops, self.gpus)
 
     # --- first pass -----------------------------------------------------------------------------------------------
