@@ -157,15 +157,14 @@ class _Buffers:
         # Where each chunk starts in the input of ranks that start with it, and in the output of those that end with it.
         block = cut.count // schedule.topology.ranks
         filled: dict[tuple[int, int], int] = {}
-        starts_in, starts_out = [], []
+        starts_in, self._starts_out = list[int](), list[int]()
         for origin, target, length in zip(schedule.origin.tolist(), schedule.target.tolist(), cut.lengths, strict=True):
             # An input holds a block for every target that the collective names, an output one for every origin.
             owner = start, end = schedule.collective.labels(origin, target)
             inside = filled.get(owner, 0)
             filled[owner] = inside + length
             starts_in.append(max(end, 0) * block + inside)
-            starts_out.append(max(start, 0) * block + inside)
-        self._starts_out = starts_out
+            self._starts_out.append(max(start, 0) * block + inside)
         chunks = np.arange(schedule.chunks, dtype=np.int32)
         self._ends: list[set[int]] = []
         for rank in range(schedule.topology.ranks):
@@ -218,11 +217,8 @@ def moves(schedule: Schedule) -> Moves:
     first_round = 0
     bounds = np.searchsorted(schedule.step, np.arange(schedule.steps + 1)).tolist()
     ends = list(zip(schedule.src.tolist(), schedule.dst.tolist(), schedule.route.tolist(), strict=True))
-    by_ends: dict[tuple[int, int, int], list[int]] = {}
+    by_ends = {send: _hops(schedule, *send) for send in dict.fromkeys(ends)}
     for first, last in pairwise(bounds):
-        for send in ends[first:last]:
-            if send not in by_ends:
-                by_ends[send] = _hops(schedule, *send)
         sends: Sequence[int] = range(first, last)
         if joined:
             # Those of one connection together, so that one message can bring them.

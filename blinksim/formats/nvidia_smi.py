@@ -21,7 +21,6 @@ from pathlib import Path
 from blinksim.errors import FileError
 from blinksim.graphs.connectivity import UnionFind
 from blinksim.textio import link_rates
-from blinksim.textio.text_files import MIB, read_text as text_of
 from blinksim.topology.elements import machine_name, nvswitch
 from blinksim.topology.graph import Device, Link, Topology
 
@@ -217,11 +216,6 @@ def parse(text: str, path: str | Path) -> SmiTable:
             table.links.setdefault(listed, {})[int(lane[1])] = rate > 0
             table.lane = table.lane or rate or None
     return table
-
-
-def read(path: str | Path, rates: str = "nominal") -> Topology:
-    """The machine in the file at `path`; see `read_text`. Raises `FileError` if it cannot be read."""
-    return read_text(text_of(path, MIB, "text of nvidia-smi"), path, rates)
 
 
 def read_text(text: str, path: str | Path, rates: str = "nominal") -> Topology:

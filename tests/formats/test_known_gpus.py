@@ -119,6 +119,42 @@ def test_nvlinks_that_a_recorded_machine_lacks_are_named(
     )
 
 
+def smi(gpus: int, nics: int, near: str = "PIX") -> str:
+    """What nvidia-smi prints of an HGX H100 with so many GPUs and adapters left, each adapter beside one GPU."""
+    labels = [*(f"GPU{n}" for n in range(gpus)), *(f"NIC{n}" for n in range(nics))]
+
+    def cell(a: str, b: str) -> str:
+        return "X" if a == b else "NV18" if a[0] == b[0] == "G" else near if a[3:] == b[3:] else "SYS"
+
+    return "\n".join([" ".join(labels), *(" ".join([a, *(cell(a, b) for b in labels)]) for a in labels)]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nics", "near", "message"),
+    [
+        (8, 8, "PIX", []),
+        (7, 8, "PIX", ["1 GPU fewer than hgx-h100"]),
+        (8, 7, "PIX", ["1 NIC fewer than hgx-h100"]),
+        (7, 6, "PIX", ["1 GPU and 1 NIC fewer than hgx-h100"]),
+        (8, 0, "PIX", []),  # adapters without RDMA are not listed
+        (8, 2, "PHB", []),  # of a virtual machine, beside no GPU
+    ],
+)
+@pytest.mark.parametrize("models", [True, False])
+def test_gpus_and_nics_that_a_recorded_machine_lacks_are_counted(
+    gpus: int, nics: int, near: str, message: list[str], models: bool, tmp_path: Path
+) -> None:
+    names = "".join(f"GPU {n}: NVIDIA H100 80GB HBM3 (UUID: GPU-{n})\n" for n in range(gpus))
+    file = tmp_path / "box.txt"
+    file.write_text((names if models else "") + smi(gpus, nics, near))
+    assert [found.message for found in check(str(file)) if found.rule == "as-in-catalogue"] == message
+
+
+def test_no_machine_of_the_catalogue_lacks_anything() -> None:
+    for name in names():
+        assert known_gpus.compare(load(name)) == []
+
+
 def test_gpus_without_nvlinks_are_compared_with_none(tmp_path: Path) -> None:
     file = tmp_path / "box.txt"
     file.write_text(V100S + with_cells(DGX1, {(a, b): "SYS" for b in range(8) for a in range(b)}))

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from blinksim import machines
 from blinksim.bounds import bound
 from blinksim.errors import FileError, InputError
-from blinksim.formats.nvidia_smi import looks_like, read, read_text
+from blinksim.formats.nvidia_smi import looks_like, read_text
 from blinksim.topology.graph import Topology
 
 CAPTURE = Path(__file__).resolve().parents[1] / "data" / "captures" / "h200x8" / "smi_topo.txt"
@@ -60,7 +60,7 @@ def nvlinks(topology: Topology) -> dict[tuple[str, str], int]:
 
 
 def test_eight_h200_behind_switches_as_recorded() -> None:
-    found = read(CAPTURE)
+    found = machines.load(CAPTURE)
     assert found.members == tuple(f"gpu{i}" for i in range(8))
     assert nvlinks(found) == {
         **{(f"gpu{i}", "nvswitch"): 18 for i in range(8)},
@@ -70,7 +70,8 @@ def test_eight_h200_behind_switches_as_recorded() -> None:
     assert found.device("nvswitch").reads
     assert found.device("gpu3").attributes["model"] == "NVIDIA H200"
     assert found.device("gpu3").attributes["sm"] == 90
-    assert float(read(CAPTURE, "nccl").links_between("gpu3", "nvswitch")[0].bandwidth) == pytest.approx(370.8e9)
+    at_nccl = machines.load(CAPTURE, rates="nccl").links_between("gpu3", "nvswitch")[0].bandwidth
+    assert float(at_nccl) == pytest.approx(370.8e9)
     assert machines.load(str(CAPTURE)) == found
     catalogue = machines.load("hgx-h200")
     assert nvlinks(found) == nvlinks(catalogue)

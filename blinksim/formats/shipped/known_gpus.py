@@ -24,7 +24,7 @@ from blinksim.topology.graph import Topology
 from blinksim.topology.rules import Finding, listed
 
 _NVIDIA, _OWN = "10de", "nvlink"
-_BETWEEN_GPUS = (_OWN, "xgmi")
+_BETWEEN_GPUS, _BESIDE = (_OWN, "xgmi"), ("gpu", "tile", "pcie")
 _OTHERS = "take nominal or nccl, or a rates file"
 
 
@@ -127,25 +127,35 @@ def lacking(recorded: Topology, whole: Topology) -> dict[Link, int] | None:
 
 
 def compare(recorded: Topology) -> list[Finding]:
-    """What a recorded machine lacks of the nearest one in the catalogue with as many of the same GPUs.
+    """What a recorded machine lacks of the nearest one in the catalogue with such GPUs: GPUs, NVLinks, NICs.
 
-    GPUs of unknown model are the same by their compute capability.
+    GPUs of unknown model are alike by their compute capability. NICs count that are beside GPUs, if any are.
     """
-    gpu, found = recorded.device(recorded.members[0]), list[tuple[int, str, dict[Link, int]]]()
+    gpu, found = recorded.device(recorded.members[0]), list[tuple[tuple[int, ...], str, dict[Link, int]]]()
     key: Callable[[Device], object] = model if model(gpu) else lambda device: device.attributes.get("sm")
     for name in dict.fromkeys([*(known.machine for known in known_gpus()), *names()]):
         whole = machine_yaml.read(catalogue_file(name))
-        if whole.ranks == recorded.ranks and key(whole.device(whole.members[0])) == key(gpu) is not None:
-            fewer = lacking(recorded, whole)
-            found += [] if fewer is None else [(sum(fewer.values()), name, fewer)]
-            if fewer == {}:
-                break
-    lanes, name, fewer = min(found, key=lambda entry: entry[0], default=(0, "", {}))
-    if not lanes or not {*_BETWEEN_GPUS} & {*recorded.link_classes}:
+        gone, near = whole.ranks - recorded.ranks, _nics(recorded)
+        if gone >= 0 and key(whole.device(whole.members[0])) == key(gpu) is not None:
+            # Names count on, so they do not tell which GPUs are gone.
+            fewer = lacking(recorded, whole) if not gone else {}
+            beside = _nics(whole) * recorded.ranks // whole.ranks
+            if fewer is not None and (not gone or _ports(recorded) <= _ports(whole)):
+                found.append(((gone, sum(fewer.values()), beside - near if near else 0), name, fewer))
+    counts, name, fewer = min(found, key=lambda entry: [*map(abs, entry[0])], default=((0, 0, 0), "", {}))
+    if max(counts) <= 0 or not {*_BETWEEN_GPUS} & {*recorded.link_classes}:
         return []
+    less = [count(many, what) for many, what in zip(counts, ("GPU", "lane", "NIC"), strict=True) if many > 0]
     ends = listed(f"{link.src}-{link.dst} ({count(fewer[link], 'lane')})" for link in fewer)
-    cure = "see whether these links are down (nvidia-smi nvlink -s)"
-    return [Finding("as-in-catalogue", "warning", f"{count(lanes, 'lane')} fewer than {name}: {ends}", cure)]
+    words = f"{' and '.join(less)} fewer than {name}{': ' if fewer else ''}{ends}"
+    cure = "see whether these links are down (nvidia-smi nvlink -s)" if fewer else "see what lspci lists"
+    return [Finding("as-in-catalogue", "warning", words, cure)]
+
+
+def _nics(topology: Topology) -> int:
+    """How many NICs are joined with GPUs or PCIe switches, not with a CPU."""
+    kind = {device.name: device.kind for device in topology.devices}
+    return len({end.src for end in topology.links if kind[end.src] == "nic" and kind[end.dst] in _BESIDE})
 
 
 def completed(recorded: Topology, like: Topology) -> Topology:
