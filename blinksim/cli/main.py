@@ -82,8 +82,9 @@ def cli() -> None:
 def _swapped(words: Sequence[str]) -> str:
     """What to say where a collective stands in the place of the machine, or a size in that of the collective."""
     command, first, second, third = (*words, "", "", "", "")[:4]
-    if command in _WITH_SIZE and "0" <= second[:1] <= "9" and third in COLLECTIVES:
-        meant = shlex.join(["blinksim", command, first, third, second, *words[4:]])
+    if command in _WITH_SIZE and "0" <= second[:1] <= "9":
+        wanted, rest = (third, words[4:]) if third in COLLECTIVES else ("allreduce", words[3:])
+        meant = shlex.join(["blinksim", command, first, wanted, second, *rest])
         return f"{second} is a size; the collective comes before it: {meant}"
     swapped = command in _MACHINE_FIRST and first in COLLECTIVES and second not in COLLECTIVES
     if not swapped or second.startswith("-") or os.path.exists(first):

@@ -480,8 +480,7 @@ def left(was: float, now: float, timed: str = "") -> str:
 
 def command_line(question: Question, collective: str = "", root: int | None = None, traffic: str | None = None) -> str:
     """The machine, a collective and the options as they are typed; FILE for what came through standard input."""
-    machine = str(question.machine)
-    words = ["FILE" if machine == "-" else typed(machine), *([collective] if collective else [])]
+    words = [typed(str(question.machine)), *([collective] if collective else [])]
     words += [] if root is None else ["--root", str(root)]
     words += [] if traffic is None else ["--traffic", typed(traffic)]
     names = ("nodes", "ranks_per_node", "members", "relays", "links", "rates", "relays_reduce", "edits")

@@ -189,8 +189,8 @@ def with_name(line: str, output: str) -> str:
 
 
 def typed(path: str) -> str:
-    """A file name as it is typed in a command."""
-    return shlex.quote(f"./{path}" if path.startswith("-") and path != "-" else path)
+    """A file name as it is typed in a command; FILE for what came through standard input."""
+    return "FILE" if path == "-" else shlex.quote(f"./{path}" if path.startswith("-") else path)
 
 
 def typed_size(size: int) -> str:

@@ -28,7 +28,7 @@ Names = str | Iterable[int | str]
 """Devices as text such as ``0-3`` or ``gpu0,gpu3``, or as numbers and names."""
 
 NONE, IDLE, ALL = "none", "idle", "all"
-_RANGE = re.compile(r"([0-9]{1,4000})(-([0-9]{0,4000}))?")
+_RANGE = re.compile(r"([0-9]{1,4000})((-|:|–|\.\.\.?)([0-9]{0,4000}))?")
 
 
 def names_text(names: Names) -> str:
@@ -66,10 +66,10 @@ def listed(names: Names, holders: Sequence[str], argument: str) -> tuple[str, ..
 def _part(part: str, text: str, holders: Sequence[str], argument: str) -> Sequence[str]:
     """What one entry of a list names: a number, a range or a name."""
     span = _RANGE.fullmatch(part)
-    if span and span[3] == "":
-        raise InputError(f"{argument}={part}: the range has no end; write it like {span[1]}-{len(holders) - 1}")
+    if span and span[2] and (span[3] != "-" or not span[4]):
+        raise InputError(f"{argument}={part} is no range; write it like {span[1]}-{span[4] or len(holders) - 1}")
     if span:
-        low, high = int(span[1]), int(span[3] or span[1])
+        low, high = int(span[1]), int(span[4] or span[1])
         if high < low:
             raise InputError(f"{argument}={part} runs backwards; write {high}-{low}")
         if high >= len(holders):

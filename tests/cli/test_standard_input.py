@@ -53,6 +53,15 @@ def test_what_needs_the_machine_twice_reads_it_once(typed: Typed) -> None:
     assert json.loads(out)["members"] == ["gpu2", "gpu3", "gpu4", "gpu5"]
 
 
+@pytest.mark.parametrize("log", ["h200x8-allreduce", "h200x8-allreduce-nvls"])
+def test_no_command_reads_standard_input_a_second_time(typed: Typed, log: str) -> None:
+    """What came through a pipe is gone: the command would wait for more."""
+    _, out, _ = typed((LOG.parent / f"{log}.txt").read_text(), "diagnose", "-", "--machine", "hgx-h200")
+    line = next(line for line in out.splitlines() if line.startswith("next: "))
+    assert "-" not in line.split()
+    assert "FILE" in line.split()
+
+
 def test_a_log_and_a_bound_come_through_standard_input(typed: Typed, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = typed(LOG.read_text(), "diagnose", "-", "--machine", "hgx-h200", "--json")
     assert run(["diagnose", str(LOG), "--machine", "hgx-h200", "--json"]) == status == 1
