@@ -82,7 +82,7 @@ def cli() -> None:
 def _swapped(words: Sequence[str]) -> str:
     """What to say where a collective stands in the place of the machine, or a size in that of the collective."""
     command, first, second, third = (*words, "", "", "", "")[:4]
-    if command in _WITH_SIZE and "0" <= second[:1] <= "9":
+    if command in _WITH_SIZE and first[:1] != "-" and "0" <= second[:1] <= "9":
         wanted, rest = (third, words[4:]) if third in COLLECTIVES else ("allreduce", words[3:])
         meant = shlex.join(["blinksim", command, first, wanted, second, *rest])
         return f"{second} is a size; the collective comes before it: {meant}"
