@@ -346,7 +346,7 @@ class Compare(TableOptions, run="blinksim.cli.project:compare"):
       search: Also search so long, for each size, a schedule that is made for it, as synth --size does; all
           are simulated.
       price: Of several machines, separated by commas: what a node costs an hour; the table
-          then has busbw over the price of all nodes.
+          then has busbw over what a GPU costs an hour, in the currency of PRICE.
       plot: Draw algbw against size as PNG, SVG or PDF: what the library takes, could take, and the bound.
 
     Examples:

@@ -116,11 +116,21 @@ def test_help_explains_words(capsys: pytest.CaptureFixture[str], word: str, says
 WORDS = (
     "algbw busbw bottleneck latency overhead bandwidth share ranks links rates nominal nccl channel Simple LL128 "
     "scope exact upper tree-optimum cut partition gap step chunk tree chain ring relay NIC rail fabric in-network "
-    "multicast NVLS SHARP launch alpha-beta execution simulate nccl-tuner projection preset packed lane"
+    "multicast NVLS SHARP launch alpha-beta execution simulate nccl-tuner projection preset packed lane "
+    "gradient overlap theorem Edmonds Tutte Nash-Williams"
 )
+# As `bound --size` lists them (docs/bounds.md).
+THEOREMS = re.findall(r"^\| `([a-z-]+)` \| ", Path("docs/bounds.md").read_text(), re.MULTILINE)
 
 
-@pytest.mark.parametrize("word", [*COLLECTIVES, *REGISTRY, *WORDS.split()])
+def test_every_theorem_that_a_bound_names_is_on_the_page_of_bounds(capsys: pytest.CaptureFixture[str]) -> None:
+    text = answer(capsys, "bound", "dgx1-v100", "allreduce", "--size", "1MiB").partition("  theorem ")[2]
+    named = [line.split()[0] for line in text.splitlines()[1:] if re.search(r" us  [a-z]", line)]
+    assert len(named) > 3
+    assert {*named} <= {*THEOREMS}
+
+
+@pytest.mark.parametrize("word", [*COLLECTIVES, *REGISTRY, *WORDS.split(), *THEOREMS, "switches that add"])
 def test_words_of_answers_are_explained(capsys: pytest.CaptureFixture[str], word: str) -> None:
     text = answer(capsys, "help", word).replace("-\n", "-").replace("_", "-")
     assert word.rstrip("s").replace("_", "-").lower() in text.lower()
