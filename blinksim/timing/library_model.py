@@ -12,12 +12,15 @@ made from (``models/usable/spreads.csv``).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
 from typing import TypeAlias, get_args
+
+import numpy as np
 
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, unknown
@@ -56,6 +59,8 @@ _MOST_GPUS_A_NODE = 16
 _ADJACENT, _NEIGHBORS = 4, 16
 # Beyond the published sizes of a job their ratio to the model fades; by this factor in size it is forgotten.
 _FADES = 256
+# In nodes it is forgotten sooner: what 8 nodes say of 540, and 2 of 512, makes held-out times no better.
+_FADES_IN_NODES = 64
 # Factors on a model at two sizes differ by less.
 _FALLS = 16
 
@@ -69,6 +74,11 @@ class _Modelled:
     what: str
     origin: str
     spread: Spread
+
+    def times(self, factor: float) -> _Modelled:
+        """So many times as long."""
+        terms = tuple(replace(term, time_s=factor * term.time_s) for term in self.terms)
+        return replace(self, time_s=factor * self.time_s, terms=terms)
 
 
 class Library(TimingModel):
@@ -109,6 +119,7 @@ class Library(TimingModel):
         self.question = Question()
         self.healthy: Library | None = None
         self._times: dict[tuple[Collective, int], _Modelled] = {}
+        self._beside: dict[int, Library] = {}
         self.contests: dict[Collective, Contest] = {}
         self.parts: dict[Collective, tuple[Topology, tuple[str, ...], Ceiling]] = {}
 
@@ -275,7 +286,8 @@ class Library(TimingModel):
         return replace(found, details=details)
 
     def _taken(self, collective: Collective, size: int) -> Projection:
-        model, curves = self._modelled(collective, size), self._curves(collective)
+        curves = self._curves(collective)
+        model = self._modelled(collective, size) if curves else self._scaled(collective, size)
         found = [(*self._ratio(collective, size, times), one) for one, times in curves]
         nearest = max((weight for _, weight, _ in found), default=0.0)
         ratios = [ratio for ratio, weight, _ in found if weight == nearest] or [1.0]
@@ -327,23 +339,59 @@ class Library(TimingModel):
         return self._projection(collective, size, model, before.time_s * factor, *ends, basis)
 
     def _modelled(self, collective: Collective, size: int) -> _Modelled:
-        """The time by the best model that is known, whatever was published of this very job.
-
-        What jobs on other numbers of nodes gain on NCCL's model, this one gains on what that has above the bound.
-        """
+        """The time by the best model that is known, whatever was published of this very job."""
         key = collective, size
         if key not in self._times:
-            found = self.by_constants(collective, size) or self._by_models(collective, size)
-            elsewhere = self.nodes > 1 and not any(cell.collective == collective.name for cell in self._cells)
-            stated = self.stated(collective, size) if elsewhere else None
-            if stated is not None and found.time_s < stated.time_s:
-                part, grants, bound = self.bounded(collective)
-                least = least_time_of(part, collective, size, bound, grants)
-                more = (1 - found.time_s / stated.time_s) * least.time_s
-                terms = (*found.terms, Term("what the links need at least", more, ""))
-                found = replace(found, time_s=found.time_s + more, terms=terms)
-            self._times[key] = found
+            self._times[key] = self.by_constants(collective, size) or self._by_models(collective, size)
         return self._times[key]
+
+    def _scaled(self, collective: Collective, size: int) -> _Modelled:
+        """The time by a model, times what published times of jobs on fewer and on more nodes are above it there.
+
+        Between two such jobs the factor is interpolated, beyond them it fades. What they gain on NCCL's model, this
+        one gains on what that has above the bound.
+        """
+        model, at = self._modelled(collective, size), math.log(self.ranks)
+        ratios: dict[float, float] = {}
+        jobs = []
+        for neighbor in self._neighbors(collective):
+            known = neighbor.by_constants(collective, size) if model.what == EXPECTED else None
+            base = known or neighbor._by_models(collective, size)
+            ratios[math.log(neighbor.ranks)] = math.log(neighbor._taken(collective, size).time_s / base.time_s)
+            jobs.append(count(neighbor.nodes, "node") if self.nodes > 1 else count(neighbor.ranks, "GPU"))
+        if ratios:
+            far = 0.0 if len(ratios) > 1 else abs(at - min(ratios)) / math.log(_FADES_IN_NODES)
+            ratio = math.exp(max(0.0, 1 - far) * np.interp(at, list(ratios), list(ratios.values())))
+            origin = f"{model.origin}; scaled to published times of {' and '.join(jobs)}"
+            model = replace(model.times(ratio), origin=origin)
+        stated = self.stated(collective, size) if self.nodes > 1 else None
+        if stated is None or model.time_s >= stated.time_s:
+            return model
+        part, grants, bound = self.bounded(collective)
+        least = least_time_of(part, collective, size, bound, grants)
+        return model.times(1 + (1 / model.time_s - 1 / stated.time_s) * least.time_s)
+
+    def _neighbors(self, collective: Collective) -> Iterator[Library]:
+        """The models of the nearest smaller and the nearest larger job that times were published of.
+
+        They have another number of nodes with as many GPUs each, or of the GPUs that a switch joins in one node.
+        """
+        jobs = {
+            cell.gpus: cell.nodes
+            for cell in self._published
+            if cell.collective == collective.name
+            and self.published(cell)
+            and (cell.gpus * self.nodes == self.ranks * cell.nodes if self.nodes > 1 else self.job.switched)
+            and (cell.nodes > 1) == (self.nodes > 1)
+        }
+        below, above = [ranks for ranks in jobs if ranks < self.ranks], [ranks for ranks in jobs if ranks > self.ranks]
+        for ranks in (*sorted(below)[-1:], *sorted(above)[:1]):
+            if ranks not in self._beside:
+                question = Question(self._known_as, nodes=jobs[ranks], ranks_per_node=ranks // jobs[ranks])
+                self._beside[ranks] = Library(version=self.version, multicast=self.multicast).at(question)[0]
+            neighbor = copy(self._beside[ranks])
+            neighbor.published, neighbor.constants = self.published, self.constants
+            yield neighbor
 
     def by_constants(self, collective: Collective, size: int) -> _Modelled | None:
         if not self.constants or collective.traffic is not None:
@@ -362,9 +410,8 @@ class Library(TimingModel):
         spread = self._spread(what, size, self._known_as if self.constants else "")
         middle, by = spread.middle, "NCCL's own model" if stated else "the best schedule on the links"
         origin = f"{by}, and how {count(spread.cells, 'published time')} of other jobs compare with it"
-        terms = tuple(replace(term, time_s=middle * term.time_s) for term in base.terms)
         about = replace(spread, low=spread.low / middle, middle=1.0, high=spread.high / middle)
-        return _Modelled(middle * base.time_s, terms, what, origin, about)
+        return _Modelled(base.time_s, base.terms, what, origin, about).times(middle)
 
     def _spread(self, what: str, size: int, machine: str = "") -> Spread:
         return library_rates.spread_at(machine, what, library_rates.scope_of(self.nodes, self.ranks), size)
@@ -387,8 +434,8 @@ class Library(TimingModel):
         return self.contests[collective].projections(size, best=True)[0]
 
     @cached_property
-    def _cells(self) -> list[Cell]:
-        """The published cells of as many GPUs on as many nodes, by libraries that chose for themselves."""
+    def _published(self) -> list[Cell]:
+        """The published cells of the machine by libraries that chose for themselves, with the same switches."""
         if self._known_as not in public_tables.machines():
             return []
         adds = any(device.reads for device in self.machine.devices)
@@ -397,9 +444,13 @@ class Library(TimingModel):
         return [
             cell
             for cell in public_tables.cells(self._known_as)
-            if (cell.nodes, cell.gpus) == (self.nodes, self.ranks)
-            and not (cell.set.members or "forced" in cell.set.algorithm or cell.nvls in unlike)
+            if not (cell.set.members or "forced" in cell.set.algorithm or cell.nvls in unlike)
         ]
+
+    @cached_property
+    def _cells(self) -> list[Cell]:
+        """Those of as many GPUs on as many nodes."""
+        return [cell for cell in self._published if (cell.nodes, cell.gpus) == (self.nodes, self.ranks)]
 
     def _curves(self, collective: Collective) -> list[tuple[public_tables.Set, dict[int, float]]]:
         """The published times by size, for each run of each set."""

@@ -48,12 +48,12 @@ def _inside(model: Library, cell: Cell) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kept", ["all", "other sizes", "other sets", "nothing"])
+@pytest.mark.parametrize("kept", ["all", "other sizes", "other sets", "other jobs", "nothing"])
 def test_intervals_hold_as_often_as_they_say(kept: str) -> None:
     """Every published cell in the package, beside an interval that was made without it: by machine, band and nodes.
 
-    Without its size, without its whole set, and as if nobody had measured the machine; constants were fitted to some
-    of the cells, which do not count where these decide.
+    Without its size, without its whole set, without all times of as many GPUs on as many nodes, and as if nobody had
+    measured the machine; constants were fitted to some of the cells, which do not count where these decide.
     """
     inside = defaultdict[str, list[bool]](list)
     for machine in public_tables.machines():
@@ -64,11 +64,12 @@ def test_intervals_hold_as_often_as_they_say(kept: str) -> None:
                     "all": lambda _: True,
                     "other sizes": lambda one, size=cell.size: one.size != size,  # type: ignore[misc]
                     "other sets": lambda one, name=cell.set.name: one.set.name != name,  # type: ignore[misc]
+                    "other jobs": lambda one, job=(cell.nodes, cell.gpus): (one.nodes, one.gpus) != job,  # type: ignore[misc]
                     "nothing": lambda _: False,
                 }
                 without = copy(model)
                 without.published, without.constants = held[kept], kept != "nothing"
-                if fitted and kept == "other sets":
+                if fitted and kept in ("other sets", "other jobs"):
                     continue
                 without._times = unmeasured if kept == "nothing" else model._times
                 where = machine, f"band {band_of(cell.size)}", f"nodes {cell.nodes}", "all"

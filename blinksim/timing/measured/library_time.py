@@ -21,8 +21,8 @@ from blinksim.timing.measured_constants import NcclRates
 from blinksim.topology.graph import Topology
 
 NCCL = "NCCL"
-# Constants say nothing of jobs beyond these factors from those that were measured, in GPUs and in bytes.
-_REACH, _REACH_IN_SIZE = 2, 8
+# Constants say nothing of messages by more than this factor smaller than those that were measured.
+_REACH_IN_SIZE = 8
 
 
 def catalogued(machine: Topology) -> str:
@@ -114,7 +114,7 @@ def _by_tables(name: str, job: LibraryJob, size: int, timing: Timing | None) -> 
         return None
     for rates in known:
         least, most = rates.ranks
-        if not least <= job.ranks * _REACH or not job.ranks <= most * _REACH:
+        if not least <= job.ranks <= most:
             continue
         if rates.form != CHOICE:
             counts = step_counts(job.collective, job.ranks, job.nodes, size)
