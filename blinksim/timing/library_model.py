@@ -361,9 +361,13 @@ class Library(TimingModel):
             jobs.append(count(neighbor.nodes, "node") if self.nodes > 1 else count(neighbor.ranks, "GPU"))
         if ratios:
             far = 0.0 if len(ratios) > 1 else abs(at - min(ratios)) / math.log(_FADES_IN_NODES)
-            ratio = math.exp(max(0.0, 1 - far) * np.interp(at, list(ratios), list(ratios.values())))
+            weight = max(0.0, 1 - far)
+            ratio = math.exp(weight * np.interp(at, list(ratios), list(ratios.values())))
+            # Near them times are as sure as those by constants.
+            sure, about = self._spread(EXPECTED, size, self._known_as), model.spread
+            low, high = (getattr(sure, end) ** weight * getattr(about, end) ** (1 - weight) for end in ("low", "high"))
             origin = f"{model.origin}; scaled to published times of {' and '.join(jobs)}"
-            model = replace(model.times(ratio), origin=origin)
+            model = replace(model.times(ratio), origin=origin, spread=replace(about, low=low, high=high))
         stated = self.stated(collective, size) if self.nodes > 1 else None
         if stated is None or model.time_s >= stated.time_s:
             return model
