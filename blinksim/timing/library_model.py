@@ -300,8 +300,8 @@ class Library(TimingModel):
             origin = f"between sizes that were measured: {_sources(sets)}"
         elif nearest > 0:
             origin += f"; scaled to the nearest size that was measured: {_sources(sets)}"
-        # Another run of the job is as far away between and near its sizes as at one of them.
-        spreads += [self._spread(library_rates.AGAIN, size)] if nearest > 0 else []
+        # Another run of the job is as far away between and near its sizes, and by a model, as at one of them.
+        spreads.append(self._spread(library_rates.AGAIN, size))
         time = median(ratios) * model.time_s
         ends = [end * time for one in spreads for end in (one.low, one.high)] + [r * model.time_s for r in ratios]
         figures = time, min(time, *ends), max(time, *ends)

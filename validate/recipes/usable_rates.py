@@ -128,10 +128,13 @@ def _of_a_question(
             held_out.published = partial(_left, hides, cell)
             found = held_out.times(plain.machine, Collective(cell.collective), [cell.size])[0]
             if found.details["basis"] == {AGAIN: "measured", BETWEEN: "between"}[what]:
-                # Few jobs were published twice: all of them together say how far runs are apart.
-                several = what == AGAIN
-                scopes = library_rates.SCOPES if several else [scope_of(cell.nodes, cell.gpus)]
-                sizes = [name for _, name in library_rates.SIZE_STEPS] if several else [_sizes_of(cell.size)]
+                # Few jobs were published twice: all of a size together say how far runs are apart, both below 512 KiB
+                # and both from 64 MiB on.
+                scopes, sizes = [scope_of(cell.nodes, cell.gpus)], [_sizes_of(cell.size)]
+                if what == AGAIN:
+                    names = [name for _, name in library_rates.SIZE_STEPS]
+                    scopes = list(library_rates.SCOPES)
+                    sizes = next((pair for pair in (names[:2], names[-2:]) if sizes[0] in pair), sizes)
                 for scope, name in product(scopes, sizes):
                     yield (what, scope, name), cell.time_s / found.time_s
 
