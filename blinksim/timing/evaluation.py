@@ -8,7 +8,7 @@ import numpy as np
 
 from blinksim.budget import check_events, most_events
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import distinct
+from blinksim.graphs.arrays import distinct, per_topology
 from blinksim.timing.event_graph import EventGraph, Run, ScheduleGraph, Work
 from blinksim.timing.events import first_come, in_order, step_order
 from blinksim.timing.rounds import in_levels, in_rounds
@@ -89,7 +89,7 @@ def makespan(work: Work, pieces: int, *, turns: bool = False) -> int | None:
     graph = work.graph
     if not graph.count:
         return 0
-    pattern = graph.once(_pattern)
+    pattern = _pattern(graph)
     if pattern == "pipeline":
         return int((work.head + work.tail + (pieces - 1) * work.hold).max())
     if graph.timeless.any() or (work.release != work.release[0]).any():
@@ -107,6 +107,7 @@ def makespan(work: Work, pieces: int, *, turns: bool = False) -> int | None:
     return start + int(graph.level.max()) * max(lag, pieces * hold) + (pieces - 1) * hold + lag
 
 
+@per_topology
 def _pattern(graph: EventGraph) -> str:
     """``pipeline``: every server has one stage; ``lock step``: one in each level; or ``other``."""
     rounds, at_server = int(graph.level.max()) + 1, np.bincount(graph.resource)

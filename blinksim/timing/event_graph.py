@@ -18,13 +18,12 @@ evaluators would serve them in different orders.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 from math import lcm
-from typing import TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -39,14 +38,11 @@ from blinksim.timing.simulation_options import Options
 Ticks = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
-Found = TypeVar("Found")
 
 # Times stay below this, so that sums of two fit in 63 bits.
 _MOST_TICKS = 2**60
 # Fewer arrivals or readers than this are joined pairwise; from here on a joint saves waits.
 _JOINT_FROM = 3
-# "out of gpu0" is passed before the link or bus, "into gpu1" after it.
-_PASSED = {"out": 0, "into": 2}
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,16 +93,6 @@ class EventGraph:
         after = self.after[order].tolist()
         return [tuple(after[first:end]) for first, end in pairwise(starts)]
 
-    @cached_property
-    def _known(self) -> dict[Callable[..., object], object]:
-        return {}
-
-    def once(self, function: Callable[[EventGraph], Found]) -> Found:
-        """``function(self)``, computed by the first call."""
-        if function not in self._known:
-            self._known[function] = function(self)
-        return cast("Found", self._known[function])
-
 
 @dataclass(frozen=True, eq=False)
 class ScheduleGraph(EventGraph):
@@ -129,10 +115,9 @@ class ScheduleGraph(EventGraph):
     @cached_property
     def transfers(self) -> tuple[list[tuple[Fraction | None, int]], Ticks]:
         """The distinct pairs (rate, share) of real stages, and which each has; a reducer has the rate None."""
-        number: dict[Fraction, int] = {}
-        known = [number.setdefault(rate, len(number)) for rate in self.shared.rate]
-        kind = np.array([*known, *[len(number)] * len(self.schedule.topology.devices)], dtype=np.int64)
-        rates: list[Fraction | None] = [*number, None]
+        number, different = self.shared.classes
+        kind = np.append(number, np.full(len(self.schedule.topology.devices), len(different)))
+        rates = (*different, None)
         real, modulus = ~self.timeless, int(self.share.max(initial=0)) + 1
         pairs, where = np.unique(kind[self.resource[real]] * modulus + self.share[real], return_inverse=True)
         return [(rates[pair // modulus], pair % modulus) for pair in pairs.tolist()], where
@@ -162,30 +147,30 @@ def event_graph(schedule: Schedule, options: Options = Options()) -> ScheduleGra
     if schedule.sends and bool((np.diff(schedule.route_start)[schedule.route] == 0).any()):
         raise InputError(f"{schedule.algorithm}: a send has a route without links; blinksim verify names it")
     shared, links = resources(schedule.topology), schedule.topology.links
-    devices = len(schedule.topology.devices)
+    devices = schedule.topology.devices
     # Who sends several messages in a step begins with the first that the schedule has.
     order = np.argsort(schedule.chunk if schedule.form == "forest" else np.zeros(schedule.sends), kind="stable")
     place = np.argsort(order)
 
     # One row for each resource along the route of every send. position: of the send in `order`.
     hop, link = expand(schedule.route_start, schedule.route_links, schedule.route[order])
-    starts, passed, own = _in_order(shared)
-    at, entry = expand(starts, np.arange(len(passed), dtype=np.int64), link)
+    # Data pass the capacity of the device that they leave before the link or bus, which is listed first.
+    limited = np.array([device.capacity is not None for device in devices])[schedule.topology.link_columns.src]
+    passed, leaving = shared.members.astype(np.int64), shared.starts[:-1][limited]
+    passed[leaving], passed[leaving + 1] = passed[leaving + 1], passed[leaving]
+    own = np.isin(np.arange(len(passed)), shared.starts[:-1] + limited)
+    at, entry = expand(shared.starts, np.arange(len(passed), dtype=np.int64), link)
     position, resource = hop[at], passed[entry]
     crossing = np.where(own[entry], np.asarray(link, dtype=np.int64)[at], -1)
     ends_link = _first(at[::-1])[::-1]
-    # A stage more behind the sends whose switch adds, or whose receiver reduces.
+    # A stage more, which crosses no link (-1), behind the sends whose switch adds, or whose receiver reduces.
     added, adder = sums_formed(schedule, shared)
-    further = [(place[added], adder.astype(np.int64))]
-    if options.gamma > 0:
-        reducing = np.flatnonzero(schedule.op[order] == REDUCE)
-        further.append((reducing, len(shared.names) + schedule.dst[order[reducing]].astype(np.int64)))
-    for sends, where in further:
-        sort = np.argsort(np.concatenate((position, sends)), kind="stable")
-        position = np.concatenate((position, sends))[sort]
-        resource = np.concatenate((resource, where))[sort]
-        crossing = np.concatenate((crossing, np.full(len(sends), -1)))[sort]
-        ends_link = np.concatenate((ends_link, np.ones(len(sends), dtype=np.bool_)))[sort]
+    reducing = np.flatnonzero((schedule.op[order] == REDUCE) & (options.gamma > 0))
+    reducer = len(shared.names) + schedule.dst[order[reducing]].astype(np.int64)
+    position = np.concatenate((position, place[added], reducing))
+    sort, further = np.argsort(position, kind="stable"), np.full(len(added) + len(reducing), -1)
+    position, resource = position[sort], np.concatenate((resource, adder.astype(np.int64), reducer))[sort]
+    crossing, ends_link = np.append(crossing, further)[sort], np.append(ends_link, further < 0)[sort]
 
     count, send, begins = len(resource), order[position], _first(position)
     follows = np.append(~begins[1:], np.zeros(min(count, 1), dtype=np.bool_))
@@ -206,7 +191,7 @@ def event_graph(schedule: Schedule, options: Options = Options()) -> ScheduleGra
     before, after, joints = _waits(schedule, head, tail, message, count)
     inside, none = np.flatnonzero(follows), np.zeros(joints)
     return ScheduleGraph(
-        resource=np.concatenate((resource, len(shared.names) + devices + np.arange(joints))),
+        resource=np.concatenate((resource, len(shared.names) + len(devices) + np.arange(joints))),
         timeless=np.arange(count + joints) >= count,
         before=np.concatenate((inside, before)),
         after=np.concatenate((inside + 1, after)),
@@ -223,20 +208,6 @@ def event_graph(schedule: Schedule, options: Options = Options()) -> ScheduleGra
 def _first(group: Ticks) -> Flags:
     """True where an entry of sorted group numbers is the first of its group."""
     return np.asarray(np.diff(group, prepend=-1) != 0)
-
-
-def _in_order(shared: Resources) -> tuple[npt.NDArray[np.int32], Ticks, Flags]:
-    """Where the resources of each link start, these in the order in which data passes them, and if one is the link."""
-    own = np.zeros(len(shared.members), dtype=np.bool_)
-    own[shared.starts[:-1]] = True
-    members = shared.members.astype(np.int64)
-    for link in np.flatnonzero(np.diff(shared.starts) > 1):
-        start, end = int(shared.starts[link]), int(shared.starts[link + 1])
-        rank = {r: _PASSED.get(shared.names[r].partition(" ")[0], 1) for r in members[start:end].tolist()}
-        mine = sorted(members[start:end].tolist(), key=lambda r: rank[r])
-        own[start:end] = [rank[r] == 1 for r in mine]
-        members[start:end] = mine
-    return shared.starts, members, own
 
 
 def _messages(schedule: Schedule, order: Ticks, options: Options) -> tuple[Ticks, Ticks]:

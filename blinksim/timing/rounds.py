@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blinksim.graphs.arrays import distinct, places
+from blinksim.graphs.arrays import distinct, per_topology, places
 from blinksim.timing.event_graph import EventGraph, Run, Ticks, Work
 
 # Below this, a table is one class of servers whatever the padding.
@@ -42,6 +42,7 @@ class _Table:
     gaps: Ticks
 
 
+@per_topology
 def _table(graph: EventGraph) -> _Table:
     order = np.argsort(graph.resource, kind="stable")
     _, first, counts = np.unique(graph.resource[order], return_index=True, return_counts=True)
@@ -78,7 +79,7 @@ def in_rounds(work: Work, pieces: int, *, record: bool = False, watch: bool = Fa
     graph = work.graph
     if not graph.count:
         return Run(0, np.zeros((pieces, 0), dtype=np.int64))
-    table = graph.once(_table)
+    table = _table(graph)
     place, width, tall = table.place, table.width, int(graph.level.max())
 
     def spread(values: Ticks) -> Ticks:
@@ -179,6 +180,7 @@ class _Level:
     needed: bool
 
 
+@per_topology
 def _levels(graph: EventGraph) -> list[_Level]:
     order = np.lexsort((graph.resource, graph.level))
     where = np.empty(graph.count, dtype=np.int64)
@@ -224,7 +226,7 @@ def in_levels(work: Work, pieces: int, *, record: bool = False, check: bool = Tr
     delivered: dict[int, Ticks] = {}
     finish, piece = 0, np.arange(pieces, dtype=np.int64)[None, :, None]
     spare = np.zeros((0, pieces), dtype=np.int64)
-    for number, plan in enumerate(graph.once(_levels)):
+    for number, plan in enumerate(_levels(graph)):
         # (stages, pieces): when each piece is ready for each stage, and from the end of the loop on is
         # delivered.
         ready = _arrived(plan, delivered, number, pieces, spare)
