@@ -15,9 +15,7 @@ from blinksim.timing.rounds import in_levels, in_rounds
 from blinksim.timing.simulation_options import Options
 
 
-def evaluated(
-    graph: ScheduleGraph, work: Work, pieces: int, options: Options, *, tail: bool = True, record: bool = False
-) -> Run:
+def evaluated(graph: ScheduleGraph, work: Work, pieces: int, options: Options, *, record: bool = False) -> Run:
     """The run of `pieces` of everything: by a formula where the pattern has one, in arrays where the order of service
     is known, event by event otherwise. All agree to the tick, so the choice only affects the running time.
 
@@ -27,12 +25,12 @@ def evaluated(
     First come, first served is not linear: there the growth can settle at that value for dozens of pieces and
     leave it again, so nothing is cut short.
 
-    tail: True if ``static`` rounds may stop where the growth is certain. record: True to keep the starts.
+    record: True to keep the starts, of all pieces.
     """
     steps = graph.schedule.form == "steps"
     turns = options.offered(graph.schedule.form) == "turns"
-    if options.service == "static" and not steps and tail:
-        short = _cut_short(work, pieces, record)
+    if options.service == "static" and not steps and not record:
+        short = _cut_short(work, pieces)
         if short is not None:
             return short
     elif options.service == "fifo":
@@ -60,11 +58,11 @@ def evaluated(
     return replace(run, engine=engine, pieces=pieces)
 
 
-def _cut_short(work: Work, pieces: int, record: bool) -> Run | None:
+def _cut_short(work: Work, pieces: int) -> Run | None:
     """The run in rounds, of the first pieces alone; None where the growth is not certain before too many of them."""
     few = int(work.graph.level.max(initial=0)) + 6
     while 2 * few + 1 < min(pieces, most_events("waves") // max(1, work.count)):
-        before, after = (in_rounds(work, count, record=record, watch=True) for count in (few, few + 1))
+        before, after = (in_rounds(work, count, watch=True) for count in (few, few + 1))
         if before.settled and after.finish - before.finish == work.busiest:
             finish = after.finish + (pieces - few - 1) * work.busiest
             return replace(after, finish=finish, engine="waves", pieces=few + 1)

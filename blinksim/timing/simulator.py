@@ -230,7 +230,7 @@ class Timeline(Rates, Result):
         shown = max(1, min(self.pieces, _MOST_RECORDED // max(1, self.work.count)))
         if self.found.start is not None and len(self.found.start) == shown:
             return self.found
-        return evaluated(self.graph, self.work, shown, self.options, tail=False, record=True)
+        return evaluated(self.graph, self.work, shown, self.options, record=True)
 
     def starts(self) -> Ticks:
         """(pieces, E): ticks at which each stage began each piece, -1 for joints; the first pieces if too many."""

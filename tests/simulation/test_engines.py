@@ -190,7 +190,7 @@ def packed(latency: float, collective: str = "allgather", overhead: float = 0.0)
 def test_the_tail_of_rounds_is_exact(latency: float, collective: str) -> None:
     graph, work = work_of(packed(latency, collective, 1e-6), 300, 10**8)
     short = evaluated(graph, work, 300, Options("static"))
-    assert short.finish == evaluated(graph, work, 300, Options("static"), tail=False).finish
+    assert short.finish == evaluated(graph, work, 300, Options("static"), record=True).finish
     assert short.pieces < 150 or latency > 1e-5
 
 
@@ -208,7 +208,7 @@ def test_rounds_are_settled_only_where_they_grow_by_the_busiest_server() -> None
 def test_the_tail_of_random_forests_is_exact(schedule: Schedule, times: tuple[float, float, int]) -> None:
     graph, work = work_of(retimed(schedule, *times), 60)
     short = evaluated(graph, work, 60, Options("static"))
-    assert short.finish == evaluated(graph, work, 60, Options("static"), tail=False).finish
+    assert short.finish == evaluated(graph, work, 60, Options("static"), record=True).finish
 
 
 def test_steps_of_a_ring_are_first_come_first_served_in_arrays() -> None:
