@@ -270,10 +270,9 @@ class Timeline(Rates, Result):
 
         done = np.where((start >= 0) & ~graph.timeless, start + work.lag, -1)
         piece, stage = (int(place) for place in np.unravel_index(int(np.argmax(done)), done.shape))
-        visits: list[tuple[str, str, int, int, int, int]] = []  # name, class, begin, end, pieces, travel
+        legs, stop = list[Leg](), int(done.max())
         while True:
-            server, end = int(graph.resource[stage]), int(start[piece, stage] + work.lag[stage])
-            travel = int(work.lag[stage] - work.hold[stage])
+            server, travel = int(graph.resource[stage]), int(work.lag[stage] - work.hold[stage])
             # How many pieces the server passed without a break up to this one. A server that is free takes what
             # is there: so the first of them came just then.
             pieces, stages, begun, first = line(server)
@@ -282,23 +281,19 @@ class Timeline(Rates, Result):
             head = int(first[at])
             piece, stage = int(pieces[head]), int(stages[head])
             begin = int(start[piece, stage])
+            # A piece may start at the next server before it has left this one: the leg then ends where that begins.
+            onward = work.seconds(max(0, min(travel, stop - begin)))
             name, kind = graph.resource_name(server), graph.resource_kind(server)
-            visits.append((name, kind, begin, end, at - head + 1, travel))
+            legs.append(Leg(name, kind, work.seconds(begin), work.seconds(stop - begin), at - head + 1, onward))
+            stop = begin
             arrivals = (arrival(one, piece) for one in sources[limits[stage] : limits[stage + 1]].tolist())
             cause = next((source for when, source in arrivals if when == begin), None)
             if cause is None:
                 break
             stage = cause
         if begin > 0:
-            visits.append(("before the first send starts", "launch", 0, begin, 0, 0))
-        legs = []
-        visits.reverse()
-        for number, (name, kind, begin, end, passed, travel) in enumerate(visits):
-            # A piece may start at the next server before it has left this one: the leg then ends where the next
-            # begins.
-            stop = visits[number + 1][2] if number + 1 < len(visits) else end
-            onward = work.seconds(max(0, min(travel, stop - begin)))
-            legs.append(Leg(name, kind, work.seconds(begin), work.seconds(stop - begin), passed, onward))
+            legs.append(Leg("before the first send starts", "launch", 0.0, work.seconds(begin), 0))
+        legs.reverse()
         if more := self.pieces - self.recorded_pieces:
             more_s = self.time_s - self.work.seconds(self._recorded.finish)
             place = f"{count(more, 'more piece')}, mostly over {self.uses[0].resource}"
