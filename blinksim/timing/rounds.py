@@ -22,50 +22,42 @@ import numpy as np
 from blinksim.graphs.arrays import distinct, per_topology, places
 from blinksim.timing.event_graph import EventGraph, Run, Ticks, Work
 
-# Below this, a table is one class of servers whatever the padding.
-_PADDED = 4096
-
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """Stages laid out server by server, padded to powers of two within classes of servers.
+    """Stages laid out server by server, servers with equally many stages one after another.
 
-    place (E): position of each stage in the table. groups: (slice, servers, width) of each class. width: of
-    the whole table. sources (F, width), gaps (F, width): for each place the places of the stages it waits
-    for, padded with `width`, where a zero stands, and how many rounds earlier they were served.
+    order (E): the stages as they are laid out. place (E): where each stage is. first, last (servers): the
+    places of each server. groups: the places of all servers with equally many stages, and how many that are.
+    sources, gaps (F, E): for each place the places of the stages it waits for, padded with E, where a zero
+    stands, and how many rounds earlier they were served.
     """
 
+    order: Ticks
     place: Ticks
-    groups: list[tuple[slice, int, int]]
-    width: int
+    first: Ticks
+    last: Ticks
+    groups: list[tuple[slice, int]]
     sources: Ticks
     gaps: Ticks
 
 
 @per_topology
 def _table(graph: EventGraph) -> _Table:
-    order = np.argsort(graph.resource, kind="stable")
-    _, first, counts = np.unique(graph.resource[order], return_index=True, return_counts=True)
-    slot = np.arange(graph.count) - np.repeat(first, counts)
-    padded = 1 << np.ceil(np.log2(counts)).astype(np.int64)
-    place = np.empty(graph.count, dtype=np.int64)
-    if int(padded.max()) * len(counts) <= max(_PADDED, 2 * int(padded.sum())):
-        # One class costs padding and saves calls.
-        padded[:] = padded.max()
-    groups, width = list[tuple[slice, int, int]](), 0
-    for size in distinct(padded).tolist():
-        chosen = padded == size
-        servers, mine = int(chosen.sum()), np.repeat(chosen, counts)
-        place[order[mine]] = width + np.repeat(np.cumsum(chosen) - 1, counts)[mine] * size + slot[mine]
-        groups.append((slice(width, width + servers * size), servers, size))
-        width += servers * size
+    many = np.bincount(graph.resource)[graph.resource]
+    order = np.lexsort((graph.resource, many))
+    place, width, server = np.argsort(order), graph.count, graph.resource[order]
+    limits = np.flatnonzero(np.diff(server, prepend=-1, append=-1))
+    sizes, begins = np.unique(many[order], return_index=True)
+    spans = map(slice, begins, np.append(begins[1:], width))
+    groups = [(span, size) for span, size in zip(spans, sizes.tolist(), strict=True) if size > 1]
     by_target = np.argsort(graph.after, kind="stable")
     target, source = graph.after[by_target], graph.before[by_target]
     nth, depth = places(graph.fan_in), int(graph.fan_in.max(initial=0))
     sources, gaps = np.full((depth, width), width, dtype=np.int64), np.ones((depth, width), dtype=np.int64)
     sources[nth, place[target]] = place[source]
     gaps[nth, place[target]] = graph.level[target] - graph.level[source]
-    return _Table(place, groups, width, sources, gaps)
+    return _Table(order, place, limits[:-1], limits[1:] - 1, groups, sources, gaps)
 
 
 def in_rounds(work: Work, pieces: int, *, record: bool = False, watch: bool = False) -> Run:
@@ -80,18 +72,12 @@ def in_rounds(work: Work, pieces: int, *, record: bool = False, watch: bool = Fa
     if not graph.count:
         return Run(0, np.zeros((pieces, 0), dtype=np.int64))
     table = _table(graph)
-    place, width, tall = table.place, table.width, int(graph.level.max())
-
-    def spread(values: Ticks) -> Ticks:
-        result = np.zeros(width, dtype=values.dtype)
-        result[place] = values
-        return result
-
-    all_hold, lag, level = spread(work.hold), spread(work.lag), spread(graph.level)
-    real, all_prefix = spread(np.ones(graph.count, dtype=np.bool_)), _prefix(all_hold, table)
-    release = spread(np.where(graph.fan_in == 0, work.release, 0)) if work.release.any() else None
+    order, place, width, tall = table.order, table.place, graph.count, int(graph.level.max())
+    all_hold, lag, level = work.hold[order], work.lag[order], graph.level[order]
+    all_prefix = _prefix(all_hold, table)
+    release = np.where(graph.fan_in == 0, work.release, 0)[order] if work.release.any() else None
     stage_at = [np.flatnonzero(graph.level == k) for k in range(tall + 1)]
-    free = [np.zeros(servers, dtype=np.int64) for _, servers, _ in table.groups]
+    free = np.zeros(len(table.first), dtype=np.int64)
     # Deliveries of the last rounds, with a zero behind each row.
     depth = int(table.gaps.max(initial=1))
     history = np.zeros((depth, width + 1), dtype=np.int64)
@@ -115,19 +101,24 @@ def in_rounds(work: Work, pieces: int, *, record: bool = False, watch: bool = Fa
         whole = tall <= number < pieces
         hold, prefix = all_hold, all_prefix
         if not whole:
-            active = real & (level <= number) & (level > number - pieces)
+            active = (level <= number) & (level > number - pieces)
             ready *= active
             hold = all_hold * active
             prefix = _prefix(hold, table)
         ready -= prefix
-        _scan(ready, prefix, hold, free, table)
+        # The running maximum along every server, from when it is free.
+        ready[table.first] = np.maximum(ready[table.first], free)
+        for span, size in table.groups:
+            block = ready[span].reshape(-1, size)
+            np.maximum.accumulate(block, axis=1, out=block)
         ready += prefix
+        free = (ready + hold)[table.last]
         delivered = np.add(ready, lag, out=history[row, :width])
         if start is not None:
             for at in range(max(0, number - pieces + 1), min(tall, number) + 1):
                 start[number - at, stage_at[at]] = ready[place[stage_at[at]]]
         if watch and whole:
-            grown = bool(((delivered - earlier <= work.busiest) | ~real).all())
+            grown = bool((delivered - earlier <= work.busiest).all())
             calm = calm + 1 if grown else 0
             earlier[:] = delivered
         if number >= pieces - 1:
@@ -139,24 +130,9 @@ def in_rounds(work: Work, pieces: int, *, record: bool = False, watch: bool = Fa
 
 def _prefix(hold: Ticks, table: _Table) -> Ticks:
     """How long the stages before each one hold the same server."""
-    result = np.zeros_like(hold)
-    for span, servers, size in table.groups:
-        if size > 1:
-            held, prefix = (values[span].reshape(servers, size) for values in (hold, result))
-            np.cumsum(held[:, :-1], axis=1, out=prefix[:, 1:])
-    return result
-
-
-def _scan(ready: Ticks, prefix: Ticks, hold: Ticks, free: list[Ticks], table: _Table) -> None:
-    """The running maximum along every server, from when it is free; `ready` and `free` become the new ones."""
-    for (span, servers, size), gone in zip(table.groups, free, strict=True):
-        block = ready[span].reshape(servers, size)
-        np.maximum(block[:, 0], gone, out=block[:, 0])
-        if size > 1:
-            np.maximum.accumulate(block, axis=1, out=block)
-        last = slice(span.start + size - 1, span.stop, size)
-        np.add(ready[last], prefix[last], out=gone)
-        gone += hold[last]
+    # Sums over all servers may wrap around; their differences do so again.
+    before = np.cumsum(hold) - hold
+    return before - np.repeat(before[table.first], table.last - table.first + 1)
 
 
 @dataclass(frozen=True, eq=False)
