@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import distinct, expand
+from blinksim.graphs.arrays import distinct, expand, occurrences
 from blinksim.results import Term
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.loads import (
@@ -503,10 +503,7 @@ def serialization(schedule: Schedule, spread: Spread, shared: Resources, seconds
     link = np.where(reduces, last[schedule.route], first[schedule.route])
     resource = shared.of_link[link].astype(np.int64)
     key = (schedule.chunk.astype(np.int64) * len(seconds) + resource) * 2 + reduces
-    order = np.argsort(key, kind="stable")
-    begins = np.flatnonzero(np.diff(key[order], prepend=-1))
-    place = np.empty(len(key), dtype=np.int64)
-    place[order] = np.arange(len(key)) - np.repeat(begins, np.diff(begins, append=len(key)))
+    place = occurrences(key)
     part = _shares(schedule) / spread.count[schedule.route]
     overhead = np.where(reduces, 0.0, schedule.topology.link_columns.overhead[link])
     return place * part * seconds[resource], np.asarray(place * overhead)
@@ -525,14 +522,10 @@ class Paths:
     """
 
     def __init__(self, schedule: Schedule, alphas: Floats, transfer: Floats, waits: Floats) -> None:
-        busy = np.zeros(len(schedule.topology.devices), dtype=bool)
-        busy[schedule.src] = busy[schedule.dst] = True
-        # Most devices of a large cluster, such as its NICs, hold no data: number those that do.
-        number = np.cumsum(busy) - 1
-        width = int(number[-1]) + 1
+        width = len(schedule.topology.devices)
         self.alphas, self.transfer, self.waits = alphas, transfer, waits
-        self.source = schedule.chunk.astype(np.int64) * width + number[schedule.src]
-        self.target = schedule.chunk.astype(np.int64) * width + number[schedule.dst]
+        self.source = schedule.chunk.astype(np.int64) * width + schedule.src
+        self.target = schedule.chunk.astype(np.int64) * width + schedule.dst
         self.places = schedule.chunks * width
         if self.places > _SPARSE * schedule.sends:
             # Most chunks of an alltoall pass a few devices only: number the places that are passed.
