@@ -346,10 +346,10 @@ class Library(TimingModel):
         return self._times[key]
 
     def _scaled(self, collective: Collective, size: int) -> _Modelled:
-        """The time by a model, times what published times of jobs on fewer and on more nodes are above it there.
+        """The time by a model, times what published ones of jobs on fewer and on more nodes are above theirs.
 
-        Between two such jobs the factor is interpolated, beyond them it fades. What they gain on NCCL's model, this
-        one gains on what that has above the bound.
+        Between two such jobs the factor is interpolated, beyond them it fades. What they gain on NCCL's
+        model, this one gains on what that has above the bound.
         """
         model, at = self._modelled(collective, size), math.log(self.ranks)
         ratios: dict[float, float] = {}
@@ -357,7 +357,8 @@ class Library(TimingModel):
         for neighbor in self._neighbors(collective):
             known = neighbor.by_constants(collective, size) if model.what == EXPECTED else None
             base = known or neighbor._by_models(collective, size)
-            ratios[math.log(neighbor.ranks)] = math.log(neighbor._taken(collective, size).time_s / base.time_s)
+            published = neighbor._taken(collective, size)
+            ratios[math.log(neighbor.ranks)] = math.log(published.time_s / base.time_s)
             jobs.append(count(neighbor.nodes, "node") if self.nodes > 1 else count(neighbor.ranks, "GPU"))
         if ratios:
             far = 0.0 if len(ratios) > 1 else abs(at - min(ratios)) / math.log(_FADES_IN_NODES)
@@ -365,7 +366,8 @@ class Library(TimingModel):
             ratio = math.exp(weight * np.interp(at, list(ratios), list(ratios.values())))
             # Near them times are as sure as those by constants.
             sure, about = self._spread(EXPECTED, size, self._known_as), model.spread
-            low, high = (getattr(sure, end) ** weight * getattr(about, end) ** (1 - weight) for end in ("low", "high"))
+            low = sure.low**weight * about.low ** (1 - weight)
+            high = sure.high**weight * about.high ** (1 - weight)
             origin = f"{model.origin}; scaled to published times of {' and '.join(jobs)}"
             model = replace(model.times(ratio), origin=origin, spread=replace(about, low=low, high=high))
         stated = self.stated(collective, size) if self.nodes > 1 else None
@@ -378,7 +380,7 @@ class Library(TimingModel):
     def _neighbors(self, collective: Collective) -> Iterator[Library]:
         """The models of the nearest smaller and the nearest larger job that times were published of.
 
-        They have another number of nodes with as many GPUs each, or of the GPUs that a switch joins in one node.
+        They have another number of nodes with as many GPUs each, or of GPUs that a switch joins in one node.
         """
         jobs = {
             cell.gpus: cell.nodes
@@ -388,8 +390,9 @@ class Library(TimingModel):
             and (cell.gpus * self.nodes == self.ranks * cell.nodes if self.nodes > 1 else self.job.switched)
             and (cell.nodes > 1) == (self.nodes > 1)
         }
-        below, above = [ranks for ranks in jobs if ranks < self.ranks], [ranks for ranks in jobs if ranks > self.ranks]
-        for ranks in (*sorted(below)[-1:], *sorted(above)[:1]):
+        below = sorted(ranks for ranks in jobs if ranks < self.ranks)
+        above = sorted(ranks for ranks in jobs if ranks > self.ranks)
+        for ranks in (*below[-1:], *above[:1]):
             if ranks not in self._beside:
                 question = Question(self._known_as, nodes=jobs[ranks], ranks_per_node=ranks // jobs[ranks])
                 self._beside[ranks] = Library(version=self.version, multicast=self.multicast).at(question)[0]
@@ -439,7 +442,7 @@ class Library(TimingModel):
 
     @cached_property
     def _published(self) -> list[Cell]:
-        """The published cells of the machine by libraries that chose for themselves, with the same switches."""
+        """The published cells of the machine by libraries that chose for themselves, with such switches."""
         if self._known_as not in public_tables.machines():
             return []
         adds = any(device.reads for device in self.machine.devices)

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +47,17 @@ def _inside(model: Library, cell: Cell) -> bool:
     return bool(low * 0.999 <= cell.time_s <= high * 1.001)
 
 
+def _of_another_job(held: Cell, cell: Cell) -> bool:
+    return (cell.nodes, cell.gpus) != (held.nodes, held.gpus)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kept", ["all", "other sizes", "other sets", "other jobs", "nothing"])
 def test_intervals_hold_as_often_as_they_say(kept: str) -> None:
     """Every published cell in the package, beside an interval that was made without it: by machine, band and nodes.
 
-    Without its size, without its whole set, without all times of as many GPUs on as many nodes, and as if nobody had
-    measured the machine; constants were fitted to some of the cells, which do not count where these decide.
+    Without its size, its whole set, or all times of as many GPUs on as many nodes, and as if nobody had measured
+    the machine; constants were fitted to some of the cells, which do not count where these decide.
     """
     inside = defaultdict[str, list[bool]](list)
     for machine in public_tables.machines():
@@ -64,7 +68,7 @@ def test_intervals_hold_as_often_as_they_say(kept: str) -> None:
                     "all": lambda _: True,
                     "other sizes": lambda one, size=cell.size: one.size != size,  # type: ignore[misc]
                     "other sets": lambda one, name=cell.set.name: one.set.name != name,  # type: ignore[misc]
-                    "other jobs": lambda one, job=(cell.nodes, cell.gpus): (one.nodes, one.gpus) != job,  # type: ignore[misc]
+                    "other jobs": partial(_of_another_job, cell),
                     "nothing": lambda _: False,
                 }
                 without = copy(model)
@@ -287,6 +291,19 @@ def test_why_states_one_bound(capsys: pytest.CaptureFixture[str]) -> None:
     assert max(shares) <= 100
     by_name = bs.project("hgx-h100", "allreduce", "1GB", model="library")
     assert by_name.time_s == bs.project("hgx-h100", "allreduce", "1GB").time_s
+
+
+@pytest.mark.parametrize(
+    ("machine", "count"), [("hgx-h100", 17), ("p5.48xlarge", 17), ("gb200-nvl72", 5), ("dgx-a100", 9), ("alps", 31)]
+)
+def test_more_nodes_take_no_less(machine: str, count: int) -> None:
+    """Of 1 GiB on 2 nodes and more, within what published times themselves do: rings and trees send more to more."""
+    times = []
+    for nodes in range(2, count, 1 if count < 10 else 2):
+        model, whole = Library().at(bs.Question(machine, nodes=nodes))
+        times.append(model.times(whole, Collective("allreduce"), [2**30])[0].time_s)
+    assert min(np.diff(np.log(times))) > -0.02
+    assert max(np.diff(np.log(times))) < 0.6
 
 
 @pytest.mark.parametrize(("machine", "nodes"), [("p5.48xlarge", 8), ("a3-megagpu-8g", 4), ("a3-megagpu-8g", 2)])

@@ -128,8 +128,8 @@ def _of_a_question(
             held_out.published = partial(_left, hides, cell)
             found = held_out.times(plain.machine, Collective(cell.collective), [cell.size])[0]
             if found.details["basis"] == {AGAIN: "measured", BETWEEN: "between"}[what]:
-                # Few jobs were published twice: all of a size together say how far runs are apart, both below 512 KiB
-                # and both from 64 MiB on.
+                # Few jobs were published twice: all of a size together say how far runs are apart, both sizes
+                # below 512 KiB and both from 64 MiB on.
                 scopes, sizes = [scope_of(cell.nodes, cell.gpus)], [_sizes_of(cell.size)]
                 if what == AGAIN:
                     names = [name for _, name in library_rates.SIZE_STEPS]
