@@ -99,7 +99,7 @@ def test_a_single_node_shows_the_class_that_joins_it_to_others(capsys: pytest.Ca
     [
         "project p5 allreduce 8GiB --nodes 2",
         "compare p5 allreduce --sizes 8GiB --nodes 2",
-        "diagnose --busbw 380 --size 8GiB --machine p5 --nodes 2",
+        "diagnose --busbw 480 --size 8GiB --machine p5 --nodes 2",
     ],
 )
 def test_clusters_are_called_the_same_everywhere(capsys: pytest.CaptureFixture[str], line: str) -> None:
