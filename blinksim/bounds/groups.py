@@ -6,11 +6,11 @@ For alltoall and alltoallv, cuts are around all subsets of few ranks, else aroun
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
-from operator import itemgetter
+from operator import itemgetter, mul
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from blinksim.graphs.arrays import Bools, Ints, distinct, per_topology
 from blinksim.graphs.connectivity import joined_labels
 from blinksim.graphs.network import Network, whole
 from blinksim.topology.graph import Topology
+from blinksim.units import format_rate
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,3 +292,54 @@ def _tightest(topology: Topology, collective: Collective, sorts: Iterable[Groupi
                 if np.isfinite(ratio[place]):
                     found.append((float(ratio[place]) * traffic.size, (sort.label == place) != bool(outside)))
     return sorted(found, key=itemgetter(0))
+
+
+def even_use(topology: Topology, lengths: Mapping[str, Fraction], distance: Fraction) -> str | None:
+    """What lengths that are all alike say, in words: how often every byte crosses the links that have one.
+
+    None where they differ, or where buses share.
+    """
+    chosen = np.array([link.name in lengths for link in topology.links])
+    if len({*lengths.values()}) > 1 or chosen.sum() < len(lengths):
+        return None
+    return chosen_use(topology, chosen, distance / next(iter(lengths.values())))
+
+
+def chosen_use(topology: Topology, chosen: Bools, times: Fraction) -> str | None:
+    """What a length of 1 on the chosen links says, in words: how often every byte crosses them; None where buses share.
+
+    times: how often it does.
+    """
+    columns, held = topology.link_columns, np.zeros(len(topology.devices), dtype=np.bool_)
+    held[topology.member_places] = True
+    src, dst, count = columns.src[chosen], columns.dst[chosen], int(chosen.sum())
+    if (columns.bus[chosen] >= 0).any():
+        return None
+    total = columns.capacity(chosen)
+    if not np.array_equal(held[columns.src] | held[columns.dst], chosen):
+        links = f"{count} links" if count > 1 else topology.links[int(np.argmax(chosen))].name
+        between = bool((topology.device_nodes[src] != topology.device_nodes[dst]).all())
+        return _carry(f"the {links} between nodes" if between else links, times, total)
+    # What every member sends and receives, from how many links of each sort it has.
+    own = set[Fraction]()
+    for ends in (src, dst):
+        links_of = np.zeros((len(held), len(columns.figures)), dtype=np.int64)
+        np.add.at(links_of, (ends, columns.figure[chosen]), 1)
+        for links in np.unique(links_of[topology.member_places], axis=0).tolist():
+            own.add(sum(map(mul, columns.bandwidths, links), Fraction(0)))
+    # A link between two GPUs is the way out of one and the way into the other, but has one length.
+    inner = int((held[src] & held[dst]).sum())
+    if len(own) != 1 or inner not in (0, count):
+        return _carry(f"the {count} links of GPUs", times, total)
+    n = topology.ranks
+    each = times / ((1 if inner else 2) * n)
+    known = {Fraction(1): "once", Fraction(n - 1, n): "(n-1)/n times", Fraction(2 * (n - 1), n): "2(n-1)/n times"}
+    port, often = "links" if inner else "port", known.get(each, f"{each} times")
+    return f"each GPU's {port} must carry every byte {often} each way, on average: {format_rate(own.pop())} allow"
+
+
+def _carry(links: str, times: Fraction, carried: Fraction) -> str:
+    """How often every byte crosses links, and what these carry."""
+    if times == 1 and not links.endswith("links"):
+        return f"every byte crosses {links}, which carries {format_rate(carried)}:"
+    return f"every byte crosses {links} {times} times; together they carry {format_rate(carried)}:"

@@ -28,7 +28,7 @@ from math import lcm
 from operator import mul
 from typing import Any
 
-from blinksim.bounds.certificates import Certificate, capacity, check_shares
+from blinksim.bounds.certificates import Certificate, check_shares
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.graphs.connectivity import UnionFind
@@ -325,6 +325,8 @@ class Lengths(Certificate):
 
     def words(self, topology: Topology) -> str:
         """One sentence that a reader can check: what must carry every byte how often, and what that allows."""
+        from blinksim.bounds.groups import even_use
+
         allowed = format_rate(self.rate)
         even = self.even or even_use(topology, dict(self.lengths), self.distance)
         if even is not None:
@@ -343,50 +345,6 @@ class Lengths(Certificate):
         keys = "kind lengths price_exact=price distance_exact ratio_exact=rate"
         entry = keyed(self, keys, lengths=lengths, distance_exact=str(self.distance))
         return entry | {key: list(value) for key, value in (("shares", self.shares), ("grants", self.grants)) if value}
-
-
-def even_use(topology: Topology, lengths: Mapping[str, Fraction], distance: Fraction) -> str | None:
-    """What lengths that are all alike say, in words: how often every byte crosses the links that have one.
-
-    None where they differ, or where buses share.
-    """
-    counted = [link for link in topology.links if link.name in lengths]
-    different = set({id(length): length for length in lengths.values()}.values())
-    if len(counted) < len(lengths) or len(different) > 1 or any(link.bus for link in counted):
-        return None
-    times = distance / next(iter(lengths.values()))
-    total = capacity(topology, counted)
-    members = set(topology.members)
-    touching = [link for link in topology.links if link.src in members or link.dst in members]
-    if len(touching) != len(counted) or not all(link.src in members or link.dst in members for link in counted):
-        nodes = {device.name: device.node for device in topology.devices}
-        between = all(nodes[link.src] != nodes[link.dst] for link in counted)
-        return even_words(
-            f"{len(counted)} links" if len(counted) > 1 else counted[0].name, times, total, between=between
-        )
-    leaving, entering = defaultdict[str, Fraction | int](int), defaultdict[str, Fraction | int](int)
-    for link in counted:
-        # Sums of whole numbers are far quicker than sums of fractions, and most bandwidths are whole.
-        rate = wide.numerator if (wide := link.bandwidth).denominator == 1 else wide
-        leaving[link.src] += rate
-        entering[link.dst] += rate
-    own = {found[member] for found in (leaving, entering) for member in members}
-    # A link between two GPUs is the way out of one and the way into the other, but has one length.
-    inner = sum(link.src in members and link.dst in members for link in counted)
-    if len(own) != 1 or inner not in (0, len(counted)):
-        return even_words(f"the {len(counted)} links of GPUs", times, total)
-    each, n = times / ((1 if inner else 2) * len(members)), len(members)
-    known = {Fraction(1): "once", Fraction(n - 1, n): "(n-1)/n times", Fraction(2 * (n - 1), n): "2(n-1)/n times"}
-    port, often = "links" if inner else "port", known.get(each, f"{each} times")
-    return f"each GPU's {port} must carry every byte {often} each way, on average: {format_rate(own.pop())} allow"
-
-
-def even_words(links: str, times: Fraction, carried: Fraction, *, between: bool = False) -> str:
-    """How often every byte crosses links, and what these carry; between: all of them join nodes."""
-    links = f"the {links} between nodes" if between else links
-    if times == 1 and not links.endswith("links"):
-        return f"every byte crosses {links}, which carries {format_rate(carried)}:"
-    return f"every byte crosses {links} {times} times; together they carry {format_rate(carried)}:"
 
 
 def more_than_forwards(topology: Topology) -> list[str]:

@@ -23,8 +23,8 @@ import numpy as np
 
 from blinksim.bounds.bound_result import Bound, BoundResult
 from blinksim.bounds.certificates import Certificate, Cut, Partition
-from blinksim.bounds.groups import crossing_sums, cut_around, groupings, nodes, traffic_cuts, whole_widths
-from blinksim.bounds.lengths import MOST_WORK, Lengths, checked_grants, even_words, more_than_forwards
+from blinksim.bounds.groups import chosen_use, crossing_sums, cut_around, groupings, nodes, traffic_cuts, whole_widths
+from blinksim.bounds.lengths import MOST_WORK, Lengths, checked_grants, more_than_forwards
 from blinksim.collective import EVERY, OWN, ROOT, Collective
 from blinksim.errors import InputError
 from blinksim.graphs.arrays import Bools, distinct, per_topology
@@ -367,22 +367,14 @@ def even_lengths(
         able = [place for place, device in enumerate(topology.devices) if not device.can.isdisjoint(grants)]
         if not np.isin(point[able], point[places]).all():
             return None
-    least = least_even_tree(topology, chosen)
-    if not least or more_than_forwards(topology):
+    least = 0 if more_than_forwards(topology) else least_even_tree(topology, chosen)
+    if not least:
         return None
     distance = Fraction(least * (2 if collective.name == "allreduce" else 1))
     carried, one = columns.capacity(chosen), Fraction(1)
     names = sorted(topology.links[number].name for number in np.flatnonzero(chosen).tolist())
-    held = np.zeros(len(topology.devices), dtype=np.bool_)
-    held[places] = True
-    words = None
-    # Where they are just the links of the members, `even_use` must look at them.
-    if not np.array_equal(held[columns.src] | held[columns.dst], chosen):
-        node = topology.device_nodes
-        between = bool((node[columns.src[chosen]] != node[columns.dst[chosen]]).all())
-        words = even_words(f"{int(chosen.sum())} links", distance, carried, between=between)
-    lengths = tuple((name, one) for name in names)
-    return Lengths(lengths, carried, distance, grants=checked_grants(topology, grants), even=words)
+    lengths, even = tuple((name, one) for name in names), chosen_use(topology, chosen, distance)
+    return Lengths(lengths, carried, distance, grants=checked_grants(topology, grants), even=even)
 
 
 def least_even_tree(topology: Topology, chosen: Bools) -> int | None:
