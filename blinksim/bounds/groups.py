@@ -315,31 +315,31 @@ def chosen_use(topology: Topology, chosen: Bools, times: Fraction) -> str | None
     src, dst, count = columns.src[chosen], columns.dst[chosen], int(chosen.sum())
     if (columns.bus[chosen] >= 0).any():
         return None
-    total = columns.capacity(chosen)
     if not np.array_equal(held[columns.src] | held[columns.dst], chosen):
         links = f"{count} links" if count > 1 else topology.links[int(np.argmax(chosen))].name
-        between = bool((topology.device_nodes[src] != topology.device_nodes[dst]).all())
-        return _carry(f"the {links} between nodes" if between else links, times, total)
-    # What every member sends and receives, from how many links of each sort it has.
-    own = set[Fraction]()
-    for ends in (src, dst):
-        links_of = np.zeros((len(held), len(columns.figures)), dtype=np.int64)
-        np.add.at(links_of, (ends, columns.figure[chosen]), 1)
-        for links in np.unique(links_of[topology.member_places], axis=0).tolist():
-            own.add(sum(map(mul, columns.bandwidths, links), Fraction(0)))
-    # A link between two GPUs is the way out of one and the way into the other, but has one length.
-    inner = int((held[src] & held[dst]).sum())
-    if len(own) != 1 or inner not in (0, count):
-        return _carry(f"the {count} links of GPUs", times, total)
-    n = topology.ranks
-    each = times / ((1 if inner else 2) * n)
-    known = {Fraction(1): "once", Fraction(n - 1, n): "(n-1)/n times", Fraction(2 * (n - 1), n): "2(n-1)/n times"}
-    port, often = "links" if inner else "port", known.get(each, f"{each} times")
-    return f"each GPU's {port} must carry every byte {often} each way, on average: {format_rate(own.pop())} allow"
-
-
-def _carry(links: str, times: Fraction, carried: Fraction) -> str:
-    """How often every byte crosses links, and what these carry."""
+        between = (topology.device_nodes[src] != topology.device_nodes[dst]).all()
+        links = f"the {links} between nodes" if between else links
+    else:
+        # What every member sends and receives, from how many links of each sort it has.
+        own, n, links = set[Fraction](), topology.ranks, f"the {count} links of GPUs"
+        for ends in (src, dst):
+            links_of = np.zeros((len(held), len(columns.figures)), dtype=np.int64)
+            np.add.at(links_of, (ends, columns.figure[chosen]), 1)
+            for sorts in np.unique(links_of[topology.member_places], axis=0).tolist():
+                own.add(sum(map(mul, columns.bandwidths, sorts), Fraction(0)))
+        # A link between two GPUs is the way out of one and the way into the other, but has one length.
+        inner = int((held[src] & held[dst]).sum())
+        if len(own) == 1 and inner in (0, count):
+            each = times / ((1 if inner else 2) * n)
+            known = {
+                Fraction(1): "once",
+                Fraction(n - 1, n): "(n-1)/n times",
+                Fraction(2 * (n - 1), n): "2(n-1)/n times",
+            }
+            port, often = "links" if inner else "port", known.get(each, f"{each} times")
+            rate = format_rate(own.pop())
+            return f"each GPU's {port} must carry every byte {often} each way, on average: {rate} allow"
+    total = format_rate(columns.capacity(chosen))
     if times == 1 and not links.endswith("links"):
-        return f"every byte crosses {links}, which carries {format_rate(carried)}:"
-    return f"every byte crosses {links} {times} times; together they carry {format_rate(carried)}:"
+        return f"every byte crosses {links}, which carries {total}:"
+    return f"every byte crosses {links} {times} times; together they carry {total}:"

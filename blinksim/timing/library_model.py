@@ -1,12 +1,13 @@
 """Times of the library that runs on a machine (NCCL, RCCL, HCCL …): the first figure of every answer.
 
-One source for all commands. Where somebody published the time of this very job, that is the figure; between and near
-the published sizes of the job the model below is scaled to them. That model is, in this order: constants that were
-fitted to published tables (`blinksim.timing.measured.library_time`); the time that NCCL's own model states; the best
-schedule on the links. The last two are multiplied by the factor that published times are above them. An edited machine
-takes as many times longer as NCCL's model, or the links, say. No figure is below the bound on the time, and none
-but a published one below that of fewer bytes. Intervals hold eight in ten of the published times that they were not
-made from (``models/usable/spreads.csv``).
+One source for all commands. Where somebody published the time of this very job, that is the figure; between
+and near the published sizes of the job the model below is scaled to them. That model is, in this order:
+constants that were fitted to published tables (`blinksim.timing.measured.library_time`); the time that NCCL's
+own model states; the best schedule on the links. The last two are multiplied by the factor that published
+times are above them. An edited machine takes as many times longer as the channels that NCCL would choose, or
+the links, carry less. No figure is below the bound on the time, and none but a published one below that of
+fewer bytes. Intervals hold eight in ten of the published times that they were not made from
+(``models/usable/spreads.csv``).
 """
 
 from __future__ import annotations
@@ -167,10 +168,9 @@ class Library(TimingModel):
         tuner, whole = self._planned
         if self.library != NCCL or len(whole.members) > _MOST_GPUS_A_NODE * whole.nodes:
             return None
-        try:
+        with suppress(BlinksimError):
             return tuner.prediction(whole)
-        except BlinksimError:
-            return None
+        return None
 
     @property
     def nodes(self) -> int:
@@ -236,9 +236,8 @@ class Library(TimingModel):
         this point, ``between`` published sizes, else ``fitted``, ``predicted`` or ``links`` after the model; ``origin``
         in words; ``library`` and its ``choice``; ``bound_rates``, at which its bound holds.
         """
-        for name in algorithms or ():
-            if name != MODEL:
-                raise unknown("algorithm of the model library", name, self.best)
+        if others := [name for name in algorithms or () if name != MODEL]:
+            raise unknown("algorithm of the model library", others[0], self.best)
         if not self.question.machine:
             return self.at(Question(topology))[0].times(topology, collective, sizes)
         collective.check_ranks(self.ranks)
@@ -256,7 +255,7 @@ class Library(TimingModel):
         return self.parts[collective]
 
     def _held(self, taken: Projection) -> Projection:
-        """A projection with the bound on its time; the time and the ends of its interval are none below it."""
+        """A projection and the bound on its time, which no end of its interval is below."""
         part, grants, bound = self.bounded(taken.collective)
         least = least_time_of(part, taken.collective, taken.size, bound, grants)
         found = taken.raised(least.time_s, "what the links need at least")
@@ -327,10 +326,11 @@ class Library(TimingModel):
         healthy = self.healthy
         assert healthy is not None
         before = healthy._risen(collective, size)
-        here, there, by = self.stated(collective, size), healthy.stated(collective, size), "NCCL's model"
-        if here is None or there is None:
-            here, there, by = self.links(collective, size), healthy.links(collective, size), "the links"
-        factor = here.time_s / there.time_s
+        stated, by = [one.stated(collective, size) for one in (self, healthy)], "NCCL's channels"
+        times = [_at_width(one) for one in stated if one]
+        if len(times) < 2:
+            times, by = [one.links(collective, size).time_s for one in (self, healthy)], "the links"
+        factor = times[0] / times[1]
         details, cause = before.details, "edits" if self.machine.edits else "rates"
         origin = f"{details['origin']}; times {factor:.3g} for the {cause}, by {by}"
         model = replace(self._modelled(collective, size), origin=origin)
@@ -512,6 +512,13 @@ class Library(TimingModel):
         asked = {"collective": collective, "size": size, "model": MODEL, "algorithm": self.library.lower()}
         part = of_part(whole, members=members, relays=(), **asked)
         return Projection(**part, terms=terms, bottleneck=bottleneck, details=details)
+
+
+def _at_width(stated: Projection) -> float:
+    """Seconds of NCCL's choice with channels as wide as links allow: its steps only serve the choice."""
+    latency, over_channels, *beyond = (term.time_s for term in stated.terms)
+    widths = stated.details["channel_GBps"] / stated.details["links_allow_GBps"]
+    return stated.time_s if beyond else latency + over_channels * widths
 
 
 _BASES = {EXPECTED: "fitted", PREDICTED: "predicted", LINKS: "links"}

@@ -26,7 +26,7 @@ from blinksim.nccl.tuner.tuner import DEFAULT_VERSION, Timing
 from blinksim.results import Term, keyed
 from blinksim.textio.text_table import count
 from blinksim.timing.contest import ceiling_of
-from blinksim.timing.measured.library_time import NCCL, LibraryJob, LibraryTime, catalogued, nccl_time
+from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, nccl_time
 from blinksim.timing.measured_constants import NVLS
 from blinksim.timing.projection_result import Ceiling, NcclProjection, Projection, of_part
 from blinksim.timing.timing_model import Report, TimingModel
@@ -35,7 +35,7 @@ from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology
 from blinksim.topology.rules import behind
 from blinksim.topology.selection import ALL, NONE
-from blinksim.units import format_rate
+from blinksim.units import format_rate, in_GBps
 
 if TYPE_CHECKING:
     from blinksim.question import Question
@@ -222,9 +222,16 @@ class NcclTuner(TimingModel):
             bounded = replace(bounded.raised(least, why, "bound"), bottleneck=ceiling.words)
         if self.channels is None:
             return bounded
-        known = time_by_channels(projection, found, whole, self.channels)
+        details, job, latency_s = projection.details, found.job, projection.terms[0].time_s
+        by = details["nccl_algorithm"], details["nccl_protocol"]
+        takes = Timing(*by, projection.time_s, latency_s, projection.algbw)
+        near = job.nnodes == 1 and details["type_intra"] == "NVL"
+        asked = LibraryJob(projection.collective.name, job.ranks, job.nnodes, NCCL, self.channels, near)
+        # Of a number of channels only what rings take is known.
+        rates = None if takes.algorithm == NVLS else whole.nccl_rates
+        known = nccl_time(catalogued(whole), rates, asked, projection.size, takes)
         measured = {} if known is None else {"measured_time_s": known.time_s, "measured_channels": self.channels}
-        return replace(bounded, details={**bounded.details, **measured})
+        return replace(bounded, details=bounded.details | measured)
 
     def _ceiling(self, projection: Projection, found: Prediction, whole: Topology) -> Ceiling | None:
         """The bound on this time of NCCL's model; None for machines of the catalogue above `MOST_RANKS`."""
@@ -271,10 +278,13 @@ def projections(prediction: Prediction, whole: Topology, collective: Collective,
         )
         details: dict[str, Any] = {"nccl_version": prediction.version}
         details |= keyed(timing, "nccl_algorithm=algorithm nccl_protocol=protocol")
-        details |= {"channels": channels, "channel_GBps": float(rate) / 1e9}
+        details |= {
+            "channels": channels,
+            "channel_GBps": in_GBps(rate),
+            "links_allow_GBps": in_GBps(rate * graph.wider),
+        }
         details["channel_orders"] = [list(order) for order in prediction.orders(family)]
         details |= keyed(graph, "type_intra type_inter" if job.nnodes > 1 else "type_intra")
-        details["assumed"] = list(prediction.assumed)
         details |= {"weakest": low} if (low := weakest(whole)) else {}
         algorithm = f"{timing.algorithm}/{timing.protocol}"
         asked = {"collective": collective, "size": size, "model": MODEL, "algorithm": algorithm}
@@ -289,22 +299,6 @@ def choice(prediction: Prediction, whole: Topology, collective: Collective, size
     best, *_ = projections(prediction, whole, collective, size)
     details = {**best.details, "nccl_expects_s": prediction.expects(collective.name, size)}
     return replace(best, algorithm=CHOICE, details=details)
-
-
-def time_by_channels(
-    projection: Projection, prediction: Prediction, whole: Topology, channels: int
-) -> LibraryTime | None:
-    """The time of a choice on one node by the constants of the machine's file; None where they do not cover it.
-
-    channels: how many NCCL is made to use, of which only those of rings say what they take.
-    """
-    details, job = projection.details, prediction.job
-    latency, size = projection.terms[0].time_s, projection.size
-    takes = Timing(details["nccl_algorithm"], details["nccl_protocol"], projection.time_s, latency, projection.algbw)
-    near = job.nnodes == 1 and details["type_intra"] == "NVL"
-    asked = LibraryJob(projection.collective.name, job.ranks, job.nnodes, NCCL, channels, near)
-    known = None if takes.algorithm == NVLS else whole.nccl_rates
-    return nccl_time(catalogued(whole), known, asked, size, takes)
 
 
 @lru_cache(maxsize=8)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import blinksim as bs
@@ -111,3 +113,22 @@ def test_a_time_before_by_other_data_says_so(edit: str, other: bool, capsys: pyt
     [before] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  before ")]
     assert ("; by other data: " in before) is other
     assert ("alcf-2025" in before) is other
+
+
+@pytest.mark.parametrize("lanes", [17, 16, 15, 12, 9, 8])
+def test_a_gpu_with_fewer_lanes_takes_as_many_times_longer(lanes: int) -> None:
+    """All GPUs send and receive alike through a switch that adds, whichever bandwidth NCCL plans its channels with."""
+    size, allreduce = 2**33, Collective("allreduce")
+    question = bs.Question("hgx-h100", edits=(f"degrade gpu3-nvswitch lanes={lanes}",))
+    [healthy], [damaged] = (answer(replace(question, edits=edits), allreduce, [size]) for edits in ((), question.edits))
+    assert damaged.details["choice"] == "nvls Simple"
+    assert damaged.time_s / healthy.time_s == pytest.approx(18 / lanes, rel=0.02)
+
+
+def test_a_node_without_an_adapter_carries_what_the_others_do() -> None:
+    """Rings enter and leave by every adapter: with seven of eight all send an eighth more through each."""
+    times = {}
+    for edit in ("", "without n0.nic0", "without nic0"):
+        question = bs.Question("hgx-h100", nodes=4, edits=(edit,) if edit else ())
+        times[edit] = answer(question, Collective("allreduce"), [2**33])[0].time_s
+    assert times["without n0.nic0"] == times["without nic0"] == pytest.approx(times[""] * 8 / 7, rel=0.02)

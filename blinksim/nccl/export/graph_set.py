@@ -69,20 +69,12 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     entries, helpers = [], set[int]()
     for position, (line, kind, speed) in enumerate(parts):
         gpus = [graph_export.number(topology.device(device)) for device in line.devices]
-        ring = Graph(
-            pattern=Pattern.RING,
-            nchannels=width,
-            bw_intra=speed,
-            bw_inter=speed,
-            type_intra=kind,
-            type_inter="PIX",
-            same_channels=True,
-            channels=(tuple(gpus),) * width,
-        )
+        order = tuple(gpus)
+        ring = Graph(Pattern.RING, width, speed, speed, kind, "PIX", same_channels=True, channels=(order,) * width)
         graphs = GraphFile(((RING, ring), (TREE, replace(ring, pattern=Pattern.BALANCED_TREE))))
         file, text = f"chain{position}.xml", to_text(graphs)
         check(graphs, gpus, most=16)
-        graph_export.in_force(text, Communicator(tuple(gpus)), f"chain {line.words}: ")
+        graph_export.in_force(text, Communicator(order), f"chain {line.words}: ")
         files[file] = text
         helping = [gpu for gpu, device in zip(gpus, line.devices, strict=True) if device not in members]
         helpers.update(helping)

@@ -52,6 +52,7 @@ class Graph:
     cross_nic: 0 if a channel enters and leaves a node by the same port.
     channels: for each channel the numbers (``dev``) of the node's GPUs in the order of the ring or chain; for NVLS the
     head comes first. nets: for each channel the numbers of the ports by which it enters and leaves; empty on one node.
+    wider: how many times as much the links would let a channel carry, all of them at once; not in files.
     """
 
     pattern: int
@@ -65,6 +66,7 @@ class Graph:
     cross_nic: int = 0
     channels: tuple[tuple[int, ...], ...] = ()
     nets: tuple[tuple[int, ...], ...] = ()
+    wider: Fraction = Fraction(1)
 
     @property
     def bandwidth(self) -> Fraction:
@@ -92,7 +94,9 @@ def agreed(graphs: Sequence[Graph | None], shown: int = 0) -> Graph | None:
     for key in ("type_intra", "type_inter"):
         worst[key] = max((getattr(graph, key) for graph in known), key=PATH_TYPES.index)
     first = replace(first, **worst)
-    return replace(first, channels=first.channels[: first.nchannels], nets=first.nets[: first.nchannels])
+    wider = min(graph.bw_intra * graph.wider for graph in known) / first.bw_intra
+    channels, nets = (listed[: first.nchannels] for listed in (first.channels, first.nets))
+    return replace(first, channels=channels, nets=nets, wider=wider)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 
 from blinksim.nccl.families import FAMILY_PATTERNS, PIX, TREE, Pattern
@@ -49,7 +50,7 @@ class Found:
     """The channels that meet a target; at first none.
 
     channels: GPUs by index, for each channel. nets: ports by index, by which each channel enters and leaves.
-    hops: links crossed. latency: of the last port, seconds.
+    hops: links crossed. latency: of the last port, seconds. wider: how many times as much all of them could carry.
     """
 
     target: Target
@@ -57,6 +58,7 @@ class Found:
     nets: tuple[tuple[int, int], ...] = ()
     hops: int = 0
     latency: float = 0.0
+    wider: Fraction = Fraction(1)
 
     @property
     def nchannels(self) -> int:
@@ -169,6 +171,7 @@ class Attempt:
         self.free = [wire.bandwidth for wire in wires]
         # NCCL counts what is left of a port apart from the links behind it, in whole GB/s.
         self.port_free = [sum(wires[i].bandwidth for i in out[port]) for port in paths.ports]
+        self.whole = *self.free, *self.port_free
         self.channels: list[list[int]] = []
         self.nets: list[list[int]] = []
         self.used = 0
@@ -240,7 +243,10 @@ class Attempt:
             laid = len(self.channels)
             if self.best.beaten_by(self.target, laid, self.hops, self.count):
                 nets = tuple((entry, leave) for entry, leave in self.nets)
-                self.best = Found(self.target, tuple(map(tuple, self.channels)), nets, self.hops, self.latency)
+                channels, left = tuple(map(tuple, self.channels)), (*self.free, *self.port_free)
+                taken = ((most, most - free) for most, free in zip(self.whole, left, strict=True) if free < most)
+                wider = min((Fraction(most, amount) for most, amount in taken), default=Fraction(1))
+                self.best = Found(self.target, channels, nets, self.hops, self.latency, wider)
                 self.improved = True
                 if laid == self.target.most:
                     self.visits = -1

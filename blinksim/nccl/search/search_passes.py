@@ -220,11 +220,8 @@ class _Search:
             return None
         if not self.best.channels:
             # NCCL then names port 0, whichever ports there are.
-            nets = ((0, 0),) if ports else ()
-            far = PATH_TYPES[SYS]
-            return Graph(
-                best.pattern, 1, NO_SOLUTION, NO_SOLUTION, far, far, best.same, channels=(tuple(gpus),), nets=nets
-            )
+            listed, nets, far = (tuple(gpus),), ((0, 0),) if ports else (), PATH_TYPES[SYS]
+            return Graph(best.pattern, 1, NO_SOLUTION, NO_SOLUTION, far, far, best.same, channels=listed, nets=nets)
         return Graph(
             pattern=best.pattern,
             nchannels=self.best.nchannels,
@@ -234,6 +231,7 @@ class _Search:
             type_inter=PATH_TYPES[best.type_inter],
             same_channels=best.same,
             latency_inter=self.best.latency,
+            wider=self.best.wider,
             cross_nic=best.cross,
             channels=tuple(tuple(gpus[gpu] for gpu in channel) for channel in self.best.channels),
             nets=tuple((ports[entry], ports[leave]) for entry, leave in self.best.nets),

@@ -217,11 +217,6 @@ def _put_last_towards_cpus(out: list[list[int]], wires: Sequence[Wire], cpus: Se
                 waiting.append((below, vertex))
 
 
-def _direct(device: Device) -> bool:
-    """True unless GPUDirect RDMA does not work with it."""
-    return str(device.attributes.get("gdr", 1)) != "0"
-
-
 class _Builder:
     """The vertices of a node and the bandwidth between them, by position and kind of the link.
 
@@ -291,14 +286,14 @@ class _Builder:
     def vertex(self, device: Device, number: int, leaves: bool) -> Vertex:
         """number: of a GPU that does not say its own. leaves: True if links leave the node from it."""
         if device.kind == GPU_KIND:
-            sm = device.attributes.get("sm")
+            sm, direct = device.attributes.get("sm"), str(device.attributes.get("gdr", 1)) != "0"
             if sm is None:
                 self.assume(f"GPUs without sm have compute capability {DEFAULT_SM / 10:g}")
             elif not re.fullmatch(r"[1-9][0-9]{1,2}", str(sm)):
                 runs = "NCCL runs on NVIDIA GPUs, sm=90 is compute capability 9.0"
                 raise InfeasibleError(f"{device.name} has sm={sm!r}; {runs}")
             number = int(_number(device, "dev", number))
-            return Vertex(GPU_KIND, device.name, number, int(sm or DEFAULT_SM), _direct(device))
+            return Vertex(GPU_KIND, device.name, number, int(sm or DEFAULT_SM), direct)
         # An imported port behind an adapter says its number; other NICs are the adapters themselves.
         if leaves and device.kind == NIC_KIND and "dev" in device.attributes:
             return self.port(device, device.name, int(_number(device, "dev", 0)))
@@ -310,7 +305,7 @@ class _Builder:
         if self.nnodes > 1 and "gdr" not in facts:
             self.assume("GPUDirect RDMA works wherever gdr is not said")
         latency = _number(device, "latency", 0.0) * 1e-6
-        return Vertex(PORT_KIND, name, number, direct=_direct(device), card=card, latency=latency)
+        return Vertex(PORT_KIND, name, number, direct=str(facts.get("gdr", 1)) != "0", card=card, latency=latency)
 
     def assume(self, text: str) -> None:
         self.assumed[text] = None
