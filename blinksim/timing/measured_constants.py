@@ -575,7 +575,7 @@ _RECORDS: dict[str, Any] = {
 # How the fields of each kind are read, and how they are written.
 _FORMATS: dict[str, tuple[Callable[[Entry], float | str], Callable[[Any], Any]]] = {
     "rate": (lambda entry: float(entry.rate()), lambda rate: rate_text(Fraction(repr(rate)))),
-    "share": (Entry.percent, lambda share: f"{(Decimal(repr(share)) * 100).normalize():f} %"),
+    "share": (Entry.percent, lambda share: f"{_plain(Decimal(repr(share)) * 100)} %"),
     "size": (Entry.size, lambda size: f"{int(size)}B"),
     "count": (lambda entry: entry.integer(1, _MOST), lambda count: count),
     "number": (lambda entry: float(entry.ratio("2.4")), lambda number: f"{Decimal(repr(number)):f}"),
@@ -583,6 +583,11 @@ _FORMATS: dict[str, tuple[Callable[[Entry], float | str], Callable[[Any], Any]]]
     "text": (Entry.text, str),
     "time": (Entry.time, time_text),
 }
+
+
+def _plain(number: Decimal) -> str:
+    """As a decimal, with an exponent for what is very small."""
+    return f"{number.normalize():f}" if number == 0 or number.adjusted() > -9 else str(number.normalize())
 
 
 def read_section(entry: Entry) -> Both:

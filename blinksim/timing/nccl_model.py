@@ -276,13 +276,9 @@ def projections(prediction: Prediction, whole: Topology, collective: Collective,
             Term(f"latency of {timing.algorithm}, {timing.protocol}", timing.latency_s, "alpha"),
             Term(f"bandwidth of {over}", timing.time_s - timing.latency_s, path),
         )
-        details: dict[str, Any] = {"nccl_version": prediction.version}
-        details |= keyed(timing, "nccl_algorithm=algorithm nccl_protocol=protocol")
-        details |= {
-            "channels": channels,
-            "channel_GBps": in_GBps(rate),
-            "links_allow_GBps": in_GBps(rate * graph.wider),
-        }
+        details: dict[str, Any] = keyed(timing, "nccl_algorithm=algorithm nccl_protocol=protocol")
+        details |= {"nccl_version": prediction.version, "channels": channels, "channel_GBps": in_GBps(rate)}
+        details |= {"links_allow_GBps": in_GBps(rate * graph.wider), "assumed": list(prediction.assumed)}
         details["channel_orders"] = [list(order) for order in prediction.orders(family)]
         details |= keyed(graph, "type_intra type_inter" if job.nnodes > 1 else "type_intra")
         details |= {"weakest": low} if (low := weakest(whole)) else {}

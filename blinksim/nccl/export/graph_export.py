@@ -19,7 +19,6 @@ read back gives the schedule that NCCL runs under it, which can be verified and 
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -38,6 +37,7 @@ from blinksim.graphs.arrays import distinct
 from blinksim.nccl.families import GPU_KINDS, PATH_TYPES, RING, TREE, Pattern
 from blinksim.nccl.files.graph_file import MOST_CHANNELS, PORTABLE_CHANNELS, Graph, GraphFile, check, log_lines, to_text
 from blinksim.nccl.files.graph_rules import Communicator, Release, judge
+from blinksim.nccl.files.topo_write import NUMBERED, number
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.textio.text_table import count
@@ -46,25 +46,10 @@ from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Device, Topology
 from blinksim.units import exact_GBps
 
-_NUMBERED = re.compile(r"(?:n[0-9]+\.)?(?:gpu|net|nic)([0-9]{1,4})")
-
-
-def number(device: Device) -> int:
-    """The number of a GPU or network device; raises `InfeasibleError` if neither name nor attributes give it."""
-    given = device.attributes.get("dev")
-    if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
-        return given
-    match = _NUMBERED.fullmatch(device.name)
-    if match is None:
-        raise InfeasibleError(
-            f"{device.name} has no number that NCCL knows; give the {device.kind} the attribute dev in the machine file"
-        )
-    return int(match[1])
-
 
 def net_number(topology: Topology, device: Device) -> int:
     """The number of a network device: its own, or its position among those of its node."""
-    if "dev" in device.attributes or _NUMBERED.fullmatch(device.name):
+    if "dev" in device.attributes or NUMBERED.fullmatch(device.name):
         return number(device)
     ports = [d.name for d in topology.devices if d.node == device.node and is_port(topology, d)]
     return ports.index(device.name)

@@ -19,6 +19,7 @@ from blinksim.nccl.export import graph_export
 from blinksim.nccl.families import RING, TREE, Pattern
 from blinksim.nccl.files.graph_file import Graph, GraphFile, check, log_lines, to_text
 from blinksim.nccl.files.graph_rules import Communicator
+from blinksim.nccl.files.topo_write import number
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule
 from blinksim.textio import text_files
@@ -68,7 +69,7 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     files: dict[str, str] = {}
     entries, helpers = [], set[int]()
     for position, (line, kind, speed) in enumerate(parts):
-        gpus = [graph_export.number(topology.device(device)) for device in line.devices]
+        gpus = [number(topology.device(device)) for device in line.devices]
         order = tuple(gpus)
         ring = Graph(Pattern.RING, width, speed, speed, kind, "PIX", same_channels=True, channels=(order,) * width)
         graphs = GraphFile(((RING, ring), (TREE, replace(ring, pattern=Pattern.BALANCED_TREE))))
@@ -95,8 +96,8 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         "version": VERSION,
         "machine": topology.name,
         "collective": name,
-        "users": [graph_export.number(topology.device(member)) for member in topology.members],
-        "root": graph_export.number(topology.device(topology.members[schedule.collective.root])),
+        "users": [number(topology.device(member)) for member in topology.members],
+        "root": number(topology.device(topology.members[schedule.collective.root])),
         "helpers": sorted(helpers),
         "helper_role": "a helper joins with a buffer of zeros, so that sums are right; what it receives is not used",
         "communicators": entries,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ class Graph:
     cross_nic: int = 0
     channels: tuple[tuple[int, ...], ...] = ()
     nets: tuple[tuple[int, ...], ...] = ()
-    wider: Fraction = Fraction(1)
+    wider: Fraction = field(default=Fraction(1), compare=False)
 
     @property
     def bandwidth(self) -> Fraction:

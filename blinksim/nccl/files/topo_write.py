@@ -12,6 +12,7 @@ import itertools
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -130,6 +131,23 @@ def _bus_ids(
     return bus_ids, left
 
 
+NUMBERED = re.compile(r"(?:n[0-9]+\.)?(?:gpu|net|nic)([0-9]{1,4})")
+"""Names of devices that say their number."""
+
+
+def number(device: Device) -> int:
+    """The number of a GPU or network device; raises `InfeasibleError` if neither name nor attributes give it."""
+    given = device.attributes.get("dev")
+    if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
+        return given
+    match = NUMBERED.fullmatch(device.name)
+    if match is None:
+        raise InfeasibleError(
+            f"{device.name} has no number that NCCL knows; give the {device.kind} the attribute dev in the machine file"
+        )
+    return int(match[1])
+
+
 class _Writer:
     """Builds the elements of a node; the notes gather what the file does not say and what is made up."""
 
@@ -138,10 +156,11 @@ class _Writer:
         self.rates = link_rates.load("nccl" if topology.rates == "nccl" else "nominal")
         self.notes: dict[str, None] = {}
         gpus = [device for device in topology.devices if device.kind in GPU_KINDS]
-        # The number of each GPU: what it says, or what its name says; the position of each if two say the same.
-        self.number = {gpu.name: _said(gpu, position) for position, gpu in enumerate(gpus)}
-        if len(set(self.number.values())) < len(gpus):
-            self.number = {gpu.name: position for position, gpu in enumerate(gpus)}
+        # The number of each GPU: what it says, or what its name says; the position of each where that tells none apart.
+        self.number = {gpu.name: position for position, gpu in enumerate(gpus)}
+        with suppress(InfeasibleError):
+            said = {gpu.name: number(gpu) for gpu in gpus}
+            self.number = said if len(set(said.values())) == len(gpus) else self.number
         gpus.sort(key=lambda gpu: self.number[gpu.name])
         self.rank = {name: rank for rank, name in enumerate(topology.members)}
         self.bus, self.new_bus = _bus_ids(topology, gpus, bus_ids)
@@ -275,11 +294,3 @@ class _Writer:
                 target, kind = _NVLINK_ENDS.get(other.kind) or (self.bus[other.name], "0x030200")
                 element.children.append(Element("nvlink", {"target": target, "count": str(count), "tclass": kind}))
         return element
-
-
-def _said(device: Device, position: int) -> int:
-    dev = device.attributes.get("dev")
-    if isinstance(dev, int) and not isinstance(dev, bool):
-        return dev
-    match = re.fullmatch(r"gpu([0-9]{1,4})", device.name)
-    return int(match[1]) if match else position
