@@ -231,7 +231,7 @@ class NcclTuner(TimingModel):
         rates = None if takes.algorithm == NVLS else whole.nccl_rates
         known = nccl_time(catalogued(whole), rates, asked, projection.size, takes)
         measured = {} if known is None else {"measured_time_s": known.time_s, "measured_channels": self.channels}
-        return replace(bounded, details=bounded.details | measured)
+        return replace(bounded, details={**bounded.details, **measured})
 
     def _ceiling(self, projection: Projection, found: Prediction, whole: Topology) -> Ceiling | None:
         """The bound on this time of NCCL's model; None for machines of the catalogue above `MOST_RANKS`."""
