@@ -391,7 +391,7 @@ class Answer(Projection):
     def row(self) -> dict[str, Any]:
         """The three figures as a row of a table."""
         keys = "interval_low_s=low_s interval_high_s=high_s could_take_s=could.best.time_s"
-        keys += " cannot_take_less_s=least.time_s could_take_rates=could.best.rates"
+        keys += " cannot_take_less_s=least.time_s could_take_rates=could.best.rates_of_links"
         keys += " cannot_take_less_rates=details.bound_rates library basis=details.basis"
         return super().row() | keyed(self, keys)
 
@@ -462,9 +462,8 @@ def held_at(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     found: dict[str, dict[str, None]] = {"could take": {}, "cannot take less": {}}
     for row in rows:
         for what, tables in found.items():
-            # A table that leaves classes out is labelled like "measured (qpi: nominal)".
             table = row.get(f"{what.replace(' ', '_')}_rates")
-            tables.update({table.partition(" (")[0]: None} if table else {})
+            tables.update({table: None} if table else {})
     plain = {*chain(*found.values())} <= {NOMINAL}
     return {what: f" at {' or '.join(used)} rates" for what, used in found.items() if used and not plain}
 

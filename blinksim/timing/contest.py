@@ -209,11 +209,10 @@ def ceiling_of(
     """
     if part.ranks < 2:
         raise InputError(f"members={','.join(part.members)}: a collective needs two GPUs or more, or nodes=2")
-    if granted is None:
-        granted = [granted_to_switches(grants)] if grants else []
+    said = tuple(granted if granted is not None else [granted_to_switches(grants)] if grants else ())
     known = best_known(part, collective, tuple(grants))
     certificate = known.certificate
-    assumes = granting(assumed_by(certificate, collective), *granted)
+    assumes = granting(assumed_by(certificate, collective), *said)
     scope = type(certificate).__name__.lower()
     more = None
     if part.in_network and not grants and not collective.personalized:
@@ -221,7 +220,7 @@ def ceiling_of(
         rate = best_known(part, collective, every).rate
         more = (rate, granted_to_switches(every)) if rate > certificate.rate else None
     shown = "" if assumes == NOTHING else assumes
-    return Ceiling(certificate.rate, certificate.words(part), shown, scope, tuple(granted), more, known.searched)
+    return Ceiling(certificate.rate, certificate.words(part), shown, scope, said, more, known.searched)
 
 
 def able_of(part: Topology) -> tuple[str, ...]:

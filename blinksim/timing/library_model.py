@@ -19,7 +19,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
-from typing import TypeAlias, get_args
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 
@@ -146,10 +146,11 @@ class Library(TimingModel):
         model.question = replace(question, machine=machine, rates=question.rates if changed else None)
         whole = model.machine
         if question.edits or changed:
-            # As many GPUs of the machine as it was, where an edit takes some away.
-            if model.nodes == 1:
-                question = replace(question, members=",".join(whole.members), ranks_per_node=None)
-            model.healthy = self.at(replace(question, edits=(), rates=None))[0]
+            model.multicast &= bool(whole.in_network)
+            # As many GPUs of the machine as it was, where an edit takes some away. Without switches that
+            # add it takes what it takes with those set not to.
+            alone: Any = {"members": ",".join(whole.members), "ranks_per_node": None} if model.nodes == 1 else {}
+            model.healthy = model.at(replace(question, edits=(), rates=None, **alone))[0]
         return model, whole
 
     @cached_property

@@ -176,6 +176,13 @@ class Projection(Rates, Result):
         return "; ".join(f"{name} {format_time(time_s)}" for name, time_s in expected.items())
 
     @property
+    def rates_of_links(self) -> str:
+        """The table of rates, and which of its links that leaves out, such as ``measured (efa: nominal)``."""
+        table, _, left_out = self.rates.removesuffix(": nominal)").partition(" (")
+        nominal = [kind for kind in left_out.split(", ") if kind in self.links]
+        return f"{table} ({', '.join(nominal)}: nominal)" if nominal else table
+
+    @property
     def launches(self) -> bool:
         """True if the time counts that a program is launched on the GPUs."""
         return bool(self.executor) or any(term.limit == "launch" for term in self.terms)
@@ -246,7 +253,7 @@ class Projection(Rates, Result):
         lines = [("bottleneck", self.bottleneck_words), *self._at_most(), *self.floor()]
         lines.append(("ranks", f"{len(self.members)}: {names(self.members)}"))
         lines += [("relays", names(self.relays))] if self.relays else []
-        lines.append(("links", f"{', '.join(self.links)} at {self.rates} rates"))
+        lines.append(("links", f"{', '.join(self.links)} at {self.rates_of_links} rates"))
         for edit in edits:
             idle = [kind for kind in self.details.get("links_left_out", ()) if kind in edit.split()]
             lines.append(("edited", f"{edit}; changes nothing: no term has {idle[0]}" if idle else edit))
@@ -260,8 +267,8 @@ class Projection(Rates, Result):
         if least := self.details.get("holds_from_bytes"):
             lines.append(("model", f"bandwidths only, no latencies: for {format_size(least)} and more"))
         if self.details.get("pieces", 1) > 1:
-            pieces, steps = self.details["pieces"], self.details["steps"]
-            lines.append(("pieces", f"{pieces} per chunk, {count(steps, 'hop')} deep"))
+            deep = count(self.details["steps"], "hop")
+            lines.append(("pieces", f"{self.details['pieces']} per chunk, {deep} deep"))
         return [*lines, *self.own_facts]
 
     @property
@@ -274,10 +281,8 @@ class Projection(Rates, Result):
         if self.bound is None:
             return []
         reached = 100 * self.algbw / float(self.bound.rate)
-        lines = [
-            ("at most", f"{format_rate(self.bound.rate)} algbw, of which this is {reached:.1f} %:"),
-            ("", self.bound.words),
-        ]
+        most = f"{format_rate(self.bound.rate)} algbw, of which this is {reached:.1f} %:"
+        lines = [("at most", most), ("", self.bound.words)]
         lines += [("", f"it assumes: {self.bound.assumes}")] if self.bound.assumes else []
         lines += [] if self.bound.searched else [("", BY_SUMS)]
         if self.bound.in_network:
@@ -300,11 +305,9 @@ class Projection(Rates, Result):
 
 def rates_words(projections: Iterable[Projection]) -> str:
     """At which rates the projections are: ``nominal rates``, or ``nominal rates, but nccl at nccl rates``."""
-    rates: dict[str, list[str]] = {}
+    rates: dict[str, dict[str, None]] = {}
     for projection in projections:
-        names_there = rates.setdefault(projection.rates, [])
-        if projection.algorithm not in names_there:
-            names_there.append(projection.algorithm)
+        rates.setdefault(projection.rates, {})[projection.algorithm] = None
     most, *others = sorted(rates, key=lambda table: -len(rates[table]))
     return ", but ".join([f"{most} rates", *(f"{', '.join(rates[table])} at {table} rates" for table in others)])
 

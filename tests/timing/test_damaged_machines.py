@@ -132,3 +132,13 @@ def test_a_node_without_an_adapter_carries_what_the_others_do() -> None:
         question = bs.Question("hgx-h100", nodes=4, edits=(edit,) if edit else ())
         times[edit] = answer(question, Collective("allreduce"), [2**33])[0].time_s
     assert times["without n0.nic0"] == times["without nic0"] == pytest.approx(times[""] * 8 / 7, rel=0.02)
+
+
+@pytest.mark.parametrize(("machine", "nodes"), [("hgx-h100", 1), ("hgx-h100", 2), ("gb200-nvl72", 1), ("p5en", 8)])
+def test_switches_that_do_not_add_are_the_same_by_edit_and_by_setting(machine: str, nodes: int) -> None:
+    question, allreduce = bs.Question(machine, nodes=nodes), Collective("allreduce")
+    [by_setting] = answer(question, allreduce, [2**30], library=Library(multicast=False))
+    for edit in ("without in-network", "nvswitch can=forward"):
+        [by_edit] = answer(replace(question, edits=(edit,)), allreduce, [2**30])
+        ends = [(one.time_s, one.low_s, one.high_s) for one in (by_edit, by_setting)]
+        assert ends[0] == pytest.approx(ends[1])

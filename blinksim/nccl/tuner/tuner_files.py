@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -153,11 +153,6 @@ class _Dialect:
     note: str
 
 
-def _nccl_row(rule: TuningRule) -> str:
-    numbers = (rule.channels, rule.nodes, rule.ranks, DEFAULT, DEFAULT)
-    return ",".join(map(str, (rule.collective, rule.least, rule.most, rule.algorithm, rule.protocol, *numbers)))
-
-
 def _ncclx_row(rule: TuningRule) -> str | None:
     """None for a range that holds no multiple of a byte per rank."""
     ranks = max(rule.ranks, 1)
@@ -173,7 +168,7 @@ def _ncclx_row(rule: TuningRule) -> str | None:
 
 _NCCL = _Dialect(
     "collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks,numPipeOps,regBuff",
-    _nccl_row,
+    lambda rule: ",".join(map(str, (*astuple(rule), DEFAULT, DEFAULT))),
     "NCCL_TUNER_CONFIG_FILE",
     "TUNER/blinksim: {file}:",
     True,
