@@ -31,7 +31,7 @@ from blinksim.timing.contest import CandidateLike, Contest, ceiling_of, with_lea
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured_constants import uncovered
 from blinksim.timing.nccl_model import NcclTuner, weakest
-from blinksim.timing.projection_result import Projection, labelled, left_out_words
+from blinksim.timing.projection_result import Projection, labelled, left_out_words, rates_of_links
 from blinksim.timing.timing_model import LARGE, ScheduleModel, TimingModel
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
@@ -391,9 +391,10 @@ class Answer(Projection):
     def row(self) -> dict[str, Any]:
         """The three figures as a row of a table."""
         keys = "interval_low_s=low_s interval_high_s=high_s could_take_s=could.best.time_s"
-        keys += " cannot_take_less_s=least.time_s could_take_rates=could.best.rates_of_links"
+        keys += " cannot_take_less_s=least.time_s could_take_rates"
         keys += " cannot_take_less_rates=details.bound_rates library basis=details.basis"
-        return super().row() | keyed(self, keys)
+        at = rates_of_links(self.could.best.rates, self.could.best.links) if self.could else None
+        return super().row() | keyed(self, keys, could_take_rates=at)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row: the three figures."""
@@ -459,11 +460,10 @@ def held_at(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
     Words such as `` at measured rates``; empty where both are at nominal ones, those of data sheets.
     """
-    found: dict[str, dict[str, None]] = {"could take": {}, "cannot take less": {}}
-    for row in rows:
-        for what, tables in found.items():
-            table = row.get(f"{what.replace(' ', '_')}_rates")
-            tables.update({table: None} if table else {})
+    shown, found = list(rows), dict[str, dict[str, None]]()
+    for what in ("could take", "cannot take less"):
+        tables = (row.get(f"{what.replace(' ', '_')}_rates") for row in shown)
+        found[what] = dict.fromkeys(filter(None, tables))
     plain = {*chain(*found.values())} <= {NOMINAL}
     return {what: f" at {' or '.join(used)} rates" for what, used in found.items() if used and not plain}
 

@@ -38,7 +38,7 @@ from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, 
 from blinksim.timing.measured.public_tables import Cell
 from blinksim.timing.model_registry import schedule_model
 from blinksim.timing.nccl_model import CHOICE, MOST_CHANNELS, NcclTuner
-from blinksim.timing.projection_result import Ceiling, Projection, of_part
+from blinksim.timing.projection_result import Ceiling, Projection, of_part, rates_of_links
 from blinksim.timing.timing_model import Report, TimingModel
 from blinksim.topology.cluster import on_every_node
 from blinksim.topology.graph import Topology
@@ -262,7 +262,7 @@ class Library(TimingModel):
         found = taken.raised(least.time_s, "what the links need at least")
         # What the bound raises keeps an interval as wide above it.
         ends = {end: max(taken.details[end] * (found.time_s / taken.time_s), least.time_s) for end in _ENDS}
-        details = {**taken.details, **ends, "bound_rates": part.rates}
+        details = {**taken.details, **ends, "bound_rates": rates_of_links(part.rates, part.link_classes)}
         return replace(found, details=details, least=least, bound=bound, grants=grants)
 
     def _risen(self, collective: Collective, size: int, asked: float = 0.0) -> Projection:

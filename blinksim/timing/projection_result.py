@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import inf, nextafter
@@ -176,13 +176,6 @@ class Projection(Rates, Result):
         return "; ".join(f"{name} {format_time(time_s)}" for name, time_s in expected.items())
 
     @property
-    def rates_of_links(self) -> str:
-        """The table of rates, and which of its links that leaves out, such as ``measured (efa: nominal)``."""
-        table, _, left_out = self.rates.removesuffix(": nominal)").partition(" (")
-        nominal = [kind for kind in left_out.split(", ") if kind in self.links]
-        return f"{table} ({', '.join(nominal)}: nominal)" if nominal else table
-
-    @property
     def launches(self) -> bool:
         """True if the time counts that a program is launched on the GPUs."""
         return bool(self.executor) or any(term.limit == "launch" for term in self.terms)
@@ -253,7 +246,7 @@ class Projection(Rates, Result):
         lines = [("bottleneck", self.bottleneck_words), *self._at_most(), *self.floor()]
         lines.append(("ranks", f"{len(self.members)}: {names(self.members)}"))
         lines += [("relays", names(self.relays))] if self.relays else []
-        lines.append(("links", f"{', '.join(self.links)} at {self.rates_of_links} rates"))
+        lines.append(("links", f"{', '.join(self.links)} at {rates_of_links(self.rates, self.links)} rates"))
         for edit in edits:
             idle = [kind for kind in self.details.get("links_left_out", ()) if kind in edit.split()]
             lines.append(("edited", f"{edit}; changes nothing: no term has {idle[0]}" if idle else edit))
@@ -310,6 +303,13 @@ def rates_words(projections: Iterable[Projection]) -> str:
         rates.setdefault(projection.rates, {})[projection.algorithm] = None
     most, *others = sorted(rates, key=lambda table: -len(rates[table]))
     return ", but ".join([f"{most} rates", *(f"{', '.join(rates[table])} at {table} rates" for table in others)])
+
+
+def rates_of_links(rates: str, links: Collection[str]) -> str:
+    """A table of rates, and which of these links it leaves out, such as ``measured (efa: nominal)``."""
+    table, _, left_out = rates.removesuffix(": nominal)").partition(" (")
+    nominal = [kind for kind in left_out.split(", ") if kind in links]
+    return f"{table} ({', '.join(nominal)}: nominal)" if nominal else table
 
 
 def of_part(part: Topology, **more: Any) -> dict[str, Any]:
