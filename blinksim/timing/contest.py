@@ -214,11 +214,9 @@ def ceiling_of(
     certificate = known.certificate
     assumes = granting(assumed_by(certificate, collective), *said)
     scope = type(certificate).__name__.lower()
-    more = None
-    if part.in_network and not grants and not collective.personalized:
-        every = able_of(part)
-        rate = best_known(part, collective, every).rate
-        more = (rate, granted_to_switches(every)) if rate > certificate.rate else None
+    every = () if grants or collective.personalized else able_of(part)
+    rate = best_known(part, collective, every).rate if every else certificate.rate
+    more = (rate, granted_to_switches(every)) if rate > certificate.rate else None
     shown = "" if assumes == NOTHING else assumes
     return Ceiling(certificate.rate, certificate.words(part), shown, scope, said, more, known.searched)
 

@@ -10,8 +10,11 @@ import pytest
 import blinksim as bs
 from blinksim.answers.logs.fit import Timed, fit_sums
 from blinksim.answers.measurements.public import public_measurements, with_places
+from blinksim.answers.project import answer
+from blinksim.collective import Collective
 from blinksim.timing.measured import library_rates, public_tables
 from blinksim.timing.measured.library_rates import step_counts
+from blinksim.timing.measured.library_time import relatives_of
 from validate.recipes.usable_fit import constant_rows, fit_machine
 
 QUICK = ("mi300x", "perlmutter")
@@ -78,6 +81,12 @@ def test_the_relative_stands_in_and_is_named() -> None:
     assert told == {"hgx-b200"}
     assert library_rates.relatives().get("hgx-b200") is None
     assert library_rates.relatives().get("hgx-b300") == ("hgx-b200", "the same links")
+    # Chains of relatives end, and lend what the nearest one was not asked for.
+    for name in library_rates.relatives():
+        assert len({*relatives_of(name)}) == len(relatives_of(name)) < 5
+    assert relatives_of("hgx-h200", "times") == ["p5en.48xlarge", "hgx-h100"]
+    h200, h100 = (answer(bs.Question(name), Collective("alltoall"), [2**20])[0] for name in ("hgx-h200", "hgx-h100"))
+    assert h200.low_s < h100.time_s < h200.high_s
 
 
 def test_only_machines_of_the_same_links_lend_times() -> None:

@@ -25,7 +25,8 @@ from blinksim.formats.rate_tables import ClassRates, RateTable
 from blinksim.formats.shipped import machine_names
 from blinksim.machines import load
 from blinksim.textio.text_table import count
-from blinksim.timing.measured import library_rates, public_tables
+from blinksim.timing.measured import public_tables
+from blinksim.timing.measured.library_time import relatives_of
 from blinksim.timing.measured.public_tables import Cell
 from blinksim.topology.graph import Topology
 
@@ -94,7 +95,7 @@ def table_of(name: str, own: dict[str, dict[str, Rate]]) -> RateTable | None:
     machine = load(name)
     classes, words = dict[str, Rate](), list[str]()
     for kind, nominal in _lanes(machine).items():
-        for near in _relatives(name):
+        for near in (name, *relatives_of(name)):
             rate = own.get(near, {}).get(kind) or _in_file(near, kind)
             if rate is not None:
                 share = rate.rate / rate.nominal
@@ -104,14 +105,6 @@ def table_of(name: str, own: dict[str, dict[str, Rate]]) -> RateTable | None:
                 break
     rows = {kind: ClassRates(Fraction(f"{rate.rate:.3e}")) for kind, rate in classes.items()}
     return RateTable(MEASURED, rows, name, "; ".join(words)) if rows else None
-
-
-def _relatives(name: str) -> list[str]:
-    """The machine, its nearest relative, that one's, and so on."""
-    found = [name]
-    while (told := library_rates.relatives().get(found[-1])) is not None and told[0] not in found:
-        found.append(told[0])
-    return found
 
 
 def _lanes(machine: Topology) -> dict[str, float]:

@@ -25,7 +25,7 @@ from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import nearest
 from blinksim.textio.text_table import table
 from blinksim.timing.measured import public_tables
-from blinksim.timing.measured.library_time import relative_of
+from blinksim.timing.measured.library_time import relatives_of
 from blinksim.timing.measured_constants import NVLS, NcclRates
 from blinksim.units import format_size, format_time, size_of
 from validate.recipes.arguments import arguments, script
@@ -79,7 +79,7 @@ class Line:
 @cache
 def rates_of(machine: str) -> NcclRates:
     """The constants that count on a machine: its own, or those of its nearest relative."""
-    found = load(machine).nccl_rates or load(relative_of(machine)).nccl_rates
+    found = load(machine).nccl_rates or load(relatives_of(machine)[0]).nccl_rates
     assert found is not None
     return found
 

@@ -29,7 +29,7 @@ from blinksim.formats.rate_tables import ClassRates, RateTable
 from blinksim.machines import NOMINAL, MachineLike, as_topology
 from blinksim.nccl.tuner.prediction import Prediction
 from blinksim.results import Result, keyed
-from blinksim.timing.measured.library_time import catalogued, relative_of
+from blinksim.timing.measured.library_time import catalogued, relatives_of
 from blinksim.timing.measured_constants import LINES, NVLS, FitError, NcclLine, NcclRates, Origin, addends
 from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_time
@@ -236,8 +236,8 @@ def fit_nvls(series: Sequence[Series], nccl: NcclFit | None = None, source: str 
     before = nccl.rates if nccl is not None else series[0].topology.nccl_rates
     if before is None:
         # Those of the nearest relative that has some.
-        near = relative_of(catalogued(series[0].topology))
-        before = (machines.load(near).nccl_rates if near else None) or stand_in()
+        lent = (machines.load(near).nccl_rates for near in relatives_of(catalogued(series[0].topology)))
+        before = next(filter(None, lent), None) or stand_in()
     line = before.nvls
     if line is None:
         # Hopper's, with the channels that NCCL takes.

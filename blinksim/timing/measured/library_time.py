@@ -7,6 +7,7 @@ nearest relative.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -29,15 +30,15 @@ def catalogued(machine: Topology) -> str:
     """The name of a machine of the catalogue, as it is there; empty for one that was edited, and for any other."""
     if machine.edits or machine.loaded_from is None:
         return ""
-    try:
+    with suppress(InputError):
         return catalogue_file(machine.loaded_from[0]).stem
-    except InputError:
-        return ""
+    return ""
 
 
-def relative_of(name: str, lent: str = "rates") -> str:
-    """The machine that lends a machine of the catalogue what was measured on it; empty if none is near."""
-    return library_rates.relatives(lent).get(name, ("", ""))[0]
+def relatives_of(name: str, lent: str = "rates") -> list[str]:
+    """The machines that lend a machine of the catalogue what was measured on them, the nearest first."""
+    near, _ = library_rates.relatives(lent).get(name, ("", ""))
+    return [near, *relatives_of(near, lent)] if near else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def library_time(
     what NCCL would take, where its model says.
     """
     # Machines of the same board may have another network.
-    relatives = [(near, load(near).nccl_rates) for near in (relative_of(name, "times"),) if near and job.nodes == 1]
+    relatives = [(near, load(near).nccl_rates) for near in relatives_of(name, "times") if job.nodes == 1]
     for candidate, own in ((name, nccl), *relatives):
         found = nccl_time(candidate, own, job, size, timing) or _by_tables(candidate, job, size, timing)
         if found is not None:
