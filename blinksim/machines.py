@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from blinksim.errors import FileError, InputError, MissingError, unknown
+from blinksim.errors import FileError, InfeasibleError, InputError, MissingError, unknown
 from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import RateTable
 from blinksim.formats.shipped import machine_names
@@ -154,16 +154,17 @@ def as_topology(machine: MachineLike) -> Topology:
 
 def assemble(node: Topology, nodes: int = 1, edits: Sequence[str] = ()) -> Topology:
     """`node` after `edits`, as a cluster of `nodes` nodes; edits and errors are those of `load`."""
-    nodes = whole(nodes, "nodes")
-    later = []
+    nodes, joined = whole(nodes, "nodes"), node.fabric
+    later = [edit for edit in edits if nodes > 1 and _names_a_node(edit)]
     for edit in edits:
-        if nodes > 1 and _names_a_node(edit):
-            later.append(_on_every_node(edit, node, nodes))
-        else:
-            node = node.edit(edit)
+        node = node if edit in later else node.edit(edit)
+        if nodes > 1 and joined and not node.fabric:
+            raise InfeasibleError(
+                f"{edit!r} leaves {node.name} none of the {joined.kind} ports that join {nodes} nodes"
+            )
     cluster = node if nodes == 1 else node.replicate(nodes)
     for edit in later:
-        cluster = cluster.edit(edit)
+        cluster = cluster.edit(_on_every_node(edit, node, nodes))
     return cluster
 
 
@@ -259,11 +260,8 @@ def _names_a_node(edit: str) -> bool:
 
 def _on_every_node(edit: str, node: Topology, nodes: int) -> str:
     """`edit` where a device of `node` without the name of one stands for those of all: ``degrade nic7-fabric7 …``."""
-
-    def everywhere(name: re.Match[str]) -> str:
-        return f"n[0-{nodes - 1}].{name[0]}" if name[0] in node.index else name[0]
-
-    return re.sub(r"(?<![\w.\]])[a-zA-Z][\w.]*", everywhere, edit)
+    every = f"n[0-{nodes - 1}]."
+    return re.sub(r"(?<![\w.\]])[a-zA-Z][\w.]*", lambda name: every * (name[0] in node.index) + name[0], edit)
 
 
 def _node(name: str, rates: str) -> Topology:

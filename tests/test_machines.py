@@ -17,6 +17,8 @@ from blinksim import data_files, machines
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats import machine_yaml
 from blinksim.formats.shipped import machine_names
+from blinksim.question import Question
+from blinksim.timing.model_registry import model
 from blinksim.topology.graph import Topology
 from blinksim.topology.routes import path_rate
 
@@ -289,6 +291,11 @@ def test_several_nodes_need_a_fabric(tmp_path: Path) -> None:
     path.write_text(machine_names.catalogue_file("dgx1-v100").read_text().split("fabric:")[0])
     with pytest.raises(InfeasibleError, match="describes no fabric to join 2 nodes"):
         machines.load(path, nodes=2)
+    # A machine that has one, and an edit that takes all of its ports.
+    for name in ("library", "nccl-tuner", "projection"):
+        question = Question("dgx1-v100", nodes=2, edits=("without nic[0-1]", "without nic[2-3]"))
+        with pytest.raises(InfeasibleError, match=r"^'without nic\[2-3\]' leaves dgx1-v100 none of the ib ports"):
+            model(name).at(question)
 
 
 def test_loading_is_quick() -> None:

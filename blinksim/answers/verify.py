@@ -389,10 +389,9 @@ def _judged(schedule: Schedule | SymmetricSchedule, question: Question, in_place
     verdict = verify(schedule, slots=slots, in_place=in_place)
     part, facts, lines = schedule.topology, verdict.facts, list[str]()
     if facts.rate is not None:
-        alike = facts.busiest_count
-        busy = f"{facts.busiest} carries" if alike == 1 else f"{alike:,} links, such as {facts.busiest}, each carry"
-        load = "all of the data" if facts.busiest_load == 1 else f"{facts.busiest_load} of the data"
-        lines.append(f"loads allow {exact_GBps(facts.rate)} GB/s algbw ({format_rate(facts.rate)}): {busy} {load}")
+        busy = f"{facts.busiest} carries {'all' if facts.busiest_load == 1 else facts.busiest_load} of the data"
+        busy += f", as busy as {count(facts.busiest_count - 1, 'other')}" if facts.busiest_count > 1 else ""
+        lines.append(f"loads allow {exact_GBps(facts.rate)} GB/s algbw ({format_rate(facts.rate)}): {busy}")
     if facts.bound is not None:
         lines.append(f"bound {exact_GBps(facts.bound)} GB/s, gap {facts.gap}")
     elif verdict.ok:

@@ -12,7 +12,7 @@ import click
 
 from blinksim.answers import advise as study
 from blinksim.answers.advise import Advice, Option
-from blinksim.cli.options import collective_of, command_line, left, question_of, unedited
+from blinksim.cli.options import collective_of, command_line, left, question_of, typed_options, unedited
 from blinksim.cli.terminal import answer, as_typed, proof_lines, written
 from blinksim.errors import InputError
 from blinksim.machines import this_machine
@@ -66,7 +66,7 @@ def _show(found: Advice, was: Advice | None, question: Question, output: str | N
         click.echo(_wrapped("before", left(was.answer.algbw, takes.algbw, earlier)))
     if options.why:
         click.echo(f"\n{as_typed(takes.why())}\n")
-    more = "" if options.why else "why: --why\n"
+    more, nvls = "" if options.why else "why: --why\n", typed_options(options, "no_nvls")
     option, collective = found.load or found.alternative, takes.collective.name
     save = "" if options.machine else f"nvidia-smi topo -m > {_SAVED} && "
     if option is not None and option.exported is not None:
@@ -77,12 +77,13 @@ def _show(found: Advice, was: Advice | None, question: Question, output: str | N
         line = f"{command_line(made_for, traffic=options.traffic)} {collective}"
         _to_load(option, option.exported, output, f"{save}blinksim synth {line} --algorithm {option.algorithm}")
         tests = "rccl-tests" if takes.library == "RCCL" else "nccl-tests"
-        again = command_line(question)
-        click.echo(f"{more}next: measure with {tests}, then blinksim diagnose log.txt --machine {again}")
+        again = f"diagnose log.txt --machine {command_line(question)}{nvls}"
+        click.echo(f"{more}next: measure with {tests}, then blinksim {again}")
         return
     if output:
         click.echo(f"  not written: {output}, since nothing is worth loading")
-    click.echo(f"{more}next: {save}blinksim compare {command_line(question, traffic=options.traffic)} {collective}")
+    asked = command_line(question, traffic=options.traffic)
+    click.echo(f"{more}next: {save}blinksim compare {asked} {collective}{nvls}")
 
 
 def _to_load(option: Option, exported: Exported, output: str | None, synth: str) -> None:

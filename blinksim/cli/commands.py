@@ -37,7 +37,9 @@ OUTPUT: str | None = option(flags="-o --output", metavar="FILE")
 PlotY = Literal["algbw", "busbw", "time"]
 PLOT_Y: PlotY = choice("algbw busbw time", "algbw", text="What the picture shows upwards.", rare=True)
 QUIET: bool = option(text="No notes on stderr.", flags="-q --quiet")
-ROOT: int | None = option(text="Root rank of broadcast, reduce, gather, scatter.  [default: 0]", rare=True)
+ROOT: int | None = option(
+    text="Root of broadcast, reduce, gather, scatter.  [default: 0]", kind=Whole(0), metavar="RANK", rare=True
+)
 SIZES = "Doubling from one size to another, by a factor as in 1KiB:1GiB:x4, or a list 1MiB,64MiB."
 TRAFFIC: str | None = option(
     text="For alltoallv: the bytes from every rank to every other, as CSV or .npy, a row per rank (blinksim traffic).",
@@ -480,7 +482,7 @@ class Synth(TextOptions, run="blinksim.cli.synth:synth"):
     pareto: bool = option()
     alike: bool | None = option(rare=True)
     listed: bool = option(flags="--list")
-    seed: int | None = option(rare=True)
+    seed: int | None = option(kind=Whole(0), rare=True)
     output: str | None = OUTPUT
     plot: str | None = FILE
     force: bool = FORCE
@@ -547,7 +549,7 @@ class Export(TextOptions, run="blinksim.cli.schedules:export"):
     schedule: str = argument()
     name: str = option(flags="--format", metavar="NAME", required=True)
     output: str | None = OUTPUT
-    channels: int | None = option(metavar="N")
+    channels: int | None = option(kind=Whole(1), metavar="N")
     machine: str | None = option(metavar="MACHINE")
     job: RulesOptions = group(RulesOptions)
     force: bool = FORCE
@@ -903,7 +905,7 @@ class Traffic(TextOptions, run="blinksim.cli.bound:traffic"):
     experts_per_rank: int | None = option(kind=Whole(1))
     top_k: int | None = option(kind=Whole(1))
     skew: float | None = option(kind=Decimal(0, 10))
-    seed: int | None = option()
+    seed: int | None = option(kind=Whole(0))
     combine: bool = option()
     output: str | None = OUTPUT
     plot: str | None = FILE

@@ -25,7 +25,7 @@ from blinksim.answers.measurements.public import (
     measured as published,
 )
 from blinksim.bounds.bound_result import NOTHING
-from blinksim.cli.options import ALL_GPUS, command_line, question_of
+from blinksim.cli.options import ALL_GPUS, command_line, question_of, typed_options
 from blinksim.cli.terminal import Working, answer, drawn, note, typed, typed_size, written
 from blinksim.collective import Collective
 from blinksim.errors import InputError
@@ -122,11 +122,11 @@ def diagnose(options: Diagnose) -> None:
 
     def text() -> None:
         if several:
-            _show_beside(by_log, question, " --no-nvls" if options.no_nvls else "")
+            again = typed_options(options, "collective", "in_place", "no_nvls", "nccl_version")
+            _show_beside(by_log, question, again)
         else:
-            figure = f"--busbw {options.busbw}" if options.busbw else f"--time {options.time}"
-            log = f"{figure} --size {options.size}" if only.stated else typed(first)
-            _show_diagnosis(only, question, log, options.why)
+            log = typed_options(options, "busbw", "time", "size")[1:] if only.stated else typed(first)
+            _show_diagnosis(only, question, f"{log}{typed_options(options, 'collective')}", options)
 
     answer("diagnose", said, text, rows)
     for log, each in by_log.items():
@@ -154,9 +154,10 @@ def _show_beside(by_log: Mapping[str, Diagnosis], question: Question, more: str)
     click.echo(f"next: blinksim diagnose {typed(worst)} --machine {command_line(question)}{more}")
 
 
-def _show_diagnosis(found: Diagnosis, question: Question, log: str, why: bool) -> None:
+def _show_diagnosis(found: Diagnosis, question: Question, log: str, options: Diagnose) -> None:
     """log: as it is typed."""
     click.echo(found.sentence() + "\n")
+    why, nvls = options.why, typed_options(options, "no_nvls")
     cells = [
         (
             format_size(line.size),
@@ -175,14 +176,15 @@ def _show_diagnosis(found: Diagnosis, question: Question, log: str, why: bool) -
         click.echo(f"  {key:<11} {words}")
     machine = command_line(question)
     if found.resembles.startswith("NVLS"):
-        click.echo(f"next: blinksim diagnose {log} --machine {machine} --no-nvls")
+        again = typed_options(options, "in_place", "nccl_version")
+        click.echo(f"next: blinksim diagnose {log} --machine {machine}{again} --no-nvls")
     elif not found.as_expected:
         click.echo(f"next: blinksim bound {machine} {found.collective.name} --losses")
     elif found.stated or len(found.expectation.rings.limits) > 1:
         # From one figure, or of classes that such times do not tell apart, none can be calibrated.
-        click.echo(f"next: blinksim advise {command_line(question, found.collective.name)}")
+        click.echo(f"next: blinksim advise {command_line(question, found.collective.name)}{nvls}")
     else:
-        click.echo(f"next: blinksim calibrate {log} --machine {machine} -o rates.yaml")
+        click.echo(f"next: blinksim calibrate {log} --machine {machine}{nvls} -o rates.yaml")
 
 
 def _busbw(found: Diagnosis, line: Line | None) -> str:
@@ -205,10 +207,11 @@ def _facts(found: Diagnosis, small: str, why: bool) -> list[tuple[str, str]]:
         facts.append(("model", expectation.name))
         facts += [("", f"not NCCL's own: {expectation.silence}")] if expectation.silence else []
     if found.first_behind is not None and found.lane is not None and not found.sure:
-        seen, usual, lanes = found.lane[0] / 1e9, found.lane[1] / 1e9, found.lane[2]
+        seen, usual, lanes, one = found.lane
         kind, *others = expectation.rings.limits
-        few = f", or {lanes * seen / usual:.2g} of the {lanes} of a GPU" if 1 < lanes <= _FEW_LANES else ""
-        facts.append(("behind", f"as if a lane of {kind} carried {seen:.3g} GB/s in place of {usual:.3g}{few}"))
+        carried = f"each {one} of class {kind} carried {seen / 1e9:.3g} GB/s in place of {usual / 1e9:.3g}"
+        few = f", or as if {lanes * seen / usual:.2g} of the {lanes} {one}s of each GPU worked"
+        facts.append(("behind", f"as if {carried}{few if 1 < lanes <= _FEW_LANES else ''}"))
         if others:
             words = " and ".join((kind, *others))
             facts.append(("", f"{words} follow each other, so a log does not tell which is slow"))

@@ -130,17 +130,8 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE][+-]?[0-9]{1,2})?")
 
 
-class Integer(click.types.IntParamType):
-    """A whole number. Python's own conversions, which click calls, also take ``\u0663``, ``1_000`` and ``nan``."""
-
-    def convert(
-        self, value: str | SupportsInt | SupportsIndex, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        return super().convert(int(_plain(value, _WHOLE, "whole number", param, ctx)), param, ctx)
-
-
 class Whole(click.IntRange):
-    """A whole number in a range."""
+    """A whole number in a range. Python's own conversion, which click calls, also takes ``\u0663`` and ``1_000``."""
 
     def convert(
         self, value: str | SupportsInt | SupportsIndex, param: click.Parameter | None, ctx: click.Context | None
@@ -161,6 +152,8 @@ def _plain(
     """`value`; refuses text that is not written as `pattern`: ASCII digits, of a length that means something."""
     if isinstance(value, str) and not pattern.fullmatch(value.strip()):
         shown = repr(value) if len(value) <= 40 else f"{value[:40]!r}…"
+        if "," in value and isinstance(param, Option) and param.rates:
+            what += f"; for several: blinksim sweep MACHINE COLLECTIVE --vary {param.opts[0][2:]}={value:.40}"
         raise click.BadParameter(f"{shown} is not a {what}.", ctx, param)
     return value
 
@@ -216,10 +209,9 @@ class _Declared(NamedTuple):
         return self.flags.split() or [f"--{name.replace('_', '-')}"]
 
     def parameter(self, name: str, annotation: str, command: str, text: str | None, rates: str) -> click.Parameter:
-        """The parameter for click; the annotation says if it is text, a whole number, a flag, or several values."""
+        """The parameter for click; the annotation says if it is a flag, or several values."""
         flag, several = annotation.startswith("bool"), annotation.startswith("tuple")
-        kind = self.kind or (Integer() if annotation.startswith("int") else None)
-        kind = kind or TYPES.get(f"{command} {name}") or TYPES.get(name) or click.STRING
+        kind = self.kind or TYPES.get(f"{command} {name}") or TYPES.get(name) or click.STRING
         if self.positional:
             needed = self.required or not (several or annotation.endswith("None"))
             return click.Argument([name], type=kind, required=needed, nargs=-1 if several else 1, metavar=self.metavar)

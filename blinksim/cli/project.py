@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 # Options for programs on GPUs, and for NCCL, by the settings of models that they are.
 _OF_PROGRAMS = {"protocol": "protocol", "calls": "calls"}
 _OF_NCCL = {"channels": "channels", "version": "nccl_version", "graph_file": "nccl_graph", "multicast": "no_nvls"}
+_OF_LIBRARY = "version", "multicast"
 
 
 def _settings(given: ModelOptions, takes: Collection[str], which: Mapping[str, str], why: str) -> dict[str, object]:
@@ -64,6 +65,11 @@ def nccl_settings(given: ModelOptions, takes: Collection[str], cure: str) -> dic
     return _settings(given, takes, _OF_NCCL, f"about NCCL; {cure}")
 
 
+def _of_library(given: ModelOptions) -> str:
+    """Those options, as typed, that the machine's library takes: what a command without a model knows."""
+    return typed_options(given, *(_OF_NCCL[setting] for setting in _OF_LIBRARY))
+
+
 def project(options: Project) -> None:
     """The time of one collective: with the machine's library, at best and at least, or by one algorithm or model."""
     question = question_of(options.machine, options.where)
@@ -78,7 +84,7 @@ def project(options: Project) -> None:
         with Working(f"predicting {options.machine}"):
             found = buckets(question, wanted, options.bytes, each, library_of(options.timing))
         again = command_line(question, options.collective, options.root, options.traffic)
-        more = f"next: blinksim project {again} {typed_size(found.best.size)} --why"
+        more = f"next: blinksim project {again} {typed_size(found.best.size)}{_of_library(options.timing)} --why"
         answer("project", found.to_dict, lambda: click.echo(f"{as_typed(found.text())}\n{more}"), found.rows)
         return
     if options.size is not None:
@@ -112,7 +118,7 @@ def _with_library(options: Project, question: Question, collective: Collective, 
             # The time of fewer GPUs is scaled from as many of the machine as it was.
             other = "" if found.details["origin"].startswith(source) else f"; by other data: {source}"
             click.echo(f"  {'before':<17} {left(one.algbw, found.algbw, earlier)}{other}")
-        again = command_line(question, collective.name, options.root, options.traffic)
+        again = command_line(question, collective.name, options.root, options.traffic) + _of_library(options.timing)
         held = held_at([found.row()]).get("could take", "")
         rates = " --rates measured" if "measured" in held and not question.rates else ""
         more = "" if options.why else f"why: --why; other algorithms: --algorithm all{rates}\n"
@@ -125,7 +131,7 @@ def library_of(given: ModelOptions) -> Library:
     """The machine's library as the options set it; refuses those that are about other models."""
     about = "not about the machine as it is"
     _settings(given, (), _OF_PROGRAMS, f"{about}; take --model execution")
-    settings: Any = _settings(given, ("version", "multicast"), _OF_NCCL, f"{about}; say --algorithm nccl")
+    settings: Any = _settings(given, _OF_LIBRARY, _OF_NCCL, f"{about}; say --algorithm nccl")
     return Library(**settings)
 
 
@@ -219,7 +225,8 @@ def _next(best: Projection, question: Question, options: Project, algorithm: str
         # A preset times itself only: other sizes of the same question, by the same model.
         least = typed_size(best.details["holds_from_bytes"])
         return f"sweep {again} --sizes {least}:{size}:x4 --model {timed_by} --plot sizes.png"
-    by = "" if model == registry.DEFAULT else f" --model {timed_by}"
+    given = options.timing
+    by = _of_library(given) if model == registry.DEFAULT else f" --model {timed_by}{typed_options(given)}"
     return f"compare {again}{by} --plot {best.collective.name}-by-size.png"
 
 
@@ -344,7 +351,7 @@ def _across(
 
 def _print(found: Comparison | Models, question: Question, options: Compare) -> None:
     again = command_line(question, options.collective, options.root, options.traffic)
-    more = f"next: blinksim project {again} {typed_size(max(found.sizes))} --why"
+    more = f"next: blinksim project {again} {typed_size(max(found.sizes))}{_of_library(options.timing)} --why"
     described = question.described(found.topology)
     text = f"{as_typed(found.text(question.edits))}\n{more}"
     answer("compare", lambda: {**described, **found.to_dict()}, lambda: click.echo(text), found.rows)
@@ -371,8 +378,9 @@ def sweep(options: Sweep) -> None:
             if now - last > _EVERY_S and not sys.stderr.isatty():
                 note(f"{done} of {of} pieces of work are done")
                 last = now
-            left = f", about {format_time((now - start) * (of - done) / done)} left" if done else ""
-            say(f"{done} of {of} pieces of work are done{left}")
+            ahead = (now - start) * (of - done) / done if done else 0.0
+            left = f"about {format_time(float(f'{ahead:.2g}'))}" if ahead >= 1 else "less than 1 s"
+            say(f"{done} of {of} pieces of work are done{f', {left} left' if done else ''}")
 
         try:
             swept = study.sweep(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from itertools import zip_longest
+from operator import attrgetter
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -117,21 +118,20 @@ def _show(topology: Topology, question: Question, assumptions: Iterable[str]) ->
         click.echo(f"  {topology.source}")
     for assumed in assumptions:
         click.echo(f"  assumed  {assumed}")
+    forms = {"lanes": "{}".format, "lane_bandwidth": format_rate, "latency": format_time, "overhead": format_time}
     rows, used = [], topology.default_links()
-    for kind, links in cast("dict[str, list[Any]]", _classes(topology)).items():
-        spans: tuple[tuple[Callable[[Any], str], set[Any]], ...] = (
-            (str, {link.lanes for link in links}),
-            (format_rate, {link.lane_bandwidth for link in links}),
-            (format_time, {link.latency for link in links}),
-            (format_time, {link.overhead for link in links}),
-        )
+    for kind, links in _classes(topology).items():
+        spans = [(form, [*map(attrgetter(field), links)]) for field, form in forms.items()]
         cells = [" to ".join(dict.fromkeys((form(min(values)), form(max(values))))) for form, values in spans]
         rows.append((kind, str(len(links)), *cells, "yes" if kind in used else "no"))
     click.echo("\n" + table(("link class", "links", "lanes", "a lane", "latency", "overhead", "used"), rows))
     if topology.ranks <= 16:
         over = ", ".join(topology.default_links())
         click.echo(f"\n  bandwidth of the direct links or the best switched route over {over}, GB/s")
-        click.echo(_pair_rates(topology))
+        # A dot where no links connect two members.
+        rates, ends = topology.pair_rates(), topology.members
+        shown = {pair: "." if rate is None else f"{float(rate) / 1e9:.4g}" for pair, rate in rates.items()}
+        click.echo(table(("", *ends), [(src, *(shown.get((src, dst), "-") for dst in ends)) for src in ends]))
     click.echo(f"\n  members {names(topology.members)}")
     for what, switches in _in_network(topology).items():
         click.echo(f"  in-network  {names(switches)} can {what}")
@@ -141,25 +141,14 @@ def _show(topology: Topology, question: Question, assumptions: Iterable[str]) ->
     click.echo(f"next: blinksim project {command_line(again, 'allreduce 256MiB')}")
 
 
-def _classes(topology: Topology) -> dict[str, list[object]]:
+def _classes(topology: Topology) -> dict[str, list[Any]]:
     """The links of each class; of one node also those of its ports to others, as its fabric has them."""
-    found: dict[str, list[object]] = {kind: [] for kind in topology.link_classes}
+    found = defaultdict[str, list[Any]](list)
     for link in topology.links:
         found[link.kind].append(link)
     if topology.fabric is not None:
-        found.setdefault(topology.fabric.kind, [*[topology.fabric] * 2 * len(topology.fabric.ports)])
+        found.setdefault(topology.fabric.kind, [topology.fabric] * 2 * len(topology.fabric.ports))
     return found
-
-
-def _pair_rates(topology: Topology) -> str:
-    """The rate between any two members, a dot where no links connect them."""
-    rates, members = topology.pair_rates(), topology.members
-
-    def cell(src: str, dst: str) -> str:
-        rate = None if src == dst else rates[src, dst]
-        return "-" if src == dst else "." if rate is None else f"{float(rate) / 1e9:.4g}"
-
-    return table(("", *members), [(src, *(cell(src, dst) for dst in members)) for src in members])
 
 
 def _in_network(topology: Topology) -> dict[str, list[str]]:

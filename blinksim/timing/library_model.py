@@ -40,7 +40,6 @@ from blinksim.timing.model_registry import schedule_model
 from blinksim.timing.nccl_model import CHOICE, MOST_CHANNELS, NcclTuner
 from blinksim.timing.projection_result import Ceiling, Projection, of_part, rates_of_links
 from blinksim.timing.timing_model import Report, TimingModel
-from blinksim.topology.cluster import on_every_node
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetry import searched
 
@@ -333,7 +332,8 @@ class Library(TimingModel):
             times, by = [one.links(collective, size).time_s for one in (self, healthy)], "the links"
         factor = times[0] / times[1]
         details, cause = before.details, "edits" if self.machine.edits else "rates"
-        origin = f"{details['origin']}; times {factor:.3g} for the {cause}, by {by}"
+        change = "unchanged by" if f"{factor:.3g}" == "1" else f"times {factor:.3g} for"
+        origin = f"{details['origin']}; {change} the {cause}, by {by}"
         model = replace(self._modelled(collective, size), origin=origin)
         ends = (details["interval_low_s"] * factor, details["interval_high_s"] * factor)
         basis = before.details["basis"] if factor == 1 else "scaled"
@@ -501,7 +501,6 @@ class Library(TimingModel):
         self, collective: Collective, size: int, model: _Modelled, time_s: float, low: float, high: float, basis: str
     ) -> Projection:
         tuner, whole = self._planned
-        members = on_every_node(whole.members, tuner.nodes) if tuner.nodes else whole.members
         choice = self._choice(collective, size)
         details = {"interval_low_s": low, "interval_high_s": high, "interval_share": SHARE}
         details |= {"basis": basis, "origin": model.origin, "library": self.library, "nodes": self.nodes}
@@ -511,7 +510,7 @@ class Library(TimingModel):
         terms = tuple(replace(term, time_s=time_s / model.time_s * term.time_s) for term in model.terms)
         bottleneck = max(terms, key=lambda term: term.time_s).name
         asked = {"collective": collective, "size": size, "model": MODEL, "algorithm": self.library.lower()}
-        part = of_part(whole, members=members, relays=(), **asked)
+        part = of_part(whole, tuner.nodes or 1, relays=(), **asked)
         return Projection(**part, terms=terms, bottleneck=bottleneck, details=details)
 
 

@@ -30,7 +30,6 @@ from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, 
 from blinksim.timing.measured_constants import NVLS
 from blinksim.timing.projection_result import Ceiling, NcclProjection, Projection, of_part
 from blinksim.timing.timing_model import Report, TimingModel
-from blinksim.topology.cluster import on_every_node
 from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology
 from blinksim.topology.rules import behind
@@ -262,8 +261,7 @@ def projections(prediction: Prediction, whole: Topology, collective: Collective,
     NCCL's tuner does not time.
     """
     collective.check_ranks(prediction.job.ranks)
-    job, members, found = prediction.job, prediction.members, list[Projection]()
-    members = on_every_node(members, job.nnodes) if len(members) < job.ranks else members
+    job, found = prediction.job, list[Projection]()
     for timing in prediction.times(collective.name, size):
         # The sort of channels that the algorithm runs on.
         family = {"ring": "ring", "nvls": "nvls", "nvls_tree": "nvls"}.get(timing.algorithm, "tree")
@@ -283,8 +281,8 @@ def projections(prediction: Prediction, whole: Topology, collective: Collective,
         details |= keyed(graph, "type_intra type_inter" if job.nnodes > 1 else "type_intra")
         details |= {"weakest": low} if (low := weakest(whole)) else {}
         algorithm = f"{timing.algorithm}/{timing.protocol}"
-        asked = {"collective": collective, "size": size, "model": MODEL, "algorithm": algorithm}
-        part = of_part(whole, machine=prediction.machine, members=members, relays=(), **asked)
+        asked = {"collective": collective, "size": size, "model": MODEL, "machine": prediction.machine}
+        part = of_part(whole, job.ranks // whole.ranks, relays=(), algorithm=algorithm, **asked)
         bottleneck = f"{over} of {format_rate(rate)} over {path} paths"
         found.append(NcclProjection(**part, terms=terms, bottleneck=bottleneck, details=details))
     return found

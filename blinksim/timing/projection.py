@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cache
@@ -24,7 +25,7 @@ from blinksim.results import Term, total
 from blinksim.timing import hierarchy
 from blinksim.timing.projection_result import Projection, of_part
 from blinksim.timing.timing_model import Report, TimingModel
-from blinksim.topology.cluster import nodes_of, on_every_node, place
+from blinksim.topology.cluster import nodes_of, place
 from blinksim.topology.selection import NONE
 from blinksim.units import format_size, format_time
 
@@ -510,11 +511,10 @@ class PresetModel(TimingModel):
 
     def at(self, question: Question) -> tuple[PresetModel, Topology]:
         """The model for the nodes of the question, and one of them with its fabric, unless an edit names a node."""
-        try:
+        node: Topology | None = None
+        with suppress(InputError):
             node = replace(question, nodes=1).whole()
-        except InputError:
-            if question.nodes == 1:
-                raise
+        if node is None or node.fabric is None:
             node = question.whole()
         return PresetModel(self.name, question.nodes, question.ranks_per_node), node
 
@@ -558,13 +558,11 @@ class PresetModel(TimingModel):
                 f"each of its links takes {format_time(left_out_s)}; take a larger size"
             )
         members = ranks_of(topology, nodes, ranks_per_node, self.preset)
-        if topology.nodes == 1 and nodes > 1:
-            members = on_every_node(members, nodes)
         busy = {term.limit: total(one for one in terms if one.limit == term.limit) for term in terms}
         slowest = max(busy, key=lambda kind: busy[kind])
         asked = {"collective": collective, "size": size, "model": self.name, "algorithm": algorithm}
         links = tuple(kind for kind in busy if kind in latencies)
-        part = of_part(topology, members=members, relays=(), links=links, **asked)
+        part = of_part(topology, nodes // topology.nodes, members=members, relays=(), links=links, **asked)
         bottleneck = f"{slowest}: {', '.join(term.name for term in terms if term.limit == slowest)}"
         left_out, share = sorted(latencies.keys() - busy.keys()), busy[slowest] / time_s
         details = {"time_by_class_s": busy, "bottleneck_busy": share}

@@ -12,6 +12,7 @@ from blinksim.bounds.bound_result import BY_SUMS
 from blinksim.collective import Collective, busbw_factor
 from blinksim.results import Rates, Result, Term, keyed
 from blinksim.textio.text_table import count, names, table
+from blinksim.topology.cluster import on_every_node
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, format_rate, format_size, format_size_about, format_time, in_GBps
 
@@ -312,10 +313,17 @@ def rates_of_links(rates: str, links: Collection[str]) -> str:
     return f"{table} ({', '.join(nominal)}: nominal)" if nominal else table
 
 
-def of_part(part: Topology, **more: Any) -> dict[str, Any]:
-    """Attributes of a `Projection` that a topology gives, and `more` of them, also in place of these."""
+def of_part(part: Topology, nodes: int = 1, **more: Any) -> dict[str, Any]:
+    """Attributes of a `Projection` that a topology gives, and `more` of them, also in place of these.
+
+    nodes: how many nodes like this one its fabric joins.
+    """
     own = {name: getattr(part, name) for name in ("members", "relays", "rates")}
-    return {"machine": part.name, "links": part.link_classes, **own, **more}
+    own |= {"machine": part.name, "links": part.link_classes, **more}
+    if nodes > 1 and part.fabric is not None:
+        own["members"] = on_every_node(own["members"], nodes)
+        own["links"] = tuple(dict.fromkeys((*own["links"], part.fabric.kind)))
+    return own
 
 
 class NcclProjection(Projection):

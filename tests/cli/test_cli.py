@@ -21,7 +21,7 @@ import pytest
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.cli.commands import COMMANDS
 from blinksim.cli.main import run
-from blinksim.cli.options import built, left
+from blinksim.cli.options import Whole, built, left
 from blinksim.collective import COLLECTIVES
 
 CAPTURE = "tests/data/captures/h200x8/topo.xml"
@@ -117,7 +117,7 @@ WORDS = (
     "algbw busbw bottleneck latency overhead bandwidth share ranks links rates nominal nccl channel Simple LL128 "
     "scope exact upper tree-optimum cut partition gap step chunk tree chain ring relay NIC rail fabric in-network "
     "multicast NVLS SHARP launch alpha-beta execution simulate nccl-tuner projection preset packed lane "
-    "gradient overlap theorem Edmonds Tutte Nash-Williams"
+    "gradient overlap theorem Edmonds Tutte Nash-Williams weakest expected behind resembles interval EFA GDR RoCE ib"
 )
 # As `bound --size` lists them (docs/bounds.md).
 THEOREMS = re.findall(r"^\| `([a-z-]+)` \| ", Path("docs/bounds.md").read_text(), re.MULTILINE)
@@ -130,10 +130,61 @@ def test_every_theorem_that_a_bound_names_is_on_the_page_of_bounds(capsys: pytes
     assert {*named} <= {*THEOREMS}
 
 
-@pytest.mark.parametrize("word", [*COLLECTIVES, *REGISTRY, *WORDS.split(), *THEOREMS, "switches that add"])
+PHRASES = "switches that add", "limited by", "could take", "cannot take less", "left out", "at most", "at least"
+
+
+@pytest.mark.parametrize("word", [*COLLECTIVES, *REGISTRY, *WORDS.split(), *THEOREMS, *PHRASES])
 def test_words_of_answers_are_explained(capsys: pytest.CaptureFixture[str], word: str) -> None:
     text = answer(capsys, "help", word).replace("-\n", "-").replace("_", "-")
     assert word.rstrip("s").replace("_", "-").lower() in text.lower()
+
+
+@pytest.mark.parametrize(
+    "line", ["project p5 allreduce 1GiB --nodes 2", "diagnose --busbw 180 --size 8GiB --machine p5"]
+)
+def test_labels_of_answers_are_explained(capsys: pytest.CaptureFixture[str], line: str) -> None:
+    run([*line.split(), "--edit", "degrade gpu0-nvswitch lanes=9"])
+    labels = re.findall(r"^  ([a-z]+(?: [a-z]+)*)  +[^ ]", capsys.readouterr().out, re.MULTILINE)
+    assert len(labels) > 4
+    for label in labels:
+        assert label.rstrip("s") in answer(capsys, "help", label)
+
+
+@pytest.mark.parametrize("word", ["edit", "edits", "what-if"])
+def test_help_has_every_edit_of_the_page_of_edits(capsys: pytest.CaptureFixture[str], word: str) -> None:
+    table = Path("docs/what-if.md").read_text().partition("| edit | what it does |")[2].partition("\n\n")[0]
+    edits = re.findall(r"^\| `([^`]*)`", table, re.MULTILINE)
+    assert len(edits) > 8
+    explained = " ".join(answer(capsys, "help", word).split())
+    assert [edit for edit in edits if f"'{edit}'" not in explained] == []
+
+
+@pytest.mark.parametrize("more", [[], ["--algorithm", "nccl"]])
+def test_links_of_a_job_on_several_nodes_are_those_of_its_network_too(
+    capsys: pytest.CaptureFixture[str], more: list[str]
+) -> None:
+    found = as_json(capsys, "project", "p5", "allreduce", "1GiB", "--nodes", "8", *more)
+    assert found["links"] == ["nvlink", "pcie", "efa"]
+    assert found["members"][::63] == ["n0.gpu0", "n7.gpu7"]
+    assert found.get("could_take", found)["links"] == found["links"]
+
+
+@pytest.mark.parametrize("name", ["nodes", "ranks-per-node"])
+def test_several_numbers_where_one_goes_are_for_sweep(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    words = refusal(capsys, "project", "p5", "allreduce", "1GiB", f"--{name}", "2,4")
+    axis = f"{name}=2,4"
+    assert f"'2,4' is not a whole number; for several: blinksim sweep MACHINE COLLECTIVE --vary {axis} (see" in words
+    assert "ranks" in answer(capsys, "sweep", "p5", "allreduce", "--sizes", "1GiB", "--vary", axis)
+
+
+def test_every_whole_number_of_a_command_line_is_held_to_a_range(capsys: pytest.CaptureFixture[str]) -> None:
+    for command, options in COMMANDS.items():
+        numbers = [name for name, kind in getattr(options, "__annotations__", {}).items() if kind.startswith("int")]
+        given = {parameter.name: parameter.type for parameter in built(command).params}
+        assert all(isinstance(given[name], Whole) for name in numbers), command
+    assert "--seed': -1 is not in the range x>=0" in refusal(
+        capsys, "traffic", "--ranks", "4", "--experts-per-rank", "2", "--seed=-1"
+    )
 
 
 def test_project_json_keys_are_the_contract(capsys: pytest.CaptureFixture[str]) -> None:

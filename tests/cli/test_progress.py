@@ -7,11 +7,14 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import pytest
 
-from blinksim.cli import terminal
+from blinksim.answers import sweep as study
+from blinksim.cli import project, terminal
 from blinksim.cli.main import run
+from blinksim.errors import InputError
 
 
 def compute(seconds: float) -> None:
@@ -65,6 +68,25 @@ def test_a_line_on_a_terminal_moves_and_leaves_nothing(monkeypatch: pytest.Monke
     drawn = re.findall(r"\r\x1b\[K([^\r\n]+)", screen.getvalue())
     assert drawn[0] == "reading \\u001b[2J.yaml (0 s)"
     assert any(re.fullmatch(r"building ring \([01] s\)", line) for line in drawn)
+
+
+@pytest.mark.parametrize(
+    ("done", "words"), [(0, "are done"), (1, "about 120 s left"), (50, "about 13 s left"), (95, "less than 1 s left")]
+)
+def test_the_rest_of_a_sweep_is_said_in_two_digits(monkeypatch: pytest.MonkeyPatch, done: int, words: str) -> None:
+    """13.37 s have passed at half of the work, 10.1 s at 95 of 100, 1.234 s at the first piece."""
+    passed, said = {0: 0.0, 1: 1.234, 50: 13.37, 95: 10.1}[done], list[str]()
+    monkeypatch.setattr(project, "monotonic", lambda: passed if said else 0.0)
+    monkeypatch.setattr(terminal.Working, "__call__", lambda _, what: said.append(what))
+
+    def two_reports(*_: object, report: Callable[[int, int], None], **__: object) -> None:
+        report(0, 100)
+        report(done, 100)
+        raise InputError("enough")
+
+    monkeypatch.setattr(study, "sweep", two_reports)
+    assert run(["sweep", "dgx1-v100", "allreduce", "--vary", "nodes=1,2"]) == 2
+    assert said[1].endswith(words)
 
 
 def test_waiting_is_not_work(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import blinksim as bs
 from blinksim.answers.sweep import Axis
 from blinksim.cli.main import run
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.schedule.loads import link_loads
 from blinksim.timing import simulation_model
 
 
@@ -78,6 +81,49 @@ def test_an_alltoall_is_not_told_to_take_trees(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(InfeasibleError, match="fewer ranks or model='alpha-beta'") as caught:
         bs.project("switch:5", "alltoall", "1MiB", algorithm="direct", model="simulate")
     assert "double_binary" not in str(caught.value)
+
+
+def test_links_of_several_lanes_are_not_said_to_carry_what_one_lane_does(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Without gpu0-gpu1 four V100 have links of one lane and of two, all busy all the time."""
+    file = str(tmp_path / "four.json")
+    machine = bs.load("dgx1-v100").edit("without gpu0-gpu1").select([0, 1, 2, 3])
+    schedule = bs.synthesize(machine, "allreduce").schedule
+    bs.write(schedule, file)
+    carries = {link.name: load for link, load in zip(machine.links, link_loads(schedule), strict=True)}
+    lanes = {link.name: link.lanes for link in machine.links}
+    assert {load / lanes[name] for name, load in carries.items()} == {Fraction(3, 8)}
+    assert set(carries.values()) == {Fraction(3, 8), Fraction(3, 4)}
+    out = printed(capsys, "verify", file)
+    (name, load, others) = re.findall(r": (\S+ \(nvlink\)) carries (\S+) of the data, as busy as (\d+) others", out)[0]
+    assert (str(carries[name]), len(carries) - 1) == (load, int(others))
+
+
+def test_edits_without_effect_have_no_factor(capsys: pytest.CaptureFixture[str]) -> None:
+    """NVLS of one node needs no adapter."""
+    out = printed(capsys, "project", "hgx-h100", "allreduce", "1GiB", "--edit", "without nic0")
+    assert "; unchanged by the edits, by NCCL's channels" in out
+    assert "times 1 " not in out
+
+
+@pytest.mark.parametrize(
+    ("machine", "words"),
+    [
+        (
+            "hgx-h100",
+            r"as if each link of class ib carried [\d.]+ GB/s in place of 50\n +ib and pcie follow each other",
+        ),
+        (
+            "p5",
+            r"as if each link of class efa carried [\d.]+ GB/s in place of 12.5, or as if 1.8 of the 4 links of each",
+        ),
+    ],
+)
+def test_what_is_behind_is_said_of_whole_links(capsys: pytest.CaptureFixture[str], machine: str, words: str) -> None:
+    figure = ("--busbw", "180", "--size", "8GiB")
+    out = printed(capsys, "diagnose", *figure, "--machine", machine, "--nodes", "4", status=1)
+    assert re.search(f"  behind      {words}", out)
 
 
 def test_one_algorithm_is_not_called_the_quickest(capsys: pytest.CaptureFixture[str]) -> None:

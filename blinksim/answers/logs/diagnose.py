@@ -30,7 +30,6 @@ from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_size, format_time, in_GBps, parse_rate, parse_time, size_of
 
 _SHOWN_FROM = 2**20
-_ENDS = ("gpu", "nic")
 _VERSION = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){1,2}")
 # A number as nccl-tests prints it.
 _PLAIN = re.compile(r"[0-9]{1,12}(\.[0-9]{0,12})?")
@@ -202,18 +201,22 @@ class Diagnosis(Result):
         return found[::-1] if self.largest.size >= _SHOWN_FROM else list(self.lines)
 
     @property
-    def lane(self) -> tuple[float, float, int] | None:
-        """Bytes/s of a lane of the limiting class, as measured and as in the model, and lanes (adapters) of a GPU."""
+    def lane(self) -> tuple[float, float, int, str] | None:
+        """Bytes/s of a lane of the limiting class, as measured and as in the model, and lanes of a GPU or its NICs.
+
+        Last ``lane``, or ``link`` where no link of the class has several.
+        """
         machine, kind = self.expectation.rings.topology, self.expectation.rings.limit
-        rates = {link.lane_bandwidth for link in machine.links if link.kind == kind}
+        links = [link for link in machine.links if link.kind == kind]
+        rates = {link.lane_bandwidth for link in links}
         if len(rates) != 1 or self.largest.latency_bound:
             return None
         rate, line, latency = float(rates.pop()), self.largest, self.largest.expected.latency_s
         # The time per byte over that of the model, both without latency.
         slowdown = max(1e-9, line.time_s - latency) / (line.expected.time_s - latency)
-        out = [link for link in machine.links if link.kind == kind and machine.device(link.src).kind in _ENDS]
-        lanes = sum(link.lanes for link in out) // max(1, sum(device.holds for device in machine.devices))
-        return rate / slowdown, rate, lanes
+        out = [sum(x.lanes for x in links if machine.device(x.src).kind == end) for end in ("gpu", "nic")]
+        lanes = (out[0] or out[1]) // max(1, sum(device.holds for device in machine.devices))
+        return rate / slowdown, rate, lanes, "lane" if any(link.lanes > 1 for link in links) else "link"
 
     @property
     def resembles(self) -> str:
@@ -245,9 +248,8 @@ class Diagnosis(Result):
             return f"{what}: up to {format_size(line.size)} latency decides, so this log says nothing about bandwidth"
         ends = (line.expected.high_s, line.expected.low_s)
         usual = " to ".join(f"{in_GBps(line.size / end * self.factor):.3g}" for end in ends)
-        shares = f"{100 * line.of_model:.0f} % of expected ({usual})"
-        reached = f"{format_rate(line.algbw * self.factor)} busbw at {format_size(line.size)}, {shares}"
-        reached += f", {100 * self.of_bound(line):.0f} % of the bound"
+        reached = f"{format_rate(line.algbw * self.factor)} busbw at {format_size(line.size)}, "
+        reached += f"{100 * line.of_model:.0f} % of expected ({usual}), {100 * self.of_bound(line):.0f} % of the bound"
         source = "figure" if self.stated else "log"
         if self.impossible:
             return f"{what}: faster than this machine can be, so the {source} comes from another one: {reached}"

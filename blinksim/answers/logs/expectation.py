@@ -317,20 +317,23 @@ class RingModel:
         """Seconds for `size` bytes."""
         return self.alpha + size * sum(self.betas.values())
 
-    @property
-    def limit(self) -> str:
-        """The link class (or kind of device) that sets the bandwidth."""
-        return max(self.betas, key=lambda kind: self.betas[kind])
-
     @cached_property
     def limits(self) -> tuple[str, ...]:
-        """`limit`, and the link classes in series with it that a slowdown by a tenth makes the limit.
+        """The link class (or kind of device) that sets the bandwidth, and those that do if they are a tenth slower.
 
-        Times of one collective do not tell them apart: any of them may be slow where it is behind.
+        Times of one collective do not tell them apart: any of them may be slow where it is behind. What joins
+        the nodes comes first.
         """
-        usual = sum(self.betas.values())
+        usual, worst = sum(self.betas.values()), max(self.betas, key=lambda kind: self.betas[kind])
         near = [kind for kind in self.classes if sum(self.terms({}, {kind: _NEAR})[1].values()) > usual * (1 + 1e-9)]
-        return (self.limit, *(kind for kind in near if kind != self.limit))
+        nodes = {device.name: device.node for device in self.topology.devices}
+        leaving = {link.kind for link in self.topology.links if nodes[link.src] != nodes[link.dst]}
+        return tuple(sorted(dict.fromkeys((worst, *near)), key=lambda kind: kind not in leaving))
+
+    @property
+    def limit(self) -> str:
+        """The first of `limits`."""
+        return self.limits[0]
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
