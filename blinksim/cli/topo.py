@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from itertools import zip_longest
 from operator import attrgetter
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -141,13 +141,13 @@ def _show(topology: Topology, question: Question, assumptions: Iterable[str]) ->
     click.echo(f"next: blinksim project {command_line(again, 'allreduce 256MiB')}")
 
 
-def _classes(topology: Topology) -> dict[str, list[Any]]:
+def _classes(topology: Topology) -> dict[str, list[object]]:
     """The links of each class; of one node also those of its ports to others, as its fabric has them."""
-    found = defaultdict[str, list[Any]](list)
+    found = defaultdict[str, list[object]](list)
     for link in topology.links:
         found[link.kind].append(link)
     if topology.fabric is not None:
-        found.setdefault(topology.fabric.kind, [topology.fabric] * 2 * len(topology.fabric.ports))
+        found.setdefault(topology.fabric.kind, [*[topology.fabric] * 2 * len(topology.fabric.ports)])
     return found
 
 
